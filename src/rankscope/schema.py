@@ -1,0 +1,224 @@
+"""The frame every input is normalized into: columns, dtypes, enums and units.
+
+One row of ``ops`` is one operation of one rank. Times are integer nanoseconds since the epoch, ranks are global
+ranks, states and sources are enums. Repeated things live once in tables beside it and are joined by id.
+Whatever a file says is data, never trusted text: it is escaped where it leaves the program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import polars as pl
+
+SOURCES = ("flight-recorder", "nccl-log", "profiler")
+"""Where a row came from."""
+STATES = ("scheduled", "started", "completed", "unknown")
+"""What is known of an operation. A recorder without states (gloo, torchcomms on a CPU) says retired: read as completed.
+
+Inner operations of a coalesced group carry the state of their closer, for their own never changes.
+"""
+COALESCED = ("none", "inner", "closer")
+"""Whether the row stands alone, is one of the operations of a coalesced group, or the row that launched them."""
+MEMBERSHIPS = ("config", "inferred")
+"""Whether the members of a group were written down (pg_config) or inferred from who has entries."""
+RANK_SOURCES = ("option", "name", "content", "guess")
+"""How the rank of a file was found: told by the user, from its name, from its groups and peers, or numbered."""
+FILTERS = ("none", "only-active", "unknown")
+"""Whether a dump left completed operations out."""
+
+Source = pl.Enum(SOURCES)
+State = pl.Enum(STATES)
+Coalesced = pl.Enum(COALESCED)
+Membership = pl.Enum(MEMBERSHIPS)
+RankSource = pl.Enum(RANK_SOURCES)
+Filter = pl.Enum(FILTERS)
+
+OPS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "source": Source,
+    "file": pl.UInt32,  # row of `files`
+    "attempt": pl.UInt16,
+    "rank": pl.Int32,
+    "host": pl.Categorical,
+    "group": pl.UInt32,  # row of `groups`
+    "seq": pl.Int64,  # collective sequence number in the group; what joins ranks and sources
+    "p2p_seq": pl.Int64,
+    "op_id": pl.Int64,
+    "is_p2p": pl.Boolean,
+    "library": pl.Categorical,  # "nccl", "gloo", ...: what stood before the first ':'
+    "op": pl.Categorical,  # "all_reduce", "_all_gather_base", "send", "recv", "coalesced", ...
+    "peer": pl.Int32,  # global rank at the other end of a send or recv; null where it cannot be told
+    "coalesced": Coalesced,
+    "state": State,
+    "retired": pl.Boolean,
+    "created_ns": pl.Int64,
+    "started_ns": pl.Int64,  # when a CPU thread noticed, not when it happened
+    "completed_ns": pl.Int64,
+    "duration_ns": pl.Int64,
+    "in_sizes": pl.Categorical,  # JSON text: "[[64,32]]"
+    "out_sizes": pl.Categorical,
+    "in_dtypes": pl.Categorical,  # JSON text: '["Float"]'
+    "out_dtypes": pl.Categorical,
+    "stack_id": pl.UInt32,  # rows of `stacks`; null without one
+    "thread": pl.Categorical,
+    "timeout_ms": pl.Int64,
+    "record_id": pl.Int64,  # counts per process over all groups; means nothing across ranks
+}
+"""Columns of ``ops``. Rows are sorted by rank, then in the order in which the rank issued them."""
+
+GROUPS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "group": pl.UInt32,
+    "name": pl.String,
+    "description": pl.String,  # the one most ranks give; "" if none
+    "ranks": pl.List(pl.Int32),  # ordered: position = rank within the group
+    "membership": Membership,
+    "has_p2p": pl.Boolean,
+}
+
+STACKS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "stack_id": pl.UInt32,
+    "depth": pl.UInt16,  # 0 is innermost
+    "function": pl.String,
+    "file": pl.String,
+    "line": pl.Int64,
+}
+
+FRONTIERS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "rank": pl.Int32,
+    "group": pl.UInt32,
+    # collective sequence numbers; null where neither pg_status nor entries can tell
+    "last_enqueued": pl.Int64,
+    "last_started": pl.Int64,
+    "last_completed": pl.Int64,
+    # pg_status as written: on a group with point-to-point operations, and on gloo, it mixes counters
+    "status_enqueued": pl.Int64,
+    "status_started": pl.Int64,
+    "status_completed": pl.Int64,
+    # collective sequence numbers of the entries that are there; null without entries
+    "first_kept": pl.Int64,
+    "last_kept": pl.Int64,
+    "wrapped": pl.Boolean,  # older entries were overwritten; null: cannot be told
+    "filtered": Filter,
+}
+"""One row for each rank with a dump and each group it is known to have used or to be a member of."""
+
+FILES: dict[str, pl.DataType | type[pl.DataType]] = {
+    "file": pl.UInt32,
+    "path": pl.String,  # as found below the given paths; "a.tar.gz!dumps/rank_0" inside an archive
+    "kind": pl.String,  # "flight-recorder", "archive", "unknown", "not-a-file", ...
+    "rank": pl.Int32,
+    "rank_source": RankSource,
+    "attempt": pl.UInt16,
+    "host": pl.String,
+    "rows": pl.UInt32,
+    "version": pl.String,  # of the format
+    "library_version": pl.String,  # "2.27.3"
+    "mtime_ns": pl.Int64,
+    "size": pl.Int64,  # bytes on disk
+    "wrapped": pl.Boolean,
+    "filtered": Filter,
+    "has_stacks": pl.Boolean,
+    "has_timing": pl.Boolean,  # start events were recorded
+    "has_status": pl.Boolean,  # pg_status is there
+    "problem": pl.String,  # why it could not be read, or only in part; null if all is well
+    "used": pl.Boolean,  # its rows are in `ops`
+}
+
+ATTEMPTS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "attempt": pl.UInt16,  # 0 is the oldest
+    "label": pl.String,
+    "newest_ns": pl.Int64,  # newest event of any of its dumps
+    "dumps": pl.UInt32,
+}
+
+MESSAGES: dict[str, pl.DataType | type[pl.DataType]] = {
+    "time_ns": pl.Int64,
+    "rank": pl.Int32,
+    "file": pl.UInt32,
+    "line": pl.Int64,
+    "severity": pl.String,
+    "text": pl.String,
+}
+
+SETTINGS: dict[str, pl.DataType | type[pl.DataType]] = {"rank": pl.Int32, "name": pl.String, "value": pl.String}
+
+
+def empty(columns: dict[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
+    """A table of the given columns without a row."""
+    return pl.DataFrame(schema=columns)
+
+
+class Frame(NamedTuple):
+    """One frame of a stack."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group, one over all ranks."""
+
+    id: int
+    name: str
+    description: str
+    ranks: tuple[int, ...]
+    """Global ranks; the position is the rank within the group."""
+    membership: str
+    has_p2p: bool
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Everything that was read of one attempt of one job."""
+
+    ops: pl.DataFrame
+    groups: pl.DataFrame
+    stacks: pl.DataFrame
+    frontiers: pl.DataFrame
+    files: pl.DataFrame
+    attempts: pl.DataFrame = field(default_factory=lambda: empty(ATTEMPTS))
+    messages: pl.DataFrame = field(default_factory=lambda: empty(MESSAGES))
+    settings: pl.DataFrame = field(default_factory=lambda: empty(SETTINGS))
+    attempt: int = 0
+    """The attempt whose rows these are."""
+    world_size: int = 0
+    """Ranks the job had, as far as groups, files and options tell."""
+    root: str = ""
+    """What the user pointed at, for titles."""
+
+    @cached_property
+    def group_list(self) -> tuple[Group, ...]:
+        """The groups, indexed by their id."""
+        rows = self.groups.sort("group").iter_rows(named=True)
+        return tuple(
+            Group(r["group"], r["name"], r["description"], tuple(r["ranks"]), r["membership"], r["has_p2p"])
+            for r in rows
+        )
+
+    @cached_property
+    def seen_ranks(self) -> tuple[int, ...]:
+        """Ranks of which a dump was read, sorted."""
+        used = self.files.filter(pl.col("used") & pl.col("rank").is_not_null())
+        return tuple(sorted(used["rank"].unique().to_list()))
+
+    @cached_property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """Ranks of the job of which no dump could be read, sorted."""
+        seen = set(self.seen_ranks)
+        return tuple(r for r in range(self.world_size) if r not in seen)
+
+    @cached_property
+    def _stack_rows(self) -> dict[int, tuple[Frame, ...]]:
+        out: dict[int, list[Frame]] = {}
+        rows = self.stacks.sort("stack_id", "depth").select("stack_id", "function", "file", "line").iter_rows()
+        for stack_id, function, file, line in rows:
+            out.setdefault(stack_id, []).append(Frame(function, file, line))
+        return {k: tuple(v) for k, v in out.items()}
+
+    def stack(self, stack_id: int | None) -> tuple[Frame, ...]:
+        """The frames of a stack, innermost first; empty if there is none."""
+        return () if stack_id is None else self._stack_rows.get(stack_id, ())

@@ -1,0 +1,130 @@
+"""Builds a Dataset row by row, for tests that need no file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.schema import Dataset
+
+START_NS = 1_700_000_000_000_000_000
+STEP_NS = 1_000_000
+
+
+class JobBuilder:
+    """Collects operations of ranks and makes the tables of a Dataset of them.
+
+    >>> job = JobBuilder(world_size=2)
+    >>> job.collective("0", ranks=[0, 1], op="all_reduce")
+    >>> dataset = job.build()
+    """
+
+    def __init__(self, world_size: int, groups: dict[str, Sequence[int]] | None = None) -> None:
+        self.world_size = world_size
+        self.group_ranks: dict[str, list[int]] = {"0": list(range(world_size))}
+        self.group_ranks.update({name: list(ranks) for name, ranks in (groups or {}).items()})
+        self.descriptions = {"0": "default_pg"}
+        self.rows: list[dict[str, Any]] = []
+        self.stacks: dict[tuple[tuple[str, str, int], ...], int] = {}
+        self.seqs: dict[tuple[int, str], int] = {}
+        self.clock: dict[int, int] = {}
+        self.no_dump: set[int] = set()
+
+    def collective(
+        self,
+        group: str = "0",
+        ranks: Sequence[int] | None = None,
+        op: str = "all_reduce",
+        state: str = "completed",
+        sizes: str = "[[64]]",
+        stack: Sequence[tuple[str, str, int]] = (("train", "train.py", 10),),
+        delay_ns: int = 0,
+        **more: Any,
+    ) -> None:
+        """Adds one collective to each of `ranks` (all members if None), with the next seq of each."""
+        for rank in self.group_ranks[group] if ranks is None else ranks:
+            self._row(rank, group, op, state, sizes, tuple(stack), delay_ns, False, None, more)
+
+    def p2p(self, group: str, rank: int, peer: int, op: str, state: str = "completed", **more: Any) -> None:
+        """Adds a send to `peer` or a recv from it (global ranks)."""
+        self._row(rank, group, op, state, "[[8]]", (("pipe", "pipe.py", 5),), 0, True, peer, more)
+
+    def _row(
+        self, rank: int, group: str, op: str, state: str, sizes: str, stack: tuple[tuple[str, str, int], ...],
+        delay_ns: int, is_p2p: bool, peer: int | None, more: dict[str, Any],
+    ) -> None:  # fmt: skip
+        created = self.clock.get(rank, START_NS) + STEP_NS + delay_ns
+        self.clock[rank] = created
+        key = (rank, group)
+        if not is_p2p:
+            self.seqs[key] = self.seqs.get(key, 0) + 1
+        p2p_seq = sum(1 for r in self.rows if r["rank"] == rank and r["group"] == group and r["is_p2p"]) + int(is_p2p)
+        done = state == "completed"
+        row = {
+            "source": "flight-recorder", "file": rank, "attempt": 0, "rank": rank, "host": f"node{rank // 8:02d}",
+            "group": group, "seq": self.seqs.get(key, 0), "p2p_seq": p2p_seq, "op_id": len(self.rows),
+            "is_p2p": is_p2p, "library": "nccl", "op": op, "peer": peer, "coalesced": "none", "state": state,
+            "retired": done, "created_ns": created, "started_ns": created if state != "scheduled" else None,
+            "completed_ns": created + STEP_NS // 2 if done else None, "duration_ns": None, "in_sizes": sizes,
+            "out_sizes": sizes, "in_dtypes": '["Float"]', "out_dtypes": '["Float"]',
+            "stack_id": self.stacks.setdefault(stack, len(self.stacks)) if stack else None,
+            "thread": "python", "timeout_ms": 600_000,
+            "record_id": sum(1 for r in self.rows if r["rank"] == rank),
+        }  # fmt: skip
+        row.update(more)
+        self.rows.append(row)
+
+    def build(self) -> Dataset:
+        """The Dataset of what was added; ranks in `no_dump` have no file and no rows."""
+        names = list(self.group_ranks)
+        rows = [dict(r, group=names.index(r["group"])) for r in self.rows if r["rank"] not in self.no_dump]
+        ops = pl.DataFrame(rows, schema=dict(schema.OPS)).sort("rank", "record_id", maintain_order=True)
+        p2p = {r["group"] for r in rows if r["is_p2p"]}
+        groups = pl.DataFrame(
+            [
+                {"group": i, "name": n, "description": self.descriptions.get(n, f"mesh_{n}"), "ranks": ranks,
+                 "membership": "config", "has_p2p": i in p2p}
+                for i, (n, ranks) in enumerate(self.group_ranks.items())
+            ],
+            schema=dict(schema.GROUPS),
+        )  # fmt: skip
+        return Dataset(
+            ops=ops, groups=groups, stacks=self._stacks(), frontiers=self._frontiers(ops, names), files=self._files(ops),
+            world_size=self.world_size, root="dumps",
+        )  # fmt: skip
+
+    def _stacks(self) -> pl.DataFrame:
+        rows = [
+            {"stack_id": i, "depth": d, "function": f, "file": p, "line": n}
+            for stack, i in self.stacks.items()
+            for d, (f, p, n) in enumerate(stack)
+        ]
+        return pl.DataFrame(rows, schema=dict(schema.STACKS))
+
+    def _frontiers(self, ops: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+        rows: list[dict[str, Any]] = []
+        for name, ranks in self.group_ranks.items():
+            for rank in set(ranks) - self.no_dump:
+                own = ops.filter((pl.col("rank") == rank) & (pl.col("group") == names.index(name)) & ~pl.col("is_p2p"))
+                done = own.filter(pl.col("state") == "completed")
+                first, last, completed = own["seq"].min(), own["seq"].max(), done["seq"].max()
+                rows.append(
+                    {"rank": rank, "group": names.index(name), "last_enqueued": last or 0, "last_started": None,
+                     "last_completed": completed or 0, "status_enqueued": last or 0, "status_started": -1,
+                     "status_completed": completed or 0, "first_kept": first, "last_kept": last, "wrapped": False,
+                     "filtered": "none"}
+                )  # fmt: skip
+        return pl.DataFrame(rows, schema=dict(schema.FRONTIERS))
+
+    def _files(self, ops: pl.DataFrame) -> pl.DataFrame:
+        rows = [
+            {"file": r, "path": f"nccl_trace_rank_{r}", "kind": "flight-recorder", "rank": r, "rank_source": "name",
+             "attempt": 0, "host": None, "rows": ops.filter(pl.col("rank") == r).height, "version": "2.10",
+             "library_version": "2.27.3", "mtime_ns": None, "size": 1000, "wrapped": False, "filtered": "none",
+             "has_stacks": True, "has_timing": False, "has_status": True, "problem": None, "used": True}
+            for r in range(self.world_size) if r not in self.no_dump
+        ]  # fmt: skip
+        return pl.DataFrame(rows, schema=dict(schema.FILES))
