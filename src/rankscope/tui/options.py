@@ -1,0 +1,113 @@
+"""How the screen is to look and behave, settled once at the start from options and environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset
+
+Palette = Literal["none", "8", "16", "256", "true"]
+"""How many colours the terminal can show; "none" leaves all to letters, bold and reverse."""
+
+
+class ProgressLike(Protocol):
+    """How far loading has come."""
+
+    @property
+    def done(self) -> int:
+        """Steps (files) that are finished."""
+        ...
+
+    @property
+    def total(self) -> int:
+        """Steps there are; 0 while that is not known."""
+        ...
+
+    @property
+    def what(self) -> str:
+        """What is being done, in a word or two: "reading dumps"."""
+        ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far loading has come, for loaders without a type of their own."""
+
+    done: int
+    total: int
+    what: str = "reading"
+
+
+Load = Callable[[Callable[[ProgressLike], None]], tuple[Dataset, Analysis]]
+"""Reads and analyses everything, telling how far it is; runs in a thread."""
+Export = Callable[[Dataset, Analysis, Path], Path]
+"""Writes the findings below a directory, overwrites nothing, and says which file it wrote."""
+
+
+@dataclass(frozen=True)
+class ViewOptions:
+    """What the command line and the environment say about the screen."""
+
+    ascii_only: bool = False
+    palette: Palette = "256"
+    path_map: tuple[tuple[str, str], ...] = ()
+    """Prefixes of source paths as the job saw them, and where they lie on this machine."""
+    mouse: bool = True
+    slow_link: bool = False
+    """Over SSH: fewer frames a second."""
+    export_dir: Path = field(default_factory=Path)
+    """Where exports and copies are written."""
+    export: Export | None = None
+    """Writes the markdown report; None leaves the key without effect."""
+    changed_cells: bool = True
+    """Send only the cells that changed to the terminal."""
+
+
+def palette_of(environ: Mapping[str, str]) -> Palette:
+    """The palette for a terminal, from NO_COLOR, TERM, COLORTERM and SSH_CONNECTION.
+
+    Over SSH COLORTERM is rarely forwarded, and 256 indices are a third of the bytes of true colour.
+    """
+    term = environ.get("TERM", "")
+    if environ.get("NO_COLOR") or term in ("", "dumb", "unknown") or term.startswith("vt"):
+        return "none"
+    if "SSH_CONNECTION" not in environ and environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return "true"
+    if "256" in term or environ.get("COLORTERM"):
+        return "256"
+    return "16" if term.startswith(("xterm", "screen", "tmux", "rxvt")) else "8"
+
+
+def unicode_of(environ: Mapping[str, str]) -> bool:
+    """Whether the locale can show more than ASCII."""
+    locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
+    return "utf-8" in locale.lower() or "utf8" in locale.lower()
+
+
+def from_environment(
+    environ: Mapping[str, str],
+    *,
+    ascii_only: bool = False,
+    palette: Palette | None = None,
+    mouse: bool | None = None,
+    path_map: tuple[tuple[str, str], ...] = (),
+    export_dir: Path | None = None,
+    export: Export | None = None,
+    changed_cells: bool = True,
+) -> ViewOptions:
+    """The options for a terminal: what is given wins over what the environment says."""
+    remote = bool(environ.get("SSH_CONNECTION"))
+    return ViewOptions(
+        ascii_only=ascii_only or not unicode_of(environ),
+        palette=palette or palette_of(environ),
+        path_map=path_map,
+        mouse=not remote if mouse is None else mouse,
+        slow_link=remote,
+        export_dir=export_dir or Path.cwd(),
+        export=export,
+        changed_cells=changed_cells,
+    )
