@@ -1,0 +1,86 @@
+"""Makes text from files harmless for where it goes: a terminal, a Markdown page.
+
+Names, log lines and stacks come from files nobody vouches for. Every one of them passes through here on its way out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+_BENIGN = re.compile(r"""["'(]?[^\W_]+(?:['%+=-][^\W_]+|[.,:](?<=\d.)\d+)*%?[)"']?[.,;:!?]?""")
+"""A word that no Markdown dialect reads as anything but text."""
+_LINKABLE = re.compile(r"www\d*\b|[a-z]+-\d|[0-9a-f]{7,}\b", re.IGNORECASE)
+"""Plain words that GitHub turns into links all the same: hosts, ticket numbers, commits."""
+_LIST_NUMBER = re.compile(r"\d+[.)]$")
+_BACKTICKS = re.compile(r"`+")
+
+
+def plain(text: str, limit: int | None = None) -> str:
+    """`text` on one line without anything invisible: controls, direction marks, odd spaces become `\\x1b`, `\\u202e`.
+
+    With `limit` it is cut to so many characters, `...` included.
+    """
+    cut = text if limit is None else text[: limit + 1]
+    shown = cut if cut.isprintable() else "".join(map(_visible, cut))
+    if limit is None or len(shown) <= limit:
+        return shown
+    return shown[: max(0, limit - 3)] + "..."[:limit]
+
+
+def _visible(char: str) -> str:
+    if char.isprintable():
+        return char
+    if char.isspace() and char not in "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029":
+        return " "
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def markdown(text: str, limit: int | None = None) -> str:
+    """`text` as inline Markdown that makes no markup, link, mention, HTML or table cell: odd words stand in code spans."""
+    words = plain(text, limit).replace("|", "\u00a6").split()
+    return " ".join(_spans(words))
+
+
+def _spans(words: list[str]) -> Iterator[str]:
+    """Words as they are, neighbours that could be markup together in one code span."""
+    code: list[str] = []
+    for i, word in enumerate(words):
+        if _is_text(word, first=i == 0):
+            if code:
+                yield code_span(" ".join(code))
+                code.clear()
+            yield word
+            continue
+        stem = word.rstrip(".;:!?") or word
+        code.append(stem)
+        if stem != word:
+            yield code_span(" ".join(code)) + word[len(stem) :]
+            code.clear()
+    if code:
+        yield code_span(" ".join(code))
+
+
+def _is_text(word: str, first: bool) -> bool:
+    if not _BENIGN.fullmatch(word) or _LINKABLE.search(word):
+        return False
+    return not (first and _LIST_NUMBER.match(word))
+
+
+def code_span(text: str) -> str:
+    """`text` as a Markdown code span, whatever backticks it holds."""
+    shown = plain(text)
+    fence = "`" * (_longest_run(shown) + 1)
+    pad = " " if shown.startswith("`") or shown.endswith("`") or not shown.strip() else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def code_block(lines: Iterable[str]) -> str:
+    """`lines` as a fenced Markdown code block that none of them can close."""
+    shown = [plain(line) for line in lines]
+    fence = "`" * max(3, 1 + max(map(_longest_run, shown), default=0))
+    return "\n".join([fence, *shown, fence])
+
+
+def _longest_run(text: str) -> int:
+    return max((len(m.group()) for m in _BACKTICKS.finditer(text)), default=0)
