@@ -1,1 +1,5 @@
-"""analysis"""
+"""From the frame to findings: matching, divergence, root cause. Knows no file and no screen."""
+
+from rankscope.analysis.analyse import analyse
+
+__all__ = ["analyse"]

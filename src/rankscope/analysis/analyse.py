@@ -1,0 +1,123 @@
+"""From the frame to the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rankscope.analysis.chains import Chains
+from rankscope.analysis.cohort import Cohorts
+from rankscope.analysis.consequences import find_consequences
+from rankscope.analysis.divergence import find_divergences
+from rankscope.analysis.evidence import Reliability, judge_reliability
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.findings import Writer
+from rankscope.analysis.freeze import Freeze, judge_freeze
+from rankscope.analysis.graph import WaitGraph, build_graph
+from rankscope.analysis.mismatch import find_mismatches
+from rankscope.analysis.missing import find_missing
+from rankscope.analysis.model import Analysis, Finding, Step
+from rankscope.analysis.quality import find_gaps
+from rankscope.analysis.root import Root
+from rankscope.analysis.roots import Judge
+from rankscope.analysis.straggler import find_stragglers
+from rankscope.analysis.verdict import Situation, verdict
+from rankscope.schema import Dataset
+
+
+def analyse(dataset: Dataset) -> Analysis:
+    """What broke the job, as far as its dumps can tell."""
+    facts = Facts(dataset)
+    reliability, cohorts = judge_reliability(facts), Cohorts(facts)
+    graph, freeze = build_graph(facts, reliability), judge_freeze(facts)
+    mismatches = find_mismatches(facts, cohorts)
+    _stop_at(graph, mismatches)
+    judge = Judge(facts, graph, reliability, cohorts, frozenset(node for r in mismatches for node in r.nodes))
+    roots = mismatches + judge.judge()
+    roots += find_missing(facts, judge, roots)
+    suspects, roots = _still(_independent(roots), freeze, reliability)
+    return _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects)
+
+
+def _stop_at(graph: WaitGraph, mismatches: list[Root]) -> None:
+    """Makes every mismatch the end of what waits for it: nothing has to explain it further."""
+    for root in mismatches:
+        for node in root.nodes:
+            graph.edges[node] = []
+
+
+def _independent(roots: list[Root]) -> list[Root]:
+    """Without roots whose culprits an older mismatch accuses already: a rank off the path disagrees everywhere."""
+    out: list[Root] = []
+    for root in roots:
+        blamed = {rank for other in out if not other.needs_stillness for rank in other.culprits}
+        own = set(root.culprits)
+        if own and (own <= blamed or (not root.needs_stillness and own & blamed)):
+            continue
+        out.append(root)
+    return out
+
+
+def _still(roots: list[Root], freeze: Freeze, reliability: Reliability) -> tuple[list[Root], list[Root]]:
+    """(suspects, roots): on a job that still moves, what needs stillness is only suspected."""
+    if freeze.stopped is False:
+        return [r for r in roots if r.needs_stillness], [r for r in roots if not r.needs_stillness]
+    reasons = []
+    if freeze.stopped is None:
+        reasons.append(f"assumes that the job had stopped: {freeze.reason}")
+    if reliability.outdated:
+        reasons.append("the dumps were taken apart in time")
+    return [], [r.weaken("medium", *reasons) if reasons and r.needs_stillness else r for r in roots]
+
+
+def _conclude(
+    writer: Writer, reliability: Reliability, freeze: Freeze, roots: list[Root], suspects: list[Root]
+) -> Analysis:
+    facts = writer.facts
+    written = sorted(
+        ((writer.write(r), r) for r in roots), key=lambda item: (-item[0].blast_radius, item[1].since_ns, item[0].title)
+    )
+    causes = [replace(f, id=f"f{i}") for i, (f, _) in enumerate(written, 1)]
+    divergences = find_divergences(facts, writer.graph, reliability, [*roots, *suspects])
+    slow = [] if roots or suspects else find_stragglers(facts)
+    rest = [*slow, *([_moving(writer, suspects, freeze)] if suspects else [])]
+    rest += find_consequences(facts, divergences, causes[0].id) if causes else []
+    rest += find_gaps(facts, hung=bool(causes))
+    findings = [*causes, *(replace(f, id=f"f{i}") for i, f in enumerate(rest, len(causes) + 1))]
+    since = [i.since_ns for i in writer.graph.instances.values() if i.since_ns]
+    status, line = verdict(Situation(facts, findings, bool(since), freeze, reliability))
+    return Analysis(
+        verdict=line,
+        status=status,
+        findings=tuple(findings),
+        divergences=divergences,
+        frozen_for_ns=freeze.still_ns,
+        hang_since_ns=min(since, default=None),
+        waits=_waits(writer, [root for _, root in written] or suspects),
+    )
+
+
+def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:
+    """What would be suspected if a job that was caught moving stayed as it is."""
+    written = [writer.write(root) for root in suspects]
+    first = max(written, key=lambda f: f.blast_radius)
+    return Finding(
+        kind="not-frozen",
+        severity="info",
+        title="the job was still moving when these dumps were written",
+        explanation=f"{freeze.reason}; nobody is accused of waiting. If it stays so: {first.title}.",
+        candidates=tuple(sorted({rank for f in written for rank in f.culprit_ranks})),
+        waiting_ranks=first.waiting_ranks,
+        chain=first.chain,
+        group=first.group,
+        seq=first.seq,
+        op=first.op,
+        next_steps=("Dump again after a minute: what has not moved by then is stuck.",),
+    )
+
+
+def _waits(writer: Writer, roots: list[Root]) -> dict[int, tuple[Step, ...]]:
+    out: dict[int, tuple[Step, ...]] = {}
+    for root in roots:
+        for rank, steps in Chains(writer.facts, writer.graph, root).by_rank().items():
+            out.setdefault(rank, steps)
+    return out

@@ -1,0 +1,98 @@
+"""Replicas that run the same program: what they issued decides where a group cannot decide by itself.
+
+Ranks at the same pipeline stage (the same index in every group that carries sends and receives) run the same code
+on other data. Groups of one description and one stage therefore see the same collective at the same sequence
+number, and a group of two that disagrees can be judged by the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import polars as pl
+
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.instances import Entry, Instance, calls_at
+from rankscope.schema import Group
+
+
+class Signature(NamedTuple):
+    """What must agree between members; None: not comparable."""
+
+    op: str
+    elements: int | None
+    dtype: str | None
+
+    def fits(self, other: Signature) -> bool:
+        """Whether both can meet in one collective."""
+        return self.op == other.op and all(
+            a is None or b is None or a == b for a, b in zip(self[1:], other[1:], strict=True)
+        )
+
+    def __str__(self) -> str:
+        parts = [self.op]
+        if self.elements is not None:
+            parts.append(f"of {self.elements} elements")
+        if self.dtype:
+            parts.append(self.dtype_text)
+        return " ".join(parts)
+
+    @property
+    def dtype_text(self) -> str:
+        """The types without the marks of their list."""
+        return (self.dtype or "").strip('[]"').replace('"', "")
+
+
+def signature(entry: Entry) -> Signature:
+    """What one member issued."""
+    return Signature(entry.op, entry.elements, entry.dtype)
+
+
+@dataclass(frozen=True)
+class Cohorts:
+    """Finds the replicas of a group and asks what they issued."""
+
+    facts: Facts
+
+    @cached_property
+    def stages(self) -> dict[int, tuple[tuple[str, int], ...]]:
+        """For each rank its index in every group with point-to-point operations."""
+        out: dict[int, list[tuple[str, int]]] = {}
+        for group in self.facts.groups:
+            if group.has_p2p:
+                for index, rank in enumerate(group.ranks):
+                    out.setdefault(rank, []).append((group.description, index))
+        return {rank: tuple(sorted(places)) for rank, places in out.items()}
+
+    def stage_of(self, rank: int) -> tuple[tuple[str, int], ...]:
+        """The place of a rank in the pipeline; () without one."""
+        return self.stages.get(rank, ())
+
+    def replicas(self, group: Group) -> list[Group]:
+        """Other groups of the same description, size and stages."""
+        stages = [self.stage_of(rank) for rank in group.ranks]
+        return [
+            other for other in self.facts.groups
+            if other.id != group.id and other.description == group.description and group.description
+            and len(other.ranks) == len(group.ranks) and [self.stage_of(r) for r in other.ranks] == stages
+        ]  # fmt: skip
+
+    def expected(self, instance: Instance) -> tuple[Signature, int] | None:
+        """What the replicas of a group issued at this place, and how many say so; None if they do not agree."""
+        replicas = self.replicas(self.facts.groups[instance.group])
+        keys = pl.DataFrame(
+            {"group": [g.id for g in replicas], "seq": [instance.seq] * len(replicas)},
+            schema={"group": pl.UInt32, "seq": pl.Int64},
+        )
+        votes = Counter[Signature]()
+        for other in calls_at(self.facts, keys).values():
+            seen = {signature(e) for e in other.entries.values() if e.op}
+            if len(seen) == 1:
+                votes.update(seen)
+        ranked = votes.most_common(2)
+        if not ranked or (len(ranked) > 1 and ranked[0][1] == ranked[1][1]):
+            return None
+        return ranked[0]

@@ -1,0 +1,53 @@
+"""For every group the first place where its members no longer stand together."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from rankscope.analysis.cohort import signature
+from rankscope.analysis.evidence import Reliability
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.graph import WaitGraph
+from rankscope.analysis.instances import Instance, calls_at
+from rankscope.analysis.model import Divergence
+from rankscope.analysis.presence import Absence
+from rankscope.analysis.root import Root
+
+
+def find_divergences(
+    facts: Facts, graph: WaitGraph, reliability: Reliability, roots: list[Root]
+) -> tuple[Divergence, ...]:
+    """One row for each group that did not end together, sorted by when it began."""
+    first: dict[int, Instance] = {}
+    for instance in [*graph.instances.values(), *_disagreeing(facts)]:
+        known = first.get(instance.group)
+        if not instance.is_pair and (known is None or instance.seq < known.seq):
+            first[instance.group] = instance
+    causes = {root.focus.group for root in roots if root.focus}
+    found = [_divergence(facts, reliability, first[group], group not in causes) for group in sorted(first)]
+    return tuple(sorted(found, key=lambda d: (d.pending_since_ns or 0, d.group)))
+
+
+def _disagreeing(facts: Facts) -> list[Instance]:
+    rows = facts.disagreements.filter(~pl.col("settled")).unique("group", keep="first", maintain_order=True)
+    return list(calls_at(facts, rows).values())
+
+
+def _divergence(facts: Facts, reliability: Reliability, instance: Instance, consequence: bool) -> Divergence:
+    absences = facts.presence.absences(instance.group, instance.seq, instance.entries)
+    outdated = {r for r in absences if reliability.is_outdated(r, instance.since_ns)}
+    absent = {r for r, why in absences.items() if why is Absence.NEVER_ISSUED} - outdated
+    past = {r for r, why in absences.items() if why in (Absence.FILTERED, Absence.OVERWRITTEN)}
+    votes = {rank: signature(e) for rank, e in instance.entries.items() if e.op}
+    common = max(sorted(set(votes.values()), key=str), key=list(votes.values()).count, default=None)
+    return Divergence(
+        group=instance.group,
+        seq=instance.seq,
+        op=instance.op(),
+        joined=tuple(sorted({*instance.entries, *past})),
+        absent=tuple(sorted(absent)),
+        unknown=tuple(sorted(set(absences) - absent - past)),
+        differing=tuple(sorted(r for r, v in votes.items() if common is not None and not v.fits(common))),
+        consequence=consequence,
+        pending_since_ns=instance.since_ns,
+    )

@@ -1,0 +1,101 @@
+"""How far the dumps of the ranks can be held against each other: devices that died, dumps that are too old."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import polars as pl
+
+from rankscope.analysis.facts import ROOTED, Facts
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Which absences prove nothing, and which devices stopped."""
+
+    outdated: frozenset[int]
+    """Ranks whose dump is older than what their peers saw of them."""
+    written_ns: dict[int, int]
+    """When each rank's dump was written, where the file's modification time can be believed."""
+    dead_devices: dict[int, tuple[int, int]]
+    """Ranks whose completions stopped while their peers' went on, with the (group, seq) that shows it."""
+
+    def is_outdated(self, rank: int, since_ns: int | None) -> bool:
+        """Whether the dump of a rank cannot tell if it issued something that others issued at `since_ns`."""
+        written = self.written_ns.get(rank)
+        return rank in self.outdated or (written is not None and since_ns is not None and since_ns > written)
+
+    def lagging_groups(self, facts: Facts, rank: int) -> list[int]:
+        """Groups in which a rank has finished less than a peer."""
+        best = _furthest(facts)
+        return [g for (r, g), seq in facts.completed.items() if r == rank and seq < best[g]]
+
+
+def judge_reliability(facts: Facts) -> Reliability:
+    """Compares completion frontiers of all members of every group."""
+    outdated = _outdated(facts)
+    return Reliability(outdated, _written(facts), _dead_devices(facts, outdated))
+
+
+def _outdated(facts: Facts) -> frozenset[int]:
+    """Ranks that never issued, says their dump, what a peer finished: impossible unless the dump is older.
+
+    A collective in which every member takes part cannot finish before all have issued it. Gloo also retires what
+    failed, so nothing follows there from one operation; two are proof that the group went on.
+    """
+    done = facts.calls.filter((pl.col("state") == "completed") & ~pl.col("key").is_in(ROOTED).fill_null(True))
+    reached = dict(done.group_by("group").agg(pl.col("seq").max()).iter_rows())
+    out = set()
+    for (rank, group), frontier in facts.presence.frontiers.items():
+        slack = 1 if group in facts.gloo_groups else 0
+        if frontier.enqueued is not None and frontier.enqueued + slack < reached.get(group, -1):
+            out.add(rank)
+    return frozenset(out)
+
+
+def _written(facts: Facts) -> dict[int, int]:
+    """Modification times of dumps, of those that are not older than what is in them."""
+    newest = dict(
+        facts.dataset.ops.group_by("rank")
+        .agg(pl.max_horizontal("created_ns", "completed_ns", "started_ns").max())
+        .iter_rows()
+    )
+    used = facts.dataset.files.filter(pl.col("used") & pl.col("mtime_ns").is_not_null() & pl.col("rank").is_not_null())
+    times: dict[int, int] = {}
+    for rank, mtime in used.select("rank", "mtime_ns").iter_rows():
+        times[rank] = max(mtime, times.get(rank, 0))
+    return {rank: mtime for rank, mtime in times.items() if mtime >= (newest.get(rank) or 0)}
+
+
+def _dead_devices(facts: Facts, outdated: frozenset[int]) -> dict[int, tuple[int, int]]:
+    """Ranks that issued a collective that its peers finished and they did not.
+
+    Only where every member takes part in the operation, and not where point-to-point operations share the counter.
+    """
+    best = _furthest(facts)
+    ops = _next_ops(facts)
+    out: dict[int, tuple[int, int]] = {}
+    for (rank, group), seq in sorted(facts.completed.items()):
+        if seq >= best[group] or rank in outdated or group in facts.gloo_groups or facts.groups[group].has_p2p:
+            continue
+        enqueued = facts.presence.frontiers[rank, group].enqueued
+        op = ops.get((group, seq + 1))
+        if enqueued is not None and enqueued > seq and op is not None and op not in ROOTED:
+            out.setdefault(rank, (group, seq + 1))
+    return out
+
+
+def _next_ops(facts: Facts) -> dict[tuple[int, int], str]:
+    """Names of the operations that follow the last completed one of some rank."""
+    wanted = {(group, seq + 1) for (_, group), seq in facts.completed.items()}
+    keys = pl.DataFrame(sorted(wanted), schema={"group": pl.UInt32, "seq": pl.Int64}, orient="row")
+    rows = facts.calls.join(keys, on=["group", "seq"], how="semi").filter(pl.col("key").is_not_null())
+    return {(group, seq): op for group, seq, op in rows.select("group", "seq", "key").unique().sort("key").iter_rows()}
+
+
+def _furthest(facts: Facts) -> Counter[int]:
+    best = Counter[int]()
+    for (_, group), seq in facts.completed.items():
+        best[group] = max(best[group], seq)
+    return best

@@ -1,0 +1,74 @@
+"""Everything the rules ask of one Dataset, worked out once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from rankscope.analysis.calls import PENDING, collect_calls, disagreements
+from rankscope.analysis.pairs import collect_pairs
+from rankscope.analysis.presence import Presence
+from rankscope.schema import Dataset, Group
+
+ROOTED = ("broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "gather", "scatter")
+"""Operations in which one member may be done before another has joined."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A Dataset with its calls, pairs and presence; all derived, nothing judged."""
+
+    dataset: Dataset
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups by id."""
+        return self.dataset.group_list
+
+    @cached_property
+    def presence(self) -> Presence:
+        """Who issued what, and why a row is absent."""
+        return Presence(self.dataset)
+
+    @cached_property
+    def calls(self) -> pl.DataFrame:
+        """Collectives, one row per member; see `collect_calls`."""
+        return collect_calls(self.dataset)
+
+    @cached_property
+    def pairs(self) -> pl.DataFrame:
+        """Sends and receives; see `collect_pairs`."""
+        return collect_pairs(self.dataset, self.presence)
+
+    @cached_property
+    def disagreements(self) -> pl.DataFrame:
+        """Instances whose members issued different things; see `disagreements`."""
+        return disagreements(self.calls)
+
+    @cached_property
+    def gloo_groups(self) -> frozenset[int]:
+        """Groups of gloo, which marks an operation as retired late, and also when it failed."""
+        libraries = self.dataset.ops.select("group", pl.col("library").cast(pl.String)).unique()
+        return frozenset(libraries.filter(pl.col("library") == "gloo")["group"].to_list())
+
+    @cached_property
+    def completed(self) -> dict[tuple[int, int], int]:
+        """Last collective finished, by (rank, group), on groups where that can be known; aborts do not count."""
+        known = {key: f.completed for key, f in self.presence.frontiers.items() if f.completed is not None}
+        opened = self.calls.filter(PENDING).group_by("rank", "group").agg(pl.col("seq").min())
+        for rank, group, seq in opened.iter_rows():
+            known[rank, group] = min(known.get((rank, group), seq - 1), seq - 1)
+        return known
+
+    @cached_property
+    def has_timing(self) -> bool:
+        """Whether every dump records when operations start."""
+        used = self.dataset.files.filter("used")
+        return used.height > 0 and bool(used["has_timing"].all())
+
+    def label(self, group: int) -> str:
+        """What a person calls the group: its description, or its name."""
+        found = self.groups[group]
+        return found.description or found.name or "?"

@@ -1,0 +1,151 @@
+"""Writes roots out as findings: with evidence, the chain, who waits, and where the culprit was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from rankscope.analysis.chains import Chains
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.graph import WaitGraph
+from rankscope.analysis.instances import Instance
+from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef, Severity, Step
+from rankscope.analysis.root import Root
+from rankscope.analysis.roots import Judge, absent_reason
+from rankscope.schema import Frame
+
+WITNESSES = 3
+"""Waiting ranks whose records are quoted as evidence."""
+ACCUSED = 8
+"""Culprits whose records are quoted."""
+CHAIN = 6
+"""The longest chain shown with a finding."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Makes findings of roots."""
+
+    facts: Facts
+    graph: WaitGraph
+    judge: Judge
+
+    @cached_property
+    def _paths(self) -> dict[int, str]:
+        return dict(self.facts.dataset.files.select("file", "path").iter_rows())
+
+    @cached_property
+    def _hosts(self) -> dict[int, str]:
+        used = self.facts.dataset.files.filter(pl.col("used") & pl.col("host").is_not_null())
+        return dict(used.select("rank", "host").iter_rows())
+
+    def write(self, root: Root, severity: Severity = "critical") -> Finding:
+        """The finding of one root cause."""
+        waiting = sorted(self.judge.held_up(root.nodes) - set(root.culprits))
+        if root.kind == "stuck-in-collective" and root.focus:
+            waiting = sorted({*waiting, *root.focus.waiting()})
+        return Finding(
+            kind=root.kind,
+            severity=severity,
+            title=root.title,
+            explanation=self._with_host(root),
+            root_cause=True,
+            culprit_ranks=tuple(sorted(root.culprits)),
+            culprits=tuple(Culprit(rank, self._hosts.get(rank)) for rank in sorted(root.culprits)),
+            candidates=root.candidates,
+            waiting_ranks=tuple(waiting),
+            blast_radius=len(waiting),
+            confidence=root.confidence,
+            confidence_reasons=root.reasons,
+            chain=self._chain(root),
+            group=self.group(root.focus.group) if root.focus else None,
+            seq=root.focus.seq if root.focus else None,
+            op=root.focus.op() if root.focus else None,
+            peer=self._peer(root),
+            stack=self._stack(root),
+            evidence=tuple(self._evidence(root)),
+            next_steps=root.next_steps,
+        )
+
+    def group(self, group: int) -> GroupRef:
+        """A group as findings refer to it."""
+        found = self.facts.groups[group]
+        return GroupRef(found.name, found.description, found.ranks, key=found.id)
+
+    def _with_host(self, root: Root) -> str:
+        hosts = {self._hosts.get(rank) for rank in root.culprits}
+        if len(root.culprits) > 1 and len(hosts) == 1 and None not in hosts:
+            return f"{root.explanation} All of them are on {hosts.pop()}: drain that node."
+        return root.explanation
+
+    def _peer(self, root: Root) -> int | None:
+        if root.focus is None or len(root.focus.key) != 4 or len(root.culprits) != 1:
+            return None
+        _, src, dst, _ = root.focus.key
+        return dst if root.culprits[0] == src else src
+
+    def _chain(self, root: Root) -> tuple[Step, ...]:
+        chains = Chains(self.facts, self.graph, root)
+        if root.cycle:
+            return chains.around()
+        found = [steps for steps in chains.by_rank().values() if len(steps) <= CHAIN]
+        return max(found, key=len, default=())
+
+    def _stack(self, root: Root) -> tuple[Frame, ...]:
+        row = next((row for rank in root.culprits if (row := self._row(root, rank)) is not None), None)
+        if row is None and root.focus is not None:
+            row = next((e.row for _, e in sorted(root.focus.entries.items()) if e.row >= 0), None)
+        ops = self.facts.dataset.ops
+        return self.facts.dataset.stack(ops["stack_id"][row]) if row is not None else ()
+
+    def _row(self, root: Root, rank: int) -> int | None:
+        """The record that shows best what a culprit did: its side of the operation, or the last thing it did."""
+        entry = root.focus.entries.get(rank) if root.focus else None
+        return entry.row if entry is not None and entry.row >= 0 else self._last_row(rank)
+
+    def _last_row(self, rank: int) -> int | None:
+        found = self._last_rows.get(rank)
+        return int(found) if found is not None else None
+
+    @cached_property
+    def _last_rows(self) -> dict[int, int]:
+        rows = self.facts.dataset.ops.with_row_index("row").group_by("rank").agg(pl.col("row").max())
+        return dict(rows.iter_rows())
+
+    def _evidence(self, root: Root) -> list[Evidence]:
+        out = []
+        for rank in sorted(root.culprits)[:ACCUSED]:
+            out.append(self._accused(root, rank))
+        if root.focus is not None:
+            others = [r for r in sorted(root.focus.entries) if r not in root.culprits]
+            for rank in others[:WITNESSES]:
+                out.append(self._record(root.focus.entries[rank].row, rank, self._witness(root, root.focus, rank)))
+        return out
+
+    def _accused(self, root: Root, rank: int) -> Evidence:
+        reason = absent_reason(self.facts, rank, root.focus) if root.focus else None
+        text = root.notes.get(rank, "")
+        joined = root.focus is not None and rank in root.focus.entries
+        row = self._row(root, rank)
+        if reason is not None and row is not None and not joined:
+            text = f"{text}; the last it issued is {self._name(row)}" if text else f"last issued {self._name(row)}"
+        return self._record(row, rank, text or "issued it")
+
+    def _name(self, row: int) -> str:
+        op, group, seq, is_p2p, p2p = self.facts.dataset.ops.select("op", "group", "seq", "is_p2p", "p2p_seq").row(row)
+        return f"{op} {'p2p #' if is_p2p else '#'}{p2p if is_p2p else seq} of {self.facts.label(group)}"
+
+    def _witness(self, root: Root, focus: Instance, rank: int) -> str:
+        note = root.notes.get(rank)
+        if note:
+            return note
+        verb = "waits in" if focus.entries[rank].pending else "finished"
+        return f"{verb} {focus.op()} #{focus.seq} of {self.facts.label(focus.group)}"
+
+    def _record(self, row: int | None, rank: int, text: str) -> Evidence:
+        if row is None or row < 0:
+            return Evidence(text, rank=rank)
+        file, record, created = self.facts.dataset.ops.select("file", "record_id", "created_ns").row(row)
+        return Evidence(text, file=self._paths.get(file), rank=rank, record_id=record, time_ns=created)

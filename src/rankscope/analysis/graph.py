@@ -1,0 +1,218 @@
+"""The wait-for graph: what every unfinished operation waits for, and the sinks that everything waits for.
+
+Nodes are unfinished operations, hosts, devices and dumps that are not there; an edge a -> b via rank r says that a
+cannot finish because of r, who is held up by b. Operations need all their members, so the graph has only
+AND-edges, and the strongly connected components without a way out are the roots (after MUST, Hilbrich et al.).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rankscope.analysis.evidence import Reliability
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.instances import CallKey, Instance, PairKey, pending_calls, pending_pairs
+from rankscope.analysis.presence import Absence
+
+
+class Node(NamedTuple):
+    """A node: `kind` is op, host, device, no-dump or unknown; `rank` is -1 for an operation."""
+
+    kind: str
+    rank: int
+    key: CallKey | PairKey | None = None
+
+
+class Edge(NamedTuple):
+    """`target` holds up the source, through rank `via`."""
+
+    target: Node
+    via: int
+
+
+@dataclass
+class WaitGraph:
+    """Unfinished operations and what they wait for."""
+
+    instances: dict[CallKey | PairKey, Instance] = field(default_factory=dict)
+    edges: dict[Node, list[Edge]] = field(default_factory=dict)
+    order: dict[int, list[tuple[int, Node]]] = field(default_factory=dict)
+    """For each rank its unfinished operations as (position, node), in the order in which it issued them."""
+
+    def heads(self, rank: int) -> list[Node]:
+        """The unfinished operations a rank issued first: more than one where they were launched as a batch."""
+        own = self.order.get(rank, [])
+        return [node for position, node in own if position == own[0][0]]
+
+    def instance(self, node: Node) -> Instance | None:
+        """The operation of a node; None for hosts and the like."""
+        return self.instances[node.key] if node.key is not None else None
+
+    def waiting(self, node: Node) -> list[int]:
+        """Ranks that wait in the operation of a node."""
+        found = self.instance(node)
+        return found.waiting() if found else []
+
+
+def build_graph(facts: Facts, reliability: Reliability) -> WaitGraph:
+    """The wait-for graph of everything that is not finished."""
+    graph = WaitGraph()
+    for instance in (*pending_calls(facts).values(), *pending_pairs(facts).values()):
+        graph.instances[instance.key] = instance
+    for key, instance in graph.instances.items():
+        for rank, entry in instance.entries.items():
+            if entry.pending:
+                graph.order.setdefault(rank, []).append((entry.position, Node("op", -1, key)))
+    for own in graph.order.values():
+        own.sort(key=lambda item: (item[0], item[1].key or ()))
+    builder = _Builder(facts, reliability, graph)
+    for key in sorted(graph.instances, key=lambda k: (len(k), k)):
+        builder.add_operation(Node("op", -1, key))
+    return graph
+
+
+@dataclass
+class _Builder:
+    facts: Facts
+    reliability: Reliability
+    graph: WaitGraph
+
+    def add_operation(self, node: Node) -> None:
+        """Adds the edges of an operation, one for each member that holds it up."""
+        instance = self.graph.instances[node.key]  # type: ignore[index]
+        edges: list[Edge] = []
+        for rank in self._members(instance):
+            entry = instance.entries.get(rank)
+            if entry is None:
+                target = self._absent(instance, rank)
+            elif entry.pending:
+                target = self._held(node, rank, entry.position)
+            else:
+                target = None
+            if target is not None:
+                edges.append(Edge(target, rank))
+        self.graph.edges[node] = edges
+
+    def _members(self, instance: Instance) -> tuple[int, ...]:
+        if len(instance.key) == 4:
+            return (instance.key[1], instance.key[2])
+        return self.facts.groups[instance.group].ranks
+
+    def _held(self, node: Node, rank: int, position: int) -> Node | None:
+        """What keeps a rank that issued an operation from running it: its device, or an older operation."""
+        if rank in self.reliability.dead_devices:
+            return self._leaf("device", rank)
+        older = self.graph.order[rank][0]
+        return older[1] if older[0] < position and older[1] != node else None
+
+    def _absent(self, instance: Instance, rank: int) -> Node | None:
+        """What keeps a rank from issuing an operation; None where it has long finished it."""
+        if rank not in self.facts.presence.seen:
+            return self._leaf("no-dump", rank)
+        if not instance.is_pair:
+            absence = self.facts.presence.absence(rank, instance.group, instance.seq)
+            if absence in (Absence.OVERWRITTEN, Absence.FILTERED):
+                return None
+            if absence is Absence.UNKNOWN:
+                return self._leaf("unknown", rank)
+        if self.reliability.is_outdated(rank, instance.since_ns):
+            return self._leaf("unknown", rank)
+        return self._host(rank)
+
+    def _leaf(self, kind: str, rank: int) -> Node:
+        node = Node(kind, rank)
+        self.graph.edges.setdefault(node, [])
+        return node
+
+    def _host(self, rank: int) -> Node:
+        """The host of a rank: presumably blocked on what it issued first, or stuck if there is nothing."""
+        node = Node("host", rank)
+        if node not in self.graph.edges:
+            self.graph.edges[node] = [Edge(head, rank) for head in self.graph.heads(rank)]
+        return node
+
+
+def components(graph: WaitGraph) -> list[tuple[Node, ...]]:
+    """Strongly connected components in reverse topological order: sinks first (Tarjan 1972, without recursion)."""
+    state = _Tarjan()
+    for node in graph.edges:
+        if node not in state.index:
+            state.visit(graph, node)
+    return state.found
+
+
+@dataclass
+class _Tarjan:
+    index: dict[Node, int] = field(default_factory=dict)
+    low: dict[Node, int] = field(default_factory=dict)
+    stack: list[Node] = field(default_factory=list)
+    on_stack: set[Node] = field(default_factory=set)
+    found: list[tuple[Node, ...]] = field(default_factory=list)
+
+    def visit(self, graph: WaitGraph, root: Node) -> None:
+        work = [(root, iter(graph.edges[root]))]
+        self._enter(root)
+        while work:
+            node, edges = work[-1]
+            for edge in edges:
+                if edge.target not in self.index:
+                    self._enter(edge.target)
+                    work.append((edge.target, iter(graph.edges[edge.target])))
+                    break
+                if edge.target in self.on_stack:
+                    self.low[node] = min(self.low[node], self.index[edge.target])
+            else:
+                work.pop()
+                self._leave(node)
+                if work:
+                    self.low[work[-1][0]] = min(self.low[work[-1][0]], self.low[node])
+
+    def _enter(self, node: Node) -> None:
+        self.index[node] = self.low[node] = len(self.index)
+        self.stack.append(node)
+        self.on_stack.add(node)
+
+    def _leave(self, node: Node) -> None:
+        if self.low[node] != self.index[node]:
+            return
+        members = []
+        while True:
+            top = self.stack.pop()
+            self.on_stack.discard(top)
+            members.append(top)
+            if top == node:
+                break
+        self.found.append(tuple(sorted(members, key=lambda n: (n.kind, n.rank, len(n.key or ()), n.key or ()))))
+
+
+def sinks(graph: WaitGraph) -> list[tuple[Node, ...]]:
+    """Components that wait for nothing outside of themselves: the roots, in a fixed order."""
+    out = []
+    for members in components(graph):
+        inside = set(members)
+        if all(edge.target in inside for node in members for edge in graph.edges[node]):
+            out.append(members)
+    return sorted(out)
+
+
+def reverse_edges(graph: WaitGraph) -> dict[Node, list[Node]]:
+    """For each node the nodes that wait for it."""
+    out: dict[Node, list[Node]] = {}
+    for node, edges in graph.edges.items():
+        for edge in edges:
+            out.setdefault(edge.target, []).append(node)
+    return out
+
+
+def upstream(reverse: dict[Node, list[Node]], roots: tuple[Node, ...]) -> set[Node]:
+    """Every node that waits for one of `roots`, themselves included."""
+    seen = set(roots)
+    queue = deque(roots)
+    while queue:
+        for node in reverse.get(queue.popleft(), ()):
+            if node not in seen:
+                seen.add(node)
+                queue.append(node)
+    return seen

@@ -1,0 +1,132 @@
+"""Operations that are not finished on some rank, with what every member did about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import polars as pl
+
+from rankscope.analysis.calls import PENDING
+from rankscope.analysis.facts import Facts
+
+CallKey = tuple[int, int]
+"""(group, seq)."""
+PairKey = tuple[int, int, int, int]
+"""(group, sender, receiver, k)."""
+EVICTED = -1
+"""Row and position of a pending operation whose entry the ring has overwritten."""
+
+
+class Entry(NamedTuple):
+    """One member's side of an instance."""
+
+    row: int
+    position: int
+    """Rank's program order; equal within one batch of sends and receives."""
+    op: str
+    state: str
+    elements: int | None
+    dtype: str | None
+    created_ns: int | None
+
+    @property
+    def pending(self) -> bool:
+        """Issued and not finished."""
+        return self.state in ("scheduled", "started")
+
+
+@dataclass(eq=False)
+class Instance:
+    """One collective, or one pair of send and receive, that some rank has not finished."""
+
+    key: CallKey | PairKey
+    entries: dict[int, Entry] = field(default_factory=dict)
+    """By rank; for a pair at most the sender's and the receiver's."""
+
+    @property
+    def group(self) -> int:
+        """Its process group."""
+        return self.key[0]
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether it is a send and its receive."""
+        return len(self.key) == 4
+
+    @property
+    def seq(self) -> int:
+        """Sequence number; for a pair the k-th between the two ranks."""
+        return self.key[3] if len(self.key) == 4 else self.key[1]
+
+    @property
+    def since_ns(self) -> int | None:
+        """When the first rank that still waits in it issued it."""
+        times = [e.created_ns for e in self.entries.values() if e.pending and e.created_ns]
+        return min(times, default=None)
+
+    def waiting(self) -> list[int]:
+        """Ranks that issued it and have not finished it, sorted."""
+        return sorted(r for r, e in self.entries.items() if e.pending)
+
+    def op(self) -> str:
+        """What most of those that issued it call it."""
+        names = sorted(e.op for e in self.entries.values() if e.op)
+        return max(names, key=names.count, default="?")
+
+
+def pending_calls(facts: Facts) -> dict[CallKey, Instance]:
+    """Collectives that some rank has issued and not finished."""
+    calls = facts.calls
+    open_keys = calls.filter(PENDING).select("group", "seq").unique()
+    rows = calls.join(open_keys, on=["group", "seq"], how="semi").select(
+        "group", "seq", "rank", "row", "op", "state", "elements", "dtype", "created_ns"
+    )
+    out: dict[CallKey, Instance] = {}
+    for group, seq, rank, row, op, state, elements, dtype, created in rows.iter_rows():
+        entry = Entry(row, row, op, state, elements, dtype, created)
+        out.setdefault((group, seq), Instance((group, seq))).entries[rank] = entry
+    for rank, key in _evicted(facts):
+        out.setdefault(key, Instance(key)).entries.setdefault(
+            rank, Entry(EVICTED, EVICTED, "", "scheduled", None, None, None)
+        )
+    return out
+
+
+def _evicted(facts: Facts) -> list[tuple[int, CallKey]]:
+    """Heads the ring has overwritten: enqueued, not completed, older than the oldest entry kept."""
+    out = []
+    for (rank, group), frontier in facts.presence.frontiers.items():
+        done = facts.completed.get((rank, group))
+        if done is None or frontier.enqueued is None or done >= frontier.enqueued or not frontier.wrapped:
+            continue
+        if group in facts.gloo_groups or facts.groups[group].has_p2p:
+            continue
+        if frontier.first_kept is None or done + 1 < frontier.first_kept:
+            out.append((rank, (group, done + 1)))
+    return out
+
+
+def pending_pairs(facts: Facts) -> dict[PairKey, Instance]:
+    """Sends and receives that some rank has posted and not finished."""
+    key = ["group", "src", "dst", "k"]
+    open_keys = facts.pairs.filter(PENDING).select(key).unique()
+    rows = facts.pairs.join(open_keys, on=key, how="semi").select(
+        *key, "rank", "row", "batch", "op", "state", "elements", "created_ns"
+    )
+    out: dict[PairKey, Instance] = {}
+    for group, src, dst, k, rank, row, batch, op, state, elements, created in rows.iter_rows():
+        instance = out.setdefault((group, src, dst, k), Instance((group, src, dst, k)))
+        instance.entries[rank] = Entry(row, batch, op, state, elements, None, created)
+    return out
+
+
+def calls_at(facts: Facts, keys: pl.DataFrame) -> dict[CallKey, Instance]:
+    """The collectives with the given `group` and `seq`, finished or not."""
+    rows = facts.calls.join(keys.select("group", "seq"), on=["group", "seq"], how="semi")
+    out: dict[CallKey, Instance] = {}
+    for r in rows.iter_rows(named=True):
+        key = (r["group"], r["seq"])
+        entry = Entry(r["row"], r["row"], r["key"] or "", r["state"], r["elements"], r["dtype"], r["created_ns"])
+        out.setdefault(key, Instance(key)).entries[r["rank"]] = entry
+    return out

@@ -1,0 +1,127 @@
+"""Members that issued different things at the same place: who is in the minority, in the group or over replicas."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import polars as pl
+
+from rankscope.analysis.cohort import Cohorts, Signature, signature
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.graph import Node
+from rankscope.analysis.instances import Instance, calls_at
+from rankscope.analysis.root import Root
+from rankscope.analysis.wording import fold, ranks_text
+
+
+def find_mismatches(facts: Facts, cohorts: Cohorts) -> list[Root]:
+    """The first disagreement of every group that did not go on together afterwards, oldest first."""
+    first = facts.disagreements.filter(~pl.col("settled")).unique("group", keep="first", maintain_order=True)
+    instances = calls_at(facts, first)
+    roots = [_judge(facts, cohorts, instances[key]) for key in sorted(instances)]
+    return sorted(roots, key=lambda root: (root.since_ns, root.culprits))
+
+
+def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
+    votes = {rank: signature(e) for rank, e in instance.entries.items() if e.op}
+    culprits, right, reasons = _accuse(cohorts, instance, votes)
+    kind = _kind(votes)
+    reference = right or Counter(votes[r] for r in sorted(votes)).most_common(1)[0][0]
+    shifted = kind == "collective-mismatch" and right is not None and _shifted(facts, instance, culprits, reference)
+    if shifted:
+        kind = "extra-collective"
+    root = Root(
+        kind=kind,
+        culprits=tuple(culprits),
+        nodes=(Node("op", -1, instance.key),),
+        focus=instance,
+        title=_title(instance, kind, culprits, votes, facts.label(instance.group)),
+        explanation=_explain(facts, instance, votes, culprits, shifted),
+        candidates=() if right else tuple(sorted(votes)),
+        notes={rank: f"issued {vote}" for rank, vote in votes.items()},
+        needs_stillness=False,
+        next_steps=("Compare the stacks of the ranks at this operation: the branch that differs is the bug.",),
+    )
+    return root if right and not reasons else root.weaken("medium" if right else "low", *reasons)
+
+
+def _accuse(
+    cohorts: Cohorts, instance: Instance, votes: dict[int, Signature]
+) -> tuple[list[int], Signature | None, tuple[str, ...]]:
+    """(culprits, what was right, why less sure): the minority; in a tie what the replicas say; else everybody."""
+    ranked = _plurality(votes)
+    if len(ranked) > 1 and ranked[0][1] > ranked[1][1]:
+        right = ranked[0][0]
+        return sorted(r for r, v in votes.items() if not v.fits(right)), right, ()
+    voted = cohorts.expected(instance)
+    if voted is not None and any(v.fits(voted[0]) for v in votes.values()):
+        right, replicas = voted
+        reasons = () if replicas > 1 else ("only two replicas to compare",)
+        return sorted(r for r, v in votes.items() if not v.fits(right)), right, reasons
+    return sorted(votes), None, ("the members are evenly split, and no replica of the group decides",)
+
+
+def _plurality(votes: dict[int, Signature]) -> list[tuple[Signature, int]]:
+    counts = Counter(votes[r] for r in sorted(votes))
+    return sorted(counts.items(), key=lambda item: -item[1])
+
+
+def _kind(votes: dict[int, Signature]) -> str:
+    if len({v.op for v in votes.values()}) > 1:
+        return "collective-mismatch"
+    if len({v.dtype for v in votes.values() if v.dtype}) > 1:
+        return "dtype-mismatch"
+    return "size-mismatch"
+
+
+def _shifted(facts: Facts, instance: Instance, culprits: list[int], right: Signature) -> bool:
+    """Whether what the others issued here is what the culprits issued next: they put one in front."""
+    after = pl.DataFrame(
+        {"group": [instance.group], "seq": [instance.seq + 1]}, schema={"group": pl.UInt32, "seq": pl.Int64}
+    )
+    following = calls_at(facts, after).get((instance.group, instance.seq + 1))
+    if following is None:
+        return False
+    entries = [following.entries.get(rank) for rank in culprits]
+    others = [e for r, e in following.entries.items() if r not in culprits and e.op]
+    moved = all(entry is not None and signature(entry).fits(right) for entry in entries)
+    return moved and not any(signature(e).fits(right) for e in others)
+
+
+def _title(instance: Instance, kind: str, culprits: list[int], votes: dict[int, Signature], label: str) -> str:
+    place = f"#{instance.seq} of {label}"
+    say = {"collective-mismatch": _op, "extra-collective": _op, "dtype-mismatch": _type}.get(kind, _size)
+    own = " / ".join(dict.fromkeys(say(votes[r]) for r in culprits))
+    if len(culprits) == len(votes):
+        return f"{ranks_text(culprits)} disagree at {place}: {own}"
+    if kind == "extra-collective":
+        return f"{ranks_text(culprits)} issued an extra {own} at {place}"
+    others = " / ".join(dict.fromkeys(say(votes[r]) for r in sorted(votes) if r not in culprits))
+    where = place if say is _op else f"{instance.op()} {place}"
+    verb = "issued" if say is _op else "passed"
+    return f"{ranks_text(culprits)} {verb} {own} and the others {others} at {where}"
+
+
+def _op(vote: Signature) -> str:
+    return vote.op
+
+
+def _type(vote: Signature) -> str:
+    return vote.dtype_text or "nothing"
+
+
+def _size(vote: Signature) -> str:
+    return "no size" if vote.elements is None else f"{vote.elements} elements"
+
+
+def _explain(facts: Facts, instance: Instance, votes: dict[int, Signature], culprits: list[int], shifted: bool) -> str:
+    by_vote: dict[str, list[int]] = {}
+    for rank in sorted(votes):
+        by_vote.setdefault(str(votes[rank]), []).append(rank)
+    sides = "; ".join(f"{ranks_text(ranks)}: {vote}" for vote, ranks in by_vote.items())
+    text = f"At #{instance.seq} of {facts.label(instance.group)} [{fold(facts.groups[instance.group].ranks)}] the members do not agree. {sides}."
+    if shifted:
+        text += (
+            f" What the others issued here, {ranks_text(culprits)} issued one later: there is one collective too many."
+        )
+    return text

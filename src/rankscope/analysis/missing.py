@@ -1,0 +1,50 @@
+"""Ranks of which there is no dump: accused only where nothing that was recorded explains the wait."""
+
+from __future__ import annotations
+
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.graph import Node
+from rankscope.analysis.root import Root
+from rankscope.analysis.roots import Judge
+from rankscope.analysis.wording import ranks_text
+
+
+def find_missing(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
+    """The ranks without a dump that somebody waits for, unless roots with evidence explain all of the waiting."""
+    nodes = tuple(m[0] for m in judge.sinks if len(m) == 1 and m[0].kind == "no-dump")
+    if not nodes:
+        return []
+    waiting = judge.held_up(nodes)
+    explained = set().union(*(judge.held_up(root.nodes) for root in others))
+    return [_root(facts, judge, nodes)] if waiting - explained else []
+
+
+def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
+    ranks = tuple(sorted(node.rank for node in nodes))
+    focus = min(
+        (i for node in nodes for i in judge.direct(node)[:1]), key=lambda i: (i.is_pair, i.since_ns or 0, i.key)
+    )
+    label = f"{focus.op()} #{focus.seq} of {facts.label(focus.group)}"
+    few = len(ranks) < len(facts.presence.seen)
+    reasons = ["a rank that died leaves no dump, and neither does one whose dump was not collected"]
+    if len(ranks) > 1:
+        reasons.append("one of them may have died and taken the others with it")
+    return Root(
+        kind="missing-rank",
+        culprits=ranks if few else (),
+        nodes=nodes,
+        focus=focus,
+        title=f"{ranks_text(ranks)} left no dump, and {label} waits for {'it' if len(ranks) == 1 else 'them'}",
+        explanation=(
+            f"{ranks_text(focus.waiting())} wait in {label}. Every member that left a dump has joined; "
+            f"{ranks_text(ranks)} left none: the process died, or was killed before it could write."
+        ),
+        candidates=() if few else ranks,
+        confidence="medium" if few else "low",
+        reasons=tuple(reasons),
+        notes=dict.fromkeys(ranks[:8], "no dump"),
+        next_steps=(
+            f"Read the end of the logs of {ranks_text(ranks)} and dmesg of their hosts (out of memory, signals, Xid).",
+            "Collect their dumps if they exist, and run again.",
+        ),
+    )

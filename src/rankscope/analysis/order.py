@@ -1,0 +1,158 @@
+"""Deadlocks: ranks that entered operations in different orders, and whose order is the odd one."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from itertools import combinations
+
+import polars as pl
+
+from rankscope.analysis.cohort import Cohorts
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.graph import Node, WaitGraph
+from rankscope.analysis.instances import CallKey, Instance
+from rankscope.analysis.root import Root
+from rankscope.analysis.wording import fold, ranks_text
+
+Place = tuple[str, int]
+"""(description of the group, seq): the same step on every replica."""
+
+
+@dataclass(frozen=True)
+class Deadlocks:
+    """Judges cycles of the wait-for graph."""
+
+    facts: Facts
+    graph: WaitGraph
+    cohorts: Cohorts
+
+    def judge(self, component: tuple[Node, ...]) -> Root:
+        """The root of a strongly connected component of more than one node."""
+        path, ranks = self._cycle(component)
+        culprits = self._minority(component)
+        focus = self._focus(component)
+        everybody = self._ranks(component)
+        loop = " → ".join(str(r) for r in (*ranks, ranks[0])) if ranks else fold(everybody)
+        orders = {rank: self._order_text(rank, path) for rank in everybody}
+        root = Root(
+            kind="order-deadlock",
+            culprits=culprits or everybody,
+            nodes=component,
+            focus=focus,
+            title=f"deadlock: ranks wait for each other in a circle, {loop}",
+            explanation=self._explain(path, culprits, everybody),
+            candidates=() if culprits else everybody,
+            notes={rank: text for rank, text in orders.items() if text},
+            cycle=ranks,
+            next_steps=(
+                "Make every rank enter these operations in the same order, or batch them (batch_isend_irecv).",
+            ),
+        )
+        if culprits:
+            return root.weaken("medium", "the order of the majority is taken for the right one")
+        return root.weaken("low", "no majority tells which order is the right one")
+
+    def _explain(self, path: list[Node], culprits: tuple[int, ...], everybody: tuple[int, ...]) -> str:
+        steps = []
+        for node in path:
+            instance = self.graph.instance(node)
+            if instance is not None:
+                waiting = ranks_text(instance.waiting())
+                steps.append(f"{waiting} in {instance.op()} #{instance.seq} of {self.facts.label(instance.group)}")
+        text = "The operations wait for each other in a circle: " + "; ".join(steps) + "."
+        if culprits:
+            others = [r for r in everybody if r not in culprits]
+            return (
+                text
+                + f" {ranks_text(culprits)} entered them in another order than {ranks_text(others)} and the replicas."
+            )
+        return text + " Half of the ranks entered them in one order, half in the other."
+
+    def _ranks(self, component: tuple[Node, ...]) -> tuple[int, ...]:
+        """Ranks that wait in an operation of the circle and for which another one waits."""
+        inside = set(component)
+        via = {edge.via for node in component for edge in self.graph.edges[node] if edge.target in inside}
+        return tuple(sorted(via))
+
+    def _focus(self, component: tuple[Node, ...]) -> Instance | None:
+        found = [i for node in component if (i := self.graph.instance(node)) is not None]
+        return min(found, key=lambda i: (i.since_ns or 0, i.key), default=None)
+
+    def _cycle(self, component: tuple[Node, ...]) -> tuple[list[Node], tuple[int, ...]]:
+        """A shortest circle through the first operation: its nodes, and the ranks that pass the wait on."""
+        inside = set(component)
+        start = (
+            next(node for node in component if node.kind == "op")
+            if any(n.kind == "op" for n in component)
+            else component[0]
+        )
+        back: dict[Node, tuple[Node, int]] = {}
+        queue = deque([start])
+        while queue:
+            node = queue.popleft()
+            for edge in self.graph.edges[node]:
+                if edge.target == start:
+                    return self._unwind(start, node, edge.via, back)
+                if edge.target in inside and edge.target not in back:
+                    back[edge.target] = (node, edge.via)
+                    queue.append(edge.target)
+        return [start], ()
+
+    def _unwind(
+        self, start: Node, last: Node, via: int, back: dict[Node, tuple[Node, int]]
+    ) -> tuple[list[Node], tuple[int, ...]]:
+        nodes, ranks = [last], [via]
+        while nodes[-1] != start:
+            previous, rank = back[nodes[-1]]
+            nodes.append(previous)
+            ranks.append(rank)
+        nodes.reverse()
+        ranks.reverse()
+        return nodes, tuple(dict.fromkeys(ranks))
+
+    def _order_text(self, rank: int, path: list[Node]) -> str:
+        own = [(e.position, i) for n in path if (i := self.graph.instance(n)) and (e := i.entries.get(rank))]
+        names = [f"{i.op()} #{i.seq} of {self.facts.label(i.group)}" for _, i in sorted(own, key=lambda item: item[0])]
+        return "entered " + ", then ".join(names) if names else ""
+
+    def _minority(self, component: tuple[Node, ...]) -> tuple[int, ...]:
+        """Ranks that entered two steps of the circle in the order most ranks of their stage did not."""
+        found = [i for node in component if (i := self.graph.instance(node)) is not None and not i.is_pair]
+        odd: set[int] = set()
+        involved = {r for i in found for r in self.facts.groups[i.group].ranks}
+        for a, b in combinations(sorted(found, key=lambda i: i.key), 2):
+            odd.update(self._odd(a, b) & involved)
+        return tuple(sorted(odd))
+
+    def _odd(self, a: Instance, b: Instance) -> set[int]:
+        """Ranks whose order of the steps `a` and `b` is in the strict minority."""
+        votes = self._orders(self._place(a), self._place(b))
+        counts = Counter(votes.values())
+        if len(counts) < 2 or counts[True] == counts[False]:
+            return set()
+        minority = counts[True] < counts[False]
+        return {rank for rank, first in votes.items() if first is minority}
+
+    def _place(self, instance: Instance) -> Place:
+        group = self.facts.groups[instance.group]
+        return (group.description or group.name, instance.seq)
+
+    def _orders(self, first: Place, second: Place) -> dict[int, bool]:
+        """For each rank that is at one of two steps or past it: whether it entered the first one first."""
+        a, b = self._positions(first), self._positions(second)
+        both = {rank: a[rank] < b[rank] for rank in a if rank in b}
+        half = {rank: True for rank in a if rank not in b and self._member(rank, second)}
+        other = {rank: False for rank in b if rank not in a and self._member(rank, first)}
+        return both | half | other
+
+    def _member(self, rank: int, place: Place) -> bool:
+        return any(rank in g.ranks and (g.description or g.name) == place[0] for g in self.facts.groups)
+
+    def _positions(self, place: Place) -> dict[int, int]:
+        keys: list[CallKey] = [
+            (g.id, place[1]) for g in self.facts.groups if (g.description or g.name) == place[0]
+        ]  # fmt: skip
+        table = pl.DataFrame(keys, schema={"group": pl.UInt32, "seq": pl.Int64}, orient="row")
+        rows = self.facts.calls.join(table, on=["group", "seq"], how="semi")
+        return dict(rows.select("rank", "row").iter_rows())

@@ -1,0 +1,88 @@
+"""Why an operation is not in a rank's dump: five answers that must not be confused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+from typing import NamedTuple
+
+import polars as pl
+
+from rankscope.schema import Dataset
+
+
+class Absence(StrEnum):
+    """Why a member of a group has no row for a collective."""
+
+    NO_DUMP = "no dump"
+    NEVER_ISSUED = "never issued"
+    OVERWRITTEN = "overwritten"
+    FILTERED = "filtered"
+    UNKNOWN = "unknown"
+
+
+class Frontier(NamedTuple):
+    """What is known of one rank in one group; collective sequence numbers, None where the dump cannot tell."""
+
+    enqueued: int | None
+    completed: int | None
+    first_kept: int | None
+    wrapped: bool | None
+    filtered: str
+
+
+class Presence:
+    """Answers for one Dataset who issued what, and why a row is absent."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.seen = frozenset(dataset.seen_ranks)
+        self.frontiers = _frontiers(dataset)
+        self._members = tuple(group.ranks for group in dataset.group_list)
+        files = dataset.files.filter(pl.col("used") & pl.col("rank").is_not_null())
+        self._whole = {
+            rank: not wrapped and filtered == "none"
+            for rank, wrapped, filtered in files.select("rank", "wrapped", "filtered").iter_rows()
+        }
+
+    def whole(self, rank: int) -> bool:
+        """Whether the dump of a rank holds everything it ever issued."""
+        return self._whole.get(rank, False)
+
+    def absence(self, rank: int, group: int, seq: int) -> Absence:
+        """Why `rank` has no row for collective `seq` of `group`."""
+        if rank not in self.seen:
+            return Absence.NO_DUMP
+        frontier = self.frontiers.get((rank, group))
+        if frontier is None or frontier.enqueued is None:
+            return Absence.NEVER_ISSUED if self.whole(rank) else Absence.UNKNOWN
+        if seq > frontier.enqueued:
+            return Absence.NEVER_ISSUED
+        if frontier.filtered == "only-active":
+            return Absence.FILTERED
+        if frontier.wrapped and (frontier.first_kept is None or seq < frontier.first_kept):
+            return Absence.OVERWRITTEN
+        return Absence.UNKNOWN
+
+    def absences(self, group: int, seq: int, issued: Collection[int]) -> dict[int, Absence]:
+        """For every member of `group` that is not among `issued`, why it has no row for collective `seq`."""
+        return {rank: self.absence(rank, group, seq) for rank in self._members[group] if rank not in issued}
+
+
+def _frontiers(dataset: Dataset) -> dict[tuple[int, int], Frontier]:
+    """Frontiers by (rank, group), with completions seen in rows where pg_status lags behind them."""
+    calls = dataset.ops.filter(~pl.col("is_p2p"))
+    done = (
+        calls.filter(pl.col("state") == "completed")
+        .group_by("rank", "group")
+        .agg(pl.col("seq").max().alias("done_seq"))
+    )
+    table = dataset.frontiers.join(done, on=["rank", "group"], how="left").select(
+        "rank",
+        "group",
+        "last_enqueued",
+        pl.max_horizontal("last_completed", "done_seq"),
+        "first_kept",
+        "wrapped",
+        pl.col("filtered").cast(pl.String),
+    )
+    return {(row[0], row[1]): Frontier(*row[2:]) for row in table.iter_rows()}

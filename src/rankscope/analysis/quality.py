@@ -1,0 +1,97 @@
+"""What makes the verdict less certain: dumps that are missing, damaged or cut, and what to set next time."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.model import Evidence, Finding, Severity
+from rankscope.analysis.wording import fold, plural, ranks_text
+
+FOREIGN = ("unknown", "not-a-file")
+"""Kinds of files that are no input; they are listed, but nothing is wrong with them."""
+
+
+def find_gaps(facts: Facts, hung: bool) -> list[Finding]:
+    """Findings about the inputs themselves."""
+    found = [*_files(facts), *_missing(facts), *_wrapped(facts, hung)]
+    return found + (_timing(facts) if hung else [])
+
+
+def _files(facts: Facts) -> list[Finding]:
+    files = facts.dataset.files.filter(pl.col("problem").is_not_null() & ~pl.col("kind").is_in(FOREIGN))
+    out = []
+    for used, kind, what in (
+        (False, "unreadable-file", "could not be read"),
+        (True, "truncated-file", "could be read only in part"),
+    ):
+        rows = files.filter(pl.col("used") == used).sort("path")
+        if rows.height:
+            evidence = tuple(
+                Evidence(p, file=f, rank=r) for p, f, r in rows.select("problem", "path", "rank").iter_rows()
+            )
+            out.append(
+                _note(
+                    kind,
+                    "warning",
+                    f"{plural(rows.height, 'file')} {what}",
+                    "What is whole in the others was used.",
+                    evidence,
+                )
+            )
+    return out
+
+
+def _missing(facts: Facts) -> list[Finding]:
+    missing = facts.dataset.missing_ranks
+    if not missing or not facts.dataset.seen_ranks:
+        return []
+    text = f"Dumps of {len(facts.dataset.seen_ranks)} of {facts.dataset.world_size} ranks were found; {ranks_text(missing)} left none."
+    title = (
+        f"no dump of {ranks_text(missing)}"
+        if len(missing) < 20
+        else f"no dump of {len(missing)} of {facts.dataset.world_size} ranks"
+    )
+    return [
+        _note(
+            "missing-dump", "warning", title, text, steps=("Collect them from the hosts' local disks, if they exist.",)
+        )
+    ]
+
+
+def _wrapped(facts: Facts, hung: bool) -> list[Finding]:
+    files = facts.dataset.files.filter(pl.col("used") & pl.col("wrapped").fill_null(False))
+    if files.is_empty() or not hung:
+        return []
+    ranks = files["rank"].drop_nulls().to_list()
+    return [
+        _note(
+            "ring-wrapped", "info", f"the ring of {plural(len(ranks), 'rank')} had overwritten older operations",
+            f"Only the newest operations of ranks {fold(ranks)} are there; what came before cannot be compared.",
+            steps=("Set TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE before 2.10) higher to keep more.",),
+        )
+    ]  # fmt: skip
+
+
+def _timing(facts: Facts) -> list[Finding]:
+    libraries = facts.dataset.ops["library"].cast(pl.String).unique().drop_nulls().to_list()
+    if facts.has_timing or set(libraries) <= {"gloo"}:
+        return []
+    return [
+        _note(
+            "timing-off", "info", "the recorder did not note when operations start",
+            "Without start events a device that never got to an operation looks like one that is stuck in it.",
+            steps=("Set TORCH_NCCL_ENABLE_TIMING=1 for the next run.",),
+        )
+    ]  # fmt: skip
+
+
+def _note(
+    kind: str,
+    severity: Severity,
+    title: str,
+    text: str,
+    evidence: tuple[Evidence, ...] = (),
+    steps: tuple[str, ...] = (),
+) -> Finding:
+    return Finding(kind, severity, title, text, evidence=evidence, next_steps=steps)

@@ -1,0 +1,276 @@
+"""Names the roots: one rule for each kind of sink of the wait-for graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from rankscope.analysis.cohort import Cohorts
+from rankscope.analysis.evidence import Reliability
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.graph import Node, WaitGraph, reverse_edges, sinks, upstream
+from rankscope.analysis.instances import Instance
+from rankscope.analysis.order import Deadlocks
+from rankscope.analysis.presence import Absence
+from rankscope.analysis.root import Root
+from rankscope.analysis.wording import plural, ranks_text
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Turns the sinks of a graph into roots."""
+
+    facts: Facts
+    graph: WaitGraph
+    reliability: Reliability
+    cohorts: Cohorts
+    judged: frozenset[Node] = frozenset()
+    """Nodes of mismatches, which are roots already."""
+
+    @cached_property
+    def reverse(self) -> dict[Node, list[Node]]:
+        """For each node the nodes that wait for it."""
+        return reverse_edges(self.graph)
+
+    @cached_property
+    def sinks(self) -> list[tuple[Node, ...]]:
+        """The components everything waits for."""
+        return sinks(self.graph)
+
+    def held_up(self, nodes: tuple[Node, ...]) -> set[int]:
+        """Ranks that wait, directly or not, for one of `nodes`."""
+        return {rank for node in upstream(self.reverse, nodes) for rank in self.graph.waiting(node)}
+
+    def judge(self) -> list[Root]:
+        """Every root, before anything is said about mismatches, stillness and missing dumps as a whole."""
+        single = [members[0] for members in self.sinks if len(members) == 1]
+        roots = self._hosts([n for n in single if n.kind == "host"])
+        roots += self._devices([n for n in single if n.kind == "device"])
+        roots += [
+            root for n in single if n.kind == "op" and n not in self.judged and (root := self._operation(n)) is not None
+        ]
+        deadlocks = Deadlocks(self.facts, self.graph, self.cohorts)
+        roots += [deadlocks.judge(members) for members in self.sinks if len(members) > 1]
+        return [root for root in roots if self._matters(root)]
+
+    def _matters(self, root: Root) -> bool:
+        """Whether a root holds up anybody else: a rank dumped a moment early waits for nobody but itself."""
+        if root.kind in ("order-deadlock", "stuck-in-collective", "extra-collective"):
+            return True
+        return bool(self.held_up(root.nodes) - set(root.culprits))
+
+    def direct(self, node: Node) -> list[Instance]:
+        """The operations that wait for a node itself: collectives before pairs, oldest first."""
+        found = [i for n in self.reverse.get(node, ()) if (i := self.graph.instance(n)) is not None]
+        return sorted(found, key=lambda i: (i.is_pair, i.since_ns or 0, i.key))
+
+    def _hosts(self, nodes: list[Node]) -> list[Root]:
+        """One root for each operation that hosts with nothing pending never issued."""
+        by_focus: dict[Instance, list[Node]] = {}
+        for node in nodes:
+            waits = self.direct(node)
+            if waits:
+                by_focus.setdefault(waits[0], []).append(node)
+        return [self._host(focus, tuple(found)) for focus, found in by_focus.items()]
+
+    def _host(self, focus: Instance, nodes: tuple[Node, ...]) -> Root:
+        idle = tuple(sorted(node.rank for node in nodes))
+        if focus.is_pair:
+            return self._pair(focus, nodes, idle)
+        members = self.facts.groups[focus.group].ranks
+        idle = tuple(r for r in members if r in idle or (Node("host", r) in self._idle and r not in focus.entries))
+        if 2 * len(idle) > len(members) and len(focus.waiting()) < len(idle):
+            return self._few(focus, nodes, idle)
+        label = f"{focus.op()} #{focus.seq} of {self.facts.label(focus.group)}"
+        return Root(
+            kind="missing-rank",
+            culprits=idle,
+            nodes=nodes,
+            focus=focus,
+            title=f"{ranks_text(idle)} never issued {label}",
+            explanation=(
+                f"{ranks_text(focus.waiting())} wait in {label}; {ranks_text(idle)} never issued it, with "
+                "nothing pending that could hold them up: the host is stuck outside of communication, or left the loop."
+            ),
+            notes=dict.fromkeys(idle, "has nothing pending: its host is not waiting for any operation"),
+            next_steps=(
+                f"py-spy dump of {ranks_text(idle)}: what does the host do? (data loader, checkpoint, a lock, an exit)",
+            ),
+        )
+
+    @cached_property
+    def _idle(self) -> frozenset[Node]:
+        return frozenset(members[0] for members in self.sinks if len(members) == 1 and members[0].kind == "host")
+
+    def _few(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...]) -> Root:
+        """Most members never came, and wait for nothing: then the few that came are the odd ones."""
+        few = tuple(focus.waiting())
+        label = f"{focus.op()} #{focus.seq} of {self.facts.label(focus.group)}"
+        if self._unrecorded(focus):
+            return self._undecided(focus, nodes, idle, label)
+        return Root(
+            kind="extra-collective",
+            culprits=few,
+            nodes=nodes,
+            focus=focus,
+            title=f"{ranks_text(few)} issued {label}, which the other {plural(len(idle), 'member')} never did",
+            explanation=(
+                f"Only {ranks_text(few)} issued {label}. The others wait for nothing, so this is most likely a "
+                "collective on a branch that only a few ranks take, such as one inside `if rank == 0`."
+            ),
+            candidates=idle,
+            confidence="medium",
+            reasons=(f"or {ranks_text(idle)} are stuck for one common reason, such as storage",),
+            next_steps=(
+                f"py-spy dump of {ranks_text(idle[:4])}: idle in Python means a common cause, elsewhere in training the branch",
+            ),
+        )
+
+    def _unrecorded(self, focus: Instance) -> bool:
+        """Whether the recorder left operations of this group out: gloo counts sends and receives, and keeps none."""
+        if focus.group not in self.facts.gloo_groups:
+            return False
+        own = self.facts.dataset.ops.filter((pl.col("group") == focus.group) & (pl.col("coalesced") == "none"))
+        return bool(own.select((pl.col("op_id") > pl.col("seq")).any()).item())
+
+    def _undecided(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...], label: str) -> Root:
+        return Root(
+            kind="missing-rank",
+            culprits=(),
+            nodes=nodes,
+            focus=focus,
+            title=f"{ranks_text(idle)} never issued {label}; which of them began it cannot be told",
+            explanation=(
+                f"{ranks_text(focus.waiting())} wait in {label}. The group also sends and receives, which gloo counts "
+                f"but does not record: {ranks_text(idle)} may wait for each other there."
+            ),
+            candidates=idle,
+            confidence="low",
+            reasons=("gloo records no send and no receive",),
+            next_steps=(f"py-spy dump of {ranks_text(idle)}: who waits in which send or recv",),
+        )
+
+    def _pair(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...]) -> Root:
+        _, src, dst, _k = focus.key  # type: ignore[misc]
+        verb = "receive from" if dst in idle else "send to"
+        other = src if dst in idle else dst
+        label = self.facts.label(focus.group)
+        return Root(
+            kind="p2p-unmatched",
+            culprits=idle,
+            nodes=nodes,
+            focus=focus,
+            title=f"{ranks_text(idle)} never posted its {verb} rank {other} in {label}",
+            explanation=(
+                f"rank {other} waits in {focus.op()} {src}->{dst} of {label}; {ranks_text(idle)} never posted the "
+                "other side and waits for nothing itself."
+            ),
+            notes=dict.fromkeys(idle, "has nothing pending: its host is not waiting for any operation"),
+            next_steps=(
+                f"py-spy dump of {ranks_text(idle)}",
+                "Count the sends and receives of the pipeline schedule on both ranks.",
+            ),
+        )
+
+    def _devices(self, nodes: list[Node]) -> list[Root]:
+        """One root for devices that stopped in groups they share, or else one for each."""
+        open_nodes, roots = list(nodes), []
+        while open_nodes:
+            together = [open_nodes.pop(0)]
+            lagging = set(self._lagging(together[0].rank))
+            for node in list(open_nodes):
+                if lagging & set(self._lagging(node.rank)):
+                    together.append(node)
+                    open_nodes.remove(node)
+            roots.append(self._device(tuple(sorted(together))))
+        return roots
+
+    def _lagging(self, rank: int) -> list[int]:
+        return self.reliability.lagging_groups(self.facts, rank)
+
+    def _device(self, nodes: tuple[Node, ...]) -> Root:
+        ranks = tuple(node.rank for node in nodes)
+        own = [i for node in nodes for i in self.graph.instances.values() if node.rank in i.waiting() and not i.is_pair]
+        focus = min(own, key=lambda i: (i.entries[min(set(i.waiting()) & set(ranks))].position, i.key), default=None)
+        where = f" {focus.op()} #{focus.seq} of {self.facts.label(focus.group)}" if focus else ""
+        return Root(
+            kind="gpu-stuck",
+            culprits=ranks,
+            nodes=nodes,
+            focus=focus,
+            title=f"{ranks_text(ranks)} issued{where}, but the device never finished what its peers finished",
+            explanation=(
+                f"Completions of {ranks_text(ranks)} stopped while other members of the same groups finished the "
+                "same collectives: the device, or the thread that watches it, is dead."
+            ),
+            notes={r: _lag_text(self.facts, r, *self.reliability.dead_devices[r]) for r in ranks},
+            next_steps=(
+                f"Look for Xid and ECC errors on the hosts of {ranks_text(ranks)} (dmesg, nvidia-smi -q).",
+                f"py-spy dump --native of {ranks_text(ranks)}.",
+            ),
+        )
+
+    def _operation(self, node: Node) -> Root | None:
+        """Everybody joined and nobody moves on: a device that never got there, or the network."""
+        focus = self.graph.instances[node.key]  # type: ignore[index]
+        if any(not e.pending for e in focus.entries.values()) or self._incomplete(focus):
+            return None
+        started = sorted(r for r, e in focus.entries.items() if e.state == "started")
+        waiting = [r for r in focus.waiting() if r not in started]
+        label = f"{focus.op()} #{focus.seq} of {self.facts.label(focus.group)}"
+        if started and waiting and self.facts.has_timing:
+            return self._before(focus, node, tuple(waiting), label)
+        return Root(
+            kind="stuck-in-collective",
+            culprits=(),
+            nodes=(node,),
+            focus=focus,
+            title=f"all {len(focus.entries)} members joined {label}, and it does not finish",
+            explanation=(
+                f"Every member issued {label} with fitting arguments, nothing older holds anybody up, and nobody "
+                "finished it: the network or the hardware between them, or a device kernel in front of it."
+            ),
+            candidates=tuple(sorted(focus.entries)) if len(focus.entries) <= 2 else (),
+            confidence="medium",
+            reasons=() if self.facts.has_timing else ("without timing, a device that never got there looks the same",),
+            next_steps=(
+                "Set TORCH_NCCL_ENABLE_TIMING=1 to tell a device that never got there.",
+                "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts.",
+            ),
+        )
+
+    def _incomplete(self, focus: Instance) -> bool:
+        if focus.is_pair:
+            return len(focus.entries) < 2
+        return set(focus.entries) < set(self.facts.groups[focus.group].ranks)
+
+    def _before(self, focus: Instance, node: Node, waiting: tuple[int, ...], label: str) -> Root:
+        root = Root(
+            kind="gpu-stuck",
+            culprits=waiting,
+            nodes=(node,),
+            focus=focus,
+            title=f"{ranks_text(waiting)} issued {label}, but the device never got there",
+            explanation=(
+                f"All members issued {label}; on the others it has started, on {ranks_text(waiting)} it has not: "
+                "something in front of it on the device does not finish, such as a compute kernel."
+            ),
+            notes=dict.fromkeys(waiting, "issued it, but it never started on the device"),
+            next_steps=(f"cuda-gdb or py-spy --native on {ranks_text(waiting)}: which kernel runs?",),
+        )
+        few = 2 * len(waiting) <= len(focus.entries)
+        return root if few else root.weaken("medium", "most members never started it")
+
+
+def _lag_text(facts: Facts, rank: int, group: int, seq: int) -> str:
+    done = max(v for (r, g), v in facts.completed.items() if g == group and r != rank)
+    return f"completed #{seq - 1} of {facts.label(group)} while its peers completed #{done}"
+
+
+def absent_reason(facts: Facts, rank: int, focus: Instance) -> Absence | None:
+    """Why a member has no row for the operation of a root; None for pairs and for members that have one."""
+    if focus.is_pair or rank in focus.entries:
+        return None
+    return facts.presence.absence(rank, focus.group, focus.seq)

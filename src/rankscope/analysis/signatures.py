@@ -1,0 +1,61 @@
+"""What two members must agree on for one collective, by the rules of each operation.
+
+NCCL and gloo see element counts and types, not shapes: shapes that hold equally many elements fit together. Which
+arguments may differ between members is a property of the operation (torch.distributed documentation):
+all_to_all may be uneven everywhere, a scatter has an input only at its source, a gather an output only at its
+destination, and a barrier carries nothing.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import orjson
+import polars as pl
+
+UNEVEN = ("all_to_all", "all_to_allv", "alltoall", "alltoall_base", "all_to_all_single")
+"""Operations of which no size is comparable between members."""
+_BY_INPUT = (
+    "all_reduce", "allreduce", "allreduce_coalesced", "broadcast", "_broadcast_oop", "reduce", "_reduce_oop",
+    "all_gather", "_all_gather_base", "all_gather_into_tensor_coalesced", "allgather", "_allgather_base",
+    "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "gather", "sparse_all_reduce",
+)  # fmt: skip
+_BY_OUTPUT = ("scatter",)
+
+_KEY = ["op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes"]
+
+
+def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
+    """`rows` of ops with `elements` (how many must agree; null: not comparable) and `dtype` (null: not comparable)."""
+    distinct = rows.select(_KEY).unique(maintain_order=True)
+    texts = distinct.select(pl.all().cast(pl.String))
+    elements = [_elements(op, ins, outs) for op, ins, outs, _, _ in texts.iter_rows()]
+    dtypes = [_dtype(op, ins, outs) for op, _, _, ins, outs in texts.iter_rows()]
+    table = distinct.with_columns(
+        pl.Series("elements", elements, dtype=pl.Int64), pl.Series("dtype", dtypes, dtype=pl.String)
+    )
+    return rows.join(table, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
+
+
+def _elements(op: str | None, in_sizes: str | None, out_sizes: str | None) -> int | None:
+    if op in _BY_INPUT:
+        return count(in_sizes)
+    return count(out_sizes) if op in _BY_OUTPUT else None
+
+
+def _dtype(op: str | None, in_dtypes: str | None, out_dtypes: str | None) -> str | None:
+    if op is None or op.endswith("barrier"):
+        return None
+    text = out_dtypes if op in _BY_OUTPUT else in_dtypes
+    return text if text not in (None, "", "[]", "null") else None
+
+
+def count(sizes: str | None) -> int | None:
+    """Elements in all tensors of a JSON list of shapes; None if there is none or it is no such list."""
+    if not sizes or sizes == "[]":
+        return None
+    try:
+        total: int = sum(prod(shape) for shape in orjson.loads(sizes))
+    except (orjson.JSONDecodeError, TypeError):
+        return None
+    return min(total, 2**62)

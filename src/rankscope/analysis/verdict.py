@@ -1,0 +1,64 @@
+"""One line and one word for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rankscope.analysis.evidence import Reliability
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.freeze import Freeze
+from rankscope.analysis.model import Finding, Status
+from rankscope.analysis.wording import plural, ranks_text
+
+MISMATCHES = ("collective-mismatch", "size-mismatch", "dtype-mismatch", "extra-collective")
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the verdict rests on."""
+
+    facts: Facts
+    findings: Sequence[Finding]
+    pending: bool
+    """Whether any operation is not finished."""
+    freeze: Freeze
+    reliability: Reliability
+
+
+def verdict(situation: Situation) -> tuple[Status, str]:
+    """(status, sentence) of the whole."""
+    if not situation.facts.dataset.seen_ranks:
+        return "unknown", "no dump could be read"
+    critical = [f for f in situation.findings if f.root_cause and f.severity == "critical"]
+    if critical:
+        return ("mismatch" if critical[0].kind in MISMATCHES else "hang"), _sentence(critical)
+    slow = [f for f in situation.findings if f.kind == "straggler"]
+    if slow:
+        return "slow", slow[0].title
+    return _quiet(situation)
+
+
+def _sentence(critical: list[Finding]) -> str:
+    first = critical[0]
+    text = first.title
+    if first.blast_radius:
+        text += f"; {plural(first.blast_radius, 'rank')} {'waits' if first.blast_radius == 1 else 'wait'}"
+    if len(critical) > 1:
+        text += f" (and {plural(len(critical) - 1, 'more root cause')})"
+    return text
+
+
+def _quiet(situation: Situation) -> tuple[Status, str]:
+    """Nothing critical: all well, still moving, or not to be told from these dumps."""
+    ranks = plural(len(situation.facts.dataset.seen_ranks), "rank")
+    if any(f.kind == "not-frozen" for f in situation.findings) or (
+        situation.pending and situation.freeze.stopped is False
+    ):
+        return "progressing", f"{ranks}: the job was still moving when the dumps were written"
+    if situation.reliability.outdated:
+        old = ranks_text(sorted(situation.reliability.outdated))
+        return "progressing", f"the dumps were taken at different moments ({old} earlier); nothing is proven to hang"
+    if situation.pending:
+        return "unknown", f"{ranks}: operations are pending, and nothing in these dumps says why"
+    return "healthy", f"{ranks}, no divergence: every collective was issued and finished by all of its members"
