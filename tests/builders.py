@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -22,7 +22,7 @@ class JobBuilder:
     >>> dataset = job.build()
     """
 
-    def __init__(self, world_size: int, groups: dict[str, Sequence[int]] | None = None) -> None:
+    def __init__(self, world_size: int, groups: Mapping[str, Sequence[int]] | None = None) -> None:
         self.world_size = world_size
         self.group_ranks: dict[str, list[int]] = {"0": list(range(world_size))}
         self.group_ranks.update({name: list(ranks) for name, ranks in (groups or {}).items()})

@@ -115,13 +115,13 @@ class Writer:
         return dict(rows.iter_rows())
 
     def _evidence(self, root: Root) -> list[Evidence]:
-        out = []
-        for rank in sorted(root.culprits)[:ACCUSED]:
-            out.append(self._accused(root, rank))
+        out = [self._accused(root, rank) for rank in sorted(root.culprits)[:ACCUSED]]
         if root.focus is not None:
             others = [r for r in sorted(root.focus.entries) if r not in root.culprits]
-            for rank in others[:WITNESSES]:
-                out.append(self._record(root.focus.entries[rank].row, rank, self._witness(root, root.focus, rank)))
+            out.extend(
+                self._record(root.focus.entries[rank].row, rank, self._witness(root, root.focus, rank))
+                for rank in others[:WITNESSES]
+            )
         return out
 
     def _accused(self, root: Root, rank: int) -> Evidence:

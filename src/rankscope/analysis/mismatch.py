@@ -119,7 +119,9 @@ def _explain(facts: Facts, instance: Instance, votes: dict[int, Signature], culp
     for rank in sorted(votes):
         by_vote.setdefault(str(votes[rank]), []).append(rank)
     sides = "; ".join(f"{ranks_text(ranks)}: {vote}" for vote, ranks in by_vote.items())
-    text = f"At #{instance.seq} of {facts.label(instance.group)} [{fold(facts.groups[instance.group].ranks)}] the members do not agree. {sides}."
+    members = fold(facts.groups[instance.group].ranks)
+    place = f"#{instance.seq} of {facts.label(instance.group)} [{members}]"
+    text = f"At {place} the members do not agree. {sides}."
     if shifted:
         text += (
             f" What the others issued here, {ranks_text(culprits)} issued one later: there is one collective too many."

@@ -33,7 +33,7 @@ class Deadlocks:
         culprits = self._minority(component)
         focus = self._focus(component)
         everybody = self._ranks(component)
-        loop = " → ".join(str(r) for r in (*ranks, ranks[0])) if ranks else fold(everybody)
+        loop = " -> ".join(str(r) for r in (*ranks, ranks[0])) if ranks else fold(everybody)
         orders = {rank: self._order_text(rank, path) for rank in everybody}
         root = Root(
             kind="order-deadlock",

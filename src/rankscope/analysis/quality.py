@@ -36,7 +36,7 @@ def _files(facts: Facts) -> list[Finding]:
                     "warning",
                     f"{plural(rows.height, 'file')} {what}",
                     "What is whole in the others was used.",
-                    evidence,
+                    evidence=evidence,
                 )
             )
     return out
@@ -46,12 +46,9 @@ def _missing(facts: Facts) -> list[Finding]:
     missing = facts.dataset.missing_ranks
     if not missing or not facts.dataset.seen_ranks:
         return []
-    text = f"Dumps of {len(facts.dataset.seen_ranks)} of {facts.dataset.world_size} ranks were found; {ranks_text(missing)} left none."
-    title = (
-        f"no dump of {ranks_text(missing)}"
-        if len(missing) < 20
-        else f"no dump of {len(missing)} of {facts.dataset.world_size} ranks"
-    )
+    seen, size = len(facts.dataset.seen_ranks), facts.dataset.world_size
+    text = f"Dumps of {seen} of {size} ranks were found; {ranks_text(missing)} left none."
+    title = f"no dump of {ranks_text(missing)}" if len(missing) < 20 else f"no dump of {len(missing)} of {size} ranks"
     return [
         _note(
             "missing-dump", "warning", title, text, steps=("Collect them from the hosts' local disks, if they exist.",)
@@ -91,6 +88,7 @@ def _note(
     severity: Severity,
     title: str,
     text: str,
+    *,
     evidence: tuple[Evidence, ...] = (),
     steps: tuple[str, ...] = (),
 ) -> Finding:

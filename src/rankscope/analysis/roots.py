@@ -124,7 +124,7 @@ class Judge:
             confidence="medium",
             reasons=(f"or {ranks_text(idle)} are stuck for one common reason, such as storage",),
             next_steps=(
-                f"py-spy dump of {ranks_text(idle[:4])}: idle in Python means a common cause, elsewhere in training the branch",
+                f"py-spy dump of {ranks_text(idle[:4])}: all at one place means a common cause, past it the branch",
             ),
         )
 

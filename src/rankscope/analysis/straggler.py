@@ -64,8 +64,9 @@ def _met(facts: Facts) -> pl.DataFrame:
         {"group": [g.id for g in facts.groups], "size": [len(g.ranks) for g in facts.groups]},
         schema={"group": pl.UInt32, "size": pl.UInt32},
     )
+    finished = (pl.col("state") == "completed") & pl.col("created_ns").is_not_null()
     return (
-        facts.calls.filter((pl.col("state") == "completed") & pl.col("created_ns").is_not_null() & ~pl.col("op").is_in(ROOTED))
+        facts.calls.filter(finished & ~pl.col("op").is_in(ROOTED))
         .group_by("group", "seq")
         .agg(
             pl.len().alias("members"), pl.col("rank").sort_by("created_ns").last().alias("last"),
@@ -126,7 +127,10 @@ def _finding(facts: Facts, late: Late) -> Finding:
     return Finding(
         kind="straggler",
         severity="warning",
-        title=f"rank {late.rank} arrives last in {late.times} of {late.of} collectives of {label}, by {duration(late.margin_ns)}",
+        title=(
+            f"rank {late.rank} arrives last in {late.times} of {late.of} collectives of {label}, "
+            f"by {duration(late.margin_ns)}"
+        ),
         explanation=(
             f"No hang, but {plural(len(waiting), 'rank')} wait for rank {late.rank} again and again: it comes "
             f"{duration(late.margin_ns)} after the second last (median; 95 % interval {interval})."

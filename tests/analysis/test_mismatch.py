@@ -1,0 +1,96 @@
+"""Members that disagree: who is the odd one, and what is no disagreement at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope.analysis import analyse
+from rankscope.analysis.model import Finding
+from tests.analysis.jobs import running, wide_mesh
+from tests.builders import JobBuilder
+
+
+def root_of(job: JobBuilder) -> Finding:
+    (root,) = [f for f in analyse(job.build()).findings if f.root_cause]
+    return root
+
+
+def test_minority_operation_is_accused_wherever_it_stands() -> None:
+    for odd in range(4):
+        job = running()
+        job.collective(ranks=[r for r in range(4) if r != odd], state="scheduled")
+        job.collective(ranks=[odd], op="all_gather", state="scheduled")
+        root = root_of(job)
+        assert (root.kind, root.culprit_ranks) == ("collective-mismatch", (odd,))
+
+
+def test_sizes_are_compared_by_elements() -> None:
+    job = running()
+    job.collective(ranks=[0, 1, 2], sizes="[[8,8]]", state="scheduled")
+    job.collective(ranks=[3], sizes="[[8,9]]", state="scheduled")
+    root = root_of(job)
+    assert (root.kind, root.culprit_ranks) == ("size-mismatch", (3,))
+    assert "72 elements" in root.title
+    job = running()
+    job.collective(ranks=[0, 1, 2], sizes="[[8,8]]")
+    job.collective(ranks=[3], sizes="[[64]]")
+    assert not analyse(job.build()).findings
+
+
+def test_types_are_compared() -> None:
+    job = running()
+    job.collective(ranks=[0, 1, 3], state="scheduled")
+    job.collective(ranks=[2], state="scheduled", in_dtypes='["BFloat16"]')
+    root = root_of(job)
+    assert (root.kind, root.culprit_ranks) == ("dtype-mismatch", (2,))
+
+
+@pytest.mark.parametrize("op", ["all_to_all", "barrier"])
+def test_operations_that_may_be_uneven(op: str) -> None:
+    job = running()
+    for rank in range(4):
+        job.collective(ranks=[rank], op=op, sizes=f"[[{rank + 1}]]")
+    assert not analyse(job.build()).findings
+
+
+def test_scatter_has_an_input_at_its_source_only() -> None:
+    job = running()
+    job.collective(ranks=[0], op="scatter", in_sizes="[[4],[4],[4],[4]]", out_sizes="[[4]]", state="scheduled")
+    job.collective(ranks=[1, 2, 3], op="scatter", in_sizes="[]", in_dtypes="[]", out_sizes="[[4]]", state="scheduled")
+    assert root_of(job).kind == "stuck-in-collective"
+
+
+def test_pair_is_judged_by_its_replicas() -> None:
+    job = wide_mesh(4)
+    for pair in range(4):
+        job.collective(f"tp{pair}", ranks=[2 * pair], state="scheduled")
+        op = "broadcast" if pair == 2 else "all_reduce"
+        job.collective(f"tp{pair}", ranks=[2 * pair + 1], op=op, state="scheduled")
+    found = [f for f in analyse(job.build()).findings if f.kind == "collective-mismatch"]
+    assert [f.culprit_ranks for f in found] == [(5,)]
+
+
+def test_pair_without_replicas_is_named_whole_with_low_confidence() -> None:
+    job = running(2)
+    job.collective(ranks=[0], state="scheduled")
+    job.collective(ranks=[1], op="broadcast", state="scheduled")
+    root = root_of(job)
+    assert (root.culprit_ranks, root.confidence) == ((0, 1), "low")
+
+
+def test_extra_collective_shifts_what_follows() -> None:
+    job = running()
+    job.collective(ranks=[1], op="barrier", state="scheduled")
+    job.collective(state="scheduled")
+    job.collective(ranks=[0, 2, 3], op="broadcast", state="scheduled")
+    root = root_of(job)
+    assert (root.kind, root.culprit_ranks) == ("extra-collective", (1,))
+
+
+def test_difference_that_the_group_got_over_is_no_finding() -> None:
+    job = running()
+    job.collective(ranks=[0, 1, 2])
+    job.collective(ranks=[3], op="all_gather")
+    for _ in range(3):
+        job.collective()
+    assert not analyse(job.build()).is_critical

@@ -1,0 +1,150 @@
+"""The parts of the analysis by themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import polars as pl
+import pytest
+
+from rankscope.analysis import analyse
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.freeze import judge_freeze
+from rankscope.analysis.presence import Absence, Presence
+from rankscope.analysis.signatures import count
+from rankscope.analysis.wording import duration, fold, ranks_text
+from rankscope.schema import Dataset
+from tests.analysis.jobs import running
+from tests.builders import START_NS, JobBuilder
+
+
+def written_at(dataset: Dataset, mtime_ns: int) -> Dataset:
+    return dataclasses.replace(dataset, files=dataset.files.with_columns(mtime_ns=pl.lit(mtime_ns, dtype=pl.Int64)))
+
+
+def frontier(dataset: Dataset, **columns: object) -> Dataset:
+    literals = {name: pl.lit(value, dtype=dataset.frontiers[name].dtype) for name, value in columns.items()}
+    return dataclasses.replace(dataset, frontiers=dataset.frontiers.with_columns(**literals))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"), [((), ""), ((3,), "3"), ((1, 2), "1,2"), ((0, 1, 2, 5), "0-2,5"), ((7, 5, 6, 5), "5-7")]
+)
+def test_fold(ranks: tuple[int, ...], text: str) -> None:
+    assert fold(ranks) == text
+
+
+def test_ranks_text() -> None:
+    assert [ranks_text(r) for r in ([], [4], [4, 5])] == ["no rank", "rank 4", "ranks 4,5"]
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"), [(350_000_000, "350 ms"), (12_000_000_000, "12 s"), (600_000_000_000, "10 min"), (10**14, "27.8 h")]
+)
+def test_duration(ns: int, text: str) -> None:
+    assert duration(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("sizes", "elements"),
+    [("[[64,32]]", 2048), ("[[4],[5]]", 9), ("[]", None), (None, None), ("[[", None), ("[3]", None)],
+)
+def test_count(sizes: str | None, elements: int | None) -> None:
+    assert count(sizes) == elements
+
+
+def test_five_kinds_of_absence() -> None:
+    job = running(4)
+    job.no_dump = {3}
+    dataset = job.build()
+    assert Presence(dataset).absence(3, 0, 5) is Absence.NO_DUMP
+    assert Presence(dataset).absence(2, 0, 11) is Absence.NEVER_ISSUED
+    wrapped = frontier(dataset, wrapped=True, first_kept=4)
+    assert Presence(wrapped).absence(2, 0, 3) is Absence.OVERWRITTEN
+    active = frontier(dataset, filtered="only-active", first_kept=None)
+    assert Presence(active).absence(2, 0, 3) is Absence.FILTERED
+    blind = frontier(dataset, last_enqueued=None, wrapped=None)
+    hidden = dataclasses.replace(blind, files=blind.files.with_columns(wrapped=pl.lit(True)))
+    assert Presence(hidden).absence(2, 0, 3) is Absence.UNKNOWN
+
+
+def hanging() -> Dataset:
+    job = running()
+    job.collective(ranks=[0, 1, 3], state="scheduled")
+    return job.build()
+
+
+def test_dumps_within_moments_of_the_newest_event_are_a_live_job() -> None:
+    dataset = written_at(hanging(), START_NS + 200_000_000)
+    assert judge_freeze(Facts(dataset)).stopped is False
+    analysis = analyse(dataset)
+    assert analysis.status == "progressing"
+    assert not analysis.is_critical
+    (moving,) = [f for f in analysis.findings if f.kind == "not-frozen"]
+    assert moving.candidates == (2,)
+
+
+def test_mismatch_needs_no_stillness() -> None:
+    job = running()
+    job.collective(ranks=[0, 1, 3], state="scheduled")
+    job.collective(ranks=[2], op="broadcast", state="scheduled")
+    assert analyse(written_at(job.build(), START_NS + 200_000_000)).culprits == (2,)
+
+
+def test_dumps_long_after_the_newest_event_are_a_stopped_job() -> None:
+    dataset = written_at(hanging(), START_NS + 60_000_000_000)
+    assert judge_freeze(Facts(dataset)).stopped is True
+    assert analyse(dataset).findings[0].confidence == "high"
+
+
+def test_times_that_cannot_be_believed_are_said_to_be_assumed() -> None:
+    dataset = written_at(hanging(), START_NS - 60_000_000_000)
+    assert judge_freeze(Facts(dataset)).stopped is None
+    root = analyse(dataset).findings[0]
+    assert root.culprit_ranks == (2,)
+    assert any("assumes" in reason for reason in root.confidence_reasons)
+
+
+def test_operation_given_up_by_its_watchdog_means_stopped() -> None:
+    job = running()
+    job.collective(ranks=[0, 1, 3], state="started", retired=True)
+    assert judge_freeze(Facts(written_at(job.build(), START_NS + 20_000_000))).stopped is True
+
+
+def test_head_that_the_ring_overwrote_still_holds_its_group_up() -> None:
+    job = running()
+    job.collective(ranks=[0, 1, 2, 3], state="scheduled")
+    dataset = job.build()
+    kept = dataset.ops.filter((pl.col("rank") != 1) | (pl.col("seq") < 5))
+    frontiers = dataset.frontiers.with_columns(
+        wrapped=pl.col("rank") == 1, first_kept=pl.when(pl.col("rank") == 1).then(None).otherwise("first_kept")
+    )
+    analysis = analyse(dataclasses.replace(dataset, ops=kept, frontiers=frontiers))
+    assert analysis.culprits == ()
+
+
+def late(delays_ns: dict[int, int], own_clock: bool = True) -> Dataset:
+    job = JobBuilder(4)
+    for step in range(30):
+        start = START_NS + step * 200_000_000
+        end = start + max(delays_ns.values(), default=0) + 1_000_000
+        for rank in range(4):
+            created = start + delays_ns.get(rank, 0) + (step * 7919 * (rank + 1)) % 90_000
+            completed = end if own_clock else end + delays_ns.get(rank, 0)
+            job.collective(ranks=[rank], created_ns=created, completed_ns=completed)
+    return job.build()
+
+
+def test_rank_that_is_late_again_and_again_is_a_straggler() -> None:
+    analysis = analyse(late({3: 50_000_000}))
+    assert analysis.status == "slow"
+    (found,) = analysis.findings
+    assert (found.kind, found.culprit_ranks, found.severity) == ("straggler", (3,), "warning")
+
+
+def test_clock_that_is_off_is_no_straggler() -> None:
+    assert not analyse(late({3: 50_000_000}, own_clock=False)).findings
+
+
+def test_jitter_is_no_straggler() -> None:
+    assert not analyse(late({})).findings
