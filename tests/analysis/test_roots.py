@@ -195,3 +195,27 @@ def test_no_dump_at_all_is_unknown() -> None:
     job = JobBuilder(2)
     job.no_dump = {0, 1}
     assert analyse(job.build()).status == "unknown"
+
+
+def pipelines(count: int) -> JobBuilder:
+    """`count` pipelines of two stages with one data parallel group for each stage."""
+    groups: dict[str, list[int]] = {f"pp{i}": [2 * i, 2 * i + 1] for i in range(count)}
+    groups |= {f"dp{stage}": list(range(stage, 2 * count, 2)) for stage in (0, 1)}
+    job = JobBuilder(2 * count, groups)
+    job.descriptions.update({name: name[:2] for name in groups})
+    for pipe in range(count):
+        job.p2p(f"pp{pipe}", 2 * pipe, 2 * pipe + 1, "send")
+        job.p2p(f"pp{pipe}", 2 * pipe + 1, 2 * pipe, "recv")
+    return job
+
+
+def test_receive_left_out_is_told_from_a_deadlock_by_the_replicas() -> None:
+    job = pipelines(4)
+    for pipe in range(4):
+        stuck = "scheduled" if pipe == 2 else "completed"
+        job.p2p(f"pp{pipe}", 2 * pipe, 2 * pipe + 1, "send", state=stuck)
+        if pipe != 2:
+            job.p2p(f"pp{pipe}", 2 * pipe + 1, 2 * pipe, "recv")
+    job.collective("0", ranks=[0, 1, 2, 3, 5, 6, 7], state="scheduled")
+    root = only_root(job)
+    assert (root.kind, root.culprit_ranks) == ("p2p-unmatched", (5,))

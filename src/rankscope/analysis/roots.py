@@ -12,6 +12,7 @@ from rankscope.analysis.evidence import Reliability
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, WaitGraph, reverse_edges, sinks, upstream
 from rankscope.analysis.instances import Instance
+from rankscope.analysis.lost import LostPairs
 from rankscope.analysis.order import Deadlocks
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.root import Root
@@ -52,7 +53,8 @@ class Judge:
             root for n in single if n.kind == "op" and n not in self.judged and (root := self._operation(n)) is not None
         ]
         deadlocks = Deadlocks(self.facts, self.graph, self.cohorts)
-        roots += [deadlocks.judge(members) for members in self.sinks if len(members) > 1]
+        lost = LostPairs(self.facts, self.graph, self.cohorts)
+        roots += [lost.judge(m) or deadlocks.judge(m) for m in self.sinks if len(m) > 1]
         return [root for root in roots if self._matters(root)]
 
     def _matters(self, root: Root) -> bool:

@@ -1,0 +1,86 @@
+"""A send or receive that one side never posts, inside what looks like a deadlock.
+
+The rank that left its side out goes on to its next operation and waits there for the rank that still waits for it:
+a circle, like two groups entered in opposite order. The replicas decide: if the same stage of other pipelines posted
+that send or receive, it belongs to the program, and the rank without it is the culprit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from rankscope.analysis.cohort import Cohorts
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.graph import Node, WaitGraph
+from rankscope.analysis.instances import Instance
+from rankscope.analysis.root import Root
+from rankscope.schema import Group
+
+
+@dataclass(frozen=True)
+class LostPairs:
+    """Looks for the side that was left out."""
+
+    facts: Facts
+    graph: WaitGraph
+    cohorts: Cohorts
+
+    def judge(self, component: tuple[Node, ...]) -> Root | None:
+        """The root of a circle that a lost send or receive made; None if the replicas do not say so."""
+        for node in component:
+            instance = self.graph.instance(node)
+            if instance is not None and instance.is_pair and len(instance.entries) == 1:
+                with_it, without = self._votes(instance)
+                if with_it > without:
+                    return self._root(instance, component, with_it)
+        return None
+
+    def _votes(self, instance: Instance) -> tuple[int, int]:
+        """(replicas that posted the side that is absent here, replicas that did not)."""
+        group_id, src, dst, k = instance.key  # type: ignore[misc]
+        group = self.facts.groups[group_id]
+        absent_is_send = src not in instance.entries
+        ends = (group.ranks.index(src), group.ranks.index(dst))
+        votes = [
+            self._posted(g.id, g.ranks[ends[0]], g.ranks[ends[1]], absent_is_send, k) for g in self._alike(group_id)
+        ]
+        return sum(votes), len(votes) - sum(votes)
+
+    def _alike(self, group: int) -> list[Group]:
+        found = self.facts.groups[group]
+        return [
+            other for other in self.facts.groups
+            if other.id != group and other.description == found.description and len(other.ranks) == len(found.ranks)
+            and all(self.facts.presence.whole(rank) for rank in other.ranks)
+        ]  # fmt: skip
+
+    def _posted(self, group: int, src: int, dst: int, is_send: bool, k: int) -> bool:
+        pairs = self.facts.pairs
+        found = pairs.filter(
+            (pl.col("group") == group) & (pl.col("src") == src) & (pl.col("dst") == dst)
+            & (pl.col("is_send") == is_send) & (pl.col("k") == k)
+        )  # fmt: skip
+        return found.height > 0
+
+    def _root(self, instance: Instance, component: tuple[Node, ...], replicas: int) -> Root:
+        _, src, dst, k = instance.key  # type: ignore[misc]
+        culprit, other = (src, dst) if src not in instance.entries else (dst, src)
+        what = f"send to rank {dst}" if culprit == src else f"receive from rank {src}"
+        label = self.facts.label(instance.group)
+        root = Root(
+            kind="p2p-unmatched",
+            culprits=(culprit,),
+            nodes=component,
+            focus=instance,
+            title=f"rank {culprit} left out its {what} in {label}",
+            explanation=(
+                f"rank {other} waits in {instance.op()} {src}->{dst} of {label}. The same stage of other pipelines "
+                f"posted both sides; rank {culprit} left its side out, went on, and now waits for rank {other}."
+            ),
+            notes={culprit: f"never posted {what} number {k + 1}"},
+            cycle=(),
+            next_steps=(f"Compare the stacks of rank {culprit} with its replicas at this point of the schedule.",),
+        )
+        return root if replicas > 1 else root.weaken("medium", "only two replicas to compare")
