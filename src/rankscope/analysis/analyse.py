@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rankscope.analysis.chains import Chains
 from rankscope.analysis.cohort import Cohorts
 from rankscope.analysis.consequences import find_consequences
 from rankscope.analysis.divergence import find_divergences
@@ -34,7 +33,7 @@ def analyse(dataset: Dataset) -> Analysis:
     judge = Judge(facts, graph, reliability, cohorts, frozenset(node for r in mismatches for node in r.nodes))
     roots = mismatches + judge.judge()
     roots += find_missing(facts, judge, roots)
-    suspects, roots = _still(_independent(roots), freeze, reliability)
+    suspects, roots = _still(_explained(_independent(roots)), freeze, reliability)
     return _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects)
 
 
@@ -55,6 +54,17 @@ def _independent(roots: list[Root]) -> list[Root]:
             continue
         out.append(root)
     return out
+
+
+def _explained(roots: list[Root]) -> list[Root]:
+    """Without operations that all have joined, where an older root accuses somebody.
+
+    What a rank computes between two operations is not recorded: an operation may wait for it, and it for the root.
+    """
+    oldest = min((root.since_ns for root in roots if root.culprits), default=None)
+    if oldest is None:
+        return roots
+    return [root for root in roots if root.kind != "stuck-in-collective" or root.since_ns < oldest]
 
 
 def _still(roots: list[Root], freeze: Freeze, reliability: Reliability) -> tuple[list[Root], list[Root]]:
@@ -118,6 +128,6 @@ def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:
 def _waits(writer: Writer, roots: list[Root]) -> dict[int, tuple[Step, ...]]:
     out: dict[int, tuple[Step, ...]] = {}
     for root in roots:
-        for rank, steps in Chains(writer.facts, writer.graph, root).by_rank().items():
+        for rank, steps in writer.chains(root).items():
             out.setdefault(rank, steps)
     return out

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, WaitGraph, reverse_edges
+from rankscope.analysis.graph import Node, WaitGraph
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.model import Step, Wait
 from rankscope.analysis.root import Root
@@ -22,6 +22,8 @@ class Chains:
     facts: Facts
     graph: WaitGraph
     root: Root
+    reverse: dict[Node, list[Node]]
+    """`reverse_edges` of the graph."""
 
     def by_rank(self) -> dict[int, tuple[Step, ...]]:
         """For each rank that waits for the root its chain."""
@@ -56,11 +58,10 @@ class Chains:
     def _onward(self) -> dict[Node, tuple[Node, int] | None]:
         """For each node that waits for the root, the next node on a shortest way and the rank in between."""
         onward: dict[Node, tuple[Node, int] | None] = dict.fromkeys(self.root.nodes)
-        reverse = reverse_edges(self.graph)
         queue = deque(self.root.nodes)
         while queue:
             node = queue.popleft()
-            for before in reverse.get(node, ()):
+            for before in self.reverse.get(node, ()):
                 if before not in onward:
                     onward[before] = (node, min(e.via for e in self.graph.edges[before] if e.target == node))
                     queue.append(before)
@@ -83,4 +84,4 @@ class Chains:
         return tuple(steps)
 
     def _wait(self, instance: Instance) -> Wait:
-        return Wait(self.facts.groups[instance.group].name, instance.seq, instance.op())
+        return Wait(self.facts.groups[instance.group].name, instance.seq, instance.op)

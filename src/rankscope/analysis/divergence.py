@@ -43,7 +43,7 @@ def _divergence(facts: Facts, reliability: Reliability, instance: Instance, cons
     return Divergence(
         group=instance.group,
         seq=instance.seq,
-        op=instance.op(),
+        op=instance.op,
         joined=tuple(sorted({*instance.entries, *past})),
         absent=tuple(sorted(absent)),
         unknown=tuple(sorted(set(absences) - absent - past)),

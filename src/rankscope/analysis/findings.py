@@ -62,12 +62,16 @@ class Writer:
             chain=self._chain(root),
             group=self.group(root.focus.group) if root.focus else None,
             seq=root.focus.seq if root.focus else None,
-            op=root.focus.op() if root.focus else None,
+            op=root.focus.op if root.focus else None,
             peer=self._peer(root),
             stack=self._stack(root),
             evidence=tuple(self._evidence(root)),
             next_steps=root.next_steps,
         )
+
+    def chains(self, root: Root) -> dict[int, tuple[Step, ...]]:
+        """For each rank that waits for a root its chain."""
+        return Chains(self.facts, self.graph, root, self.judge.reverse).by_rank()
 
     def group(self, group: int) -> GroupRef:
         """A group as findings refer to it."""
@@ -87,10 +91,9 @@ class Writer:
         return dst if root.culprits[0] == src else src
 
     def _chain(self, root: Root) -> tuple[Step, ...]:
-        chains = Chains(self.facts, self.graph, root)
         if root.cycle:
-            return chains.around()
-        found = [steps for steps in chains.by_rank().values() if len(steps) <= CHAIN]
+            return Chains(self.facts, self.graph, root, self.judge.reverse).around()
+        found = [steps for steps in self.chains(root).values() if len(steps) <= CHAIN]
         return max(found, key=len, default=())
 
     def _stack(self, root: Root) -> tuple[Frame, ...]:
@@ -142,7 +145,7 @@ class Writer:
         if note:
             return note
         verb = "waits in" if focus.entries[rank].pending else "finished"
-        return f"{verb} {focus.op()} #{focus.seq} of {self.facts.label(focus.group)}"
+        return f"{verb} {focus.op} #{focus.seq} of {self.facts.label(focus.group)}"
 
     def _record(self, row: int | None, rank: int, text: str) -> Evidence:
         if row is None or row < 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import polars as pl
@@ -69,8 +70,9 @@ class Instance:
         """Ranks that issued it and have not finished it, sorted."""
         return sorted(r for r, e in self.entries.items() if e.pending)
 
+    @cached_property
     def op(self) -> str:
-        """What most of those that issued it call it."""
+        """What most of those that issued it call it; asked for only once all entries are there."""
         names = sorted(e.op for e in self.entries.values() if e.op)
         return max(names, key=names.count, default="?")
 

@@ -97,7 +97,7 @@ def _title(instance: Instance, kind: str, culprits: list[int], votes: dict[int, 
     if kind == "extra-collective":
         return f"{ranks_text(culprits)} issued an extra {own} at {place}"
     others = " / ".join(dict.fromkeys(say(votes[r]) for r in sorted(votes) if r not in culprits))
-    where = place if say is _op else f"{instance.op()} {place}"
+    where = place if say is _op else f"{instance.op} {place}"
     verb = "issued" if say is _op else "passed"
     return f"{ranks_text(culprits)} {verb} {own} and the others {others} at {where}"
 

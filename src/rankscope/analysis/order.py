@@ -59,7 +59,7 @@ class Deadlocks:
             instance = self.graph.instance(node)
             if instance is not None:
                 waiting = ranks_text(instance.waiting())
-                steps.append(f"{waiting} in {instance.op()} #{instance.seq} of {self.facts.label(instance.group)}")
+                steps.append(f"{waiting} in {instance.op} #{instance.seq} of {self.facts.label(instance.group)}")
         text = "The operations wait for each other in a circle: " + "; ".join(steps) + "."
         if culprits:
             others = [r for r in everybody if r not in culprits]
@@ -113,7 +113,7 @@ class Deadlocks:
 
     def _order_text(self, rank: int, path: list[Node]) -> str:
         own = [(e.position, i) for n in path if (i := self.graph.instance(n)) and (e := i.entries.get(rank))]
-        names = [f"{i.op()} #{i.seq} of {self.facts.label(i.group)}" for _, i in sorted(own, key=lambda item: item[0])]
+        names = [f"{i.op} #{i.seq} of {self.facts.label(i.group)}" for _, i in sorted(own, key=lambda item: item[0])]
         return "entered " + ", then ".join(names) if names else ""
 
     def _minority(self, component: tuple[Node, ...]) -> tuple[int, ...]:
