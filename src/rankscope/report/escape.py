@@ -13,6 +13,7 @@ _BENIGN = re.compile(r"""["'(]?[^\W_]+(?:['%+=-][^\W_]+|[.,:](?<=\d.)\d+)*%?[)"'
 _LINKABLE = re.compile(r"www\d*\b|[a-z]+-\d|[0-9a-f]{7,}\b", re.IGNORECASE)
 """Plain words that GitHub turns into links all the same: hosts, ticket numbers, commits."""
 _LIST_NUMBER = re.compile(r"\d+[.)]$")
+_STOPS = ".;:!?"
 _BACKTICKS = re.compile(r"`+")
 
 
@@ -37,7 +38,7 @@ def _visible(char: str) -> str:
 
 
 def markdown(text: str, limit: int | None = None) -> str:
-    """`text` as inline Markdown that makes no markup, link, mention, HTML or table cell: odd words stand in code spans."""
+    """`text` as inline Markdown without markup, links, mentions, HTML or table cells: odd words stand in code spans."""
     words = plain(text, limit).replace("|", "\u00a6").split()
     return " ".join(_spans(words))
 
@@ -46,19 +47,23 @@ def _spans(words: list[str]) -> Iterator[str]:
     """Words as they are, neighbours that could be markup together in one code span."""
     code: list[str] = []
     for i, word in enumerate(words):
-        if _is_text(word, first=i == 0):
-            if code:
-                yield code_span(" ".join(code))
-                code.clear()
+        odd = not _is_text(word, first=i == 0)
+        if odd:
+            code.append(word)
+        if code and (not odd or word[-1] in _STOPS):
+            yield _closed(code)
+            code = []
+        if not odd:
             yield word
-            continue
-        stem = word.rstrip(".;:!?") or word
-        code.append(stem)
-        if stem != word:
-            yield code_span(" ".join(code)) + word[len(stem) :]
-            code.clear()
     if code:
-        yield code_span(" ".join(code))
+        yield _closed(code)
+
+
+def _closed(code: list[str]) -> str:
+    """A code span of words; the punctuation at its end stays outside."""
+    text = " ".join(code)
+    stem = text.rstrip(_STOPS + ",") or text
+    return code_span(stem) + text[len(stem) :]
 
 
 def _is_text(word: str, first: bool) -> bool:

@@ -1,0 +1,127 @@
+"""The report for programs. Its form is a contract: keys, their order and their meaning change only with `SCHEMA`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from rankscope import __version__
+from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step
+from rankscope.schema import Dataset, Frame
+
+SCHEMA = 1
+"""Counts up when a program that reads the report would break."""
+
+_NOT_ASCII = re.compile(r"[^\x20-\x7e\n]")
+Json = dict[str, Any]
+
+
+def render_json(dataset: Dataset, analysis: Analysis) -> bytes:
+    """The report as one JSON object on lines of its own, indented by two, with a newline at its end."""
+    return _dump(
+        {
+            "schema": SCHEMA,
+            "tool": {"name": "rankscope", "version": __version__},
+            "verdict": analysis.verdict,
+            "status": analysis.status,
+            "world_size": dataset.world_size,
+            "ranks": {"seen": dataset.seen_ranks, "missing": dataset.missing_ranks},
+            "inputs": dataset.files.select("path", "kind", "rank", "rows", "problem").to_dicts(),
+            "findings": [_finding(f) for f in analysis.findings],
+        }
+    )
+
+
+def render_error(message: str) -> bytes:
+    """What takes the place of the report where there is none."""
+    return _dump({"schema": SCHEMA, "error": message})
+
+
+def _finding(f: Finding) -> Json:
+    return {
+        "id": f.id,
+        "kind": f.kind,
+        "severity": f.severity,
+        "root_cause": f.root_cause,
+        "caused_by": f.caused_by,
+        "title": f.title,
+        "explanation": f.explanation,
+        "culprit_ranks": sorted(f.culprit_ranks),
+        "culprits": [_culprit(c) for c in f.culprits],
+        "candidates": f.candidates,
+        "waiting_ranks": f.waiting_ranks,
+        "blast_radius": f.blast_radius,
+        "confidence": f.confidence,
+        "confidence_reasons": f.confidence_reasons,
+        "chain": [_step(s) for s in f.chain],
+        "group": _group(f.group),
+        "seq": f.seq,
+        "op": f.op,
+        "peer": f.peer,
+        "stack": _stack(f.stack),
+        "evidence": [_evidence(e) for e in f.evidence],
+        "next_steps": f.next_steps,
+    }
+
+
+def _culprit(c: Culprit) -> Json:
+    return {"rank": c.rank, "host": c.host, "pid": c.pid, "device": c.device}
+
+
+def _step(s: Step) -> Json:
+    wait = {"group": s.waits_in.group, "seq": s.waits_in.seq, "op": s.waits_in.op}
+    return {"rank": s.rank, "waits_in": wait, "for_rank": s.for_rank}
+
+
+def _group(g: GroupRef | None) -> Json | None:
+    return None if g is None else {"id": g.id, "description": g.description, "ranks": g.ranks}
+
+
+def _stack(frames: Sequence[Frame]) -> list[Json]:
+    return [{"function": f.function, "file": f.file, "line": f.line} for f in frames]
+
+
+def _evidence(e: Evidence) -> Json:
+    return {
+        "file": e.file,
+        "rank": e.rank,
+        "record_id": e.record_id,
+        "line": e.line,
+        "time_ns": e.time_ns,
+        "text": e.text,
+    }
+
+
+def _dump(report: Json) -> bytes:
+    """JSON that is whole and safe to look at in a terminal: what is invisible is written as an escape."""
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    try:
+        raw = orjson.dumps(report, option=options)
+    except orjson.JSONEncodeError:
+        raw = orjson.dumps(_without_surrogates(report), option=options)
+    if raw.isascii() and b"\x7f" not in raw:
+        return raw
+    return _NOT_ASCII.sub(_escape, raw.decode()).encode()
+
+
+def _escape(match: re.Match[str]) -> str:
+    """One character as it is if it can be seen, else as JSON escape, as surrogate pair where it needs two units."""
+    char = match.group()
+    if char.isprintable():
+        return char
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def _without_surrogates(value: Any) -> Any:
+    """The same with lone surrogates written out: names of files may hold them, JSON may not."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {k: _without_surrogates(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_surrogates(v) for v in value]
+    return value

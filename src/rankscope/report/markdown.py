@@ -1,0 +1,123 @@
+"""The report to paste into an issue or a postmortem, for readers who have never seen rankscope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rankscope import __version__
+from rankscope.analysis.model import Analysis, Evidence, Finding
+from rankscope.analysis.wording import plural
+from rankscope.report import words
+from rankscope.report.escape import code_block, markdown
+from rankscope.schema import Dataset
+
+
+def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
+    """The report as GitHub-flavoured Markdown in which nothing from a file can act as markup."""
+    leading = words.leading(analysis)
+    notes = [f for f in leading if f.severity == "info"]
+    parts = [*_head(dataset, analysis)]
+    groups = words.descriptions(dataset)
+    for number, finding in enumerate((f for f in leading if f.severity != "info"), 1):
+        parts += _finding(number, finding, analysis, groups)
+    parts += [*_notes(notes), *_unread(dataset), *_next_steps(leading)]
+    parts += [f"*Made with rankscope {__version__}.*"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
+    yield f"# {analysis.status.capitalize()}: {_inline(analysis.verdict)}"
+    missing = words.ranks_phrase(dataset.missing_ranks) if dataset.missing_ranks else ""
+    culprits = words.ranks_phrase(analysis.culprits) if analysis.culprits else ""
+    hosts = "; ".join(dict.fromkeys(words.who(f) for f in analysis.findings if f.root_cause and words.who(f)))
+    rows = [
+        ("Culprits", hosts or culprits),
+        ("Stopped", words.stillness(analysis)),
+        ("Read", words.summary(dataset)),
+        ("No dump of", missing),
+    ]
+    yield from _facts(rows)
+
+
+def _finding(number: int, finding: Finding, analysis: Analysis, groups: Mapping[str, str]) -> Iterator[str]:
+    root = ", root cause" if finding.root_cause else ""
+    yield f"## {number}. {finding.severity.capitalize()}{root}: {_inline(finding.title)}"
+    if finding.explanation:
+        yield _inline(finding.explanation)
+    others = tuple(r for r in finding.candidates if r not in finding.culprit_ranks)
+    yield from _facts(
+        [
+            ("Kind", finding.kind),
+            ("Who", words.who(finding)),
+            ("Or else", words.ranks_phrase(others) if others else ""),
+            ("Where", words.place(finding)),
+            ("Held up", words.held_up(finding)),
+            ("Confidence", words.certainty(finding)),
+        ]
+    )
+    yield from _evidence(finding.evidence)
+    yield from _bullets("Who waits for whom", words.steps(finding, groups), numbered=True)
+    if finding.stack:
+        yield f"**{_stack_title(finding)}** (innermost first)"
+        yield code_block(words.frames(finding))
+    yield from _bullets("Follows from it", words.following_lines(analysis, finding))
+
+
+def _stack_title(finding: Finding) -> str:
+    one = finding.culprit_ranks[0] if len(finding.culprit_ranks) == 1 else None
+    return "Stack" if one is None else f"Stack of rank {one}"
+
+
+def _evidence(evidence: Sequence[Evidence]) -> Iterator[str]:
+    if not evidence:
+        return
+    rows = [(words.source(e), "" if e.rank is None else str(e.rank), e.text) for e in evidence[: words.MOST_EVIDENCE]]
+    left = len(evidence) - len(rows)
+    if left > 0:
+        rows.append(("", "", f"{left:,} more in the JSON report"))
+    yield "**Evidence**"
+    yield _table(("where", "rank", "what"), rows)
+
+
+def _notes(findings: Iterable[Finding]) -> Iterator[str]:
+    yield from _bullets("Good to know", [f"{f.title}. {f.explanation}".strip() for f in findings], heading="##")
+
+
+def _unread(dataset: Dataset) -> Iterator[str]:
+    groups = words.unread(dataset)
+    if not groups:
+        return
+    yield "## What could not be read, or only in part"
+    rows = [(words.paths_phrase(g), g.problem) for g in groups[: words.MOST_FILES]]
+    left = len(groups) - len(rows)
+    if left > 0:
+        rows.append((f"{plural(left, 'other problem')}", "in the JSON report"))
+    yield _table(("files", "why"), rows)
+
+
+def _next_steps(findings: Iterable[Finding]) -> Iterator[str]:
+    steps = list(dict.fromkeys(step for f in findings for step in f.next_steps))
+    yield from _bullets("Next steps", steps, heading="##")
+
+
+def _bullets(title: str, lines: Sequence[str], heading: str = "", numbered: bool = False) -> Iterator[str]:
+    """A titled list; nothing without lines."""
+    if lines:
+        yield f"{heading} {title}" if heading else f"**{title}**"
+        yield "\n".join(f"{f'{i}.' if numbered else '-'} {_inline(line)}" for i, line in enumerate(lines, 1))
+
+
+def _facts(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """A table of labels and what they say, without the empty ones."""
+    known = [(label, value) for label, value in rows if value]
+    if known:
+        yield _table(("", ""), known)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [tuple(head), tuple("---" for _ in head), *(tuple(map(_inline, row)) for row in rows)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _inline(text: str) -> str:
+    return markdown(text, words.LONGEST_LINE)

@@ -1,0 +1,89 @@
+"""The same findings without host names, users and paths, for public threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from rankscope.analysis.model import Analysis
+from rankscope.report.names import Names
+from rankscope.schema import Dataset, Frame
+
+_OWN_WORDS = frozenset({"id", "kind", "severity", "caused_by", "confidence", "status"})
+"""Fields that hold words of rankscope's own."""
+_PATHS = frozenset({"file"})
+_HOSTS = frozenset({"host"})
+
+
+def redact(
+    dataset: Dataset,
+    analysis: Analysis,
+    hosts: Iterable[str] = (),
+    users: Iterable[str] = (),
+    keep_source_names: bool = True,
+) -> tuple[Dataset, Analysis]:
+    """What a report shows of a job with names replaced: host-1, user-1, dir-1; one name has one stand-in everywhere.
+
+    `hosts` and `users` are further names to replace, of the machine that makes the report. Only what reports show is
+    replaced: the files, the root and the analysis, not the operations.
+    """
+    names = Names([*_hosts(dataset, analysis), *hosts], users, keep_source_names)
+    paths = [p for p in [dataset.root, *dataset.files["path"].drop_nulls()] if p]
+    names.learn([*_strings(analysis), *dataset.files["problem"].drop_nulls(), *paths], paths)
+    files = dataset.files.with_columns(
+        path=_mapped(dataset.files["path"], names.path),
+        problem=_mapped(dataset.files["problem"], names.text),
+        host=_mapped(dataset.files["host"], names.host),
+    )
+    return replace(dataset, files=files, root=names.path(dataset.root)), _redacted(analysis, names)
+
+
+def _hosts(dataset: Dataset, analysis: Analysis) -> list[str]:
+    """Every host that is known by name, in a fixed order."""
+    accused = [c.host for f in analysis.findings for c in f.culprits if c.host]
+    seen = (
+        pl.concat([dataset.ops["host"].cast(pl.String), dataset.files["host"]]).drop_nulls().unique(maintain_order=True)
+    )
+    return [*accused, *seen]
+
+
+def _mapped(column: pl.Series, change: Callable[[str], str]) -> pl.Series:
+    return pl.Series(column.name, [None if v is None else change(v) for v in column], dtype=pl.String)
+
+
+def _redacted(value: Any, names: Names, name: str = "") -> Any:
+    """The same value with its text replaced; `name` is the field it stands in."""
+    if isinstance(value, str):
+        return value if name in _OWN_WORDS else _change(names, name)(value)
+    if isinstance(value, Frame):
+        return Frame(names.text(value.function), names.path(value.file), value.line)
+    if isinstance(value, tuple):
+        return tuple(_redacted(v, names, name) for v in value)
+    if isinstance(value, dict):
+        return {k: _redacted(v, names) for k, v in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _redacted(getattr(value, f.name), names, f.name) for f in fields(value)})
+    return value
+
+
+def _change(names: Names, name: str) -> Callable[[str], str]:
+    if name in _PATHS:
+        return names.path
+    return names.host if name in _HOSTS else names.text
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every text in a value, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple | list):
+        for v in value:
+            yield from _strings(v)
+    elif isinstance(value, dict):
+        yield from _strings(tuple(value.values()))
+    elif is_dataclass(value) and not isinstance(value, type):
+        for f in fields(value):
+            yield from _strings(getattr(value, f.name))

@@ -1,0 +1,99 @@
+"""The report for a person in a terminal or a pipe, 80 columns wide: the verdict first, then why."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+
+from rankscope.analysis.model import Analysis, Finding
+from rankscope.analysis.wording import plural
+from rankscope.report import words
+from rankscope.report.escape import plain
+from rankscope.schema import Dataset
+
+WIDTH = 80
+_LABEL = 14
+"""Columns left of what a label names: indent, label, gap."""
+
+
+def render_text(dataset: Dataset, analysis: Analysis) -> str:
+    """The report as text, whatever the files said made harmless."""
+    parts: list[str] = [*_head(dataset, analysis)]
+    groups = words.descriptions(dataset)
+    for number, finding in enumerate(words.leading(analysis), 1):
+        parts += ["", *_finding(number, finding, analysis, groups)]
+    parts += _unread(dataset)
+    return "\n".join(line.rstrip() for line in parts) + "\n"
+
+
+def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
+    still = words.stillness(analysis)
+    yield from _wrap(f"{analysis.status.upper()}: {analysis.verdict}")
+    if still:
+        yield from _wrap(still)
+    yield from _wrap(f"{dataset.root}: {words.summary(dataset)}" if dataset.root else words.summary(dataset))
+    if dataset.missing_ranks:
+        yield from _wrap(f"no dump of {words.ranks_phrase(dataset.missing_ranks)}")
+
+
+def _finding(number: int, finding: Finding, analysis: Analysis, groups: Mapping[str, str]) -> Iterator[str]:
+    root = ", root cause" if finding.root_cause else ""
+    yield "-" * WIDTH
+    yield from _wrap(f"{number}. {finding.severity.upper()}{root}, {finding.kind}: {finding.title}", indent=3)
+    if finding.explanation:
+        yield from _wrap(finding.explanation, first=3, indent=3)
+    for label, lines in _details(finding, analysis, groups):
+        yield from _labelled(label, lines)
+
+
+def _details(finding: Finding, analysis: Analysis, groups: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+    """What is known of a finding beyond its title, label by label."""
+    others = tuple(r for r in finding.candidates if r not in finding.culprit_ranks)
+    yield "who", [words.who(finding)]
+    yield "or else", [words.ranks_phrase(others)] if others else []
+    yield "where", [words.place(finding)]
+    yield "held up", [words.held_up(finding)]
+    yield "confidence", [words.certainty(finding)] if finding.severity != "info" else []
+    yield "waits", words.steps(finding, groups)
+    yield "stack", words.frames(finding)
+    yield "evidence", words.evidence_lines(finding)
+    yield "follows", words.following_lines(analysis, finding)
+    yield "next", list(finding.next_steps)
+
+
+def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
+    """Lines with the label before the first of them; nothing where all are empty."""
+    start = f"   {label:<{_LABEL - 3}}"
+    for line in filter(None, lines):
+        first, *rest = _wrap(line, indent=2, width=WIDTH - _LABEL)
+        yield start + first
+        start = " " * _LABEL
+        yield from (start + more for more in rest)
+
+
+def _unread(dataset: Dataset) -> Iterator[str]:
+    groups = words.unread(dataset)
+    if not groups:
+        return
+    yield ""
+    yield "-" * WIDTH
+    yield "What could not be read, or only in part"
+    for group in groups[: words.MOST_FILES]:
+        yield from _wrap(f"{words.paths_phrase(group)}: {group.problem}", first=3, indent=5)
+    left = len(groups) - words.MOST_FILES
+    if left > 0:
+        yield f"   and {plural(left, 'other problem')}; the JSON report lists them all"
+
+
+def _wrap(text: str, first: int = 0, indent: int = 0, width: int = WIDTH) -> list[str]:
+    """Harmless lines no wider than `width`, but for paths that are longer: broken, they could not be copied."""
+    shown = plain(text, words.LONGEST_LINE)
+    wrapped = textwrap.wrap(
+        shown,
+        width,
+        initial_indent=" " * first,
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return wrapped or [""]

@@ -1,0 +1,211 @@
+"""How ranks, groups, times and findings are put in words; what the reports for people share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import polars as pl
+
+from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step
+from rankscope.analysis.wording import duration, fold, plural
+from rankscope.schema import Dataset
+
+LONGEST_LINE = 2_000
+"""Characters shown of one title, explanation or line of evidence."""
+LONGEST_RANGES = 60
+"""Characters of a list of ranks."""
+MOST_EVIDENCE = 8
+MOST_FRAMES = 20
+MOST_STEPS = 8
+MOST_FILES = 20
+MOST_PATHS = 3
+MOST_FOLLOWING = 5
+"""How many of each a report for people lists; the JSON report has them all."""
+
+_LAST_NS = 253_402_300_799 * 10**9
+
+
+def fold_ranks(ranks: Iterable[int]) -> str:
+    """Ranks as ranges: "0-11,13"; many ranges are cut: "0,2,4,... (500 in all)"."""
+    members = set(ranks)
+    folded = fold(members)
+    if len(folded) <= LONGEST_RANGES:
+        return folded
+    return f"{folded[: folded.rindex(',', 0, LONGEST_RANGES) + 1]}... ({len(members)} in all)"
+
+
+def ranks_phrase(ranks: Sequence[int]) -> str:
+    """Ranks as a phrase: "rank 3", "ranks 0-2,5"."""
+    return f"rank{'' if len(set(ranks)) == 1 else 's'} {fold_ranks(ranks)}"
+
+
+def moment(ns: int) -> str:
+    """Nanoseconds since the epoch as UTC date and time, to the second."""
+    if not 0 <= ns <= _LAST_NS:
+        return f"{ns} ns since 1970"
+    return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def group_name(group: GroupRef) -> str:
+    """What a person calls the group: its description, and its name where that says more."""
+    if not group.description or group.description == group.id:
+        return f"group {group.id or '(unnamed)'}"
+    return f"{group.description} (group {group.id or 'unnamed'})"
+
+
+def place(finding: Finding) -> str:
+    """The operation a finding is about: "all_reduce #12 in mesh_tp (group 41), ranks 2-3"; "" if there is none."""
+    parts = [finding.op or ""]
+    if finding.seq is not None:
+        parts.append(f"#{finding.seq}")
+    if finding.peer is not None:
+        parts.append(f"with rank {finding.peer}")
+    if finding.group is not None:
+        parts.append(f"{'in ' if any(parts) else ''}{group_name(finding.group)}, {ranks_phrase(finding.group.ranks)}")
+    return " ".join(p for p in parts if p)
+
+
+def who(finding: Finding) -> str:
+    """The accused: "rank 3 on node07"; "" if nobody is."""
+    if not finding.culprits:
+        return ranks_phrase(finding.culprit_ranks) if finding.culprit_ranks else ""
+    hosts: dict[tuple[str, ...], list[Culprit]] = {}
+    for culprit in finding.culprits:
+        key = () if culprit.rank is None else (culprit.host or "",)
+        hosts.setdefault(key, []).append(culprit)
+    return "; ".join(_accused(members) for members in hosts.values())
+
+
+def _accused(members: list[Culprit]) -> str:
+    ranks = [c.rank for c in members if c.rank is not None]
+    if not ranks:
+        return ", ".join(map(_without_rank, members))
+    first = members[0]
+    device = f", {first.device}" if first.device and len(members) == 1 else ""
+    return ranks_phrase(ranks) + (f" on {first.host}" if first.host else "") + device
+
+
+def _without_rank(culprit: Culprit) -> str:
+    pid = f"process {culprit.pid}" if culprit.pid is not None else None
+    return " ".join(p for p in (pid, culprit.device, f"on {culprit.host}" if culprit.host else None) if p) or "unknown"
+
+
+def held_up(finding: Finding) -> str:
+    """Who waits because of the finding: "3 ranks (0-2)"; "" if nobody does."""
+    number = max(finding.blast_radius, len(finding.waiting_ranks))
+    named = f" ({fold_ranks(finding.waiting_ranks)})" if finding.waiting_ranks else ""
+    return f"{plural(number, 'rank')}{named}" if number else ""
+
+
+def descriptions(dataset: Dataset) -> dict[str, str]:
+    """What people call each group, by its name, where a name stands for one group."""
+    named = dataset.groups.filter(pl.col("name").is_unique() & (pl.col("description") != ""))
+    return dict(named.select("name", "description").iter_rows())
+
+
+def steps(finding: Finding, groups: Mapping[str, str]) -> list[str]:
+    """The chain in words, `groups` by what people call them, its middle left out where it is long."""
+    lines = [_step(one, groups) for one in finding.chain]
+    if len(lines) <= MOST_STEPS:
+        return lines
+    half = MOST_STEPS // 2
+    return [*lines[:half], f"({len(lines) - 2 * half} more steps)", *lines[-half:]]
+
+
+def _step(one: Step, groups: Mapping[str, str]) -> str:
+    where = one.waits_in
+    group = groups.get(where.group) or f"group {where.group}"
+    return f"rank {one.rank} waits in {group} {where.op} #{where.seq} for rank {one.for_rank}"
+
+
+def source(evidence: Evidence) -> str:
+    """The place an evidence points at: "nccl_trace_rank_3, record 2210"; "" if it names none."""
+    parts = [evidence.file or ("" if evidence.rank is None else f"rank {evidence.rank}")]
+    if evidence.line is not None:
+        parts.append(f"line {evidence.line}")
+    if evidence.record_id is not None:
+        parts.append(f"record {evidence.record_id}")
+    return ", ".join(p for p in parts if p)
+
+
+def certainty(finding: Finding) -> str:
+    """The confidence with its reasons: "medium: timing is off; rank 5 left no dump"."""
+    reasons = "; ".join(finding.confidence_reasons)
+    return f"{finding.confidence}: {reasons}" if reasons else finding.confidence
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Files that could not be read, or only in part, for one reason."""
+
+    problem: str
+    paths: tuple[str, ...]
+
+
+def unread(dataset: Dataset) -> list[Unread]:
+    """What could not be read, by reason, in order of the files."""
+    reasons: dict[str, list[str]] = {}
+    rows = dataset.files.select("path", "problem").drop_nulls("problem").iter_rows()
+    for path, problem in rows:
+        reasons.setdefault(problem, []).append(path)
+    return [Unread(problem, tuple(paths)) for problem, paths in reasons.items()]
+
+
+def summary(dataset: Dataset) -> str:
+    """What was read, in a line: "4 ranks, 2 groups, 4 dumps with 380 operations"."""
+    dumps = dataset.files.filter("used").height
+    parts = [plural(dataset.world_size, "rank"), plural(dataset.groups.height, "group")]
+    line = f"{', '.join(parts)}, {plural(dumps, 'dump')} with {plural(dataset.ops.height, 'operation')}"
+    attempts = dataset.attempts.height
+    return f"{line}, attempt {dataset.attempt} of {attempts} (0 is the oldest)" if attempts > 1 else line
+
+
+def stillness(analysis: Analysis) -> str:
+    """Since when the job hangs and how long it was still; "" where nothing tells."""
+    since = f"since {moment(analysis.hang_since_ns)}" if analysis.hang_since_ns is not None else ""
+    still = f"still for {duration(analysis.frozen_for_ns)}" if analysis.frozen_for_ns is not None else ""
+    return ", ".join(p for p in (since, still) if p)
+
+
+def following(analysis: Analysis, finding: Finding) -> list[Finding]:
+    """The findings that follow from this one."""
+    return [f for f in analysis.findings if finding.id and f.caused_by == finding.id]
+
+
+def leading(analysis: Analysis) -> list[Finding]:
+    """The findings that stand for themselves, in their order."""
+    known = {f.id for f in analysis.findings if f.id}
+    return [f for f in analysis.findings if f.caused_by is None or f.caused_by not in known]
+
+
+def frames(finding: Finding) -> list[str]:
+    """The stack of the culprit, innermost first: "forward  model.py:88"."""
+    lines = [f"{f.function}  {f.file}:{f.line}" for f in finding.stack[:MOST_FRAMES]]
+    left = len(finding.stack) - len(lines)
+    return [*lines, f"({plural(left, 'outer frame')} more)"] if left else lines
+
+
+def evidence_lines(finding: Finding) -> list[str]:
+    """The evidence, each line beginning with its place."""
+    shown = finding.evidence[:MOST_EVIDENCE]
+    lines = [f"{source(e)}: {e.text}" if source(e) else e.text for e in shown]
+    return lines + _left(len(finding.evidence) - len(shown))
+
+
+def following_lines(analysis: Analysis, finding: Finding) -> list[str]:
+    """The titles of the findings that follow from this one."""
+    found = following(analysis, finding)
+    return [f.title for f in found[:MOST_FOLLOWING]] + _left(len(found) - MOST_FOLLOWING)
+
+
+def _left(number: int) -> list[str]:
+    return [f"({number:,} more in the JSON report)"] if number > 0 else []
+
+
+def paths_phrase(group: Unread) -> str:
+    """The files of one problem: the first few by name."""
+    shown = ", ".join(group.paths[:MOST_PATHS])
+    left = len(group.paths) - MOST_PATHS
+    return f"{shown} and {plural(left, 'file')} more" if left > 0 else shown

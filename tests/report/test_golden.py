@@ -1,0 +1,47 @@
+"""The bytes of each format are what people and programs rely on: a change must be seen in a diff.
+
+`python -m tests.report.test_golden` writes them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rankscope.analysis.model import Analysis
+from rankscope.report.json import render_json
+from rankscope.report.markdown import render_markdown
+from rankscope.report.text import render_text
+from rankscope.schema import Dataset
+from tests.report import samples
+
+GOLDEN = Path(__file__).parent / "golden"
+JOBS: dict[str, Callable[[], tuple[Dataset, Analysis]]] = {
+    "hang": samples.hang,
+    "healthy": samples.healthy,
+    "hostile": samples.hostile,
+}
+FORMATS: dict[str, Callable[[Dataset, Analysis], bytes]] = {
+    "txt": lambda dataset, analysis: render_text(dataset, analysis).encode(),
+    "md": lambda dataset, analysis: render_markdown(dataset, analysis).encode(),
+    "json": render_json,
+}
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("name", JOBS)
+def test_bytes_are_as_they_were(name: str, suffix: str) -> None:
+    assert FORMATS[suffix](*JOBS[name]()) == (GOLDEN / f"{name}.{suffix}").read_bytes()
+
+
+def write() -> None:
+    """Writes every golden file anew."""
+    for name, make in JOBS.items():
+        for suffix, render in FORMATS.items():
+            (GOLDEN / f"{name}.{suffix}").write_bytes(render(*make()))
+
+
+if __name__ == "__main__":
+    write()

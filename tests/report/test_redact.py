@@ -1,0 +1,94 @@
+"""A redacted report names no host, user or path, in any format, and still makes sense."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from rankscope.analysis.model import Analysis, Culprit, Evidence
+from rankscope.report.json import render_json
+from rankscope.report.markdown import render_markdown
+from rankscope.report.names import Names
+from rankscope.report.redact import redact
+from rankscope.report.text import render_text
+from rankscope.schema import Dataset, Frame
+from tests.report import samples
+
+SECRETS = ("node07", "corp", "alice", "apollo", "10.1.2.3", "fe80", "bob", "wandb")
+
+
+def _job() -> tuple[Dataset, Analysis]:
+    dataset, analysis = samples.hang()
+    names = [f"apollo/node07.corp.example/nccl_trace_rank_node07_{r}.tar.gz!alice/rank_{r}" for r in range(4)]
+    files = dataset.files.with_columns(
+        path=pl.Series(names), host=pl.lit("node07.corp.example"), problem=pl.lit("cut short by alice at /home/alice/x")
+    )
+    first = analysis.findings[0]
+    finding = replace(
+        first,
+        explanation=f"node07 (10.1.2.3, fe80::1:2) wrote {names[3]}; see https://wandb.test/alice, mail bob@corp.test.",
+        title="node08 of x-node07 failed in /scratch/apollo/run/train.py:3",
+        culprits=(Culprit(3, "node07.corp.example"),),
+        evidence=(Evidence("alice's /home/alice/apollo/log.txt says 14:02:11 std::abort", names[2], 2, 1),),
+        next_steps=("Drain node07.", f"Read {names[3]}."),
+    )
+    root = "/scratch/alice/apollo dumps"
+    return replace(dataset, files=files, root=root), replace(analysis, findings=(finding, *analysis.findings[1:]))
+
+
+@pytest.mark.parametrize("render", [render_text, render_markdown, lambda d, a: render_json(d, a).decode()])
+def test_no_name_is_left(render: object) -> None:
+    assert callable(render)
+    shown = render(*redact(*_job()))
+    assert [s for s in SECRETS if s in shown] == []
+
+
+def test_one_name_has_one_stand_in() -> None:
+    _, analysis = redact(*_job())
+    finding = analysis.findings[0]
+    assert finding.culprits == (Culprit(3, "host-1"),)
+    assert finding.next_steps[0] == "Drain host-1."
+    assert finding.explanation.startswith("host-1 (address-1, address-2) wrote ")
+
+
+def test_files_are_called_the_same_in_the_table_and_in_prose() -> None:
+    dataset, analysis = redact(*_job())
+    path = dataset.files["path"][3]
+    assert path == "dir-1/host-1/nccl_trace_rank_host-1_3.tar.gz!user-1/rank_3"
+    assert analysis.findings[0].next_steps[1] == f"Read {path}."
+
+
+def test_source_files_keep_their_names_unless_told_otherwise() -> None:
+    _, kept = redact(*_job())
+    assert kept.findings[0].stack[0] == Frame("forward", "/home/user-1/dir-2/dir-3/attention.py", 211)
+    _, gone = redact(*_job(), keep_source_names=False)
+    assert gone.findings[0].stack[0].file.endswith("/file-2.py")
+    assert "attention" not in render_text(*redact(*_job(), keep_source_names=False))
+
+
+def test_what_names_nobody_stays() -> None:
+    dataset, analysis = samples.hang()
+    _, redacted = redact(dataset, analysis)
+    assert redacted.findings[1:] == analysis.findings[1:]
+    assert redacted.findings[0].title == analysis.findings[0].title
+    assert redacted.verdict == analysis.verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ranks 0-3 at 14:02:11 and/or send/recv 3/4", "ranks 0-3 at 14:02:11 and/or send/recv 3/4"),
+        ("std::abort in torch::autograd", "std::abort in torch::autograd"),
+        ("on gpu12 and GPU12.hpc.test", "on host-1 and host-1"),
+        ("version 2.10.1 of nccl", "version 2.10.1 of nccl"),
+        ("from 10.0.0.7:29500", "from address-1:29500"),
+        ("eve_job and eve's", "user-1_job and user-1's"),
+        ("/opt/x/site-packages/torch/nn/modules/module.py:3", "site-packages/torch/nn/modules/module.py:3"),
+        ("~eve/run/a.py", "~user-1/dir-1/a.py"),
+        ("", ""),
+    ],
+)
+def test_text_is_taken_apart_with_care(text: str, shown: str) -> None:
+    assert Names(["gpu07"], ["eve"]).text(text) == shown
