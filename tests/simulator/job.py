@@ -1,0 +1,153 @@
+"""A whole job: its past, the steps that are simulated event by event, and the dumps its ranks leave."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from tests.simulator import dump
+from tests.simulator.engine import Engine
+from tests.simulator.instructions import MS, P2P, SECOND, US, Batch, Collective, Instruction
+from tests.simulator.options import DumpOptions, Moment
+from tests.simulator.programs import Style, step
+from tests.simulator.record import Record, Recorder
+from tests.simulator.topology import Layout, Topology, build
+from tests.simulator.watchdog import Watchdog
+
+START = 1_760_000_000 * SECOND
+STEP_NS = 60 * MS
+"""How long a step of the past took."""
+
+
+@dataclass
+class Plan:
+    """What every rank is going to do, step by step; faults are put in here."""
+
+    topology: Topology
+    steps: dict[int, list[list[Instruction]]]
+    past: int = 0
+    """Steps behind the job that are not simulated but recorded as done."""
+    stopped: set[tuple[str, int]] = field(default_factory=set)
+    eager_bytes: int = 0
+
+    def replace(self, rank: int, number: int, instructions: Iterable[Instruction]) -> None:
+        """Gives one rank another step."""
+        self.steps[rank][number] = list(instructions)
+
+    def seq_of(self, rank: int, number: int, index: int) -> tuple[str, int]:
+        """(group, seq) that the collective at this place will have."""
+        one = self.steps[rank][number][index]
+        assert isinstance(one, Collective)
+        nominal = self.steps[rank][0]
+        before = [
+            *nominal * self.past,
+            *chain.from_iterable(self.steps[rank][:number]),
+            *self.steps[rank][number][:index],
+        ]
+        return one.group, 1 + sum(isinstance(i, Collective) and i.group == one.group for i in before)
+
+
+def plan(layout: Layout, style: Style, steps: int, past: int = 0) -> Plan:
+    """The faultless plan of a job."""
+    topology = build(layout)
+    programs = {rank: step(style, topology, rank) for rank in range(layout.world)}
+    return Plan(topology, {rank: [program] * steps for rank, program in programs.items()}, past)
+
+
+@dataclass
+class Outcome:
+    """A job that has run: what happened, and how its ranks look at it."""
+
+    topology: Topology
+    engine: Engine
+    watchdogs: dict[int, Watchdog]
+    skews: dict[int, int]
+    """rank -> how far its host's clock is off."""
+    begun: int
+    seed: int
+
+    @property
+    def records(self) -> dict[int, list[Record]]:
+        """Everything each rank ever issued."""
+        return {rank: recorder.records for rank, recorder in self.engine.recorders.items()}
+
+    def dump_times(self, moment: Moment, options: DumpOptions) -> dict[int, int]:
+        """The true time at which each rank that still lives dumps."""
+        rng = random.Random(self.seed + 1)
+        ranks = [r for r in self.records if r not in self.engine.crashed]
+        if moment in ("live", "live-apart"):
+            length = self.engine.now - self.begun
+            at = self.begun + round(length * rng.uniform(0.4, 0.9))
+            spread = length // 2 if moment == "live-apart" else 100 * US
+            return {r: at + rng.randrange(spread) for r in ranks}
+        if moment == "ended" or not self.engine.hung:
+            return {r: self.engine.now + SECOND + rng.randrange(SECOND) for r in ranks}
+        own = {r: first for r in ranks if (first := self._first_timeout(r, options)) is not None}
+        if moment == "own":
+            return {r: own.get(r, max(own.values()) + SECOND) for r in ranks}
+        spread = 20 * SECOND if moment == "apart" else SECOND
+        return {r: min(own.values()) + rng.randrange(spread) for r in ranks}
+
+    def _first_timeout(self, rank: int, options: DumpOptions) -> int | None:
+        waiting = (r.created for r in self.records[rank] if r.done is None and r.role != "inner")
+        first = min(waiting, default=None)
+        return None if first is None else first + options.timeout_ns
+
+    def write(
+        self, folder: Path, moment: Moment, options: DumpOptions, order: Sequence[int] | None = None
+    ) -> list[Path]:
+        """Writes the dumps of all living ranks, in the given order of ranks; returns their paths."""
+        times = self.dump_times(moment, options)
+        return [self._write_one(folder, rank, times[rank], options) for rank in order or times if rank in times]
+
+    def _write_one(self, folder: Path, rank: int, at: int, options: DumpOptions) -> Path:
+        created = [r for r in self.records[rank] if r.created <= at]
+        view = dump.View(self.topology, rank, created, self.watchdogs[rank], at, self.skews[rank], options)
+        path = folder / f"{options.prefix}{rank}{options.suffix}"
+        path.write_bytes(dump.encode(dump.content(view), options))
+        os.utime(path, ns=(at + self.skews[rank],) * 2)
+        return path
+
+
+def run(job: Plan, seed: int, skew_ns: int = 2 * MS, blind: bool = True) -> Outcome:
+    """Runs a plan; with `blind`, the watchdog of a dead device sees nothing of its last poll interval."""
+    rng = random.Random(seed)
+    recorders = {rank: Recorder(rank, job.topology) for rank in job.steps}
+    for rank, recorder in recorders.items():
+        _remember(recorder, job.steps[rank][0], job.past)
+    programs: dict[int, Iterator[Instruction]] = {rank: chain.from_iterable(steps) for rank, steps in job.steps.items()}
+    begun = START + job.past * STEP_NS
+    engine = Engine(job.topology, programs, recorders, begun, seed)
+    engine.meetings.stopped, engine.meetings.eager_bytes = job.stopped, job.eager_bytes
+    engine.run()
+    hosts = {job.topology.host(rank) for rank in job.steps}
+    offsets = {host: rng.randint(-skew_ns, skew_ns) for host in sorted(hosts)}
+    skews = {rank: offsets[job.topology.host(rank)] for rank in job.steps}
+    dead = {r: d.dead_at for r, d in engine.devices.items() if blind}
+    watchdogs = {r: Watchdog(100 * MS, rng.randrange(100 * MS), dead.get(r)) for r in job.steps}
+    return Outcome(job.topology, engine, watchdogs, skews, begun, seed)
+
+
+def _remember(recorder: Recorder, program: Sequence[Instruction], steps: int) -> None:
+    """Records steps of the past as done: issued in the first half of a step, done in the second."""
+    calls = [i for i in program if isinstance(i, Collective | P2P | Batch)]
+    for number in range(steps):
+        for k, one in enumerate(calls):
+            issued = START + number * STEP_NS + (k * STEP_NS) // (2 * len(calls)) + recorder.rank % 7 * US
+            for record in _issue(recorder, one, issued):
+                record.arrived, record.done = issued + STEP_NS // 4, issued + STEP_NS // 2
+
+
+def _issue(recorder: Recorder, one: Collective | P2P | Batch, when: int) -> list[Record]:
+    if isinstance(one, Collective):
+        return recorder.collective(one, when)
+    return recorder.batch(one, when) if isinstance(one, Batch) else [recorder.p2p(one, when)]
+
+
+def calls_of(program: Iterable[Instruction]) -> Iterator[tuple[int, Collective | P2P | Batch]]:
+    """The communications of a program with their places."""
+    return ((i, one) for i, one in enumerate(program) if isinstance(one, Collective | P2P | Batch))

@@ -1,0 +1,100 @@
+"""Scenarios by number: a job of some shape with some fault, everything drawn from the seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+from tests.simulator.faults import FAULTS, TruthOf
+from tests.simulator.instructions import MS
+from tests.simulator.job import Outcome, plan, run
+from tests.simulator.options import DumpOptions, Moment
+from tests.simulator.programs import Style
+from tests.simulator.topology import Layout
+from tests.simulator.truth import Truth
+
+Shape = tuple[Layout, Style]
+
+DDP, FSDP, MEGATRON = Style("ddp", layers=4), Style("fsdp", layers=3), Style("megatron", layers=1)
+SINGLE = replace(MEGATRON, batched=False)
+COALESCED = replace(FSDP, coalesced=True)
+
+SMALL: tuple[Shape, ...] = (
+    (Layout(dp=4), DDP), (Layout(dp=8), DDP), (Layout(tp=8), FSDP), (Layout(tp=4, dp=2), FSDP),
+    (Layout(tp=4), COALESCED), (Layout(tp=2, dp=2, pp=2), MEGATRON), (Layout(tp=2, pp=4), SINGLE),
+    (Layout(tp=4, dp=2), MEGATRON), (Layout(dp=2, pp=4), MEGATRON), (Layout(tp=2, dp=4, pp=2, ep=4), MEGATRON),
+    (Layout(pp=4), SINGLE), (Layout(tp=2, dp=2, pp=4), SINGLE), (Layout(dp=4, pp=2, ep=2), SINGLE),
+)  # fmt: skip
+MEDIUM: tuple[Shape, ...] = (
+    (Layout(tp=2, dp=4, pp=4), MEGATRON), (Layout(tp=4, dp=4, pp=2, ep=8), SINGLE), (Layout(tp=8, dp=8), FSDP),
+    (Layout(tp=4, dp=4, pp=4), MEGATRON), (Layout(dp=32), DDP), (Layout(tp=8, dp=2, pp=4, ep=16), MEGATRON),
+)  # fmt: skip
+LARGE: tuple[Shape, ...] = (
+    (Layout(tp=8, dp=8, pp=4), MEGATRON), (Layout(tp=8, dp=16, pp=4, ep=8), SINGLE), (Layout(tp=8, dp=32), FSDP),
+)  # fmt: skip
+SIZES = {"small": SMALL, "medium": MEDIUM, "large": LARGE}
+STEPS = 4
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A job that has run with its fault."""
+
+    name: str
+    outcome: Outcome
+    truth_of: TruthOf
+    moment: Moment
+
+    def truth(self, options: DumpOptions) -> Truth:
+        """What dumps taken with these options allow to be said."""
+        return self.truth_of(self.outcome, options)
+
+    def write(self, folder: Path, options: DumpOptions, shuffle: int | None = None) -> Truth:
+        """Writes the dumps, in an order drawn from `shuffle`, and returns the truth."""
+        ranks = list(self.outcome.records)
+        if shuffle is not None:
+            random.Random(shuffle).shuffle(ranks)
+        self.outcome.write(folder, self.moment, options, ranks)
+        return self.truth(options)
+
+
+def make(fault: str, seed: int, size: str = "small") -> Scenario:
+    """The scenario of this number; draws again until the job has a place for the fault and the fault strikes."""
+    for attempt in count():
+        rng = random.Random(f"{fault}/{size}/{seed}/{attempt}")
+        layout, style = rng.choice(SIZES[size])
+        try:
+            scenario = _make(fault, f"{fault}-{size}-{seed}", layout, style, rng)
+        except LookupError:
+            continue
+        if _struck(fault, scenario):
+            return scenario
+    raise AssertionError("unreachable")
+
+
+def _make(fault: str, name: str, layout: Layout, style: Style, rng: random.Random) -> Scenario:
+    job = plan(layout, style, steps=STEPS if fault != "straggler" else 3 * STEPS, past=rng.choice([0, 2, 10]))
+    if fault == "straggler":
+        job.past = 0
+    job.eager_bytes = rng.choice([0, 0, 1 << 20])
+    truth_of = FAULTS[fault](job, rng)
+    # A clock off by more than the rank is late hides it from whoever compares clocks.
+    skew = rng.choice([0, 2 * MS] if fault == "straggler" else [0, 2 * MS, 400 * MS])
+    outcome = run(job, rng.randrange(1 << 30), skew)
+    quiet: tuple[Moment, ...] = ("live", "live-apart", "ended")
+    stopped: tuple[Moment, ...] = ("timeout", "own", "apart")
+    moment = rng.choice(stopped if outcome.engine.hung else quiet if fault != "straggler" else ("ended",))
+    single = "" if style.batched else " single"
+    shape = f"{style.name}{single} tp{layout.tp} dp{layout.dp} pp{layout.pp} ep{layout.ep}"
+    return Scenario(f"{name} ({shape}, {moment}, past {job.past}, skew {skew // MS} ms)", outcome, truth_of, moment)
+
+
+def _struck(fault: str, scenario: Scenario) -> bool:
+    hung = scenario.outcome.engine.hung
+    if fault in ("healthy", "straggler"):
+        return not hung
+    if fault == "two":
+        return len(scenario.truth(DumpOptions()).culprits) == 2
+    return hung or fault == "wrong-dtype"

@@ -1,0 +1,89 @@
+"""What is true of a simulated job, what its dumps allow to be said, and how an answer compares with it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tests.simulator.job import Outcome
+from tests.simulator.options import DumpOptions
+from tests.simulator.record import Record
+
+Score = Literal["exact", "allowed", "unnamed", "accused"]
+"""The culprits exactly and a fitting kind; another answer that the evidence allows; nobody named, or not as a root; an
+innocent accused, or the wrong kind."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The fault of a job and the answers to accept."""
+
+    fault: str
+    kinds: frozenset[str]
+    """Acceptable kinds of the first root cause."""
+    culprits: frozenset[int]
+    also: frozenset[frozenset[int]] = frozenset()
+    """Other sets that may be named, where the dumps cannot decide; the empty set: may be left open."""
+    also_kinds: frozenset[str] = frozenset()
+    critical: bool = True
+    """Whether a critical finding is due; if not, none is allowed."""
+    note: str = ""
+
+
+def score(findings: Sequence[Mapping[str, Any]], truth: Truth) -> Score:
+    """Compares the findings of a report with the truth."""
+    critical = [f for f in findings if f["severity"] == "critical"]
+    if not truth.critical and critical:
+        return "accused"
+    if truth.fault == "straggler":
+        roots = [f for f in findings if f["kind"] == "straggler"]
+    else:
+        roots = [f for f in critical if f["root_cause"]]
+    named = frozenset(r for f in roots for r in f["culprit_ranks"])
+    if not roots:
+        return "exact" if not truth.kinds else "allowed" if frozenset() in truth.also else "unnamed"
+    kind = roots[0]["kind"]
+    if named == truth.culprits and kind in truth.kinds:
+        return "exact"
+    if named in truth.also and kind in truth.kinds | truth.also_kinds:
+        return "allowed"
+    return "accused" if named - truth.culprits else "unnamed"
+
+
+def innocents(findings: Sequence[Mapping[str, Any]], truth: Truth) -> frozenset[int]:
+    """Ranks a critical root cause names that no acceptable answer names."""
+    roots = [f for f in findings if f["severity"] == "critical" and f["root_cause"]]
+    named = frozenset(r for f in roots for r in f["culprit_ranks"])
+    return named - truth.culprits.union(*truth.also)
+
+
+def _works(outcome: Outcome, rank: int) -> Iterable[Record]:
+    return (r for r in outcome.records[rank] if r.role != "inner" and not r.is_p2p)
+
+
+def lags(outcome: Outcome, rank: int) -> bool:
+    """Whether the rank's dump leaves open a collective that another rank's dump shows done."""
+    dog = outcome.watchdogs[rank]
+    late = (
+        r for r in _works(outcome, rank) if r.done is not None and dog.looks_after(r.done, outcome.engine.now) is None
+    )
+    return dog.blind_from is not None and any(True for _ in late)
+
+
+def never_started(outcome: Outcome, rank: int) -> bool:
+    """Whether all other members started some collective that this rank issued but never started."""
+    arrived: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for other in outcome.records:
+        for record in _works(outcome, other):
+            if record.arrived is not None:
+                arrived[record.group, record.seq].add(other)
+    groups = outcome.topology.groups
+    own = (r for r in _works(outcome, rank) if r.arrived is None)
+    return any(arrived[r.group, r.seq] == set(groups[r.group]) - {rank} for r in own)
+
+
+def decidable(outcome: Outcome, rank: int, options: DumpOptions) -> bool:
+    """Whether the dumps prove that it was this rank's device that stopped."""
+    return lags(outcome, rank) or (options.timing and never_started(outcome, rank))
