@@ -1,0 +1,123 @@
+"""The window over a lane: where it begins, how much of the run one cell holds, and how zooming changes that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kind = Literal["sequence", "time"]
+
+WIDEST = 16
+"""Characters of the widest cell of the sequence axis."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A window on an axis. Units are columns of logical time, or nanoseconds."""
+
+    kind: Kind
+    first: int
+    """The unit at the left edge."""
+    per: int = 1
+    """Units in one cell."""
+    chars: int = 2
+    """Characters of one cell; more than 1 only where a cell holds one unit."""
+
+    def cells(self, width: int) -> int:
+        """How many cells fit into `width` characters."""
+        return max(1, width // self.chars)
+
+    def span(self, width: int) -> int:
+        """How many units fit into `width` characters."""
+        return self.cells(width) * self.per
+
+    def edges(self, width: int) -> NDArray[np.int64]:
+        """The units at which cells begin, and where the last one ends."""
+        return self.first + self.per * np.arange(self.cells(width) + 1, dtype=np.int64)
+
+    def cell_of(self, unit: int) -> int:
+        """The cell a unit falls into; outside the window it is negative or too high."""
+        return (unit - self.first) // self.per
+
+    def unit_of(self, cell: int) -> int:
+        """The first unit of a cell."""
+        return self.first + cell * self.per
+
+
+def zoom(view: View, steps: int, anchor: int, shortest: int = 1) -> View:
+    """The view `steps` nearer (or further, if negative), `anchor` staying where it is on the screen."""
+    per, chars = view.per, view.chars
+    for _ in range(abs(steps)):
+        per, chars = _nearer(view.kind, per, chars) if steps > 0 else _further(view.kind, per, chars)
+    per = max(per, shortest)
+    at = view.cell_of(anchor) * view.chars
+    return _snapped(replace(view, per=per, chars=chars, first=anchor - (at // chars) * per))
+
+
+def _nearer(kind: Kind, per: int, chars: int) -> tuple[int, int]:
+    if kind == "time":
+        return _below(per), 1
+    return (per // 2, 1) if per > 1 else (1, min(chars * 2, WIDEST))
+
+
+def _further(kind: Kind, per: int, chars: int) -> tuple[int, int]:
+    if kind == "time":
+        return _above(per), 1
+    return (1, chars // 2) if chars > 1 else (per * 2, 1)
+
+
+def _above(per: int) -> int:
+    power = int(10 ** (len(str(per)) - 1))
+    return next(power * step for step in (2, 5, 10) if power * step > per)
+
+
+def _below(per: int) -> int:
+    if per <= 1:
+        return 1
+    power = int(10 ** (len(str(per - 1)) - 1))
+    return next(power * step for step in (5, 2, 1) if power * step < per)
+
+
+def _snapped(view: View) -> View:
+    return replace(view, first=view.first // view.per * view.per)
+
+
+def fit(kind: Kind, low: int, high: int, width: int) -> View:
+    """The nearest view that shows all units from `low` up to `high`."""
+    view = View(kind, low, 1, WIDEST if kind == "sequence" else 1)
+    for _ in range(200):
+        view = replace(view, first=low // view.per * view.per)
+        if view.unit_of(view.cells(width)) >= high:
+            break
+        per, chars = _further(kind, view.per, view.chars)
+        view = replace(view, per=per, chars=chars)
+    return view
+
+
+def clamp(view: View, low: int, high: int, width: int, beyond: int = 0) -> View:
+    """The view moved so that it begins no earlier than `low` and ends at most `beyond` cells after `high`."""
+    last = high + beyond * view.per - view.span(width)
+    # Up to the next whole cell: what is last must not be cut off.
+    last = -(-last // view.per) * view.per
+    first = max(min(view.first, last), low // view.per * view.per)
+    return _snapped(replace(view, first=first))
+
+
+def reveal(view: View, unit: int, width: int, margin: int = 2) -> View:
+    """The view moved as little as needed for `unit` to be `margin` cells inside."""
+    cells = view.cells(width)
+    margin = min(margin, (cells - 1) // 2)
+    cell = view.cell_of(unit)
+    if cell < margin:
+        return replace(view, first=view.first + (cell - margin) * view.per)
+    if cell > cells - 1 - margin:
+        return replace(view, first=view.first + (cell - cells + 1 + margin) * view.per)
+    return view
+
+
+def centre(view: View, unit: int, width: int, share: float = 0.5) -> View:
+    """The view moved so that `unit` is at `share` of its width."""
+    return _snapped(replace(view, first=unit - int(view.cells(width) * share) * view.per))

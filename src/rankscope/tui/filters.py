@@ -1,0 +1,96 @@
+"""What is shown of the lanes: some ranks, one group, one operation, one state."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankscope.tui.fold import rank_label
+from rankscope.tui.letters import LETTERS, SHIFT, Mark
+from rankscope.tui.model import Model
+
+STATES: dict[str, tuple[Mark, ...]] = {
+    "done": (Mark.DONE,),
+    "pending": (Mark.SCHEDULED, Mark.STARTED),
+    "absent": (Mark.ABSENT,),
+    "mismatch": (Mark.MISMATCH,),
+    "unknown": (Mark.GONE, Mark.UNSURE),
+}
+"""States that can be asked for, with the marks that show them."""
+
+_PART = re.compile(r"(\d+)(?:-(\d+)?)?(?:/(\d+))?")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What is shown; None means everything."""
+
+    ranks: frozenset[int] | None = None
+    group: int | None = None
+    letter: int | None = None
+    """The number of a letter in LETTERS."""
+    state: str | None = None
+    """A key of STATES."""
+
+    def __bool__(self) -> bool:
+        return self != Filter()
+
+
+def parse_ranks(text: str, highest: int) -> frozenset[int]:
+    """The ranks in "0-7,64", "8-" (to the end), "0-63/8" (each eighth); ValueError says what is wrong with it."""
+    ranks: set[int] = set()
+    for part in filter(None, re.split(r"[,\s]+", text.strip())):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise ValueError(f"not a list of ranks: {part}")
+        first = int(match[1])
+        last = int(match[2]) if match[2] else (highest if "-" in part else first)
+        ranks.update(range(first, min(last, highest) + 1, max(1, int(match[3] or 1))))
+    if not ranks:
+        raise ValueError(f"no rank up to {highest} in it" if text.strip() else "no ranks given")
+    return frozenset(ranks)
+
+
+def apply(model: Model, wanted: Filter) -> Model:
+    """The model with only what the filter lets through. Ranks of which nothing is left are not shown."""
+    if not wanted:
+        return model
+    items = _item_mask(model, wanted)
+    lanes = np.ones(len(model.ranks), np.bool_)
+    if wanted.ranks is not None:
+        lanes &= np.isin(model.ranks, list(wanted.ranks))
+    if wanted.group is not None:
+        lanes &= np.isin(model.ranks, model.dataset.group_list[wanted.group].ranks)
+    if wanted.letter is not None or wanted.state is not None:
+        lanes &= np.isin(np.arange(len(model.ranks)), model.items.lane[items])
+    return model.take(lanes, items)
+
+
+def _item_mask(model: Model, wanted: Filter) -> NDArray[np.bool_]:
+    items = model.items
+    mask = np.ones(len(items.col), np.bool_)
+    if wanted.group is not None:
+        mask &= items.group == wanted.group
+    if wanted.letter is not None:
+        mask &= ((items.code & ((1 << SHIFT) - 1)) == wanted.letter) & (items.row >= 0)
+    if wanted.state is not None:
+        mask &= np.isin(items.code >> SHIFT, STATES[wanted.state])
+    return mask
+
+
+def describe(wanted: Filter, model: Model) -> str:
+    """The filter in a few words."""
+    parts = []
+    if wanted.ranks is not None:
+        parts.append("ranks " + rank_label(sorted(wanted.ranks), 24))
+    if wanted.group is not None:
+        group = model.dataset.group_list[wanted.group]
+        parts.append(f"group {group.description or group.name}")
+    if wanted.letter is not None:
+        parts.append(LETTERS[wanted.letter][1])
+    if wanted.state is not None:
+        parts.append(wanted.state)
+    return ", ".join(parts)

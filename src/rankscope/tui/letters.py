@@ -1,0 +1,112 @@
+"""One letter for each operation, and one byte for what a cell of the lanes says: how bad it is, and which letter."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+Codes = NDArray[np.uint8]
+
+
+class Mark(IntEnum):
+    """What a cell says, the worst last: where cells fall together the highest is shown."""
+
+    EMPTY = 0
+    DONE = 1
+    UNSURE = 2
+    """The operation is there, its state is not known."""
+    GONE = 3
+    """No row, and no telling what happened: overwritten, filtered, or no dump."""
+    SCHEDULED = 4
+    STARTED = 5
+    MISMATCH = 6
+    """Something else than the other members issued."""
+    ABSENT = 7
+    """Proven never issued, while others wait in it."""
+
+
+SHIFT = 5
+"""Bits of a code below the mark: the number of the letter."""
+LETTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("O", "other", ()),
+    ("Y", "barrier", ("barrier",)),
+    ("A", "all_reduce", ("all_reduce", "allreduce")),
+    ("R", "reduce_scatter", ("reduce_scatter", "reducescatter")),
+    ("G", "all_gather", ("all_gather", "allgather")),
+    ("T", "all_to_all", ("all_to_all", "alltoall")),
+    ("B", "broadcast", ("broadcast",)),
+    ("S", "send", ("send",)),
+    ("V", "recv", ("recv",)),
+    ("H", "gather", ("gather",)),
+    ("C", "scatter", ("scatter",)),
+    ("D", "reduce", ("reduce",)),
+    ("K", "coalesced", ("coalesced",)),
+)
+"""Letter, what the legend says, and the parts of a name that call for it; the first that fits."""
+CULPRIT = 1
+"""The letter number of an absent mark on a rank that is to blame."""
+
+_PENDING = (Mark.SCHEDULED, Mark.STARTED)
+
+
+def letter_number(op: str | None) -> int:
+    """The number of the letter for an operation, by its name without library."""
+    name = (op or "").lower()
+    for number, (_, _, parts) in enumerate(LETTERS):
+        if any(part in name for part in parts):
+            return number
+    return 0
+
+
+def op_codes(ops: pl.DataFrame) -> Codes:
+    """The code of each row of ops: its mark by its state, and its letter."""
+    names = ops["op"].unique().cast(pl.String)
+    numbers = {name: letter_number(name) for name in names.to_list() if name is not None}
+    letters = ops["op"].cast(pl.String).replace_strict(numbers, default=0, return_dtype=pl.UInt8).fill_null(0)
+    marks = ops["state"].cast(pl.String).replace_strict(
+        {"scheduled": Mark.SCHEDULED, "started": Mark.STARTED, "completed": Mark.DONE},
+        default=int(Mark.UNSURE), return_dtype=pl.UInt8,
+    ).fill_null(int(Mark.UNSURE))  # fmt: skip
+    codes: Codes = (marks.to_numpy() << SHIFT) | letters.to_numpy()
+    return codes.astype(np.uint8)
+
+
+def code(mark: Mark, number: int = 0) -> int:
+    """The code of a mark with a letter."""
+    return (mark << SHIFT) | number
+
+
+def mark_of(value: int) -> Mark:
+    """The mark of a code."""
+    return Mark(value >> SHIFT)
+
+
+def _character(value: int) -> str:
+    mark, number = mark_of(value), value & ((1 << SHIFT) - 1)
+    letter = LETTERS[number][0] if number < len(LETTERS) else "O"
+    if mark in _PENDING:
+        return letter.lower()
+    return {Mark.EMPTY: " ", Mark.GONE: "?", Mark.MISMATCH: "*", Mark.ABSENT: "!"}.get(mark, letter)
+
+
+CHARACTERS: Codes = np.frombuffer("".join(map(_character, range(256))).encode("ascii"), np.uint8)
+"""The character of each code."""
+
+
+def name(value: int) -> str:
+    """The operation of a code as the legend calls it, in the case that says whether it is done."""
+    number = value & ((1 << SHIFT) - 1)
+    text = LETTERS[number][1] if number < len(LETTERS) else "other"
+    return text if mark_of(value) in _PENDING else text.upper()
+
+
+def legend(codes: Codes) -> str:
+    """What the letters of these codes stand for, in one line."""
+    numbers = sorted(
+        {int(v) & 31 for v in np.unique(codes) if mark_of(int(v)) not in (Mark.EMPTY, Mark.GONE, Mark.ABSENT)}
+    )
+    shown = [f"{LETTERS[n][0]} {LETTERS[n][1]}" for n in numbers if n < len(LETTERS)]
+    return "  ".join(shown)

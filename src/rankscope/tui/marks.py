@@ -1,0 +1,108 @@
+"""Collectives a rank has no row for, each with the reason: what the lanes show as `!` and `?`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from rankscope.analysis.model import Finding
+from rankscope.schema import Dataset
+from rankscope.tui.selection import Absence
+
+REASONS: tuple[Absence, ...] = get_args(Absence)
+"""Reasons in the order of their numbers."""
+
+_PENDING = pl.col("state").is_in(["scheduled", "started"])
+
+
+def instances(dataset: Dataset, columns: NDArray[np.int64]) -> pl.DataFrame:
+    """One row per collective: group, seq, col (where it stands), members that have a row, pending, created_ns."""
+    return (
+        dataset.ops.lazy()
+        .select("rank", "group", "seq", "is_p2p", "state", "created_ns")
+        .with_columns(col=pl.Series(columns))
+        .filter(~pl.col("is_p2p") & pl.col("seq").is_not_null() & pl.col("group").is_not_null())
+        .group_by("group", "seq")
+        .agg(
+            pl.col("col").max(), pl.col("rank").n_unique().alias("present"), _PENDING.any().alias("pending"),
+            pl.col("created_ns").median().cast(pl.Int64),
+        )
+        .sort("group", "seq")
+        .collect()
+    )  # fmt: skip
+
+
+def absences(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
+    """Members without a row: rank, group, seq, col, created_ns (of their peers), reason (a number
+    of REASONS), is_p2p.
+
+    What was overwritten is left out, and where there is no dump all that is not waited for: there the whole
+    stretch of the lane is unknown.
+    """
+    members = dataset.groups.select("group", pl.col("ranks").alias("rank")).explode("rank").drop_nulls()
+    seen = members.filter(pl.col("rank").is_in(list(dataset.seen_ranks)))
+    wanted = pl.when(pl.col("pending")).then(pl.col("size")).otherwise(pl.col("seen")).fill_null(0)
+    expected = (
+        table.join(members.group_by("group").agg(pl.len().alias("size")), on="group")
+        .join(seen.group_by("group").agg(pl.len().alias("seen")), on="group", how="left")
+        .filter(pl.col("present") < wanted)
+        .join(members, on="group")
+    )
+    present = dataset.ops.filter(~pl.col("is_p2p")).select("rank", "group", "seq")
+    lacking = expected.join(present, on=["rank", "group", "seq"], how="anti")
+    known = dataset.frontiers.select(
+        "rank", "group", "last_enqueued", "last_completed", "first_kept", "wrapped", "filtered"
+    )
+    judged = lacking.join(known, on=["rank", "group"], how="left").with_columns(_reason(dataset).alias("reason"))
+    hidden = (pl.col("reason") == REASONS.index("overwritten")) | (
+        (pl.col("reason") == REASONS.index("no dump")) & ~pl.col("pending")
+    )
+    return judged.filter(~hidden).select(
+        "rank", "group", "seq", "col", "created_ns", "reason", pl.lit(False).alias("is_p2p")
+    )
+
+
+def p2p_absences(dataset: Dataset, findings: Sequence[Finding], columns: NDArray[np.int64]) -> pl.DataFrame:
+    """The sides that findings say were never posted, in the columns where their peers wait; columns as `absences`."""
+    ops = dataset.ops.select("rank", "peer", "group", "seq", "is_p2p", "state", "created_ns")
+    waiting = ops.with_columns(col=pl.Series(columns)).filter(pl.col("is_p2p") & _PENDING)
+    parts = [
+        waiting.filter(pl.col("peer").is_in(f.culprit_ranks) & (pl.col("group") == f.group.key))
+        for f in findings
+        if f.kind == "p2p-unmatched" and f.group is not None
+    ]
+    rows = pl.concat([waiting.clear(), *parts])
+    return rows.select(
+        pl.col("peer").alias("rank"), "group", "seq", "col", "created_ns",
+        pl.lit(REASONS.index("never issued"), pl.UInt8).alias("reason"), "is_p2p",
+    ).unique(["rank", "group", "col"], keep="first", maintain_order=True)  # fmt: skip
+
+
+def _reason(dataset: Dataset) -> pl.Expr:
+    whole = _whole_ranks(dataset)
+    before = pl.col("first_kept").is_null() | (pl.col("seq") < pl.col("first_kept"))
+    silent = pl.col("last_enqueued").is_null()
+    issued_nothing = silent & pl.col("rank").is_in(whole)
+    # Peers that finished a collective had everybody's part in it: then the dump is older, or rows are missing.
+    never = ((pl.col("seq") > pl.col("last_enqueued")) | issued_nothing) & pl.col("pending")
+    number = {reason: pl.lit(i, pl.UInt8) for i, reason in enumerate(REASONS)}
+    return (
+        pl.when(~pl.col("rank").is_in(list(dataset.seen_ranks)))
+        .then(number["no dump"])
+        .when(never)
+        .then(number["never issued"])
+        .when(pl.col("filtered") == "only-active")
+        .then(number["filtered"])
+        .when(pl.col("wrapped") & before)
+        .then(number["overwritten"])
+        .otherwise(number["unknown"])
+    )
+
+
+def _whole_ranks(dataset: Dataset) -> list[int]:
+    whole = dataset.files.filter(pl.col("used") & ~pl.col("wrapped") & (pl.col("filtered") == "none"))
+    return whole["rank"].drop_nulls().unique().to_list()

@@ -1,0 +1,110 @@
+"""Orders of the lanes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from rankscope.schema import Dataset
+from rankscope.tui.fold import Hashes
+from rankscope.tui.model import Model
+
+Ints = NDArray[np.int64]
+Ordering = Literal["rank", "distance", "group", "host", "alike"]
+
+ORDERINGS: dict[Ordering, str] = {
+    "rank": "by rank",
+    "distance": "by distance from the root",
+    "group": "by process group",
+    "host": "by host",
+    "alike": "by how they look",
+}
+"""Orderings and how they are called."""
+
+
+def order_lanes(model: Model, ordering: Ordering, group: int | None, looks: Hashes) -> Ints:
+    """Lanes in the order asked for; within what is equal, by rank.
+
+    `group` is the group under the cursor: ordered by group, the groups with as many members and the same name pattern
+    follow each other. `looks` says how each lane looks.
+    """
+    lanes = np.arange(len(model.ranks), dtype=np.int64)
+    if ordering == "rank" or not len(lanes):
+        return lanes
+    if ordering == "distance":
+        keys = _distances(model)
+    elif ordering == "group":
+        keys = _group_places(model, group)
+    else:
+        keys = _hosts(model) if ordering == "host" else _first_seen(looks)
+    return np.argsort(keys, kind="stable").astype(np.int64)
+
+
+def _distances(model: Model) -> Ints:
+    """Steps from each rank to the root it waits for: culprits 0, ranks that wait for nobody last."""
+    far = 2**31
+    out = np.full(len(model.ranks), far, np.int64)
+    for rank, chain in model.analysis.waits.items():
+        if rank in model.lane_of:
+            out[model.lane_of[rank]] = len(chain)
+    for rank in model.analysis.culprits:
+        if rank in model.lane_of:
+            out[model.lane_of[rank]] = 0
+    return out
+
+
+def _group_places(model: Model, group: int | None) -> Ints:
+    """Where each rank's group of the kind of `group` stands; ranks in none of them come last."""
+    far = 2**31
+    out = np.full(len(model.ranks), far, np.int64)
+    for place, ranks in enumerate(kindred(model.dataset, group)):
+        for rank in ranks:
+            lane = model.lane_of.get(rank)
+            if lane is not None and out[lane] == far:
+                out[lane] = place
+    return out
+
+
+def kindred(dataset: Dataset, group: int | None) -> list[tuple[int, ...]]:
+    """The members of the groups that are to other ranks what `group` is to its own: equal description and size.
+
+    Descriptions that end in a number (mesh_3, TP_12) count as equal without it. Without a group, that of the smallest
+    groups with at least two members.
+    """
+    groups = [g for g in dataset.group_list if len(g.ranks) > 1]
+    if not groups:
+        return []
+    known = [g for g in groups if g.id == group]
+    chosen = known[0] if known else min(groups, key=lambda g: (len(g.ranks), g.id))
+    same = [
+        g.ranks for g in groups
+        if len(g.ranks) == len(chosen.ranks) and _stem(g.description) == _stem(chosen.description)
+    ]  # fmt: skip
+    return sorted(same)
+
+
+def _stem(description: str) -> str:
+    return description.rstrip("0123456789")
+
+
+def _hosts(model: Model) -> Ints:
+    """The place of each rank's host among all hosts by name; unknown ones come last."""
+    hosts = host_of(model.dataset)
+    names = sorted(set(hosts.values()))
+    place = {name: at for at, name in enumerate(names)}
+    return np.array([place.get(hosts.get(rank, ""), len(names)) for rank in model.ranks.tolist()], np.int64)
+
+
+def host_of(dataset: Dataset) -> dict[int, str]:
+    """The host of each rank that has one."""
+    rows = dataset.ops.select("rank", pl.col("host").cast(pl.String)).drop_nulls().unique("rank", keep="any")
+    files = dataset.files.filter(pl.col("used")).select("rank", "host").drop_nulls()
+    return {**dict(files.iter_rows()), **dict(rows.iter_rows())}
+
+
+def _first_seen(looks: Hashes) -> Ints:
+    _, first, inverse = np.unique(looks, return_index=True, return_inverse=True)
+    return first[inverse].astype(np.int64)

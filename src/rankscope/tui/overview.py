@@ -1,0 +1,68 @@
+"""The whole run in one line: the worst of all lanes in each column of the screen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rankscope.tui.letters import SHIFT, Codes, Mark
+from rankscope.tui.model import Model
+from rankscope.tui.times import Times
+
+_CHARACTERS = {
+    Mark.DONE: ".", Mark.UNSURE: ".", Mark.GONE: "?", Mark.SCHEDULED: "#", Mark.STARTED: "#", Mark.MISMATCH: "*",
+    Mark.ABSENT: "!",
+}  # fmt: skip
+TABLE: Codes = np.frombuffer(
+    "".join(_CHARACTERS.get(Mark(v >> SHIFT), " ") for v in range(256)).encode("ascii"), np.uint8
+)
+"""The character of each code in the overview."""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The worst code of equal stretches of the run."""
+
+    low: int
+    high: int
+    """Units at which the run begins and ends."""
+    codes: Codes
+
+    def window(self, first: int, last: int) -> tuple[int, int]:
+        """Cells of the part of the run from `first` up to `last`: the first, and one after the last."""
+        size = max(self.high - self.low, 1)
+        count = len(self.codes)
+        begin = (first - self.low) * count // size
+        end = -(-(last - self.low) * count // size)
+        begin = min(max(begin, 0), max(count - 1, 0))
+        return begin, min(max(end, begin + 1), count)
+
+
+def worst_by_column(model: Model) -> Codes:
+    """The worst code of all lanes in each column."""
+    out = np.zeros(max(model.width, 1), np.uint8)
+    np.maximum.at(out, model.items.col, model.items.code)
+    return out
+
+
+def sequence_strip(columns: Codes, width: int) -> Strip:
+    """The overview of the sequence axis in at most `width` cells."""
+    count = min(len(columns), max(width, 1))
+    starts = np.arange(count) * len(columns) // count
+    return Strip(0, len(columns), np.maximum.reduceat(columns, starts))
+
+
+def time_strip(times: Times, width: int) -> Strip:
+    """The overview of the time axis in `width` cells: what starts in each, and from then on what never ends."""
+    count = max(width, 1)
+    out = np.zeros(count, np.uint8)
+    size = max(times.high - times.low, 1)
+    share = (times.start - times.low) / size
+    cells = np.clip((share * count).astype(np.int64), 0, count - 1)
+    np.maximum.at(out, cells, times.code)
+    marks = times.code >> SHIFT
+    pending = (marks == Mark.SCHEDULED) | (marks == Mark.STARTED)
+    forever = np.zeros(count, np.uint8)
+    np.maximum.at(forever, cells[pending], times.code[pending])
+    return Strip(times.low, times.high, np.maximum(out, np.maximum.accumulate(forever)))

@@ -1,0 +1,79 @@
+"""The colours of the lanes, for every number of colours a terminal may have. Letters say it all without them.
+
+The colours are those of Okabe and Ito ("Color universal design", 2008), which people with any colour vision tell
+apart. For 256 colours they are given as indices of the fixed colour cube, so that nothing on the way rounds them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from rich.color import Color
+from rich.style import Style
+
+from rankscope.tui.letters import Mark
+from rankscope.tui.options import Palette
+
+CULPRIT = 8
+"""The style of an absent mark on a rank that is to blame, after those of the marks."""
+MEMBER = 16
+"""Added to a style: the cell belongs to the collective under the cursor."""
+CURSOR = 32
+"""Added to a style: the cell is under the cursor."""
+
+_INK = {"black": ("#000000", 16, 0, 0), "white": ("#ffffff", 231, 15, 7)}
+_GROUND = {
+    "blue": ("#005a8c", 24, 4, 4),
+    "sky": ("#56b4e9", 74, 14, 6),
+    "orange": ("#e69f00", 178, 11, 3),
+    "vermillion": ("#d55e00", 166, 9, 1),
+    "purple": ("#cc79a7", 175, 13, 5),
+    "grey": ("#4e4e4e", 239, 8, 0),
+}
+_CELLS: dict[int, tuple[str, str, str]] = {
+    Mark.DONE: ("white", "blue", ""),
+    Mark.UNSURE: ("white", "grey", ""),
+    Mark.GONE: ("white", "grey", ""),
+    Mark.SCHEDULED: ("black", "orange", ""),
+    Mark.STARTED: ("black", "sky", ""),
+    Mark.MISMATCH: ("black", "purple", "bold"),
+    Mark.ABSENT: ("white", "vermillion", ""),
+    CULPRIT: ("white", "vermillion", "bold"),
+}
+_BARE: dict[int, str] = {
+    Mark.DONE: "", Mark.UNSURE: "", Mark.GONE: "", Mark.SCHEDULED: "bold", Mark.STARTED: "bold",
+    Mark.MISMATCH: "bold reverse", Mark.ABSENT: "reverse", CULPRIT: "bold reverse",
+}  # fmt: skip
+_COLUMN = {"true": 0, "256": 1, "16": 2, "8": 3}
+
+
+def colour(name: str, palette: Palette) -> Color | None:
+    """A colour of this module by its name; None where the terminal has no colours."""
+    if palette == "none":
+        return None
+    value = {**_INK, **_GROUND}[name][_COLUMN[palette]]
+    return Color.parse(value) if isinstance(value, str) else Color.from_ansi(value)
+
+
+@cache
+def cell_style(number: int, palette: Palette) -> Style:
+    """The style of a cell: a mark or CULPRIT, with MEMBER and CURSOR added where they hold."""
+    base = _base(number % MEMBER, palette)
+    if number & CURSOR:
+        # A reversed cell that is reversed again is a plain one: bold and underline stay to be seen.
+        return base + Style(reverse=not base.reverse, bold=True, underline=True)
+    return base + Style(underline=True) if number & MEMBER else base
+
+
+def _base(number: int, palette: Palette) -> Style:
+    if palette == "none":
+        return Style.parse(_BARE.get(number, "") or "none")
+    if number not in _CELLS:
+        return Style()
+    ink, ground, extra = _CELLS[number]
+    return Style(color=colour(ink, palette), bgcolor=colour(ground, palette), bold=extra == "bold")
+
+
+def named(name: str, palette: Palette, *, bold: bool = False) -> Style:
+    """Text in one of the colours: for verdicts and hints. Without colours only bold is left."""
+    return Style(color=colour(name, palette), bold=bold)

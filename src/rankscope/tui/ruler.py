@@ -1,0 +1,86 @@
+"""The line of numbers over the lanes: sequence numbers of the group under the cursor, or the time of day."""
+
+from __future__ import annotations
+
+from datetime import datetime, tzinfo
+
+import numpy as np
+import polars as pl
+
+from rankscope.tui.axis import View
+from rankscope.tui.model import Model
+
+APART = 10
+"""Characters between two numbers, at least."""
+
+
+def group_ticks(model: Model, group: int | None) -> tuple[list[int], list[int]]:
+    """Columns of a group's collectives, rising, and their sequence numbers; the steps themselves without a group."""
+    if group is None:
+        return [], []
+    part = model.instances.filter(pl.col("group") == group).sort("col")
+    return part["col"].to_list(), part["seq"].to_list()
+
+
+def sequence_ruler(view: View, width: int, ticks: tuple[list[int], list[int]], steps: int) -> str:
+    """`|1105     |1110` over the columns of a group's collectives; with no group the numbers of steps."""
+    line = [" "] * width
+    columns, numbers = ticks
+    first = np.searchsorted(columns, view.first) if columns else 0
+    pairs = zip(columns[int(first) :], numbers[int(first) :], strict=True) if columns else _steps(view, width, steps)
+    free = 0
+    for column, number in pairs:
+        at = view.cell_of(column) * view.chars
+        if at >= width:
+            break
+        text = f"|{number}"
+        if at >= free and at + len(text) <= width and (not columns or _round(number, view, columns) or at == 0):
+            line[at : at + len(text)] = text
+            free = at + max(APART, len(text) + 1)
+    return "".join(line)
+
+
+def _steps(view: View, width: int, steps: int) -> list[tuple[int, int]]:
+    every = _nice(APART * view.per // view.chars)
+    last = min(view.first + view.span(width), steps)
+    start = -(-max(view.first, 0) // every) * every
+    return [(column, column) for column in range(start, last, every)]
+
+
+def _nice(least: int) -> int:
+    """The smallest of 1, 2, 5, 10, 20, 50, ... that is no less than `least`."""
+    power = 1
+    while True:
+        for step in (1, 2, 5):
+            if step * power >= least:
+                return step * power
+        power *= 10
+
+
+def _round(number: int, view: View, columns: list[int]) -> bool:
+    """Whether a number is one to show: multiples that stand about as far apart as there is room for."""
+    per_column = (columns[-1] - columns[0]) / max(len(columns) - 1, 1) or 1
+    return number % _nice(round(APART * view.per / view.chars / per_column)) == 0
+
+
+def time_ruler(view: View, width: int, zone: tzinfo | None = None) -> str:
+    """`|14:02:11.113` at round times, with as many digits as the distance between them needs."""
+    every = _nice(16 * view.per)
+    digits = max(0, 9 - (len(str(every)) - 1))
+    line = [" "] * width
+    at_ns = -(-view.first // every) * every
+    while (at := view.cell_of(at_ns)) < width:
+        text = "|" + _clock(at_ns, digits, zone)
+        if at + len(text) <= width:
+            line[at : at + len(text)] = text
+        at_ns += every
+    return "".join(line)
+
+
+def _clock(ns: int, digits: int, zone: tzinfo | None) -> str:
+    try:
+        moment = datetime.fromtimestamp(ns // 1_000_000_000, zone)
+    except (ValueError, OverflowError, OSError):
+        return f"{ns}"
+    fraction = f"{ns % 1_000_000_000:09d}"[:digits]
+    return f"{moment:%H:%M:%S}" + (f".{fraction}" if fraction else "")

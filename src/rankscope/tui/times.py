@@ -1,0 +1,94 @@
+"""The lanes on the axis of wall clock time: starts and ends of everything, clocks brought together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from rankscope.tui.bins import find
+from rankscope.tui.clocks import align_clocks
+from rankscope.tui.letters import SHIFT, Codes, Mark
+from rankscope.tui.model import Model
+
+Ints = NDArray[np.int64]
+FOREVER = 2**62
+
+
+@dataclass(frozen=True)
+class Times:
+    """Items of a model that have a time, sorted by lane, then by start."""
+
+    item: Ints
+    """Which item of the model."""
+    bounds: Ints
+    """Lane i holds positions `bounds[i]:bounds[i+1]`."""
+    start: Ints
+    end: Ints
+    """FOREVER for what never completed."""
+    code: Codes
+    longest: Ints
+    """For each position, which one up to it in its lane ends last."""
+    low: int
+    high: int
+    """The first start and the last event of all lanes."""
+    note: str
+    """How far the clocks can be trusted."""
+
+    def running(self, lanes: Ints, edges: Ints) -> tuple[Codes, Ints]:
+        """What runs on across the left edge of each cell: codes (0 for nothing) and positions, as lanes x cells."""
+        shape = (len(lanes), len(edges) - 1)
+        low = np.broadcast_to(self.bounds[lanes][:, None], shape)
+        high = np.broadcast_to(self.bounds[lanes + 1][:, None], shape)
+        left = np.broadcast_to(edges[None, :-1], shape)
+        before = find(self.start, low, high, left) - 1
+        if not len(self.start):
+            return np.zeros(shape, np.uint8), np.full(shape, -1, np.int64)
+        position = self.longest[np.maximum(before, 0)]
+        runs = (before >= low) & (self.end[position] > left) & (left < self.high)
+        return np.where(runs, self.code[position], 0).astype(np.uint8), np.where(runs, position, -1)
+
+
+def build_times(model: Model) -> Times:
+    """Starts and ends of all items; without a completion they end with the next of their lane, or never if pending."""
+    clocks = align_clocks(model.dataset)
+    shift = np.array([clocks.offsets.get(rank, 0) for rank in model.ranks.tolist()], np.int64)
+    items = model.items
+    known = np.flatnonzero(items.created >= 0)
+    start = items.created[known] - np.where(items.row[known] >= 0, shift[items.lane[known]], 0)
+    order = np.lexsort((start, items.lane[known]))
+    known, start = known[order], start[order]
+    lane, code = items.lane[known], items.code[known]
+    end = _ends(model, known, start, lane, shift)
+    finite = end[end < FOREVER]
+    bounds = np.searchsorted(lane, np.arange(len(model.ranks) + 1)).astype(np.int64)
+    low = int(start.min()) if len(start) else 0
+    high = max(int(start.max(initial=0)), int(finite.max(initial=0))) + 1
+    return Times(known, bounds, start, end, code, _longest(end, lane), low, high, clocks.note)
+
+
+def _ends(model: Model, known: Ints, start: Ints, lane: NDArray[np.int32], shift: Ints) -> Ints:
+    """When each item ended."""
+    rows = model.items.row[known]
+    completed = model.dataset.ops["completed_ns"].fill_null(-1).to_numpy()
+    written = completed[np.maximum(rows, 0)] if len(completed) else np.full(len(rows), -1)
+    following = np.append(start[1:], FOREVER) if len(start) else start
+    same = np.append(lane[1:] == lane[:-1], False) if len(lane) else np.zeros(0, np.bool_)
+    mark = model.items.code[known] >> SHIFT
+    pending = (mark == Mark.SCHEDULED) | (mark == Mark.STARTED)
+    end = np.where(same, following, start + 1)
+    end = np.where((rows >= 0) & (written >= 0), written - shift[lane], end)
+    end = np.where(pending, FOREVER, np.maximum(end, start + 1))
+    return np.where(rows < 0, start + 1, end).astype(np.int64)
+
+
+def _longest(end: Ints, lane: NDArray[np.int32]) -> Ints:
+    """For each position, the one up to it in its lane that ends last; of several the latest."""
+    if not len(end):
+        return np.zeros(0, np.int64)
+    table = pl.DataFrame({"lane": lane, "end": end}).with_row_index("at")
+    running = table.with_columns(pl.col("end").cum_max().over("lane").alias("top"))
+    best = pl.when(pl.col("end") == pl.col("top")).then(pl.col("at").cast(pl.Int64)).otherwise(-1)
+    return running.select(best.cum_max().alias("best"))["best"].to_numpy()
