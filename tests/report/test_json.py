@@ -40,6 +40,13 @@ def test_text_arrives_as_it_was_and_nothing_invisible_is_printed() -> None:
     assert orjson.loads(raw)["verdict"] == text
 
 
+def test_ascii_json_is_still_json() -> None:
+    dataset, analysis = samples.hang()
+    raw = render_json(dataset, replace(analysis, verdict="größe \U0001f600"), ascii_only=True)
+    assert raw.isascii()
+    assert orjson.loads(raw)["verdict"] == "größe \U0001f600"
+
+
 def test_lone_surrogates_are_written_out() -> None:
     dataset, analysis = samples.hang()
     report = orjson.loads(render_json(dataset, replace(analysis, verdict="a\udc80b")))

@@ -19,9 +19,9 @@ _NOT_ASCII = re.compile(r"[^\x20-\x7e\n]")
 Json = dict[str, Any]
 
 
-def render_json(dataset: Dataset, analysis: Analysis) -> bytes:
+def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) -> bytes:
     """The report as one JSON object on lines of its own, indented by two, with a newline at its end."""
-    return _dump(
+    raw = _dump(
         {
             "schema": SCHEMA,
             "tool": {"name": "rankscope", "version": __version__},
@@ -33,6 +33,7 @@ def render_json(dataset: Dataset, analysis: Analysis) -> bytes:
             "findings": [_finding(f) for f in analysis.findings],
         }
     )
+    return _NOT_ASCII.sub(_unicode_escape, raw.decode()).encode() if ascii_only else raw
 
 
 def render_error(message: str) -> bytes:
@@ -108,11 +109,13 @@ def _dump(report: Json) -> bytes:
 
 
 def _escape(match: re.Match[str]) -> str:
-    """One character as it is if it can be seen, else as JSON escape, as surrogate pair where it needs two units."""
-    char = match.group()
-    if char.isprintable():
-        return char
-    units = char.encode("utf-16-be")
+    """One character as it is if it can be seen, else as JSON escape."""
+    return match.group() if match.group().isprintable() else _unicode_escape(match)
+
+
+def _unicode_escape(match: re.Match[str]) -> str:
+    """The JSON escape of one character, a surrogate pair where it needs two units."""
+    units = match.group().encode("utf-16-be")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 

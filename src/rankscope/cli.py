@@ -1,0 +1,182 @@
+"""The command line: arguments to one of the commands, errors to one line on stderr.
+
+Exit codes: 0 nothing critical was found, 1 a critical finding, 2 no usable input or wrong arguments.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from rankscope import __version__
+from rankscope.report.escape import plain
+
+UNUSABLE = 2
+"""No usable input, or wrong arguments."""
+INTERRUPTED = 130
+DEBUG = "RANKSCOPE_DEBUG"
+"""Environment variable: with it, an error of rankscope's own ends in a traceback."""
+_PALETTES = ("none", "8", "16", "256", "true")
+_FORMATS = ("text", "markdown", "json")
+_HELP = ("-h", "--help")
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class _OpensByDefault(click.Group):
+    """A group whose first argument may be a path: then the app opens on it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Puts `view` before arguments that begin with neither a command nor an option of the group."""
+        if not args:
+            raise click.UsageError("which dumps? Give a PATH", ctx)
+        if args[0] not in (*self.commands, *_HELP, "--version"):
+            args = ["view", *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Both ways to call it."""
+        formatter.write_usage(ctx.command_path, "[OPTIONS] PATH...")
+        formatter.write_usage(ctx.command_path, "report [OPTIONS] PATH...", prefix=" " * len("Usage: "))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options of `view`, which needs no name, and the other commands."""
+        command = self.commands["view"]
+        options = [p for p in [*command.params, *self.get_params(ctx)] if isinstance(p, click.Option)]
+        records = [p.get_help_record(ctx) for p in options]
+        with formatter.section("Options"):
+            formatter.write_dl(list(dict.fromkeys(filter(None, records))))
+        self.format_commands(ctx, formatter)
+
+
+def _regex(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    try:
+        groups = re.compile(value or "()").groups
+    except re.error as error:
+        raise click.BadParameter(f"not a regular expression: {error}") from error
+    if not groups:
+        raise click.BadParameter("the rank must stand in a group: (\\d+)")
+    return value
+
+
+def _prefixes(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    pairs = [value.partition("=") for value in values]
+    wrong = [value for value, (source, _, target) in zip(values, pairs, strict=True) if not source or not target]
+    if wrong:
+        raise click.BadParameter(f"{wrong[0]!r} is not FROM=TO")
+    return tuple((source, target) for source, _, target in pairs)
+
+
+def _reads_dumps(command: _F) -> _F:
+    """Adds the arguments that every command takes that reads dumps."""
+    options = [
+        click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
+        click.option("--rank-from", metavar="REGEX", callback=_regex,
+                     help="The rank of a file is group 1 of this in its path."),
+        click.option("--world-size", type=click.IntRange(1, 2**20), metavar="N", help="Ranks the job had."),
+        click.option("--attempt", type=click.IntRange(0), metavar="N",
+                     help="The attempt to read, 0 the oldest. Without it: the newest."),
+        click.option("--path-map", "path_map", multiple=True, metavar="FROM=TO", callback=_prefixes,
+                     help="Source files the job saw below FROM lie below TO here. May be repeated."),
+        click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes that read dumps."),
+        click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group(cls=_OpensByDefault, context_settings={"help_option_names": _HELP, "max_content_width": 80})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def rankscope() -> None:
+    """Names the rank that broke a distributed PyTorch job.
+
+    PATH is a directory of flight recorder dumps, an archive of one, or a single dump. Without a terminal
+    the report is printed. A path that is named like a command is written ./report.
+
+    \b
+    Exit codes of a report:
+      0  nothing critical was found
+      1  a critical finding
+      2  no usable input, or wrong arguments
+    """
+
+
+@rankscope.command(hidden=True)
+@_reads_dumps
+@click.option("--palette", type=click.Choice(_PALETTES), help="Colours. Without it: what the terminal has.")
+@click.option("--mouse/--no-mouse", default=None, help="Take the mouse. Without it: unless over SSH.")
+def view(**options: Any) -> int:
+    """Opens the app on dumps; without a terminal prints the text report."""
+    from rankscope.commands.view import run
+
+    return run(**options)
+
+
+@rankscope.command()
+@_reads_dumps
+@click.option(
+    "-f", "--format", "form", type=click.Choice(_FORMATS), help="Without it: by the suffix of FILE, else text."
+)
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE, which must not exist.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@click.option("--redact", is_flag=True, help="Replace host names, users and paths, for public threads.")
+@click.option("--redact-sources", is_flag=True, help="As --redact, and names of source files too.")
+def report(**options: Any) -> int:
+    """Prints what was found, as text, Markdown or JSON."""
+    from rankscope.commands.report import run
+
+    return run(**options)
+
+
+def main() -> NoReturn:
+    """Runs the command line of this process and ends it."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Runs a command line; its exit code."""
+    try:
+        return rankscope.main(list(args), prog_name="rankscope", standalone_mode=False) or 0
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "rankscope"
+        return _fail(f"{error.format_message().rstrip('.')} (see {path} --help)", args)
+    except click.ClickException as error:
+        return _fail(error.format_message(), args)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        _ignore_rest_of_output()
+        return 0
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        reason = f"{type(error).__name__}: {error}"
+        return _fail(f"error of rankscope's own, {reason} ({DEBUG}=1 shows where)", args)
+
+
+def _fail(message: str, args: Sequence[str]) -> int:
+    """One line on stderr, and for programs an object on stdout."""
+    line = plain(message, 1_000)
+    if sys.stderr:
+        sys.stderr.write(f"rankscope: {line}\n")
+    if _wants_json(args):
+        from rankscope.report.json import render_error
+
+        click.echo(render_error(line), nl=False)
+    return UNUSABLE
+
+
+def _wants_json(args: Sequence[str]) -> bool:
+    """Whether the arguments, right or wrong, ask for JSON on stdout."""
+    given = " ".join(args)
+    return bool(args) and args[0] == "report" and re.search(r"(?:^| )(?:-f|--format)[ =]?json\b", given) is not None
+
+
+def _ignore_rest_of_output() -> None:
+    """Lets the interpreter flush stdout into nothing: whoever read it has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,82 @@
+"""`rankscope report`: what was found, in one of three formats."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Literal
+
+from rankscope.commands.narrate import Narrator
+from rankscope.commands.output import emit, refuse_existing
+from rankscope.commands.source import Source, with_local_paths
+
+if TYPE_CHECKING:
+    from rankscope.analysis.model import Analysis
+    from rankscope.schema import Dataset
+
+Format = Literal["text", "markdown", "json"]
+_SUFFIXES: dict[str, Format] = {".json": "json", ".md": "markdown", ".markdown": "markdown"}
+
+
+def run(
+    paths: tuple[str, ...],
+    *,
+    form: Format | None = None,
+    output: str | None = None,
+    force: bool = False,
+    redact: bool = False,
+    redact_sources: bool = False,
+    ascii_only: bool = False,
+    path_map: tuple[tuple[str, str], ...] = (),
+    rank_from: str | None = None,
+    world_size: int | None = None,
+    attempt: int | None = None,
+    jobs: int | None = None,
+) -> int:
+    """Writes the report; its exit code says whether anything critical was found."""
+    source = Source(paths, rank_from, world_size, attempt, jobs)
+    source.check()
+    refuse_existing(output, force)
+    dataset, analysis = _load(source)
+    analysis = with_local_paths(analysis, path_map)
+    if redact or redact_sources:
+        dataset, analysis = _redacted(dataset, analysis, not redact_sources)
+    emit(rendered(dataset, analysis, form or _format_of(output), ascii_only), output, force)
+    return int(analysis.is_critical)
+
+
+def rendered(dataset: Dataset, analysis: Analysis, form: Format, ascii_only: bool) -> bytes:
+    """The report in UTF-8, or in ASCII with escapes for the rest."""
+    if form == "json":
+        from rankscope.report.json import render_json
+
+        return render_json(dataset, analysis, ascii_only)
+    if form == "markdown":
+        from rankscope.report.markdown import render_markdown as render
+    else:
+        from rankscope.report.text import render_text as render
+    return render(dataset, analysis).encode("ascii" if ascii_only else "utf-8", "backslashreplace")
+
+
+def _format_of(output: str | None) -> Format:
+    return _SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
+
+
+def _load(source: Source) -> tuple[Dataset, Analysis]:
+    narrator = Narrator()
+    try:
+        return source.load(narrator)
+    finally:
+        narrator.close()
+
+
+def _redacted(dataset: Dataset, analysis: Analysis, keep_source_names: bool) -> tuple[Dataset, Analysis]:
+    """Without names, those of this machine included: its paths and logs may lie among the dumps."""
+    from rankscope.report.redact import redact
+
+    try:
+        users = [getpass.getuser()]
+    except (KeyError, OSError):
+        users = []
+    return redact(dataset, analysis, [os.uname().nodename], users, keep_source_names)

@@ -1,0 +1,70 @@
+"""What the user pointed at, and how it becomes a dataset and its analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rankscope.analysis.model import Analysis
+    from rankscope.schema import Dataset, Frame
+
+
+@dataclass(frozen=True)
+class Source:
+    """The dumps to read, and what the user knows of them."""
+
+    paths: tuple[str, ...]
+    rank_from: str | None = None
+    world_size: int | None = None
+    attempt: int | None = None
+    jobs: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The paths as they were given."""
+        return " ".join(self.paths)
+
+    def check(self) -> None:
+        """Refuses paths that are not there, before anything is opened."""
+        for path in self.paths:
+            try:
+                Path(path).stat()
+            except (OSError, ValueError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "not a path"
+                raise click.ClickException(f"{path}: {reason}") from error
+
+    def load(self, progress: Callable[[Any], None]) -> tuple[Dataset, Analysis]:
+        """Reads and analyses; raises ClickException where there is nothing to read."""
+        from rankscope.analysis import analyse
+        from rankscope.parsers.load import InputError, LoadOptions, load
+
+        options = LoadOptions(
+            rank_from=self.rank_from, world_size=self.world_size, attempt=self.attempt, jobs=self.jobs
+        )
+        try:
+            dataset = load([Path(p) for p in self.paths], options, progress)
+        except InputError as error:
+            raise click.ClickException(str(error)) from error
+        return dataset, analyse(dataset)
+
+
+def with_local_paths(analysis: Analysis, path_map: tuple[tuple[str, str], ...]) -> Analysis:
+    """The analysis with the files of stacks where they lie on this machine."""
+    if not path_map:
+        return analysis
+    findings = tuple(replace(f, stack=tuple(_local(frame, path_map) for frame in f.stack)) for f in analysis.findings)
+    return replace(analysis, findings=findings)
+
+
+def _local(frame: Frame, path_map: tuple[tuple[str, str], ...]) -> Frame:
+    """The frame with the first prefix that fits replaced; a prefix ends where a directory does."""
+    for source, target in path_map:
+        prefix = source.rstrip("/") + "/"
+        if frame.file.startswith(prefix):
+            return frame._replace(file=f"{target.rstrip('/')}/{frame.file[len(prefix) :]}")
+    return frame

@@ -1,0 +1,49 @@
+"""`rankscope PATH...`: the app, or the text report where there is no terminal to draw on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from rankscope.commands import report
+from rankscope.commands.source import Source
+
+if TYPE_CHECKING:
+    from rankscope.tui.options import Palette
+
+
+def run(
+    paths: tuple[str, ...],
+    *,
+    ascii_only: bool = False,
+    palette: Palette | None = None,
+    mouse: bool | None = None,
+    path_map: tuple[tuple[str, str], ...] = (),
+    rank_from: str | None = None,
+    world_size: int | None = None,
+    attempt: int | None = None,
+    jobs: int | None = None,
+) -> int:
+    """Opens the app on a terminal; elsewhere prints the report, with its exit code."""
+    source = Source(paths, rank_from, world_size, attempt, jobs)
+    if not on_terminal():
+        return report.run(
+            paths, ascii_only=ascii_only, path_map=path_map, rank_from=rank_from, world_size=world_size,
+            attempt=attempt, jobs=jobs,
+        )  # fmt: skip
+    source.check()
+    from rankscope.report.export import export_markdown
+    from rankscope.tui.app import RankscopeApp
+    from rankscope.tui.options import from_environment
+
+    options = from_environment(
+        os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=export_markdown
+    )
+    RankscopeApp(load=source.load, title=source.title, options=options).run()
+    return 0
+
+
+def on_terminal() -> bool:
+    """Whether there is a terminal to draw on and to read keys from."""
+    return all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout)) and os.environ.get("TERM") != "dumb"
