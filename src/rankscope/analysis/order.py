@@ -6,17 +6,12 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from itertools import combinations
 
-import polars as pl
-
 from rankscope.analysis.cohort import Cohorts
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, WaitGraph
-from rankscope.analysis.instances import CallKey, Instance
+from rankscope.analysis.instances import Instance
 from rankscope.analysis.root import Root
 from rankscope.analysis.wording import fold, ranks_text
-
-Place = tuple[str, int]
-"""(description of the group, seq): the same step on every replica."""
 
 
 @dataclass(frozen=True)
@@ -127,32 +122,9 @@ class Deadlocks:
 
     def _odd(self, a: Instance, b: Instance) -> set[int]:
         """Ranks whose order of the steps `a` and `b` is in the strict minority."""
-        votes = self._orders(self._place(a), self._place(b))
+        votes = self.cohorts.orders(a, b)
         counts = Counter(votes.values())
         if len(counts) < 2 or counts[True] == counts[False]:
             return set()
         minority = counts[True] < counts[False]
         return {rank for rank, first in votes.items() if first is minority}
-
-    def _place(self, instance: Instance) -> Place:
-        group = self.facts.groups[instance.group]
-        return (group.description or group.name, instance.seq)
-
-    def _orders(self, first: Place, second: Place) -> dict[int, bool]:
-        """For each rank that is at one of two steps or past it: whether it entered the first one first."""
-        a, b = self._positions(first), self._positions(second)
-        both = {rank: a[rank] < b[rank] for rank in a if rank in b}
-        half = {rank: True for rank in a if rank not in b and self._member(rank, second)}
-        other = {rank: False for rank in b if rank not in a and self._member(rank, first)}
-        return both | half | other
-
-    def _member(self, rank: int, place: Place) -> bool:
-        return any(rank in g.ranks and (g.description or g.name) == place[0] for g in self.facts.groups)
-
-    def _positions(self, place: Place) -> dict[int, int]:
-        keys: list[CallKey] = [
-            (g.id, place[1]) for g in self.facts.groups if (g.description or g.name) == place[0]
-        ]  # fmt: skip
-        table = pl.DataFrame(keys, schema={"group": pl.UInt32, "seq": pl.Int64}, orient="row")
-        rows = self.facts.calls.join(table, on=["group", "seq"], how="semi")
-        return dict(rows.select("rank", "row").iter_rows())

@@ -18,6 +18,9 @@ from rankscope.analysis.presence import Absence
 from rankscope.analysis.root import Root
 from rankscope.analysis.wording import plural, ranks_text
 
+CLOSE = 6
+"""Operations among which the first in program order is looked for."""
+
 
 @dataclass(frozen=True)
 class Judge:
@@ -63,6 +66,13 @@ class Judge:
             return True
         return bool(self.held_up(root.nodes) - set(root.culprits))
 
+    def first(self, node: Node) -> Instance | None:
+        """Of the operations that wait for a host the one that comes first in the program, as its replicas run it."""
+        waits = self.direct(node)
+        close = [i for i in waits[:CLOSE] if i.is_pair == waits[0].is_pair]
+        behind = {i: sum(self.cohorts.precedes(other, i) for other in close if other is not i) for i in close}
+        return min(close, key=lambda i: (behind[i], close.index(i)), default=None)
+
     def direct(self, node: Node) -> list[Instance]:
         """The operations that wait for a node itself: collectives before pairs, oldest first."""
         found = [i for n in self.reverse.get(node, ()) if (i := self.graph.instance(n)) is not None]
@@ -72,9 +82,9 @@ class Judge:
         """One root for each operation that hosts with nothing pending never issued."""
         by_focus: dict[Instance, list[Node]] = {}
         for node in nodes:
-            waits = self.direct(node)
-            if waits:
-                by_focus.setdefault(waits[0], []).append(node)
+            focus = self.first(node)
+            if focus is not None:
+                by_focus.setdefault(focus, []).append(node)
         return [self._host(focus, tuple(found)) for focus, found in by_focus.items()]
 
     def _host(self, focus: Instance, nodes: tuple[Node, ...]) -> Root:
