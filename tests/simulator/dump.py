@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -80,13 +81,13 @@ def entries(view: View) -> list[dict[str, Any]]:
 
 def _entry(record_id: int, record: Record, known: Seen, pg_id: int, view: View) -> dict[str, Any]:
     options = view.options
-    row: dict[str, Any] = {"frames": STACKS[record.stack]} if options.stacks and not options.json else {}
+    row: dict[str, Any] = {"frames": list(STACKS[record.stack])} if options.stacks and not options.json else {}
     row.update(record_id=record_id, pg_id=pg_id, process_group=(record.group, view.topology.descriptions[record.group]))
     if options.release >= THREADS:
         row.update(thread_name="python3", thread_id="140361079475072")
     row.update(
         collective_seq_id=record.seq, p2p_seq_id=record.p2p_seq, op_id=record.op_id,
-        profiling_name=f"nccl:{record.name}", time_created_ns=view.shift(record.created),
+        profiling_name=sys.intern(f"nccl:{record.name}"), time_created_ns=view.shift(record.created),
     )  # fmt: skip
     if options.timing and known.retired and record.done is not None and record.arrived is not None:
         row["duration_ms"] = (record.done - record.arrived) / 1e6

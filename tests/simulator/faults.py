@@ -17,7 +17,8 @@ from tests.simulator.instructions import (
     DeviceDies,
     Host,
     Instruction,
-)  # fmt: skip
+    WaitAll,
+)
 from tests.simulator.job import Outcome, Plan, calls_of
 from tests.simulator.options import DumpOptions
 from tests.simulator.topology import WORLD
@@ -30,6 +31,8 @@ STUCK = frozenset({"missing-rank", "gpu-stuck"})
 MISMATCH = frozenset({"collective-mismatch", "size-mismatch", "dtype-mismatch", "extra-collective"})
 SHIFTED = MISMATCH | {"order-deadlock", "missing-rank"}
 NOBODY: frozenset[int] = frozenset()
+FULL = 1000
+"""Entries of a ring that holds a whole simulated run."""
 FIXED = ("all_reduce", "_all_gather_base", "_reduce_scatter_base")
 
 
@@ -133,7 +136,14 @@ def _altered(fault: str, kinds: frozenset[str], alter: Callable[[Collective, ran
         at = pick(job, rng, lambda one: isinstance(one, Collective) and one.op in FIXED)
         assert isinstance(at.instruction, Collective)
         put(job, at, alter(at.instruction, rng), instead=True)
-        return _odd_one_out(fault, kinds, at.rank, at.instruction.group)
+        said = _odd_one_out(fault, kinds, at.rank, at.instruction.group)
+
+        def truth(outcome: Outcome, options: DumpOptions) -> Truth:
+            gone = not outcome.engine.hung and (options.only_active or options.ring < FULL)
+            sure = said(outcome, options)
+            return replace(sure, also=sure.also | {NOBODY}, note="done, and no longer in the dumps") if gone else sure
+
+        return truth
 
     return inject
 
@@ -190,12 +200,12 @@ def order(job: Plan, rng: random.Random) -> TruthOf:
 
 
 def _swappable(job: Plan, rank: int, step: int) -> list[tuple[int, int]]:
-    calls = [(i, c) for i, c in calls_of(job.steps[rank][step]) if isinstance(c, Collective) and c.wait]
-    groups = job.topology.groups
+    program, groups = job.steps[rank][step], job.topology.groups
     return [
-        (i, j) for (i, a), (j, b) in pairwise(calls)
-        if a.group != b.group and len(set(groups[a.group]) & set(groups[b.group])) > 1
-        and not any(isinstance(one, P2P | Batch) for one in job.steps[rank][step][i:j])
+        (i, j) for (i, a), (j, b) in pairwise(calls_of(program))
+        if isinstance(a, Collective) and isinstance(b, Collective) and b.wait
+        and a.group != b.group and len(set(groups[a.group]) & set(groups[b.group])) > 1
+        and (a.wait or any(isinstance(one, WaitAll) for one in program[i:j]))
     ]  # fmt: skip
 
 
@@ -247,7 +257,13 @@ def straggler(job: Plan, rng: random.Random) -> TruthOf:
     late = rng.randrange(30, 80) * MS
     for number, program in enumerate(job.steps[rank]):
         job.replace(rank, number, [Host(late), *program])
-    return lambda _outcome, _options: Truth("straggler", frozenset({"straggler"}), frozenset({rank}), critical=False)
+
+    def truth(_: Outcome, options: DumpOptions) -> Truth:
+        sure = Truth("straggler", frozenset({"straggler"}), frozenset({rank}), critical=False)
+        few = options.only_active or options.ring < FULL
+        return replace(sure, also=frozenset({NOBODY}), note="too few steps in the dumps") if few else sure
+
+    return truth
 
 
 def two(job: Plan, rng: random.Random) -> TruthOf:

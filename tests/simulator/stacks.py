@@ -59,7 +59,7 @@ STACKS: tuple[list[FrameDict], ...] = (
     _stack("all_reduce", 3003, _frame("finish_grad_sync", f"{APP}/parallel/gradients.py", 205)),
     _stack("all_reduce", 3003, _frame("clip_grad_norm", f"{APP}/optim/clip.py", 44)),
     _stack("barrier", 5020, _frame("save_checkpoint", f"{APP}/checkpoint.py", 310)),
-    _stack("all_gather_into_tensor", 4113, _frame("unshard", f"{APP}/parallel/shard.py", 160)),
+    _stack("all_gather_into_tensor", 4113, *_in_layer("unshard", "parallel/shard.py", 160)),
     _stack("reduce_scatter_tensor", 4412, _frame("reduce_grads", f"{APP}/parallel/shard.py", 231)),
 )  # fmt: skip
 """Stacks by number; the constants below name them."""

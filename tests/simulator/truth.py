@@ -11,9 +11,9 @@ from tests.simulator.job import Outcome
 from tests.simulator.options import DumpOptions
 from tests.simulator.record import Record
 
-Score = Literal["exact", "allowed", "unnamed", "accused"]
-"""The culprits exactly and a fitting kind; another answer that the evidence allows; nobody named, or not as a root; an
-innocent accused, or the wrong kind."""
+Score = Literal["exact", "allowed", "other-kind", "unnamed", "accused"]
+"""The culprits exactly and a fitting kind; another answer that the evidence allows; the culprits, but of another kind;
+not all culprits named, and nobody else; an innocent accused."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ def score(findings: Sequence[Mapping[str, Any]], truth: Truth) -> Score:
     if not roots:
         return "exact" if not truth.kinds else "allowed" if frozenset() in truth.also else "unnamed"
     kind = roots[0]["kind"]
-    if named == truth.culprits and kind in truth.kinds:
-        return "exact"
-    if named in truth.also and kind in truth.kinds | truth.also_kinds:
-        return "allowed"
+    if named == truth.culprits:
+        return "exact" if kind in truth.kinds else "other-kind"
+    if named in truth.also:
+        return "allowed" if kind in truth.kinds | truth.also_kinds else "other-kind"
     return "accused" if named - truth.culprits else "unnamed"
 
 

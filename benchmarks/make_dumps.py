@@ -1,0 +1,35 @@
+"""Writes the dumps the speed is measured on: `python -m benchmarks.make_dumps FOLDER RANKS`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.simulator.instructions import Host
+from tests.simulator.job import plan, run
+from tests.simulator.options import DumpOptions
+from tests.simulator.programs import Style
+from tests.simulator.topology import Layout
+
+ENTRIES = 2000
+"""Entries of each rank, as the recorder keeps by default."""
+STEPS = 2
+
+
+def make(folder: Path, ranks: int) -> None:
+    """Dumps of a sharded job, full rings, in which the host of the last rank stopped.
+
+    No point-to-point operations: torch's own analyzer gives up on those after ten false alarms.
+    """
+    layout = Layout(tp=min(8, ranks), dp=max(1, ranks // 8))
+    job = plan(layout, Style("fsdp", layers=4), STEPS)
+    per_step = sum(type(i).__name__ == "Collective" for i in job.steps[0][0])
+    job.past = ENTRIES // per_step + 1
+    last = ranks - 1
+    job.replace(last, STEPS - 1, [Host(None), *job.steps[last][STEPS - 1]])
+    folder.mkdir(parents=True, exist_ok=True)
+    run(job, seed=ranks).write(folder, "timeout", DumpOptions(ring=ENTRIES))
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]), int(sys.argv[2]))
