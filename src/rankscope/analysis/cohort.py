@@ -100,6 +100,24 @@ class Cohorts:
             return None
         return ranked[0]
 
+    def ahead(self, rank: int) -> str | None:
+        """Where a rank has issued more than every other rank in groups of the same description; None if nowhere."""
+        for (label, own), seq in self._issued.items():
+            others = [s for (other, r), s in self._issued.items() if other == label and r != rank]
+            if own == rank and others and seq > max(others):
+                return f"#{seq} of {label}"
+        return None
+
+    @cached_property
+    def _issued(self) -> dict[tuple[str, int], int]:
+        """By (label of the group, rank) the last collective issued."""
+        out: dict[tuple[str, int], int] = {}
+        for (rank, group), frontier in sorted(self.facts.presence.frontiers.items()):
+            if frontier.enqueued is not None:
+                key = (self.facts.label(group), rank)
+                out[key] = max(out.get(key, 0), frontier.enqueued)
+        return out
+
     def orders(self, a: Instance, b: Instance) -> dict[int, bool]:
         """For each rank that is at one of two steps or past it, replicas included: whether it entered `a` first."""
         first, second = self._positions(self._place(a)), self._positions(self._place(b))

@@ -24,7 +24,7 @@ def _finding(facts: Facts, label: str, found: list[Divergence], cause: str) -> F
         kind="missing-rank",
         severity="info",
         title=f"{plural(len(found), 'group')} of {label} wait in consequence",
-        explanation=f"{ranks_text(waiting)} wait there for ranks that are held up themselves.",
+        explanation=f"{ranks_text(waiting)}: waiting there for ranks that are held up themselves.",
         caused_by=cause,
         waiting_ranks=tuple(waiting),
         blast_radius=len(waiting),

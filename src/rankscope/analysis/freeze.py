@@ -1,9 +1,9 @@
 """Was the job stopped when its dumps were written, or caught moving?
 
 The recorder does not store when it was dumped. What there is: the file's modification time against the newest event
-of any rank, and operations that were given up by the watchdog. A job was still if nothing had happened for more
-than 2 s and for more than 20 times the usual gap between the operations of a rank (99th percentile over the job),
-or if an operation was older than its timeout.
+of any rank, and operations that were given up by the watchdog. A job was still if nothing had happened on any rank
+for more than 2 s, for more than 20 times the usual gap between two events of the job (99th percentile), and for
+more than twice the longest gap it is known to have got over; or if an operation was older than its timeout.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from rankscope.analysis.facts import Facts
 FLOOR_NS = 2_000_000_000
 GAPS = 20
 PERCENTILE = 0.99
+POLL_NS = 200_000_000
+"""Twice the watchdog's period, 100 ms."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Freeze:
 
 def judge_freeze(facts: Facts) -> Freeze:
     """Weighs the age of the newest event against the usual gap between events, and timeouts."""
-    needed = max(FLOOR_NS, GAPS * _usual_gap_ns(facts))
+    usual, longest = _gaps_ns(facts)
+    needed = max(FLOOR_NS, GAPS * usual, 2 * longest)
     newest, written = _newest_ns(facts), _written_ns(facts)
     if newest is None:
         return Freeze(None, None, needed, "no operation carries a time")
@@ -51,16 +54,28 @@ def judge_freeze(facts: Facts) -> Freeze:
     return Freeze(False, still, needed, "the dumps were written within moments of the newest event")
 
 
-def _usual_gap_ns(facts: Facts) -> int:
+def _gaps_ns(facts: Facts) -> tuple[int, int]:
+    """(99th percentile, longest) of the time between two events of the job, whichever rank they are of.
+
+    Host clocks that differ only make gaps shorter, as long as no rank works alone.
+    """
     ops = facts.dataset.ops
-    gaps = ops.select((pl.col("created_ns") - pl.col("created_ns").shift(1)).over("rank"))["created_ns"].drop_nulls()
-    found = gaps.filter(gaps > 0).quantile(PERCENTILE, "higher")
-    return int(found) if found is not None else 0
+    events = pl.concat([ops["created_ns"], ops["completed_ns"].alias("created_ns")]).drop_nulls().sort()
+    gaps = events.diff().drop_nulls()
+    usual, longest = gaps.quantile(PERCENTILE, "higher"), gaps.max()
+    return int(usual or 0), longest if isinstance(longest, int) else 0
 
 
 def _newest_ns(facts: Facts) -> int | None:
-    times = pl.max_horizontal("created_ns", "started_ns", "completed_ns").max()
-    found = facts.dataset.ops.select(times).item() if facts.dataset.ops.height else None
+    """The newest event of any rank. Writing a dump makes the recorder look once more: what it notices then is none."""
+    written = facts.dataset.files.filter("used").group_by("file").agg(pl.col("mtime_ns").first())
+    rows = facts.dataset.ops.select("file", "created_ns", "started_ns", "completed_ns").join(
+        written, on="file", how="left"
+    )
+    noticed = pl.max_horizontal("started_ns", "completed_ns")
+    at_dump = (noticed > pl.col("mtime_ns") - POLL_NS).fill_null(False)
+    events = pl.max_horizontal("created_ns", pl.when(~at_dump).then(noticed))
+    found = rows.select(events.max()).item()
     return int(found) if found is not None else None
 
 

@@ -70,6 +70,11 @@ class Instance:
         """Ranks that issued it and have not finished it, sorted."""
         return sorted(r for r, e in self.entries.items() if e.pending)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether any rank kept its entry."""
+        return any(e.op for e in self.entries.values())
+
     @cached_property
     def op(self) -> str:
         """What most of those that issued it call it; asked for only once all entries are there."""

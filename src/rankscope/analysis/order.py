@@ -24,6 +24,9 @@ class Deadlocks:
 
     def judge(self, component: tuple[Node, ...]) -> Root:
         """The root of a strongly connected component of more than one node."""
+        skipped = self._skipped(component)
+        if skipped is not None:
+            return skipped
         path, ranks = self._cycle(component)
         culprits = self._minority(component)
         focus = self._focus(component)
@@ -47,6 +50,34 @@ class Deadlocks:
         if culprits:
             return root.weaken("medium", "the order of the majority is taken for the right one")
         return root.weaken("low", "no majority tells which order is the right one")
+
+    def _skipped(self, component: tuple[Node, ...]) -> Root | None:
+        """A rank that left a collective out and went on: the only one that is ahead of every other somewhere else."""
+        ahead = [rank for rank in self._ranks(component) if self.cohorts.ahead(rank)]
+        if len(ahead) != 1:
+            return None
+        left_out = [
+            i for node in component
+            if (i := self.graph.instance(node)) is not None and not i.is_pair and ahead[0] not in i.entries
+            and len(i.waiting()) > 1
+        ]  # fmt: skip
+        if not left_out:
+            return None
+        focus = min(left_out, key=lambda i: (i.since_ns or 0, i.key))
+        place, label = self.cohorts.ahead(ahead[0]), f"{focus.op} #{focus.seq} of {self.facts.label(focus.group)}"
+        return Root(
+            kind="missing-rank",
+            culprits=(ahead[0],),
+            nodes=component,
+            focus=focus,
+            title=f"rank {ahead[0]} left out {label} and went on",
+            explanation=(
+                f"{ranks_text(focus.waiting())} wait in {label}. rank {ahead[0]} did not issue it, and is the only one "
+                f"that has already issued {place}: it took a path around the collective, and now waits for the others."
+            ),
+            notes={ahead[0]: f"the only rank that reached {place}"},
+            next_steps=(f"Compare the stack of rank {ahead[0]} with the others: which branch skips the {focus.op}?",),
+        )
 
     def _explain(self, path: list[Node], culprits: tuple[int, ...], everybody: tuple[int, ...]) -> str:
         steps = []

@@ -205,7 +205,11 @@ class Judge:
     def _device(self, nodes: tuple[Node, ...]) -> Root:
         ranks = tuple(node.rank for node in nodes)
         own = [i for node in nodes for i in self.graph.instances.values() if node.rank in i.waiting() and not i.is_pair]
-        focus = min(own, key=lambda i: (i.entries[min(set(i.waiting()) & set(ranks))].position, i.key), default=None)
+        focus = min(
+            own,
+            key=lambda i: (not i.is_known, i.entries[min(set(i.waiting()) & set(ranks))].position, i.key),
+            default=None,
+        )
         where = f" {focus.op} #{focus.seq} of {self.facts.label(focus.group)}" if focus else ""
         return Root(
             kind="gpu-stuck",
