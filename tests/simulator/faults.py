@@ -22,7 +22,7 @@ from tests.simulator.instructions import (
 from tests.simulator.job import Outcome, Plan, calls_of
 from tests.simulator.options import DumpOptions
 from tests.simulator.topology import WORLD
-from tests.simulator.truth import Truth, decidable
+from tests.simulator.truth import Truth, decidable, drained
 
 TruthOf = Callable[[Outcome, DumpOptions], Truth]
 Inject = Callable[[Plan, random.Random], TruthOf]
@@ -282,7 +282,10 @@ def two(job: Plan, rng: random.Random) -> TruthOf:
 
     def truth(outcome: Outcome, options: DumpOptions) -> Truth:
         both = frozenset(r for r in fell if outcome.engine.hosts[r].stuck)
-        return Truth("two", STUCK | {"p2p-unmatched"}, both)
+        seen = frozenset(r for r in both if drained(outcome, r))
+        also = frozenset({seen}) if seen and seen != both else frozenset()
+        note = "the host of one is stuck behind a device that waits for the other" if also else ""
+        return Truth("two", STUCK | {"p2p-unmatched"}, both, also, note=note)
 
     return truth
 

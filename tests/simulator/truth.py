@@ -87,3 +87,8 @@ def never_started(outcome: Outcome, rank: int) -> bool:
 def decidable(outcome: Outcome, rank: int, options: DumpOptions) -> bool:
     """Whether the dumps prove that it was this rank's device that stopped."""
     return lags(outcome, rank) or (options.timing and never_started(outcome, rank))
+
+
+def drained(outcome: Outcome, rank: int) -> bool:
+    """Whether nothing of this rank is pending: its host is then seen to be stuck, not to wait for its device."""
+    return all(r.done is not None for r in outcome.records[rank])
