@@ -94,3 +94,20 @@ def test_difference_that_the_group_got_over_is_no_finding() -> None:
     for _ in range(3):
         job.collective()
     assert not analyse(job.build()).is_critical
+
+
+def test_different_types_that_met_without_a_hang_are_told() -> None:
+    job = running()
+    job.collective(ranks=[0, 1, 2])
+    job.collective(ranks=[3], in_dtypes='["Int"]')
+    for _ in range(3):
+        job.collective()
+    root = root_of(job)
+    assert (root.kind, root.culprit_ranks, root.confidence) == ("dtype-mismatch", (3,), "medium")
+
+
+def test_two_names_of_one_operation_are_no_mismatch() -> None:
+    job = running()
+    job.collective(ranks=[0, 1, 2], op="_all_gather_base")
+    job.collective(ranks=[3], op="all_gather")
+    assert not analyse(job.build()).findings

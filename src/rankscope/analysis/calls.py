@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from rankscope.analysis.signatures import with_signatures
+from rankscope.analysis.signatures import wire_name, with_signatures
 from rankscope.schema import Dataset
 
 PENDING = pl.col("state").is_in(["scheduled", "started"])
@@ -21,7 +21,7 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
     """
     rows = dataset.ops.with_row_index("row").filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
     rows = with_signatures(_abort_is_pending(rows)).select(
-        "row", "rank", "group", "seq", pl.col("op").cast(pl.String), pl.col("op").cast(pl.String).alias("key"),
+        "row", "rank", "group", "seq", pl.col("op").cast(pl.String), wire_name(pl.col("op").cast(pl.String)).alias("key"),
         "elements", "dtype",
         pl.col("state").cast(pl.String), pl.col("coalesced").cast(pl.String), "created_ns", "completed_ns", "library",
     )  # fmt: skip
@@ -46,10 +46,11 @@ def _abort_is_pending(rows: pl.DataFrame) -> pl.DataFrame:
 def _merge_coalesced(rows: pl.DataFrame) -> pl.DataFrame:
     inner = pl.col("coalesced") == "inner"
     names = pl.col("op").filter(inner).unique(maintain_order=True).str.join("+")
+    keys = pl.col("key").filter(inner).unique(maintain_order=True).str.join("+")
     return rows.group_by("rank", "group", "seq", maintain_order=True).agg(
         pl.col("row").first(),
         pl.when(inner.any()).then(names).otherwise(pl.col("op").first()).alias("op"),
-        pl.when(inner.any()).then(names).alias("key"),
+        pl.when(inner.any()).then(keys).alias("key"),
         pl.when(pl.col("elements").filter(inner).is_not_null().any()).then(pl.col("elements").filter(inner).sum())
         .alias("elements"),
         pl.col("dtype").filter(inner).first(),

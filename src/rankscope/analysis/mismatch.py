@@ -15,8 +15,13 @@ from rankscope.analysis.wording import fold, ranks_text
 
 
 def find_mismatches(facts: Facts, cohorts: Cohorts) -> list[Root]:
-    """The first disagreement of every group that did not go on together afterwards, oldest first."""
-    first = facts.disagreements.filter(~pl.col("settled")).unique("group", keep="first", maintain_order=True)
+    """The first disagreement of every group that did not go on together afterwards, oldest first.
+
+    Different types meet without a hang where they are equally long: then the results are wrong, and that is told, too.
+    """
+    wrong = pl.col("settled") & (pl.col("dtypes") > 1) & (pl.col("ops") == 1)
+    first = facts.disagreements.filter(~pl.col("settled") | wrong).sort("settled", "group", "seq")
+    first = first.unique("group", keep="first", maintain_order=True)
     instances = calls_at(facts, first)
     roots = [_judge(facts, cohorts, instances[key]) for key in sorted(instances)]
     return sorted(roots, key=lambda root: (root.since_ns, root.culprits))
@@ -42,6 +47,8 @@ def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
         needs_stillness=False,
         next_steps=("Compare the stacks of the ranks at this operation: the branch that differs is the bug.",),
     )
+    if all(not e.pending for e in instance.entries.values()):
+        reasons += ("it finished all the same: no hang, but wrong results",)
     return root if right and not reasons else root.weaken("medium" if right else "low", *reasons)
 
 

@@ -22,6 +22,13 @@ _BY_INPUT = (
 )  # fmt: skip
 _BY_OUTPUT = ("scatter",)
 
+_ALIASES = {
+    "_all_gather_base": "all_gather", "_allgather_base": "all_gather", "allgather": "all_gather",
+    "_reduce_scatter_base": "reduce_scatter", "_broadcast_oop": "broadcast", "_reduce_oop": "reduce",
+    "allreduce": "all_reduce", "alltoall": "all_to_all", "alltoall_base": "all_to_all",
+}  # fmt: skip
+"""Names of calls that are one operation on the wire: members may mix them."""
+
 _KEY = ["op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes"]
 
 
@@ -35,6 +42,11 @@ def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
         pl.Series("elements", elements, dtype=pl.Int64), pl.Series("dtype", dtypes, dtype=pl.String)
     )
     return rows.join(table, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
+
+
+def wire_name(op: pl.Expr) -> pl.Expr:
+    """The operation as it must agree between members."""
+    return op.replace(_ALIASES)
 
 
 def _elements(op: str | None, in_sizes: str | None, out_sizes: str | None) -> int | None:
