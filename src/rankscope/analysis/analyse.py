@@ -41,7 +41,8 @@ def _stop_at(graph: WaitGraph, mismatches: list[Root]) -> None:
     """Makes every mismatch the end of what waits for it: nothing has to explain it further."""
     for root in mismatches:
         for node in root.nodes:
-            graph.edges[node] = []
+            if node in graph.edges:
+                graph.edges[node] = []
 
 
 def _independent(roots: list[Root]) -> list[Root]:

@@ -21,7 +21,8 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
     """
     rows = dataset.ops.with_row_index("row").filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
     rows = with_signatures(_abort_is_pending(rows)).select(
-        "row", "rank", "group", "seq", pl.col("op").cast(pl.String), wire_name(pl.col("op").cast(pl.String)).alias("key"),
+        "row", "rank", "group", "seq", pl.col("op").cast(pl.String),
+        wire_name(pl.col("op").cast(pl.String)).alias("key"),
         "elements", "dtype",
         pl.col("state").cast(pl.String), pl.col("coalesced").cast(pl.String), "created_ns", "completed_ns", "library",
     )  # fmt: skip

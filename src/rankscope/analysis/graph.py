@@ -47,8 +47,8 @@ class WaitGraph:
         return [node for position, node in own if position == own[0][0]]
 
     def instance(self, node: Node) -> Instance | None:
-        """The operation of a node; None for hosts and the like."""
-        return self.instances[node.key] if node.key is not None else None
+        """The operation of a node; None for hosts and the like, and for operations that are finished."""
+        return self.instances.get(node.key) if node.key is not None else None
 
     def waiting(self, node: Node) -> list[int]:
         """Ranks that wait in the operation of a node."""
