@@ -1,0 +1,61 @@
+# make demo    the app on a bundled hang (without a terminal: the report)
+# make test    the whole test suite
+# Both make .venv and install what they need. PYTHON and WORKERS can be set.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+WORKERS ?= 2
+BIN := .venv/bin
+HANG := sample_data/two_groups
+
+.PHONY: demo test lint format screenshot golden sample-data bench clean
+
+demo: .venv/installed
+	@$(BIN)/rankscope $(HANG) || test $$? -eq 1
+
+test: .venv/test-extras
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: .venv/dev-extras
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/dev-extras
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# the picture in the README, drawn by the real app
+screenshot: .venv/installed
+	$(BIN)/python docs/screenshot.py
+
+# the bytes of the reports and the text of the screens that the tests compare with
+golden: .venv/test-extras
+	$(BIN)/python -m tests.report.test_golden
+
+# runs the jobs for real and replaces their dumps
+sample-data: .venv/test-extras
+	$(BIN)/python sample_data/make.py
+
+# writes benchmarks/results.md
+bench: .venv/test-extras
+	$(BIN)/python -m benchmarks.accuracy
+	$(BIN)/python -m benchmarks.speed
+
+clean:
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+.venv/test-extras: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@ .venv/installed
+
+.venv/dev-extras: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[test,dev]'
+	@touch $@ .venv/test-extras .venv/installed
