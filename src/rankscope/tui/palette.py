@@ -29,6 +29,7 @@ _GROUND = {
     "vermillion": ("#d55e00", 166, 9, 1),
     "purple": ("#cc79a7", 175, 13, 5),
     "grey": ("#4e4e4e", 239, 8, 0),
+    "green": ("#009e73", 36, 10, 2),
 }
 _CELLS: dict[int, tuple[str, str, str]] = {
     Mark.DONE: ("white", "blue", ""),
@@ -77,3 +78,11 @@ def _base(number: int, palette: Palette) -> Style:
 def named(name: str, palette: Palette, *, bold: bool = False) -> Style:
     """Text in one of the colours: for verdicts and hints. Without colours only bold is left."""
     return Style(color=colour(name, palette), bold=bold)
+
+
+def badge(name: str, palette: Palette) -> Style:
+    """A word on a ground of one of the colours."""
+    if palette == "none":
+        return Style(bold=True, reverse=True)
+    ink = "white" if name in ("vermillion", "blue", "grey", "green") else "black"
+    return Style(color=colour(ink, palette), bgcolor=colour(name, palette), bold=True)

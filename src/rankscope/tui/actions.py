@@ -1,0 +1,119 @@
+"""Every action there is, with its keys: what bindings, help, footer and command palette are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from textual.binding import Binding, BindingType
+
+Scope = Literal["lanes", "screen", "app"]
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something a key does: a method `action_` and the id on the screen or app, in the lanes a row of `moves.MOVES`."""
+
+    id: str
+    keys: tuple[str, ...]
+    """As Textual calls them."""
+    help: str
+    """What it does, for the help and the command palette."""
+    section: str
+    scope: Scope
+    short: str = ""
+    """One or two words for the footer; without them it is not there."""
+    shown: str = ""
+    """The keys as help and footer write them, where that is not just a list of them."""
+
+    @property
+    def display(self) -> str:
+        """The keys as a person reads them."""
+        return self.shown or " ".join(_DISPLAY.get(key, key) for key in self.keys)
+
+
+_DISPLAY = {
+    "question_mark": "?", "slash": "/", "colon": ":", "comma": ",", "full_stop": ".", "plus": "+", "minus": "-",
+    "equals_sign": "=", "escape": "esc", "pageup": "pgup", "pagedown": "pgdn", "shift+left": "shift+left",
+}  # fmt: skip
+
+ACTIONS: tuple[Action, ...] = (
+    Action("next_finding", ("n",), "next finding, or next hit while searching", "Findings", "screen", "next"),
+    Action("previous_finding", ("N",), "previous finding, or previous hit while searching", "Findings", "screen"),
+    Action("chain", ("c",), "one step along the chain: to what this rank waits for", "Findings", "screen", "chain"),
+    Action(
+        "open", ("enter",), "open what is under the cursor: all members, their stacks", "Findings", "screen", "open"
+    ),
+    Action("views", ("v",), "other views: findings, groups, files", "Findings", "screen", "views"),
+    Action("up", ("up", "k"), "lane above", "Move", "lanes"),
+    Action("down", ("down", "j"), "lane below", "Move", "lanes"),
+    Action("page_up", ("pageup",), "a page of lanes up", "Move", "lanes"),
+    Action("page_down", ("pagedown",), "a page of lanes down", "Move", "lanes"),
+    Action("top", ("g",), "first lane", "Move", "lanes", shown="g g"),
+    Action("bottom", ("G",), "last lane", "Move", "lanes"),
+    Action("left", ("left", "h"), "one cell to the left", "Move", "lanes"),
+    Action("right", ("right", "l"), "one cell to the right", "Move", "lanes"),
+    Action("page_left", ("shift+left", "H"), "a page to the left", "Move", "lanes"),
+    Action("page_right", ("shift+right", "L"), "a page to the right", "Move", "lanes"),
+    Action("previous_op", ("comma",), "previous operation in the lane", "Move", "lanes"),
+    Action("next_op", ("full_stop",), "next operation in the lane", "Move", "lanes"),
+    Action("begin", ("home",), "begin of the run", "Move", "lanes"),
+    Action("end", ("end",), "end of the run", "Move", "lanes"),
+    Action("goto", ("colon",), "go to a rank, a sequence number, a step or a time", "Move", "screen", "go to"),
+    Action("next_pane", ("tab",), "next pane", "Move", "screen"),
+    Action("back", ("escape",), "back: end the search, then the filters", "Move", "screen"),
+    Action("zoom_in", ("w", "plus", "equals_sign"), "zoom in", "Zoom", "lanes"),
+    Action("zoom_out", ("s", "minus"), "zoom out", "Zoom", "lanes"),
+    Action("zoom_fit", ("0",), "the whole run", "Zoom", "lanes"),
+    Action("zoom_selection", ("z",), "to the collective under the cursor, or up to the marker", "Zoom", "lanes"),
+    Action("zoom_undo", ("Z",), "undo the last zoom", "Zoom", "lanes"),
+    Action("axis", ("t",), "axis: logical sequence or time", "Show", "screen", "time"),
+    Action("unfold", ("u",), "unfold or fold the lane", "Show", "lanes", "unfold"),
+    Action("unfold_all", ("U",), "unfold or fold all lanes", "Show", "lanes"),
+    Action("order", ("r",), "order lanes by rank, distance from the root, group, host, look", "Show", "screen"),
+    Action("marker", ("m",), "set or remove a marker; the distance to it is shown", "Show", "lanes"),
+    Action("search", ("slash",), "search op, group, rank, function, file, message", "Find", "screen", "find"),
+    Action("filter_ranks", ("f",), "show only some ranks: 0-7,64", "Find", "screen", "filter"),
+    Action("filter_group", ("p",), "show only one process group", "Find", "screen"),
+    Action("filter_op", ("o",), "show only one operation or state", "Find", "screen"),
+    Action("export", ("e",), "write the findings to a markdown file", "Out", "screen"),
+    Action("copy", ("y",), "copy what is under the cursor, to the clipboard and to a file", "Out", "screen"),
+    Action("help", ("question_mark",), "all keys", "Out", "app", "help"),
+    Action("command_palette", ("ctrl+p",), "find an action by its name", "Out", "app", shown="ctrl+p"),
+    Action("quit", ("q",), "quit", "Out", "app", "quit"),
+)
+"""All actions, in the order in which the help lists them."""
+
+BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}
+"""The actions by their id."""
+FOOTER = (
+    "help", "quit", "next_finding", "open", "axis", "search", "goto", "chain", "unfold", "views", "filter_ranks",
+)  # fmt: skip
+"""What the footer names, the most important first."""
+
+
+def bindings_for(scope: Scope) -> list[BindingType]:
+    """The bindings of a widget or screen."""
+    return [
+        Binding(key, call_of(action), action.help, show=False)
+        for action in ACTIONS
+        if action.scope == scope and action.id != "command_palette"
+        for key in action.keys
+    ]
+
+
+def call_of(action: Action) -> str:
+    """How Textual calls the action."""
+    return f"move('{action.id}')" if action.scope == "lanes" else action.id
+
+
+def footer_keys(width: int) -> list[Action]:
+    """As many of the footer's actions as fit into `width` characters, in the order of the help."""
+    left, kept = width - 1, set()
+    for name in FOOTER:
+        action = BY_ID[name]
+        left -= len(action.display) + len(action.short) + 3
+        if left < 0:
+            break
+        kept.add(name)
+    return [action for action in ACTIONS if action.id in kept]

@@ -1,0 +1,125 @@
+"""The app: loads in a thread, shows the main screen, and says in one line what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from time import monotonic
+from typing import Any, ClassVar
+
+import textual.screen
+from textual import on, work
+from textual.app import App, SystemCommand
+from textual.binding import BindingType
+from textual.filter import NoColor
+from textual.screen import Screen
+from textual.worker import Worker, WorkerState, get_current_worker
+
+from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
+from rankscope.tui.messages import Loaded, Progressed
+from rankscope.tui.model import build_model
+from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions
+from rankscope.tui.overview import worst_by_column
+from rankscope.tui.screen import LanesScreen
+
+SLOW_FRAMES = 15
+"""Frames a second over SSH."""
+PROGRESS_EVERY = 0.1
+"""Seconds between two lines of progress, at least."""
+
+
+class RankscopeApp(App[None]):
+    """Shows what a job left behind. It reads no file itself: `load` does, in a thread."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings_for("app")
+    CSS = """
+    Screen { background: ansi_default; }
+    ToastRack { display: none; }
+    """
+
+    def __init__(self, load: Load, title: str, options: ViewOptions) -> None:
+        super().__init__()
+        self.load = load
+        self.options = options
+        self.failure: BaseException | None = None
+        """What ended the app, if it was an error; `run` raises it."""
+        self.theme = "ansi-dark"
+        self.animation_level = "none"
+        if options.palette == "none" and not self.no_color:
+            self._filters.append(NoColor())
+        if options.slow_link:
+            # Read from the environment when textual is imported; that is too early to know of the link.
+            textual.screen.UPDATE_PERIOD = 1 / SLOW_FRAMES  # type: ignore[misc]
+        self.lanes = LanesScreen(title, options)
+
+    def get_default_screen(self) -> Screen[None]:
+        """The main screen is the first one: there is nothing below it."""
+        return self.lanes
+
+    def on_mount(self) -> None:
+        """Starts to load."""
+        self._load()
+
+    @work(thread=True, exit_on_error=False, group="load")
+    def _load(self) -> None:
+        dataset, analysis = self.load(_Throttle(self))
+        self.post_message(Progressed(Progress(0, 0, "drawing")))
+        model = build_model(dataset, analysis)
+        self.post_message(Loaded(model, worst_by_column(model)))
+
+    @on(Progressed)
+    def _progressed(self, event: Progressed) -> None:
+        self.lanes.show_progress(event.progress)
+
+    @on(Loaded)
+    def _loaded(self, event: Loaded) -> None:
+        self.lanes.show(event.model, event.overview)
+
+    @on(Worker.StateChanged)
+    def _worker_changed(self, event: Worker.StateChanged) -> None:
+        if event.state == WorkerState.ERROR and event.worker.group == "load":
+            self.failure = event.worker.error
+            self.exit(return_code=2)
+
+    def _fatal_error(self) -> None:
+        """Ends the app without the pages of local variables that Textual prints."""
+        self.failure = self._exception
+        self._close_messages_no_wait()
+
+    def run(self, **how: Any) -> None:
+        """Runs until it is quit; raises what made loading fail, or an error of its own."""
+        super().run(**{"mouse": self.options.mouse, **how})
+        if self.failure is not None:
+            raise self.failure
+
+    def action_help(self) -> None:
+        """Shows all keys."""
+        from rankscope.tui.popups import HelpScreen
+
+        self.push_screen(HelpScreen())
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The registry of actions, for the command palette."""
+        for action in ACTIONS:
+            if action.id != "command_palette" and (action.scope == "app" or screen is self.lanes):
+                yield SystemCommand(f"{action.help}  ({action.display})", "", partial(self._do, action))
+
+    async def _do(self, action: Action) -> None:
+        owners = {"app": self, "screen": self.lanes, "lanes": self.lanes.lanes}
+        await self.run_action(call_of(action), default_namespace=owners[action.scope])
+
+
+class _Throttle:
+    """Passes on as much progress as a person can read."""
+
+    def __init__(self, app: App[None]) -> None:
+        self._app = app
+        self._next = 0.0
+        self._worker = get_current_worker()
+
+    def __call__(self, progress: ProgressLike) -> None:
+        """Tells the screen, unless it was told just now."""
+        now = monotonic()
+        if now >= self._next and not self._worker.is_cancelled:
+            self._next = now + PROGRESS_EVERY
+            self._app.post_message(Progressed(progress))

@@ -1,0 +1,336 @@
+"""Where the cursor is and what is in view: the state of the lanes, and every way to move in them. No widget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankscope.tui import axis
+from rankscope.tui.axis import View
+from rankscope.tui.bins import find
+from rankscope.tui.fold import Hashes, Rows, cell_looks, fold, running_looks, window_looks
+from rankscope.tui.model import Model
+from rankscope.tui.order import Ordering, order_lanes
+from rankscope.tui.pick import item_at, item_at_time, neighbour, selection_of
+from rankscope.tui.picture import cell_codes
+from rankscope.tui.selection import Selection
+from rankscope.tui.times import Times
+
+Ints = NDArray[np.int64]
+
+ALONE = 16
+"""So many ranks to blame each have a row of their own; more share rows with each other, never with others."""
+BEYOND = 16
+"""Characters the window may go past the end of the run, where the lanes say why they end."""
+_BLAMED = np.uint64(0x5BD1E995)
+
+
+class Board:
+    """The lanes of one model in a window of `width` characters and `height` rows."""
+
+    def __init__(self, model: Model, width: int = 60, height: int = 10) -> None:
+        self.model = model
+        self.times: Times | None = None
+        self.width, self.height = width, height
+        self.view = View("sequence", 0)
+        self.before: list[View] = []
+        """Views to go back to."""
+        self.lane = 0
+        self.unit = 0
+        """The column, or the time, under the cursor."""
+        self.top = 0
+        self.marker: int | None = None
+        self.finding: int | None = None
+        self.blamed: frozenset[int] = frozenset(model.analysis.culprits)
+        self.unfolded: set[int] = set()
+        """Ranks that have a row of their own because they were asked for."""
+        self.ordering: Ordering = "rank"
+        self._sums = running_looks(model.items.code, model.items.col)
+        self._order: tuple[Ordering, Ints] | None = None
+        self.rows = Rows(np.zeros(0, np.int64), np.zeros(1, np.int64))
+        self.refold()
+
+    # What is there
+
+    @property
+    def low(self) -> int:
+        """The first unit of the run on this axis."""
+        return self.times.low if self.view.kind == "time" and self.times else 0
+
+    @property
+    def high(self) -> int:
+        """One after the last unit of the run on this axis."""
+        return self.times.high if self.view.kind == "time" and self.times else max(self.model.width, 1)
+
+    @property
+    def row(self) -> int:
+        """The row the cursor is in."""
+        return self.rows.row_of(self.lane)
+
+    @property
+    def item(self) -> int | None:
+        """The item of the model under the cursor."""
+        if not len(self.model.ranks):
+            return None
+        first = self.view.unit_of(self.view.cell_of(self.unit))
+        if self.view.kind == "time" and self.times is not None:
+            return item_at_time(self.times, self.lane, first, first + self.view.per)
+        return item_at(self.model, self.lane, first, first + self.view.per)
+
+    @property
+    def selection(self) -> Selection | None:
+        """What the cursor is on; None where there is no lane."""
+        if not len(self.model.ranks):
+            return None
+        unit = self.unit if self.view.kind == "sequence" else None
+        return selection_of(self.model, self.lane, self.item, self.finding, unit)
+
+    def unit_of_item(self, item: int) -> int:
+        """Where an item stands on this axis."""
+        if self.view.kind == "sequence" or self.times is None:
+            return int(self.model.items.col[item])
+        at = np.flatnonzero(self.times.item == item)
+        return int(self.times.start[at[0]]) if len(at) else self.unit
+
+    # What changes the lanes
+
+    def replace_model(self, model: Model, times: Times | None) -> None:
+        """Shows other lanes, the cursor on the same rank if it is still there."""
+        rank = int(self.model.ranks[self.lane]) if len(self.model.ranks) else -1
+        self.model, self.times = model, times
+        self._sums = running_looks(model.items.code, model.items.col)
+        self._order = None
+        self.lane = model.lane_of.get(rank, 0)
+        if times is None and self.view.kind == "time":
+            self.show_sequence()
+        self.refold()
+
+    def resize(self, width: int, height: int) -> None:
+        """Fits the window into a widget of another size."""
+        if (width, height) != (self.width, self.height):
+            self.width, self.height = max(width, 1), max(height, 1)
+            self._look_at(self.view)
+
+    def set_order(self, ordering: Ordering) -> None:
+        """Orders the lanes another way."""
+        self.ordering = ordering
+        self.refold()
+
+    def blame(self, finding: int | None) -> None:
+        """Keeps apart the ranks of a finding, beside those of the root causes."""
+        self.finding = finding
+        also = self.model.analysis.findings[finding].culprit_ranks if finding is not None else ()
+        self.blamed = frozenset(self.model.analysis.culprits) | frozenset(also)
+        self.refold()
+
+    def toggle_fold(self) -> None:
+        """Gives each rank of the row under the cursor a row, or folds back those that were."""
+        ranks = self.ranks_of(self.row)
+        if len(ranks) > 1:
+            self.unfolded.update(ranks)
+        elif ranks and ranks[0] in self.unfolded:
+            self.unfolded -= set(self._unfolded_around(self.row))
+        self.refold()
+
+    def toggle_fold_all(self) -> None:
+        """Gives every rank a row, or folds all of them."""
+        self.unfolded = set() if self.unfolded else set(self.model.ranks.tolist())
+        self.refold()
+
+    def _unfolded_around(self, row: int) -> list[int]:
+        first = last = row
+        while first > 0 and self._is_unfolded(first - 1):
+            first -= 1
+        while last + 1 < len(self.rows) and self._is_unfolded(last + 1):
+            last += 1
+        return [rank for at in range(first, last + 1) for rank in self.ranks_of(at)]
+
+    def _is_unfolded(self, row: int) -> bool:
+        ranks = self.ranks_of(row)
+        return len(ranks) == 1 and ranks[0] in self.unfolded
+
+    def ranks_of(self, row: int) -> list[int]:
+        """The ranks that share a row."""
+        if not len(self.rows):
+            return []
+        return [int(rank) for rank in self.model.ranks[self.rows.lanes(row)]]
+
+    def refold(self) -> None:
+        """Folds the lanes anew for the window; the row of the cursor stays where it is on the screen."""
+        offset = self.row - self.top if len(self.rows) else 0
+        looks = self._looks()
+        self.rows = fold(self._ordered(looks), looks, self._alone())
+        self.top = self.row - offset
+        self._keep_row_in_view()
+
+    def _alone(self) -> NDArray[np.bool_]:
+        kept = set(self.unfolded)
+        if len(self.blamed) <= ALONE:
+            kept |= self.blamed
+        return np.isin(self.model.ranks, list(kept))
+
+    def _looks(self) -> Hashes:
+        model, view = self.model, self.view
+        if view.kind == "time" and self.times is not None:
+            lanes = np.arange(len(model.ranks), dtype=np.int64)
+            looks = cell_looks(cell_codes(model, self.times, view, lanes, self.width))
+        else:
+            window = (view.first, view.first + view.span(self.width))
+            looks = window_looks(self._sums, model.items.col, model.bounds, model.gap_until, window)
+        return np.where(np.isin(model.ranks, list(self.blamed)), looks ^ _BLAMED, looks)
+
+    def _ordered(self, looks: Hashes) -> Ints:
+        if self._order is None or self._order[0] != self.ordering or self.ordering == "alike":
+            item = self.item
+            group = int(self.model.items.group[item]) if item is not None else None
+            self._order = (self.ordering, order_lanes(self.model, self.ordering, group, looks))
+        return self._order[1]
+
+    # Moving
+
+    def _keep_row_in_view(self) -> None:
+        last = max(len(self.rows) - self.height, 0)
+        row = self.row
+        self.top = max(min(self.top, row, last), row - self.height + 1, 0)
+
+    def go_row(self, row: int) -> None:
+        """Puts the cursor into a row."""
+        if len(self.rows):
+            self.lane = int(self.rows.lanes(max(0, min(row, len(self.rows) - 1)))[0])
+            self._keep_row_in_view()
+
+    def scroll_rows(self, count: int) -> None:
+        """Moves the window over the rows, the cursor only as far as it must."""
+        self.top = max(0, min(self.top + count, len(self.rows) - self.height))
+        row = max(self.top, min(self.row, self.top + self.height - 1))
+        if row != self.row:
+            self.go_row(row)
+
+    def go_unit(self, unit: int) -> None:
+        """Puts the cursor on a column or a time, and moves the window if it has to."""
+        self.unit = max(self.low, min(unit, self.high - 1))
+        self._look_at(axis.reveal(self.view, self.unit, self.width))
+
+    def go_cell(self, count: int) -> None:
+        """Moves the cursor by cells."""
+        self.go_unit(self.view.unit_of(self.view.cell_of(self.unit) + count))
+
+    def go_neighbour(self, step: int) -> bool:
+        """Moves to the next (1) or previous (-1) item of the lane; False at its ends."""
+        if not len(self.model.ranks):
+            return False
+        times = self.times if self.view.kind == "time" else None
+        cell = self.view.unit_of(self.view.cell_of(self.unit))
+        item = neighbour(self.model, self.lane, cell + self.view.per - 1 if step > 0 else cell, step, times)
+        if item is not None:
+            self.go_unit(self.unit_of_item(item))
+        return item is not None
+
+    def go_rank(self, rank: int) -> bool:
+        """Moves to the lane of a rank; False where it has none in view."""
+        if rank not in self.model.lane_of:
+            return False
+        self.lane = self.model.lane_of[rank]
+        self._keep_row_in_view()
+        return True
+
+    def go_item(self, item: int) -> None:
+        """Moves to an item, lane and all."""
+        self.lane = int(self.model.items.lane[item])
+        self.go_unit(self.unit_of_item(item))
+        self._keep_row_in_view()
+
+    # The window
+
+    def _look_at(self, view: View) -> None:
+        beyond = BEYOND // view.chars if view.kind == "sequence" else 1
+        view = axis.clamp(view, self.low, self.high, self.width, beyond)
+        moved = view != self.view
+        self.view = view
+        if moved or not len(self.rows):
+            self.refold()
+        self._keep_row_in_view()
+
+    def _remember(self) -> None:
+        if not self.before or self.before[-1] != self.view:
+            self.before = [*self.before[-49:], self.view]
+
+    def zoom(self, steps: int) -> None:
+        """Zooms in (or out, if negative) around the cursor."""
+        self._remember()
+        view = axis.zoom(self.view, steps, self.unit)
+        whole = axis.fit(view.kind, self.low, self.high, self.width)
+        self._look_at(whole if (view.per, -view.chars) > (whole.per, -whole.chars) else view)
+
+    def zoom_fit(self) -> None:
+        """Shows the whole run."""
+        self._remember()
+        self._look_at(axis.fit(self.view.kind, self.low, self.high, self.width))
+
+    def zoom_to(self, low: int, high: int) -> None:
+        """Shows the units from `low` up to `high`, and little else."""
+        self._remember()
+        view = axis.fit(self.view.kind, low, max(high, low + 1), self.width)
+        self._look_at(axis.centre(view, (low + high) // 2, self.width))
+
+    def undo_zoom(self) -> bool:
+        """Goes back to the view before the last zoom; False if there is none."""
+        while self.before:
+            view = self.before.pop()
+            if view.kind == self.view.kind and view != self.view:
+                self._look_at(view)
+                return True
+        return False
+
+    def centre(self, share: float) -> None:
+        """Moves the window so that the cursor is at `share` of its width."""
+        self._look_at(axis.centre(self.view, self.unit, self.width, share))
+
+    # The axes
+
+    def show_time(self, times: Times) -> None:
+        """Changes to the axis of time, the cursor on the same item."""
+        item = self.item
+        self.times, self.marker = times, None
+        self.view = axis.fit("time", times.low, times.high, self.width)
+        self.unit = self.unit_of_item(item) if item is not None else times.low
+        self.view = replace(self.view, first=self.view.first - 1)
+        self.go_unit(self.unit)
+
+    def show_sequence(self) -> None:
+        """Changes to the axis of logical time, the cursor on the same item."""
+        item = self.item
+        self.view, self.marker = View("sequence", 0), None
+        self.unit = int(self.model.items.col[item]) if item is not None else 0
+        self._look_at(axis.centre(self.view, self.unit, self.width, 0.7))
+
+    def span_of_instance(self) -> tuple[int, int] | None:
+        """From where to where the collective under the cursor reaches over all lanes; None if there is none."""
+        item = self.item
+        if item is None:
+            return None
+        items, times = self.model.items, self.times
+        same = (items.group == items.group[item]) & (items.seq == items.seq[item]) & (items.p2p == items.p2p[item])
+        if self.view.kind == "sequence" or times is None:
+            columns = items.col[same]
+            return int(columns.min()) - 3, int(columns.max()) + 4
+        at = np.flatnonzero(same[times.item])
+        start, end = int(times.start[at].min()), int(np.minimum(times.end[at], self.high).max())
+        pad = max((end - start) // 4, 1)
+        return start - pad, end + pad
+
+    def members_at_cursor(self, lanes: Ints) -> NDArray[np.bool_]:
+        """Which of these lanes take part, in the column of the cursor, in the collective under it."""
+        item, items = self.item, self.model.items
+        if item is None or self.view.kind == "time" or self.view.per > 1:
+            return np.zeros(len(lanes), np.bool_)
+        low, high = self.model.bounds[lanes], self.model.bounds[lanes + 1]
+        at = find(items.col, low, high, np.full(len(lanes), self.unit))
+        safe = np.minimum(at, max(len(items.col) - 1, 0))
+        found: NDArray[np.bool_] = (
+            (at < high) & (items.col[safe] == self.unit) & (items.group[safe] == items.group[item])
+            & (items.seq[safe] == items.seq[item])
+        )  # fmt: skip
+        return found

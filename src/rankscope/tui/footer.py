@@ -1,0 +1,94 @@
+"""The line between lanes and detail, and the line of keys at the bottom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from rich.style import Style
+
+from rankscope.tui.actions import footer_keys
+from rankscope.tui.board import Board
+from rankscope.tui.detail.format import duration
+from rankscope.tui.filters import Filter, describe
+from rankscope.tui.header import Parts
+from rankscope.tui.letters import legend
+from rankscope.tui.order import ORDERINGS
+
+_PLAIN, _BOLD, _DIM = Style(), Style(bold=True), Style(dim=True)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A search that is going on."""
+
+    text: str
+    at: int
+    """Which hit the cursor is on, from 0."""
+    count: int
+    messages: int
+
+
+def status_parts(board: Board, wanted: Filter, found: Found | None, width: int, *, ascii_only: bool) -> Parts:
+    """A rule with what is shown in it: rows, order, filter, search, marker, clocks, and what the letters mean."""
+    rule = "-" if ascii_only else "\u2500"
+    pieces = [_rows_text(board)]
+    if wanted:
+        pieces.append(f"only {describe(wanted, board.model)}")
+    if found is not None:
+        pieces.append(_found_text(found))
+    if board.marker is not None:
+        pieces.append(f"marker {distance(board)}")
+    if board.ordering != "rank":
+        pieces.append(ORDERINGS[board.ordering])
+    if board.view.kind == "time" and board.times is not None:
+        pieces.append(board.times.note)
+    text = f"{rule} " + f" {rule} ".join(pieces) + " "
+    if len(text) > width:
+        text = text[: width - 4] + "... "
+    key = legend(np.unique(board.model.items.code))
+    room = width - len(text) - 3
+    key = key if len(key) <= room else key[: max(room, 0)].rpartition("  ")[0]
+    tail = f" {key} {rule}" if key else ""
+    return [(text, _PLAIN), (rule * (width - len(text) - len(tail)), _DIM), (tail, _DIM)]
+
+
+def _rows_text(board: Board) -> str:
+    lanes, rows = len(board.model.ranks), len(board.rows)
+    text = f"{lanes} rank{'s' if lanes != 1 else ''}"
+    if rows < lanes:
+        text += f" in {rows} row{'s' if rows != 1 else ''}"
+    if rows > board.height:
+        text += f", {board.top + 1}-{min(board.top + board.height, rows)} shown"
+    return text
+
+
+def _found_text(found: Found) -> str:
+    where = f"{found.at + 1}/{found.count}" if found.count else "nothing"
+    said = f", {found.messages} in messages" if found.messages else ""
+    return f"find {found.text!r}: {where}{said}"
+
+
+def distance(board: Board) -> str:
+    """How far the cursor is from the marker."""
+    if board.marker is None:
+        return ""
+    units = board.unit - board.marker
+    sign = "+" if units >= 0 else "-"
+    if board.view.kind == "time":
+        return sign + duration(abs(units))
+    return f"{sign}{abs(units)} step{'s' if abs(units) != 1 else ''}"
+
+
+def key_parts(width: int) -> Parts:
+    """The keys there is room for."""
+    out: Parts = [(" ", _PLAIN)]
+    for action in footer_keys(width):
+        out += [(action.display, _BOLD), (f" {action.short}  ", _DIM)]
+    return out
+
+
+def overview_parts(text: str, window: tuple[int, int]) -> Parts:
+    """The overview with the window between brackets."""
+    first, last = window
+    return [(text[:first], _DIM), (f"[{text[first:last]}]", _BOLD), (text[last:], _DIM)]

@@ -1,0 +1,238 @@
+"""The main screen: which widgets it has, and how they follow the board."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from textual import on, work
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical
+from textual.screen import Screen
+from textual.timer import Timer
+
+from rankscope.tui.bars import TextBar
+from rankscope.tui.board import Board
+from rankscope.tui.detail.pane import DetailPane
+from rankscope.tui.filters import Filter, apply
+from rankscope.tui.footer import Found, key_parts, overview_parts, status_parts
+from rankscope.tui.header import progress_parts, title_parts, verdict_parts
+from rankscope.tui.letters import Codes
+from rankscope.tui.messages import TimesReady
+from rankscope.tui.model import Model
+from rankscope.tui.options import ProgressLike, ViewOptions
+from rankscope.tui.overview import TABLE, Strip, sequence_strip, time_strip
+from rankscope.tui.search import Hits
+from rankscope.tui.target import Place, place_of_finding
+from rankscope.tui.timeline import Timeline
+from rankscope.tui.times import build_times
+
+WIDE = 120
+"""Columns from which on the detail is beside the lanes."""
+DETAIL_AFTER = 0.03
+"""Seconds without a move after which the detail follows: holding a key moves only the lanes."""
+
+
+class LanesFrame(Screen[None]):
+    """Title, verdict, overview, lanes, detail and keys; what they show is told by `show` and the board."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
+    AUTO_FOCUS = "#lanes"
+    DEFAULT_CSS = """
+    LanesFrame {
+        #body { height: 1fr; width: 100%; layout: vertical; }
+        #left { height: 62%; width: 100%; }
+        #detail { height: 38%; width: 100%; }
+        &.-wide #body { layout: horizontal; }
+        &.-wide #left { height: 100%; width: 62%; }
+        &.-wide #detail { height: 100%; width: 38%; }
+    }
+    """
+
+    def __init__(self, title: str, options: ViewOptions) -> None:
+        super().__init__()
+        self.subject = title
+        self.options = options
+        self.whole: Model | None = None
+        """The model without a filter."""
+        self.board: Board | None = None
+        self.wanted = Filter()
+        self.hits: Hits | None = None
+        self.found: Found | None = None
+        self._worst: Codes = np.zeros(1, np.uint8)
+        self._strips: dict[tuple[int, str, int], Strip] = {}
+        self._detail_timer: Timer | None = None
+
+    # Widgets
+
+    def compose(self) -> ComposeResult:
+        """All of them, from top to bottom."""
+        yield TextBar("title")
+        yield TextBar("verdict")
+        yield TextBar("overview")
+        with Container(id="body"):
+            with Vertical(id="left"):
+                yield self.lanes
+                yield TextBar("status")
+            yield self.detail
+        yield TextBar("keys")
+
+    @cached_property
+    def lanes(self) -> Timeline:
+        """The lanes."""
+        return Timeline(self.options)
+
+    @cached_property
+    def detail(self) -> DetailPane:
+        """The pane beside or below the lanes."""
+        pane = DetailPane(self.options)
+        pane.id = "detail"
+        return pane
+
+    def bar(self, name: str) -> TextBar:
+        """One of the lines of text."""
+        return self.query_one(f"#{name}", TextBar)
+
+    def on_mount(self) -> None:
+        """Says at once what is going on."""
+        self.bar("title").put(progress_parts(self.subject, None, self.size.width, ascii_only=self.options.ascii_only))
+        self.note("")
+
+    def show_progress(self, progress: ProgressLike) -> None:
+        """Says how far loading has come."""
+        line = progress_parts(self.subject, progress, self.size.width, ascii_only=self.options.ascii_only)
+        self.bar("verdict").put(line)
+
+    # What is shown
+
+    def show(self, model: Model, overview: Codes) -> None:
+        """Shows a model from now on, the cursor on its first finding."""
+        self.whole, self._worst = model, overview
+        self.board = Board(model)
+        self.lanes.show(self.board)
+        self.show_finding(0 if model.analysis.findings else None)
+        self.board.centre(0.7)
+        self.lanes.changed()
+
+    def show_finding(self, index: int | None) -> None:
+        """Moves the lanes to a finding; filters that hide it are dropped."""
+        if self.board is None or self.whole is None:
+            return
+        self.board.blame(index)
+        place = place_of_finding(self.whole, self.whole.analysis.findings[index]) if index is not None else None
+        if place is not None:
+            self.go(place)
+        self._draw_head()
+        self.lanes.changed()
+
+    def go(self, place: Place) -> None:
+        """Moves the cursor to a place of the whole model."""
+        if self.board is None or self.whole is None:
+            return
+        if place.rank not in self.board.model.lane_of:
+            self.set_filter(Filter())
+            self.note("filters dropped: they hid it")
+        self.board.go_rank(place.rank)
+        item = None if place.item is None else self._here(place.item)
+        if item is not None:
+            self.board.go_item(item)
+        elif place.column is not None and self.board.view.kind == "sequence":
+            self.board.go_unit(place.column)
+        self.lanes.changed()
+
+    def _here(self, item: int) -> int | None:
+        """The item of the filtered model that is this item of the whole one."""
+        if self.board is None or self.whole is None or self.board.model is self.whole:
+            return item
+        whole, model = self.whole.items, self.board.model
+        lane = model.lane_of.get(int(self.whole.ranks[whole.lane[item]]), -1)
+        same = (model.items.lane == lane) & (model.items.col == whole.col[item]) & (model.items.row == whole.row[item])
+        found = np.flatnonzero(same)
+        return int(found[0]) if len(found) else None
+
+    def set_filter(self, wanted: Filter) -> None:
+        """Shows only what the filter lets through; one that lets nothing through is refused."""
+        if self.board is None or self.whole is None:
+            return
+        model = apply(self.whole, wanted)
+        if not len(model.ranks):
+            self.note("nothing is left with this filter")
+            return
+        on_time = self.board.view.kind == "time"
+        self.wanted, self.hits, self.found = wanted, None, None
+        self.board.replace_model(model, None)
+        self.lanes.changed()
+        if on_time:
+            self.compute_times(model)
+
+    # The axis of time
+
+    @work(thread=True, exclusive=True, group="times")
+    def compute_times(self, model: Model) -> None:
+        """Brings the clocks together in a thread."""
+        self.post_message(TimesReady(model, build_times(model)))
+
+    @on(TimesReady)
+    def _times_ready(self, event: TimesReady) -> None:
+        if self.board is None or event.model is not self.board.model:
+            return
+        if not len(event.times.start):
+            self.note("no times were recorded: only the sequence can be shown")
+            return
+        self.board.show_time(event.times)
+        self.note("")
+        self.lanes.changed()
+
+    # Lines that follow the board
+
+    @on(Timeline.Moved)
+    def _moved(self) -> None:
+        self.draw_lines()
+        if self._detail_timer is None:
+            self._detail_timer = self.set_timer(DETAIL_AFTER, self._draw_detail)
+        else:
+            self._detail_timer.reset()
+
+    def on_resize(self) -> None:
+        """Writes the lines anew for the new width."""
+        self._draw_head()
+        self.draw_lines()
+        self.note("")
+
+    def _draw_head(self) -> None:
+        if self.whole is None or self.board is None:
+            return
+        width, palette = self.size.width, self.options.palette
+        self.bar("title").put(title_parts(self.whole.dataset, self.whole.analysis, width, palette))
+        self.bar("verdict").put(*verdict_parts(self.whole.analysis, self.board.finding, width, palette))
+
+    def draw_lines(self) -> None:
+        """Writes overview and status anew."""
+        board = self.board
+        if board is None:
+            return
+        width = self.size.width
+        strip = self._overview(board, width - 14)
+        text = TABLE[strip.codes].tobytes().decode("ascii")
+        window = strip.window(board.view.first, board.view.first + board.view.span(board.width))
+        self.bar("overview").put([(" overview  ", self.rich_style), *overview_parts(text, window)])
+        status = self.bar("status")
+        status.put(status_parts(board, self.wanted, self.found, status.size.width, ascii_only=self.options.ascii_only))
+
+    def _overview(self, board: Board, width: int) -> Strip:
+        kind, times = board.view.kind, board.times
+        key = (id(board.model), kind, width)
+        if key not in self._strips:
+            made = time_strip(times, width) if kind == "time" and times else sequence_strip(self._worst, width)
+            self._strips = {key: made}
+        return self._strips[key]
+
+    def _draw_detail(self) -> None:
+        self._detail_timer = None
+        if self.whole is not None and self.board is not None:
+            self.detail.show(self.whole.dataset, self.whole.analysis, self.board.selection)
+
+    def note(self, text: str) -> None:
+        """Says something in the bottom line; without text the keys are there again."""
+        width = self.size.width
+        self.bar("keys").put([(f" {text}"[:width], self.rich_style)] if text else key_parts(width))

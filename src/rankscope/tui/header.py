@@ -1,0 +1,120 @@
+"""The lines over the lanes: what was opened and how the job is, and what broke it."""
+
+from __future__ import annotations
+
+import textwrap
+from datetime import tzinfo
+
+import polars as pl
+from rich.style import Style
+
+from rankscope.analysis.model import Analysis, Finding, Status
+from rankscope.report.escape import plain
+from rankscope.schema import Dataset
+from rankscope.tui.detail.format import clock, counted, duration
+from rankscope.tui.options import Palette, ProgressLike
+from rankscope.tui.palette import badge, named
+
+Part = tuple[str, Style]
+Parts = list[Part]
+
+_PLAIN, _BOLD, _DIM = Style(), Style(bold=True), Style(dim=True)
+_STATUS_COLOURS: dict[Status, str] = {
+    "healthy": "green", "progressing": "green", "hang": "vermillion", "mismatch": "vermillion", "failed": "vermillion",
+    "slow": "orange", "unknown": "orange",
+}  # fmt: skip
+_SEVERITY_COLOURS = {"critical": "vermillion", "warning": "orange", "info": "sky"}
+LINES = 2
+"""Lines the verdict may take."""
+
+
+def title_parts(
+    dataset: Dataset, analysis: Analysis, width: int, palette: Palette, zone: tzinfo | None = None
+) -> Parts:
+    """What was opened, how much of it there is, and how the job is; pieces that do not fit are left out."""
+    status = _status_text(analysis, zone)
+    pieces = [counted(len(dataset.group_list), "group"), *_gaps(dataset)]
+    # The status is what must be read; after it what is missing, then the rest.
+    must = f" rankscope {plain(dataset.root, max(width // 3, 10))}  {_ranks_text(dataset)}"
+    room = width - len(must) - len(status) - 3
+    shown = ""
+    for piece in reversed(pieces):
+        if len(piece) + 2 <= room:
+            shown = f"  {piece}{shown}"
+            room -= len(piece) + 2
+    style = named(_STATUS_COLOURS[analysis.status], palette, bold=True)
+    return [(must, _BOLD), (f"{shown}  ", _PLAIN), (status, style)]
+
+
+def _ranks_text(dataset: Dataset) -> str:
+    missing = len(dataset.missing_ranks)
+    if not missing:
+        return counted(len(dataset.seen_ranks), "rank")
+    return f"{len(dataset.seen_ranks)} of {counted(dataset.world_size, 'rank')}"
+
+
+def _gaps(dataset: Dataset) -> list[str]:
+    """What of the input is not shown: unreadable files, other attempts."""
+    out = []
+    if dataset.attempts.height > 1:
+        out.append(f"attempt {dataset.attempt + 1}/{dataset.attempts.height}")
+    unread = dataset.files.filter(pl.col("problem").is_not_null() & ~pl.col("used")).height
+    if unread:
+        out.append(f"{counted(unread, 'file')} unread")
+    return out
+
+
+def _status_text(analysis: Analysis, zone: tzinfo | None) -> str:
+    text = analysis.status.upper()
+    if analysis.status == "hang" and analysis.hang_since_ns is not None:
+        text += f" since {clock(analysis.hang_since_ns, zone)[:8]}"
+        if analysis.frozen_for_ns is not None:
+            text += f", still {duration(analysis.frozen_for_ns)}"
+    return text
+
+
+def verdict_parts(analysis: Analysis, index: int | None, width: int, palette: Palette) -> list[Parts]:
+    """The finding that is shown, over at most LINES lines, with its number; the verdict where there is no finding."""
+    if index is None or not analysis.findings:
+        badge_text, colour, text = analysis.status.upper(), _STATUS_COLOURS[analysis.status], plain(analysis.verdict)
+        place = ""
+    else:
+        finding = analysis.findings[index]
+        badge_text, colour, text = _badge(finding), _SEVERITY_COLOURS[finding.severity], finding_text(finding)
+        place = f"  {index + 1}/{len(analysis.findings)} "
+    head = f" {badge_text} "
+    lines = textwrap.wrap(text, max(width - len(head) - len(place) - 2, 10), break_long_words=True) or [""]
+    if len(lines) > LINES:
+        lines = [*lines[: LINES - 1], lines[LINES - 1][: max(width - len(head) - len(place) - 5, 1)] + "..."]
+    strong = _BOLD if index is None or analysis.findings[index].root_cause else _PLAIN
+    out: list[Parts] = [[(" ", _PLAIN), (head, badge(colour, palette)), (f" {lines[0]}", strong)]]
+    out[0].append((" " * (width - 2 - len(head) - len(lines[0]) - len(place)) + place, _DIM))
+    out += [[(" " * (len(head) + 2) + line, strong)] for line in lines[1:]]
+    return out
+
+
+def finding_text(finding: Finding) -> str:
+    """A finding in one sentence: what, whom it holds up, and how sure that is."""
+    text = plain(finding.title)
+    if finding.blast_radius and "wait" not in text:
+        text += f"; {counted(finding.blast_radius, 'rank')} wait{'s' if finding.blast_radius == 1 else ''}"
+    if finding.confidence != "high" and finding.severity != "info":
+        text += f" ({finding.confidence} confidence)"
+    return text
+
+
+def _badge(finding: Finding) -> str:
+    if finding.root_cause:
+        return "ROOT"
+    return {"critical": "CRIT", "warning": "WARN", "info": "INFO"}[finding.severity]
+
+
+def progress_parts(title: str, progress: ProgressLike | None, width: int, *, ascii_only: bool) -> Parts:
+    """One line that says how far loading has come."""
+    if progress is None:
+        return [(f" rankscope {plain(title, width - 24)}  opening ...", _BOLD)]
+    what = f" {plain(progress.what, 30)} {progress.done}" + (f"/{progress.total}" if progress.total else "")
+    size = max(min(40, width - len(what) - 3), 0)
+    done = round(size * min(progress.done / progress.total, 1)) if progress.total > 0 else 0
+    full, empty = ("#", ".") if ascii_only else ("\u2588", "\u2591")
+    return [(what, _BOLD), (f" {full * done}{empty * (size - done)}" if progress.total else "", _PLAIN)]

@@ -1,0 +1,136 @@
+"""Screens that pop up: a list to choose from, and the help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from rankscope.tui.actions import ACTIONS
+from rankscope.tui.letters import LETTERS
+
+SHOWN = 500
+"""Choices that are listed at most; typing narrows them down."""
+_MARKS = (
+    ("A", "completed"), ("a", "pending: scheduled or started"), ("!", "proven never issued, while others wait in it"),
+    ("?", "not known: overwritten, filtered, no dump"), ("*", "something else than the other members issued"),
+    (".", "several completed operations in one cell"), ("-", "an operation goes on (time axis)"),
+    ("~", "a pending operation goes on (time axis)"),
+)  # fmt: skip
+
+
+class ChoiceScreen(ModalScreen[int | None]):
+    """Choices with a field that narrows them down; dismisses with the index of the one that was chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", show=False),
+        Binding("down", "step(1)", show=False, priority=True),
+        Binding("up", "step(-1)", show=False, priority=True),
+    ]
+    DEFAULT_CSS = """
+    ChoiceScreen { align: center middle; }
+    ChoiceScreen > Vertical { width: 70; max-width: 90%; height: auto; max-height: 80%; border: solid $primary; }
+    ChoiceScreen Input { height: 1; border: none; padding: 0 1; }
+    ChoiceScreen Input:focus { border: none; }
+    ChoiceScreen OptionList { height: auto; max-height: 20; border: none; padding: 0; }
+    ChoiceScreen OptionList:focus { border: none; }
+    """
+
+    def __init__(self, title: str, choices: Sequence[str]) -> None:
+        super().__init__()
+        self._heading = title
+        self._choices = choices
+
+    def compose(self) -> ComposeResult:
+        """A heading, the field, the list."""
+        with Vertical():
+            yield Static(f" {self._heading}", markup=False)
+            yield Input(placeholder="type to narrow down", select_on_focus=False)
+            yield OptionList(markup=False)
+
+    def on_mount(self) -> None:
+        """Lists everything."""
+        field = self.query_one(Input)
+        field.cursor_blink = False
+        field.focus()
+        self._list("")
+
+    def _list(self, text: str) -> None:
+        words = text.lower().split()
+        options = self.query_one(OptionList)
+        options.clear_options()
+        fits = [i for i, choice in enumerate(self._choices) if all(word in choice.lower() for word in words)]
+        options.add_options([Option(Text(self._choices[i]), id=str(i)) for i in fits[:SHOWN]])
+        options.highlighted = 0 if fits else None
+
+    @on(Input.Changed)
+    def _narrow(self, event: Input.Changed) -> None:
+        self._list(event.value)
+
+    def action_step(self, count: int) -> None:
+        """Moves in the list while the field has the keys."""
+        options = self.query_one(OptionList)
+        if options.option_count:
+            options.highlighted = ((options.highlighted or 0) + count) % options.option_count
+
+    @on(Input.Submitted)
+    def _entered(self) -> None:
+        options = self.query_one(OptionList)
+        if options.highlighted is not None:
+            self._choose(options.get_option_at_index(options.highlighted))
+
+    @on(OptionList.OptionSelected)
+    def _clicked(self, event: OptionList.OptionSelected) -> None:
+        self._choose(event.option)
+
+    def _choose(self, option: Option) -> None:
+        self.dismiss(int(option.id or 0))
+
+
+class HelpScreen(ModalScreen[None]):
+    """All keys, and what letters and marks mean."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,q", "dismiss(None)", show=False),
+        Binding("j", "scroll('down')", show=False),
+        Binding("k", "scroll('up')", show=False),
+    ]
+    DEFAULT_CSS = """
+    HelpScreen { align: center middle; }
+    HelpScreen > VerticalScroll { width: 78; max-width: 100%; height: 100%; border: solid $primary; padding: 0 1; }
+    """
+
+    def compose(self) -> ComposeResult:
+        """One long page."""
+        with VerticalScroll():
+            yield Static(Text(help_text()), markup=False)
+
+    def action_scroll(self, way: str) -> None:
+        """Scrolls by a line."""
+        page = self.query_one(VerticalScroll)
+        (page.scroll_down if way == "down" else page.scroll_up)(animate=False)
+
+
+def help_text() -> str:
+    """The help, made of the registry of actions."""
+    lines = ["Keys  (esc closes)"]
+    section = ""
+    for action in ACTIONS:
+        if action.section != section:
+            section = action.section
+            lines += ["", section]
+        lines.append(f"  {action.display:<18} {action.help}")
+    lines += ["", "Cells"]
+    lines += [f"  {mark:<3} {meaning}" for mark, meaning in _MARKS]
+    lines += ["", "Letters"]
+    names = [f"{letter} {name}" for letter, name, _ in LETTERS]
+    lines += ["  " + "".join(f"{name:<19}" for name in names[at : at + 3]).rstrip() for at in range(0, len(names), 3)]
+    return "\n".join(lines)

@@ -1,0 +1,299 @@
+"""What the keys of the main screen do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from textual import events, on
+from textual.binding import BindingType
+
+from rankscope.report.escape import plain
+from rankscope.tui.actions import bindings_for
+from rankscope.tui.clip import add_to_file, copied_text
+from rankscope.tui.filters import STATES, Filter, parse_ranks
+from rankscope.tui.footer import Found
+from rankscope.tui.frame import LanesFrame
+from rankscope.tui.goto import HINT, Target, parse
+from rankscope.tui.letters import LETTERS
+from rankscope.tui.order import ORDERINGS, Ordering
+from rankscope.tui.pick import column_of
+from rankscope.tui.prompt import Prompt
+from rankscope.tui.search import search
+from rankscope.tui.selection import Selection
+from rankscope.tui.target import place_of_selection, place_of_step
+
+
+class LanesScreen(LanesFrame):
+    """The main screen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings_for("screen")
+
+    def on_key(self, event: events.Key) -> None:
+        """Takes away the last note once a key is pressed."""
+        if event.key != "enter" or not self.query(Prompt):
+            self.note("")
+
+    # Findings
+
+    def action_next_finding(self) -> None:
+        """Next finding, or next hit while searching."""
+        self._walk(1)
+
+    def action_previous_finding(self) -> None:
+        """Previous finding, or previous hit while searching."""
+        self._walk(-1)
+
+    def _walk(self, step: int) -> None:
+        if self.board is None:
+            return
+        if self.found is not None:
+            self._go_hit(self.found.at + step)
+            return
+        count = len(self.board.model.analysis.findings)
+        if count:
+            now = self.board.finding
+            self.show_finding((0 if now is None else now + step) % count)
+
+    def action_chain(self) -> None:
+        """From what waits to what it waits for."""
+        selection = self.board.selection if self.board is not None else None
+        if selection is None or self.whole is None:
+            return
+        steps = self.whole.analysis.waits.get(selection.rank)
+        if not steps:
+            guilty = selection.rank in self.whole.analysis.culprits
+            self.note(f"rank {selection.rank} waits for nobody" + (": it is a root cause" if guilty else ""))
+            return
+        step = steps[0]
+        place = place_of_step(self.whole, step)
+        if place is not None:
+            self.go(place)
+            wait = step.waits_in
+            self.note(f"rank {step.rank} waits in {plain(wait.op)} #{wait.seq} for rank {step.for_rank}")
+
+    # Other screens
+
+    def action_open(self) -> None:
+        """Opens all members of the collective under the cursor."""
+        selection = self.board.selection if self.board is not None else None
+        if selection is None or self.whole is None:
+            return
+        from rankscope.tui.detail.screens.member import MemberScreen
+
+        screen = MemberScreen(self.whole.dataset, self.whole.analysis, selection, self.options)
+        self.app.push_screen(screen, self._jump)
+
+    def action_views(self) -> None:
+        """Offers the other views."""
+        self.choose("view", ["findings", "groups", "files"], self._open_view)
+
+    def _open_view(self, index: int) -> None:
+        if self.whole is None:
+            return
+        from rankscope.tui.detail.screens.files import FilesScreen
+        from rankscope.tui.detail.screens.findings import FindingsScreen
+        from rankscope.tui.detail.screens.groups import GroupsScreen
+
+        kind = (FindingsScreen, GroupsScreen, FilesScreen)[index]
+        self.app.push_screen(kind(self.whole.dataset, self.whole.analysis, self.options), self._jump)
+
+    def _jump(self, result: Selection | int | None) -> None:
+        """Goes to what another screen was closed with."""
+        if self.whole is None or result is None:
+            return
+        if isinstance(result, int):
+            self.show_finding(result)
+            return
+        place = place_of_selection(self.whole, result)
+        if place is not None:
+            self.go(place)
+
+    def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
+        """Lets one of these be chosen."""
+        from rankscope.tui.popups import ChoiceScreen
+
+        self.app.push_screen(ChoiceScreen(title, choices), lambda index: None if index is None else then(index))
+
+    def action_next_pane(self) -> None:
+        """Moves the keys to the other pane."""
+        self.focus_next()
+
+    def action_back(self) -> None:
+        """Ends the search, then drops the filters."""
+        if self.found is not None:
+            self.found = self.hits = None
+            self.draw_lines()
+        elif self.wanted:
+            self.set_filter(Filter())
+
+    # Axis and order
+
+    def action_axis(self) -> None:
+        """Changes between logical sequence and time."""
+        if self.board is None:
+            return
+        if self.board.view.kind == "time":
+            self.board.show_sequence()
+            self.lanes.changed()
+        elif self.board.times is not None:
+            self.board.show_time(self.board.times)
+            self.lanes.changed()
+        else:
+            self.note("bringing the clocks together ...")
+            self.compute_times(self.board.model)
+
+    def action_order(self) -> None:
+        """Orders the lanes another way."""
+        if self.board is None:
+            return
+        names: list[Ordering] = list(ORDERINGS)
+        self.board.set_order(names[(names.index(self.board.ordering) + 1) % len(names)])
+        self.note(f"lanes {ORDERINGS[self.board.ordering]}")
+        self.lanes.changed()
+
+    # What is typed
+
+    def ask(self, kind: str, label: str, hint: str, text: str = "") -> None:
+        """Asks for a line of text; `_answered` gets it."""
+        if not self.query(Prompt) and self.board is not None:
+            self.mount(Prompt(kind, label, hint, text), after=self.bar("keys"))
+            self.bar("keys").display = False
+
+    @on(Prompt.Answered)
+    def _answered(self, event: Prompt.Answered) -> None:
+        self.bar("keys").display = True
+        self.lanes.focus()
+        if event.text is None:
+            return
+        try:
+            {"goto": self._goto, "search": self._search, "ranks": self._ranks}[event.kind](event.text)
+        except ValueError as error:
+            self.note(plain(str(error)))
+
+    def action_goto(self) -> None:
+        """Asks where to go."""
+        self.ask("goto", ":", HINT)
+
+    def _goto(self, text: str) -> None:
+        if self.board is None:
+            return
+        times = self.board.times if self.board.view.kind == "time" else None
+        target = parse(text, self.board.unit if times else int(self.board.model.items.created.max(initial=0)))
+        if target.rank is not None:
+            if not self.board.go_rank(target.rank):
+                raise ValueError(f"no rank {target.rank} here")
+        elif target.step is not None or target.seq is not None:
+            self._goto_column(target)
+        elif times is None:
+            raise ValueError("times can be gone to on the time axis: t")
+        else:
+            self.board.go_unit(
+                target.time_ns if target.time_ns is not None else self.board.unit + (target.span_ns or 0)
+            )
+        self.lanes.changed()
+
+    def _goto_column(self, target: Target) -> None:
+        if self.board is None or self.board.view.kind == "time":
+            raise ValueError("sequence numbers and steps can be gone to on the sequence axis: t")
+        if target.step is not None:
+            self.board.go_unit(target.step)
+            return
+        selection = self.board.selection
+        group = selection.group if selection is not None else None
+        finding = self.board.finding
+        if group is None and finding is not None and (ref := self.board.model.analysis.findings[finding].group):
+            group = ref.key
+        column = None if group is None or target.seq is None else column_of(self.board.model, group, target.seq)
+        if column is None:
+            raise ValueError(f"no collective #{target.seq} in the group under the cursor")
+        self.board.go_unit(column)
+
+    def action_search(self) -> None:
+        """Asks what to search for."""
+        self.ask("search", "/", "op, group, rank 12, #1121, function, file, message")
+
+    def _search(self, text: str) -> None:
+        if self.board is None:
+            return
+        if not text.strip():
+            self.found = self.hits = None
+            self.draw_lines()
+            return
+        self.hits = search(self.board.model, text)
+        self.found = Found(plain(text, 30), 0, len(self.hits.items), self.hits.messages)
+        items = self.board.model.items
+        after = [at for at, item in enumerate(self.hits.items.tolist()) if items.col[item] >= self.board.unit]
+        self._go_hit(after[0] if after and self.board.view.kind == "sequence" else 0)
+
+    def _go_hit(self, at: int) -> None:
+        if self.board is None or self.hits is None or self.found is None:
+            return
+        if len(self.hits.items):
+            at %= len(self.hits.items)
+            self.found = replace(self.found, at=at)
+            self.board.go_item(int(self.hits.items[at]))
+        self.lanes.changed()
+
+    # Filters
+
+    def action_filter_ranks(self) -> None:
+        """Asks which ranks to show."""
+        self.ask("ranks", "ranks", "0-7,64   8- to the end   0-255/8 each eighth   nothing for all")
+
+    def _ranks(self, text: str) -> None:
+        if self.whole is None:
+            return
+        ranks = parse_ranks(text, int(self.whole.ranks.max())) if text.strip() else None
+        self.set_filter(replace(self.wanted, ranks=ranks))
+
+    def action_filter_group(self) -> None:
+        """Lets a process group be chosen."""
+        if self.whole is None:
+            return
+        groups = self.whole.dataset.group_list
+        names = [f"{plain(g.description or g.name)}  ({plain(g.name)}, {len(g.ranks)} ranks)" for g in groups]
+        self.choose("process group", ["all groups", *names], self._group)
+
+    def _group(self, index: int) -> None:
+        self.set_filter(replace(self.wanted, group=None if index == 0 else index - 1))
+
+    def action_filter_op(self) -> None:
+        """Lets an operation or a state be chosen."""
+        names = [f"state {state}" for state in STATES] + [f"operation {name}" for _, name, _ in LETTERS]
+        self.choose("operation or state", ["all operations and states", *names], self._operation)
+
+    def _operation(self, index: int) -> None:
+        states = list(STATES)
+        if index == 0:
+            self.set_filter(replace(self.wanted, letter=None, state=None))
+        elif index <= len(states):
+            self.set_filter(replace(self.wanted, state=states[index - 1]))
+        else:
+            self.set_filter(replace(self.wanted, letter=index - 1 - len(states)))
+
+    # Out
+
+    def action_export(self) -> None:
+        """Writes the findings to a file."""
+        if self.whole is None or self.options.export is None:
+            return
+        try:
+            path = self.options.export(self.whole.dataset, self.whole.analysis, self.options.export_dir)
+        except OSError as error:
+            self.note(f"not written: {error.strerror or error}")
+        else:
+            self.note(f"written: {plain(str(path))}")
+
+    def action_copy(self) -> None:
+        """Copies what is under the cursor."""
+        selection = self.board.selection if self.board is not None else None
+        if selection is None or self.whole is None:
+            return
+        text = copied_text(self.whole.dataset, self.whole.analysis, selection)
+        self.app.copy_to_clipboard(text)
+        try:
+            self.note(f"copied, also to {plain(str(add_to_file(self.options.export_dir, text)))}")
+        except OSError as error:
+            self.note(f"copied, but no file was written: {error.strerror or error}")

@@ -1,0 +1,77 @@
+"""Where a finding, a step of a chain or a jump from another screen leads in the lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rankscope.analysis.model import Finding, Step
+from rankscope.tui.model import Model
+from rankscope.tui.pick import column_of, item_of
+from rankscope.tui.selection import Selection
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rank, and where on its lane; None where only the rank is known."""
+
+    rank: int
+    item: int | None = None
+    column: int | None = None
+
+
+def place_of_finding(model: Model, finding: Finding) -> Place | None:
+    """The culprit at the collective the finding is about; without a culprit, somebody who waits there."""
+    ranks = (*finding.culprit_ranks, *finding.candidates, *finding.waiting_ranks)
+    ranks += tuple(e.rank for e in finding.evidence if e.rank is not None)
+    if finding.group is not None:
+        ranks += finding.group.ranks
+    shown = [rank for rank in ranks if rank in model.lane_of]
+    if not shown:
+        return None
+    if finding.group is None or finding.seq is None:
+        return Place(shown[0])
+    return _place(model, shown[0], finding.group.key, finding.seq, p2p=_is_p2p(finding.op, finding.peer))
+
+
+def place_of_step(model: Model, step: Step) -> Place | None:
+    """The rank that is waited for, where it is waited for."""
+    group = group_named(model, step.waits_in.group, (step.rank, step.for_rank))
+    if step.for_rank not in model.lane_of:
+        return None
+    if group is None:
+        return Place(step.for_rank)
+    return _place(model, step.for_rank, group, step.waits_in.seq, p2p=_is_p2p(step.waits_in.op, None))
+
+
+def place_of_selection(model: Model, selection: Selection) -> Place | None:
+    """Where a selection made on another screen is."""
+    if selection.rank not in model.lane_of:
+        return None
+    if selection.row is not None:
+        lane = model.lane_of[selection.rank]
+        first, last = int(model.bounds[lane]), int(model.bounds[lane + 1])
+        rows = model.items.row[first:last]
+        found = (rows == selection.row).nonzero()[0]
+        column = int(model.columns[selection.row])
+        return Place(selection.rank, first + int(found[0]) if len(found) else None, column)
+    if selection.group is None or selection.seq is None:
+        return Place(selection.rank)
+    return _place(model, selection.rank, selection.group, selection.seq, p2p=selection.is_p2p)
+
+
+def group_named(model: Model, name: str, ranks: tuple[int, ...]) -> int | None:
+    """The group of this name that these ranks are in; of several the smallest."""
+    fitting = [g for g in model.dataset.group_list if g.name == name]
+    with_all = [g for g in fitting if set(ranks) <= set(g.ranks)] or fitting
+    return min(with_all, key=lambda g: len(g.ranks)).id if with_all else None
+
+
+def _place(model: Model, rank: int, group: int, seq: int, *, p2p: bool) -> Place:
+    item = item_of(model, rank, group, seq, p2p=p2p)
+    if item is not None:
+        return Place(rank, item, int(model.items.col[item]))
+    return Place(rank, None, column_of(model, group, seq))
+
+
+def _is_p2p(op: str | None, peer: int | None) -> bool:
+    return peer is not None or any(word in (op or "") for word in ("send", "recv"))

@@ -1,0 +1,155 @@
+"""The lanes on the screen, with the ruler over them."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import BindingType
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from rankscope.report.escape import plain
+from rankscope.tui.actions import bindings_for
+from rankscope.tui.board import Board
+from rankscope.tui.moves import MOVES
+from rankscope.tui.options import ViewOptions
+from rankscope.tui.paint import Gutter, Painter, gutter_for
+from rankscope.tui.ruler import group_ticks, sequence_ruler, time_ruler
+
+RULER = 1
+"""Lines above the lanes."""
+TWICE = 1.0
+"""Seconds within which the second `g` of `g g` has to come."""
+
+
+class Timeline(Widget, can_focus=True):
+    """Draws a Board line by line, and moves its cursor.
+
+    It has its own window over the lanes instead of a virtual size, so that its cost does not grow with the job.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings_for("lanes")
+    DEFAULT_CSS = "Timeline { height: 1fr; width: 1fr; }"
+    ALLOW_SELECT = False
+
+    class Moved(Message):
+        """The cursor or the window moved."""
+
+    def __init__(self, options: ViewOptions) -> None:
+        super().__init__(id="lanes")
+        self.options = options
+        self.board: Board | None = None
+        self._painter = Painter(options.palette)
+        self._lines: list[Strip] = []
+        self._pressed = -TWICE
+        self._ticks: tuple[int | None, tuple[list[int], list[int]]] = (None, ([], []))
+
+    @property
+    def head(self) -> Gutter:
+        """The widths of what stands left of the cells."""
+        return gutter_for(self.size.width, len(self.board.model.ranks) if self.board else 0)
+
+    def show(self, board: Board) -> None:
+        """Shows a board from now on."""
+        self.board = board
+        self._fit()
+        self.changed()
+
+    def changed(self) -> None:
+        """Draws the board anew, and says so."""
+        self._lines = self._draw()
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def action_move(self, name: str) -> None:
+        """Does what the action `name` of the scope "lanes" does."""
+        if self.board is None or (name == "top" and not self._pressed_twice()):
+            return
+        MOVES[name](self.board)
+        self.changed()
+
+    def _pressed_twice(self) -> bool:
+        before, self._pressed = self._pressed, monotonic()
+        return self._pressed - before < TWICE
+
+    def on_resize(self) -> None:
+        """Fits the window of the board into the new size."""
+        if self.board is not None:
+            self._fit()
+            self.changed()
+
+    def _fit(self) -> None:
+        if self.board is not None and self.size.width and self.size.height:
+            self.board.resize(self.size.width - self.head.width, self.size.height - RULER)
+
+    def _draw(self) -> list[Strip]:
+        board = self.board
+        if board is None:
+            return []
+        width = self.size.width
+        return [self._ruler(board, width), *self._painter.rows(board, self.head, width)]
+
+    def _ruler(self, board: Board, width: int) -> Strip:
+        label, text = self._ruler_text(board)
+        at = board.view.cell_of(board.unit) * board.view.chars
+        head = f"{label[: self.head.width - 1]:<{self.head.width}}"
+        segments = [Segment(head, Style(dim=True)), Segment(text[:at], Style(dim=True))]
+        if 0 <= at < len(text):
+            segments += [Segment("v", Style(bold=True)), Segment(text[at + 1 :], Style(dim=True))]
+        return Strip(segments).adjust_cell_length(width)
+
+    def _ruler_text(self, board: Board) -> tuple[str, str]:
+        if board.view.kind == "time":
+            return "  time", time_ruler(board.view, board.width)
+        selection = board.selection
+        group = selection.group if selection is not None and not selection.is_p2p else None
+        if self._ticks[0] != group:
+            self._ticks = (group, group_ticks(board.model, group))
+        name = "step"
+        if group is not None:
+            known = board.model.dataset.group_list[group]
+            name = plain(known.description or known.name)[: self.head.width - 4] + " #"
+        return f"  {name}", sequence_ruler(board.view, board.width, self._ticks[1], board.model.width)
+
+    def render_line(self, y: int) -> Strip:
+        """The strip of one line of the widget."""
+        return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The strips of a part of the widget, without the styles of CSS: everything here has its own."""
+        strips = [self.render_line(y).crop(crop.x, crop.right) for y in range(crop.y, crop.bottom)]
+        for line_filter in self.get_line_filters():
+            strips = [strip.apply_filter(line_filter, self.background_colors[1]) for strip in strips]
+        return strips
+
+    def on_click(self, event: events.Click) -> None:
+        """Puts the cursor where the mouse is."""
+        if self.board is not None and event.y >= RULER:
+            self.board.go_row(self.board.top + event.y - RULER)
+            if event.x >= self.head.width:
+                cell = (event.x - self.head.width) // self.board.view.chars
+                self.board.go_unit(self.board.view.unit_of(cell))
+            self.changed()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scrolls the lanes, or zooms out with ctrl."""
+        self._wheel(1, zoom=event.ctrl)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scrolls the lanes, or zooms in with ctrl."""
+        self._wheel(-1, zoom=event.ctrl)
+
+    def _wheel(self, direction: int, *, zoom: bool) -> None:
+        if self.board is None:
+            return
+        if zoom:
+            self.board.zoom(-direction)
+        else:
+            self.board.scroll_rows(3 * direction)
+        self.changed()
