@@ -1,0 +1,198 @@
+"""A selection in five to seven lines, the most important first: what the pane shows below the lanes."""
+
+from __future__ import annotations
+
+from rankscope.analysis.presence import Absence
+from rankscope.schema import Frame
+from rankscope.tui.detail import words
+from rankscope.tui.detail.facts import Detail
+from rankscope.tui.detail.folds import Fold
+from rankscope.tui.detail.format import byte_count, clock, counted, duration, group_label, payload, plain, rank_ranges
+from rankscope.tui.detail.frames import one_line
+from rankscope.tui.detail.index import Row
+from rankscope.tui.detail.line import Line, Role, Span, cut, line, width_of
+
+_LABEL = 8
+"""Cells of the label before a line."""
+_ODD = 3
+"""Kinds of odd members that get a line each."""
+
+
+def compact(detail: Detail, width: int) -> list[Line]:
+    """The lines for a pane `width` cells wide, the most important first, none wider than that."""
+    body = _absent(detail, width) if detail.row is None else _present(detail, width)
+    return [cut(parts, width) for parts in [heading(detail, width), *body] if parts]
+
+
+def labelled(label: str, *parts: Span | str, role: Role = "dim") -> Line:
+    """A line with its label before it."""
+    return line(Span(f"{label:<{_LABEL}}", role), *parts)
+
+
+def heading(detail: Detail, width: int) -> Line:
+    """The rank, the operation, its state and times, and what it carries; the group where there is room."""
+    rank = Span(f"rank {detail.selection.rank}", "head")
+    row = detail.row
+    if row is None:
+        return line(rank, "  ", *_absence(detail))
+    parts = line(rank, "  ", Span(words.op_name(row), "bold"), "  ", *words.progress(row, detail.now_ns))
+    for more in (words.carried(row), f"in {group_label(detail.group)}"):
+        longer = (*parts, Span("  " + more))
+        if more and width_of(longer) <= width:
+            parts = longer
+    return parts
+
+
+def _absence(detail: Detail) -> list[Span]:
+    """What is missing, and for how long others have waited for it."""
+    selection, peers = detail.selection, detail.peers
+    reason = Span((selection.absence or "no operation here").upper(), "bad" if _guilty(detail) else "warn")
+    if selection.group is None:
+        return [reason]
+    if peers is None:
+        return [reason, Span(f" in {group_label(detail.group)}")]
+    number = f"#{peers.seq} " if peers.seq is not None and not selection.is_p2p else ""
+    what = [Span(f"{number}{plain(peers.op)}  ", "bold"), reason]
+    if not peers.waited_for or peers.first_ns is None:
+        return what
+    held = f", for {duration(detail.now_ns - peers.first_ns)}" if detail.now_ns is not None else ""
+    return [*what, Span(f"; others wait since {clock(peers.first_ns)}{held}")]
+
+
+def _guilty(detail: Detail) -> bool:
+    return detail.selection.absence == str(Absence.NEVER_ISSUED)
+
+
+def _present(detail: Detail, width: int) -> list[Line]:
+    row = detail.row
+    assert row is not None
+    return [
+        stack_line(detail.stack, width),
+        _own_line(detail),
+        *odd_lines(detail, width),
+        joined_line(detail, width),
+        waits_line(detail),
+        group_line(detail, row),
+    ]
+
+
+def _absent(detail: Detail, width: int) -> list[Line]:
+    past = detail.history
+    return [
+        doing_line(detail),
+        stack_line(detail.stack, width, "stack" if past.waiting_in else "last at"),
+        *last_lines(detail),
+        joined_line(detail, width),
+        waits_line(detail),
+        *odd_lines(detail, width),
+        _files_line(detail),
+    ]
+
+
+def last_lines(detail: Detail) -> list[Line]:
+    """What the rank issued last, in the group and overall, where `doing_line` does not say it already."""
+    past = detail.history
+    said = [row["row"] for row in (past.waiting_in,) if row]
+    lines = []
+    for label, row in (("here", past.last_in_group), ("last", past.last)):
+        if row and row["row"] not in said:
+            said.append(row["row"])
+            lines.append(_row_line(label, row, detail))
+    return lines
+
+
+def doing_line(detail: Detail) -> Line:
+    """What the rank waits in now, or that it waits in nothing."""
+    past = detail.history
+    if past.last is None:
+        return ()
+    if past.waiting_in is None:
+        return labelled("now", Span("waits in nothing", "bold"), ": its host is busy or stuck elsewhere, or has ended")
+    more = f" (+{past.pending - 1} more)" if past.pending > 1 else ""
+    return _row_line("now in", past.waiting_in, detail, more)
+
+
+def _row_line(label: str, row: Row | None, detail: Detail, more: str = "") -> Line:
+    """An operation of the rank in a line."""
+    if row is None:
+        return ()
+    group = f" in {plain(detail.groups[row['group']])}" if row["group"] in detail.groups else ""
+    return labelled(label, Span(words.op_name(row), "bold"), group + "  ", *words.progress(row, detail.now_ns), more)
+
+
+def stack_line(stack: tuple[Frame, ...], width: int, label: str = "stack") -> Line:
+    """The user's frames in one line; that there is none is said."""
+    text = one_line(stack, width - _LABEL)
+    return labelled(label, text) if text else labelled(label, Span("not recorded", "dim"))
+
+
+def _own_line(detail: Detail) -> Line:
+    """What most others issued, where this rank issued something else."""
+    own = next((fold for fold in detail.folds if detail.selection.rank in fold.ranks), None)
+    others = [fold for fold in detail.folds if fold.issued and not fold.differs]
+    if own is None or not own.differs or not others:
+        return ()
+    most = max(others, key=lambda fold: len(fold.ranks))
+    return labelled("DIFFERS", f"{counted(len(most.ranks), 'member')} issued {words.fold_op(most)}", role="bad")
+
+
+def odd_lines(detail: Detail, width: int) -> list[Line]:
+    """Members that are not like the others: absent, issued something else, late; a line for each kind."""
+    odd = [fold for fold in detail.folds if fold.mark not in ("", "~") and detail.selection.rank not in fold.ranks]
+    lines = [_odd_line(fold, width) for fold in odd[:_ODD]]
+    left = sum(len(fold.ranks) for fold in odd[_ODD:])
+    return (
+        [*lines, labelled("", Span(f"and {counted(left, 'member')} more, enter shows all", "dim"))] if left else lines
+    )
+
+
+def _odd_line(fold: Fold, width: int) -> Line:
+    ranks = Span(words.who(fold, max(width // 3, 12)), "bold")
+    if not fold.issued:
+        reason = " " + words.REASONS.get(fold.presence, fold.presence)
+        if fold.presence == Absence.NEVER_ISSUED:
+            return labelled("ABSENT", ranks, reason, role="bad")
+        return labelled("unknown", ranks, reason, role="warn")
+    if fold.differs:
+        return labelled("DIFFERS", ranks, f" issued {words.fold_op(fold)}", role="bad")
+    return labelled("late", ranks, f" {words.lag(fold)}", role="warn")
+
+
+def joined_line(detail: Detail, width: int) -> Line:
+    """Who issued it, and how many are done."""
+    if detail.peers is None:
+        return ()
+    table = detail.peers.table
+    issued = [rank for fold in detail.folds if fold.issued for rank in fold.ranks]
+    done = sum(len(fold.ranks) for fold in detail.folds if fold.state == "done")
+    states = "all done" if done == table.height else f"{done or 'none'} done"
+    return labelled("joined", f"{len(issued)} of {table.height}: {rank_ranges(issued, max(width // 3, 12))}; {states}")
+
+
+def waits_line(detail: Detail) -> Line:
+    """The chain of who waits for whom, from the rank to the root; "now" where the operation selected is over."""
+    over = detail.row is not None and detail.row["label"] == "done"
+    chain = words.chain_line(detail.chain)
+    return labelled("now" if over else "waits", "waits " if over else "", *chain) if chain else ()
+
+
+def group_line(detail: Detail, row: Row) -> Line:
+    """The group, and what is known of the operation beside."""
+    size = payload(row["in_sizes"], row["in_dtypes"])
+    facts = [
+        group_label(detail.group),
+        byte_count(size) if size else "",
+        plain(row["host"]),
+        f"thread {plain(row['thread'])}" if row["thread"] else "",
+        f"timeout {duration(row['timeout_ms'] * 1_000_000)}" if row["timeout_ms"] else "",
+        f"record {row['record_id']}" if row["record_id"] is not None else "",
+    ]
+    return labelled("group", ", ".join(fact for fact in facts if fact))
+
+
+def _files_line(detail: Detail) -> Line:
+    """The dump of the rank, or that there is none."""
+    if not detail.files:
+        return labelled("dump", "none was found for this rank", role="warn")
+    path, problem = detail.files[0]
+    return labelled("dump", plain(path), Span(f"  {plain(problem)}" if problem else "", "warn"))

@@ -1,0 +1,142 @@
+"""What there is to say about a selection, looked up once; the lines of the pane are made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import polars as pl
+
+from rankscope.analysis.model import Analysis, Finding, Step
+from rankscope.schema import Dataset, Frame, Group
+from rankscope.tui.detail.folds import Fold, fold
+from rankscope.tui.detail.format import group_label
+from rankscope.tui.detail.history import History, history
+from rankscope.tui.detail.index import OpIndex, Row, one
+from rankscope.tui.detail.pairs import pair, waiting_for
+from rankscope.tui.detail.peers import Peers, collective, state_label
+from rankscope.tui.selection import Absence, Selection
+
+MESSAGES = 6
+"""Log lines shown around an operation."""
+
+
+_ABSENCES: tuple[Absence, ...] = get_args(Absence)
+
+
+@dataclass(frozen=True)
+class Detail:
+    """Everything known of a selection."""
+
+    selection: Selection
+    group: Group | None
+    row: Row | None
+    """The operation, with `label`, its state in a word; None where the rank has none there."""
+    peers: Peers | None
+    folds: tuple[Fold, ...]
+    history: History
+    stack: tuple[Frame, ...]
+    """The operation's, or of what the rank did last; innermost first."""
+    chain: tuple[Step, ...]
+    """What the rank waits for, up to the root."""
+    finding: Finding | None
+    now_ns: int | None
+    """When the dumps were written, as far as can be told."""
+    files: tuple[tuple[str, str | None], ...]
+    """The inputs of the rank: path, and what is wrong with it."""
+    groups: dict[int, str]
+    """What people call the groups of the operations in `history`."""
+    messages: tuple[tuple[int | None, str], ...]
+    """Log lines of the rank around the operation: time and text."""
+
+
+def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
+    """Everything there is to say about `selection`."""
+    row = None if selection.row is None else _labelled(index, selection.row)
+    peers = peers_of(index, analysis, selection)
+    past = history(index, selection.rank, selection.group)
+    shown = row or past.last_in_group or past.last
+    at_ns = shown["created_ns"] if shown else None
+    return Detail(
+        selection=selection,
+        group=index.group(selection.group),
+        row=row,
+        peers=peers,
+        folds=tuple(fold(peers, alone=[selection.rank])) if peers else (),
+        history=past,
+        stack=index.dataset.stack((row or past.last or {}).get("stack_id")),
+        chain=analysis.waits.get(selection.rank, ()),
+        finding=finding_of(analysis, selection),
+        now_ns=now_ns(index, analysis),
+        files=_files(index.dataset, selection.rank),
+        groups=_group_names(index, past),
+        messages=_messages(index.dataset, selection.rank, at_ns),
+    )
+
+
+def peers_of(index: OpIndex, analysis: Analysis, selection: Selection) -> Peers | None:
+    """The members of what is selected; None where no operation is."""
+    if selection.is_p2p:
+        row = selection.row
+        if row is None and selection.group is not None:
+            row = waiting_for(index, selection.rank, selection.group, selection.seq)
+        return None if row is None else pair(index, analysis, row)
+    if index.group(selection.group) is None or selection.group is None or selection.seq is None:
+        return None
+    return collective(index, analysis, selection.group, selection.seq)
+
+
+def select(index: OpIndex, rank: int, like: Selection, presence: str | None = None) -> Selection:
+    """The selection of the same collective on another rank."""
+    row = None
+    if like.group is not None and like.seq is not None and not like.is_p2p:
+        row = index.position(rank, like.group, like.seq)
+    absence = None if row is not None else as_absence(presence)
+    return replace(like, rank=rank, row=row, absence=absence)
+
+
+def as_absence(presence: str | None) -> Absence | None:
+    """The reason as a selection names it; None where it is no reason, or none it knows."""
+    return next((known for known in _ABSENCES if known == presence), None)
+
+
+def now_ns(index: OpIndex, analysis: Analysis) -> int | None:
+    """When the dumps were written: the newest event, and how long nothing had happened since."""
+    newest = index.newest_ns
+    return None if newest is None else newest + (analysis.frozen_for_ns or 0)
+
+
+def finding_of(analysis: Analysis, selection: Selection) -> Finding | None:
+    """The finding about the collective that is selected, or else the one that is shown."""
+    if selection.group is not None and selection.seq is not None:
+        key = (selection.group, selection.seq)
+        about = next((f for f in analysis.findings if f.group and (f.group.key, f.seq) == key), None)
+        if about is not None:
+            return about
+    shown = selection.finding
+    return analysis.findings[shown] if shown is not None and 0 <= shown < len(analysis.findings) else None
+
+
+def _group_names(index: OpIndex, past: History) -> dict[int, str]:
+    keys = {row["group"] for row in (past.last, past.last_in_group, past.waiting_in) if row}
+    return {key: group_label(index.group(key)) for key in keys if index.group(key)}
+
+
+def _labelled(index: OpIndex, position: int) -> Row:
+    frame = index.frame(one(position)).with_columns(state_label().alias("label"))
+    return frame.row(0, named=True)
+
+
+def _files(dataset: Dataset, rank: int) -> tuple[tuple[str, str | None], ...]:
+    files = dataset.files.filter((pl.col("rank") == rank) & (pl.col("attempt") == dataset.attempt).fill_null(True))
+    return tuple(files.select("path", "problem").iter_rows())
+
+
+def _messages(dataset: Dataset, rank: int, at_ns: int | None) -> tuple[tuple[int | None, str], ...]:
+    """The log lines of a rank nearest to a moment, or its last ones, in the order of time."""
+    own = dataset.messages.filter(pl.col("rank") == rank)
+    if own.is_empty():
+        return ()
+    distance = (pl.col("time_ns") - at_ns).abs() if at_ns is not None else -pl.col("time_ns")
+    near = own.sort(distance, nulls_last=True).head(MESSAGES).sort("time_ns", nulls_last=True)
+    return tuple(near.select("time_ns", "text").iter_rows())

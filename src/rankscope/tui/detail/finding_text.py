@@ -1,0 +1,91 @@
+"""A finding in full, as lines: what happened, what supports it, how sure it is, what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rankscope.analysis.model import Analysis, Finding
+from rankscope.report import words
+from rankscope.tui.detail.format import counted, plain
+from rankscope.tui.detail.frames import kind_of, label
+from rankscope.tui.detail.line import BLANK, Line, Role, Span, line, wrap, wrapped
+
+_MOST = 200
+"""Lines of one part of a finding that are shown; the JSON report has them all."""
+_INDENT = 2
+
+
+def severity_role(finding: Finding) -> Role:
+    """How the severity of a finding is written."""
+    return {"critical": "bad", "warning": "warn", "info": "dim"}.get(finding.severity, "text")  # type: ignore[return-value]
+
+
+def full_text(analysis: Analysis, finding: Finding, groups: Mapping[str, str], width: int) -> list[Line]:
+    """Everything there is to say about a finding, in lines of `width` cells; `groups` are descriptions by name."""
+    root = "ROOT CAUSE, " if finding.root_cause else ""
+    head = line(
+        Span(f"{root}{finding.severity} {plain(finding.kind)}: ", severity_role(finding)),
+        Span(plain(finding.title), "bold"),
+    )
+    lines = wrap(head, width, _INDENT)
+    if finding.explanation:
+        lines += wrap(line(plain(finding.explanation)), width)
+    for title, texts in _parts(analysis, finding, groups):
+        lines += _section(title, texts, width)
+    return lines
+
+
+def short_text(analysis: Analysis, finding: Finding, width: int) -> list[Line]:
+    """What the pane says of a finding: explanation, confidence and why, what speaks against it, next steps."""
+    lines = wrap(line(Span(plain(finding.title), severity_role(finding))), width)
+    lines += wrap(line(plain(finding.explanation)), width) if finding.explanation else []
+    parts = {
+        "confidence": _confidence(finding),
+        "or else": _otherwise(finding),
+        "caused by": _cause(analysis, finding),
+        "next": list(finding.next_steps),
+    }
+    for title, texts in parts.items():
+        lines += _section(title, texts, width, gap=False)
+    return lines
+
+
+def _parts(analysis: Analysis, finding: Finding, groups: Mapping[str, str]) -> Iterable[tuple[str, list[str]]]:
+    yield "who", [words.who(finding)]
+    yield "or else", _otherwise(finding)
+    yield "where", [words.place(finding)]
+    yield "held up", [words.held_up(finding)]
+    yield "confidence", _confidence(finding)
+    yield "caused by", _cause(analysis, finding)
+    yield "who waits for whom", words.steps(finding, groups)
+    yield "next", list(finding.next_steps)
+    yield "stack", [label(f) + ("" if kind_of(f) == "user" else f" ({kind_of(f)})") for f in finding.stack]
+    yield "evidence", [": ".join(p for p in (words.source(e), e.text) if p) for e in finding.evidence]
+    yield "follows from it", [f.title for f in words.following(analysis, finding)]
+
+
+def _confidence(finding: Finding) -> list[str]:
+    return [] if finding.severity == "info" else [words.certainty(finding)]
+
+
+def _otherwise(finding: Finding) -> list[str]:
+    """Who else it may be: what speaks against the accusation."""
+    others = [rank for rank in finding.candidates if rank not in finding.culprit_ranks]
+    return [f"{words.ranks_phrase(others)} may be to blame instead"] if others else []
+
+
+def _cause(analysis: Analysis, finding: Finding) -> list[str]:
+    return [f"{f.id}: {f.title}" for f in analysis.findings if finding.caused_by and f.id == finding.caused_by]
+
+
+def _section(title: str, texts: list[str], width: int, gap: bool = True) -> list[Line]:
+    """A part under its title; nothing where there is nothing to say."""
+    known = [plain(text) for text in texts if text]
+    if not known:
+        return []
+    left = len(known) - _MOST
+    shown = known[:_MOST] + ([f"({counted(left, 'line')} more in the JSON report)"] if left > 0 else [])
+    if len(shown) == 1 and not gap:
+        return wrap(line(Span(f"{title} ", "head"), shown[0]), width, _INDENT)
+    body = wrapped((line(" " * _INDENT + text) for text in shown), width, 2 * _INDENT)
+    return [*([BLANK] if gap else []), line(Span(title, "head")), *body]

@@ -1,0 +1,79 @@
+"""Frames of stacks in few characters, and which of them belong to the user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from rankscope.schema import Frame
+from rankscope.tui.detail.format import plain
+
+Kind = Literal["user", "torch", "native", "python"]
+"""Whose frame it is: the job's own code or a library of it, torch, C++ code, or the interpreter."""
+
+_TORCH = re.compile(
+    r"(?:^|/)(?:site|dist)-packages/torch/"
+    r"|(?:^|/)torch/(?:_\w+|distributed|nn|autograd|utils|optim|multiprocessing|cuda|fx|jit|library|csrc|_tensor\.py)(?:/|$)"
+)
+_NATIVE = re.compile(r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|so(?:\.\d+)*)$|^\?*$")
+_PYTHON = re.compile(r"(?:^|/)lib(?:64)?/python3[.\d]*/(?!(?:site|dist)-packages/)|^<frozen ")
+_GAP = " < "
+
+
+def kind_of(frame: Frame) -> Kind:
+    """Whose frame it is, by its file; paths of Windows count too."""
+    path = frame.file.replace("\\", "/")
+    if _NATIVE.search(path):
+        return "native"
+    if _TORCH.search(path):
+        return "torch"
+    return "python" if _PYTHON.search(path) else "user"
+
+
+def user_frames(stack: Sequence[Frame]) -> tuple[Frame, ...]:
+    """The frames of the job's own code in their order; the whole stack where it has none."""
+    own = tuple(frame for frame in stack if kind_of(frame) == "user")
+    return own or tuple(stack)
+
+
+def short_path(path: str, parts: int = 2) -> str:
+    """The last parts of a path: "model/attention.py"."""
+    return plain("/".join(path.replace("\\", "/").split("/")[-parts:]))
+
+
+def place(frame: Frame) -> str:
+    """Where a frame is: "model/attention.py:211"."""
+    return f"{short_path(frame.file)}:{frame.line}"
+
+
+def label(frame: Frame) -> str:
+    """A frame with its place: "forward model/attention.py:211"."""
+    return f"{plain(frame.function)} {place(frame)}"
+
+
+def one_line(stack: Sequence[Frame], width: int) -> str:
+    """The user's frames of a stack (innermost first) in one line: "forward model.py:88 < step train.py:30 < main".
+
+    Where `width` is short, the outer frames lose their place, then the ones between are counted.
+    """
+    frames = user_frames(stack)
+    if not frames:
+        return ""
+    for placed in range(len(frames), 0, -1):
+        texts = [label(f) if i < placed else plain(f.function) for i, f in enumerate(frames)]
+        line = _GAP.join(texts)
+        if len(line) <= width:
+            return line
+    return _shortened([label(frames[0]), *(plain(f.function) for f in frames[1:])], width)
+
+
+def _shortened(texts: Sequence[str], width: int) -> str:
+    """The innermost texts that fit, the number of those left out, and the outermost where there is room."""
+    for kept in range(len(texts) - 1, 0, -1):
+        left = len(texts) - kept
+        for tail in ([f"+{left - 1}", texts[-1]] if left > 1 else [texts[-1]], [f"+{left}"]):
+            line = _GAP.join([*texts[:kept], *tail])
+            if len(line) <= width:
+                return line
+    return texts[0]

@@ -1,0 +1,98 @@
+"""Looks up operations of a Dataset by rank, or by group and sequence number, without scanning everything twice."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from rankscope.analysis.presence import Presence
+from rankscope.schema import Dataset, Group
+
+_KEPT = 8
+_TEXTS = ("host", "library", "op", "coalesced", "state", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "thread")
+
+Rows = npt.NDArray[np.uint32]
+Row = dict[str, Any]
+"""One row of ``ops`` by column name, texts as str, with its position as ``row``."""
+
+
+def one(position: int) -> Rows:
+    """A single position."""
+    return np.array([position], dtype=np.uint32)
+
+
+class OpIndex:
+    """Positions in the ops of one Dataset; what is asked for often is kept."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self._of_group: OrderedDict[int, tuple[Rows, npt.NDArray[np.int64]]] = OrderedDict()
+
+    def group(self, key: int | None) -> Group | None:
+        """The group with this id; None if there is none."""
+        groups = self.dataset.group_list
+        return groups[key] if key is not None and 0 <= key < len(groups) else None
+
+    def row(self, position: int) -> Row:
+        """The row at a position of ``ops``."""
+        return self.frame(one(position)).row(0, named=True)
+
+    def frame(self, rows: Rows) -> pl.DataFrame:
+        """The rows at these positions, with their position as ``row`` and categorical columns as text."""
+        taken = self.dataset.ops[rows]
+        return taken.with_columns(pl.col(_TEXTS).cast(pl.String)).insert_column(
+            0, pl.Series("row", rows, dtype=pl.UInt32)
+        )
+
+    def of_rank(self, rank: int) -> range:
+        """Positions of everything a rank issued, in its order."""
+        ranks = self.dataset.ops["rank"]
+        return range(int(ranks.search_sorted(rank, "left")), int(ranks.search_sorted(rank, "right")))
+
+    def rank_frame(self, rank: int) -> pl.DataFrame:
+        """Everything a rank issued, as `frame` gives it."""
+        span = self.of_rank(rank)
+        return self.frame(np.arange(span.start, span.stop, dtype=np.uint32))
+
+    def instance(self, group: int, seq: int) -> Rows:
+        """Positions of a collective on all ranks; more than one per rank where operations were coalesced."""
+        rows, seqs = self._group_rows(group)
+        found: Rows = rows[seqs == seq]
+        return found
+
+    def position(self, rank: int, group: int, seq: int) -> int | None:
+        """Position of a collective on one rank, the closer of a coalesced one; None if it is not there."""
+        span = self.of_rank(rank)
+        part = self.dataset.ops.slice(span.start, len(span))
+        hits = (part["group"] == group) & (part["seq"] == seq) & ~part["is_p2p"]
+        found = hits.arg_true()
+        return span.start + int(found[-1]) if len(found) else None
+
+    def _group_rows(self, group: int) -> tuple[Rows, npt.NDArray[np.int64]]:
+        if group in self._of_group:
+            self._of_group.move_to_end(group)
+            return self._of_group[group]
+        ops = self.dataset.ops
+        rows = ((ops["group"] == group) & ~ops["is_p2p"] & ops["seq"].is_not_null()).arg_true()
+        self._of_group[group] = (rows.to_numpy().astype(np.uint32), ops["seq"].gather(rows).to_numpy())
+        if len(self._of_group) > _KEPT:
+            self._of_group.popitem(last=False)
+        return self._of_group[group]
+
+    @cached_property
+    def presence(self) -> Presence:
+        """Why ranks have no row for a collective."""
+        return Presence(self.dataset)
+
+    @cached_property
+    def newest_ns(self) -> int | None:
+        """When the last thing any dump knows of happened."""
+        ops = self.dataset.ops
+        times = [ops[name].max() for name in ("created_ns", "started_ns", "completed_ns")]
+        known = [time for time in times if isinstance(time, int)]
+        return max(known, default=None)

@@ -1,0 +1,154 @@
+"""Widgets of lines: one to read, one to choose from. Only the lines in view are ever made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from rankscope.tui.detail.line import Line, Span, cut, width_of
+from rankscope.tui.detail.looks import to_segments
+from rankscope.tui.options import ViewOptions
+
+LineOf = Callable[[int, int], Line]
+"""The line at an index, for a width in cells."""
+
+
+def _keys(keys: str, action: str) -> list[BindingType]:
+    return [Binding(key, action, show=False) for key in keys.split()]
+
+
+def with_rest(parts: Line, more: int, width: int) -> Line:
+    """The last line in view, with the number of lines that follow below it."""
+    if more <= 0:
+        return parts
+    tag = f" +{more}"
+    shown = cut(parts, width - len(tag) - 1)
+    return (*shown, Span(" " * (width - len(tag) - 1 - width_of(shown))), Span(tag, "dim"))
+
+
+class Lines(ScrollView, can_focus=True):
+    """Lines to read, scrolled by keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *_keys("up k", "step(-1)"), *_keys("down j", "step(1)"),
+        *_keys("pageup b", "page(-1)"), *_keys("pagedown space", "page(1)"),
+        *_keys("home g", "edge(False)"), *_keys("end G", "edge(True)"),
+    ]  # fmt: skip
+    DEFAULT_CSS = "Lines { height: 1fr; width: 1fr; scrollbar-size: 0 0; overflow-x: hidden; }"
+    ALLOW_SELECT = False
+
+    def __init__(self, options: ViewOptions, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.options = options
+        self.count = 0
+        self._line_of: LineOf = lambda _index, _width: ()
+
+    def show_lines(self, lines: Sequence[Line]) -> None:
+        """Shows these lines from the first."""
+        self.show_rows(len(lines), lambda index, _width: lines[index])
+
+    def show_rows(self, count: int, line_of: LineOf, *, keep: bool = False) -> None:
+        """Shows `count` lines that `line_of` makes when they come into view; `keep` stays where the view is."""
+        self.count, self._line_of = count, line_of
+        self.virtual_size = Size(0, count)
+        if not keep:
+            self.scroll_to(y=0, animate=False, immediate=True)
+        self.refresh()
+
+    def action_step(self, by: int) -> None:
+        """Scrolls by lines."""
+        self.scroll_to(y=self.scroll_offset.y + by, animate=False, immediate=True)
+
+    def action_page(self, by: int) -> None:
+        """Scrolls by pages."""
+        self.action_step(by * max(self.size.height - 1, 1))
+
+    def action_edge(self, last: bool) -> None:
+        """Scrolls to the first or the last line."""
+        self.scroll_to(y=self.count if last else 0, animate=False, immediate=True)
+
+    def render_line(self, y: int) -> Strip:
+        """The strip of one line of the widget."""
+        width, index = self.size.width, y + self.scroll_offset.y
+        if index >= self.count:
+            return Strip.blank(width, self.rich_style)
+        more = self.count - 1 - index if y == self.size.height - 1 else 0
+        return self._strip(index, with_rest(self._line_of(index, width), more, width), width)
+
+    def _strip(self, index: int, parts: Line, width: int, over: Style | None = None) -> Strip:
+        del index
+        options = self.options
+        segments = to_segments(parts, width, options.palette, ascii_only=options.ascii_only, over=over)
+        return Strip(segments).adjust_cell_length(width, over).apply_style(self.rich_style)
+
+
+class LineList(Lines):
+    """Lines to choose from, with a cursor."""
+
+    BINDINGS: ClassVar[list[BindingType]] = _keys("enter", "choose")
+    DEFAULT_CSS = "LineList { height: 1fr; width: 1fr; }"
+
+    class Moved(Message):
+        """The cursor is on another line."""
+
+        def __init__(self, sender: LineList) -> None:
+            super().__init__()
+            self.sender = sender
+
+        @property
+        def control(self) -> LineList:
+            """The list it is about."""
+            return self.sender
+
+    class Chosen(Moved):
+        """Enter was pressed on the line under the cursor."""
+
+    def __init__(self, options: ViewOptions, *, id: str | None = None) -> None:
+        super().__init__(options, id=id)
+        self.cursor = 0
+
+    def show_rows(self, count: int, line_of: LineOf, *, keep: bool = False) -> None:
+        """Shows `count` lines, the cursor on the first, or with `keep` where it was."""
+        super().show_rows(count, line_of, keep=keep)
+        self.move_to(self.cursor if keep else 0)
+
+    def move_to(self, index: int) -> None:
+        """Puts the cursor on a line and brings it into view."""
+        self.cursor = max(0, min(index, self.count - 1))
+        self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, immediate=True)
+        self.refresh()
+        self.post_message(self.Moved(self))
+
+    def action_step(self, by: int) -> None:
+        """Moves the cursor by lines."""
+        self.move_to(self.cursor + by)
+
+    def action_edge(self, last: bool) -> None:
+        """Moves the cursor to the first or the last line."""
+        self.move_to(self.count - 1 if last else 0)
+
+    def action_choose(self) -> None:
+        """Says that the line under the cursor is chosen."""
+        if self.count:
+            self.post_message(self.Chosen(self))
+
+    def _strip(self, index: int, parts: Line, width: int, over: Style | None = None) -> Strip:
+        at = index == self.cursor
+        over = Style(reverse=True) if at and self.has_focus else None
+        return super()._strip(index, (Span(">" if at else " "), *parts), width, over)
+
+    def on_click(self, event: events.Click) -> None:
+        """Puts the cursor where the mouse is; a second click chooses."""
+        index = event.y + self.scroll_offset.y
+        if index == self.cursor:
+            self.action_choose()
+        elif index < self.count:
+            self.move_to(index)

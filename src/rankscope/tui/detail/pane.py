@@ -1,0 +1,51 @@
+"""The pane below or beside the lanes: what is under the cursor."""
+
+from __future__ import annotations
+
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset
+from rankscope.tui.detail.compact import compact
+from rankscope.tui.detail.expanded import expanded
+from rankscope.tui.detail.facts import Detail, look_up
+from rankscope.tui.detail.index import OpIndex
+from rankscope.tui.detail.line import Line, Span, line
+from rankscope.tui.detail.lines import Lines
+from rankscope.tui.options import ViewOptions
+from rankscope.tui.selection import Selection
+
+ROOMY = 16
+"""Lines from which on the pane shows all there is instead of the most important."""
+
+
+class DetailPane(Lines):
+    """Shows one selection after the other: the most important first where it is low, everything where it is high."""
+
+    def __init__(self, options: ViewOptions | None = None) -> None:
+        super().__init__(options or ViewOptions())
+        self.detail: Detail | None = None
+        """What is shown."""
+        self._analysis: Analysis | None = None
+        self._index: OpIndex | None = None
+
+    def show(self, dataset: Dataset, analysis: Analysis, selection: Selection | None) -> None:
+        """Shows `selection` from now on; without one, nothing."""
+        if self._index is None or self._index.dataset is not dataset:
+            self._index = OpIndex(dataset)
+        self._analysis = analysis
+        self.detail = None if selection is None else look_up(self._index, analysis, selection)
+        self._lay_out()
+
+    def on_resize(self) -> None:
+        """Writes the lines anew for the new size."""
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        if self.size.width and self.size.height:
+            self.show_lines(self._text(self.size.width, self.size.height))
+
+    def _text(self, width: int, height: int) -> list[Line]:
+        if self.detail is None or self._analysis is None:
+            return [line(Span("nothing is selected", "dim"))]
+        if height < ROOMY:
+            return compact(self.detail, width)
+        return expanded(self.detail, self._analysis, width)

@@ -1,0 +1,191 @@
+"""The members of a collective: who issued it when, who did not and why, who issued something else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from rankscope.analysis.model import Analysis, Divergence
+from rankscope.analysis.presence import Absence
+from rankscope.analysis.signatures import with_signatures
+from rankscope.schema import Group
+from rankscope.tui.detail.index import OpIndex
+
+LATE_NS = 10_000_000
+"""A member that joins so much later than the median of its peers may be called late."""
+LATE_TIMES = 5
+"""... and it has to be so many times further behind the first than the median is."""
+
+ISSUED = "issued"
+"""The presence of a member that has a row; the others have the word of an Absence."""
+NOT_YET = "not yet issued"
+"""Presence of a member that has no row in a job that still moves."""
+TABLE: dict[str, pl.DataType | type[pl.DataType]] = {
+    "rank": pl.Int32,
+    "row": pl.UInt32,  # null where the member has none
+    "presence": pl.String,
+    "state": pl.String,  # "" where the member has no row
+    "op": pl.String,
+    "parts": pl.UInt32,  # operations coalesced into one
+    "sizes": pl.String,  # JSON, of the input, or of the output where there is no input
+    "dtypes": pl.String,
+    "created_ns": pl.Int64,
+    "lag_ns": pl.Int64,  # behind the first member
+    "completed_ns": pl.Int64,
+    "stack_id": pl.UInt32,
+    "host": pl.String,
+    "accused": pl.Boolean,  # a root cause names the rank
+    "differs": pl.Boolean,  # issued something that does not fit what most members issued
+    "late": pl.Boolean,
+}
+"""Columns of a table of members, one row each."""
+
+
+@dataclass(frozen=True)
+class Peers:
+    """A collective, or the two sides of point-to-point operations, over all its members."""
+
+    group: Group | None
+    seq: int | None
+    op: str
+    """What most members issued."""
+    table: pl.DataFrame
+    """One row per member; columns as in TABLE."""
+
+    @cached_property
+    def first_ns(self) -> int | None:
+        """When the first member issued it."""
+        first = self.table["created_ns"].min()
+        return first if isinstance(first, int) else None
+
+    @cached_property
+    def waited_for(self) -> bool:
+        """Whether a member is still in it."""
+        return bool(self.table["state"].is_in(UNFINISHED).any())
+
+    def ranks(self, what: pl.Expr) -> list[int]:
+        """The ranks of members of which `what` holds, sorted."""
+        return self.table.filter(what).sort("rank")["rank"].to_list()
+
+
+def state_label() -> pl.Expr:
+    """The state of an operation in a word.
+
+    A completion that came only after the timeout was made by an abort (pytorch PR 119249); what left the watchdog's
+    list without completing has timed out.
+    """
+    state = pl.col("state").cast(pl.String)
+    took = pl.col("completed_ns") - pl.col("created_ns")
+    late = (took >= pl.col("timeout_ms") * 1_000_000).fill_null(False)
+    return (
+        pl.when((state == "completed") & late).then(pl.lit("aborted"))
+        .when(state == "completed").then(pl.lit("done"))
+        .when(pl.col("retired").fill_null(False)).then(pl.lit("timed out"))
+        .when(state == "scheduled").then(pl.lit("pending"))
+        .otherwise(state.fill_null("unknown"))
+    )  # fmt: skip
+
+
+UNFINISHED = ("pending", "started", "timed out", "aborted")
+"""States of an operation that did not do its work."""
+
+
+def collective(index: OpIndex, analysis: Analysis, group: int, seq: int) -> Peers:
+    """The members of one collective."""
+    rows = _merged(with_signatures(index.frame(index.instance(group, seq))))
+    divergence = next((d for d in analysis.divergences if d.group == group and d.seq == seq), None)
+    issued = issued_rows(rows, _odd(rows, divergence))
+    absent = _absent(index, analysis, divergence, (group, seq), issued)
+    common = _plurality(rows["op"])
+    return Peers(index.group(group), seq, str(common or "?"), finish(pl.concat([issued, absent]), analysis))
+
+
+def _absent(
+    index: OpIndex, analysis: Analysis, divergence: Divergence | None, key: tuple[int, int], issued: pl.DataFrame
+) -> pl.DataFrame:
+    """Members without a row, each with the reason.
+
+    A collective that peers finished had everybody's part in it: a dump without it is older, or lacks rows.
+    """
+    have = issued["rank"].to_list()
+    waited_for = issued["state"].is_in(UNFINISHED).any() or issued.is_empty()
+    unproven = set(divergence.unknown if divergence else ())
+    reasons: dict[int, str] = {}
+    for rank, why in index.presence.absences(*key, frozenset(have)).items():
+        never = why is Absence.NEVER_ISSUED
+        reasons[rank] = Absence.UNKNOWN if never and (not waited_for or rank in unproven) else why
+    if analysis.status in ("healthy", "progressing"):
+        reasons = {rank: NOT_YET if why == Absence.NEVER_ISSUED else why for rank, why in reasons.items()}
+    return absent_rows(reasons)
+
+
+def absent_rows(reasons: Mapping[int, str]) -> pl.DataFrame:
+    """Members that have no row, by rank, with the reason as their presence."""
+    names = {"rank": list(reasons), "presence": [str(why) for why in reasons.values()]}
+    return _cast(pl.DataFrame(names, schema={"rank": pl.Int32, "presence": pl.String})).with_columns(
+        state=pl.lit(""), differs=pl.lit(False)
+    )
+
+
+def finish(members: pl.DataFrame, analysis: Analysis) -> pl.DataFrame:
+    """Members with what only holds among them: lags, who is late, who is accused."""
+    lag = pl.col("created_ns") - pl.col("created_ns").min()
+    behind = pl.max_horizontal(pl.lit(LATE_NS) + pl.col("lag_ns").median(), pl.col("lag_ns").median() * LATE_TIMES)
+    return members.with_columns(lag_ns=lag, accused=pl.col("rank").is_in(list(analysis.culprits))).with_columns(
+        late=(pl.col("lag_ns") > behind).fill_null(False)
+    ).select(list(TABLE))  # fmt: skip
+
+
+def _merged(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row per rank: the closer of coalesced operations, with the names and the first sizes of what it closed."""
+    inner = pl.col("coalesced") == "inner"
+    first = [
+        pl.col(name).filter(~inner | (pl.len() == inner.sum())).last() for name in ("row", "completed_ns", "state")
+    ]
+    carried = [
+        pl.when(inner.any()).then(pl.col(name).filter(inner).first()).otherwise(pl.col(name).first()).alias(name)
+        for name in ("in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "dtype", "stack_id")
+    ]
+    elements = pl.col("elements").filter(inner)
+    return (
+        rows.with_columns(state_label().alias("state")).group_by("rank", maintain_order=True).agg(
+            *first, *carried,
+            pl.when(inner.any()).then(pl.col("op").filter(inner).unique(maintain_order=True).str.join("+"))
+            .otherwise(pl.col("op").first()).alias("op"),
+            pl.when(elements.is_not_null().any()).then(elements.sum()).otherwise(pl.col("elements").first())
+            .alias("elements"),
+            pl.max_horizontal(inner.sum(), 1).cast(pl.UInt32).alias("parts"),
+            pl.col("created_ns").first(), pl.col("host").first(),
+        )
+    )  # fmt: skip
+
+
+def _odd(rows: pl.DataFrame, divergence: Divergence | None) -> pl.Expr:
+    """Whether a member issued something else than most: as the analysis says, else by its signature."""
+    if divergence is not None:
+        return pl.col("rank").is_in(list(divergence.differing))
+    common = {name: _plurality(rows[name]) for name in ("op", "elements", "dtype")}
+    odd = [pl.col(name).ne(pl.lit(value)).fill_null(False) for name, value in common.items() if value is not None]
+    return pl.any_horizontal(odd) if odd else pl.lit(False)
+
+
+def issued_rows(rows: pl.DataFrame, differs: pl.Expr) -> pl.DataFrame:
+    """Members that have a row, with the sizes of their input, or of the output where they have none."""
+    empty = pl.col("in_sizes").is_null() | pl.col("in_sizes").is_in(["", "[]"])
+    shown = [pl.when(empty).then(f"out_{n}").otherwise(f"in_{n}").alias(n) for n in ("sizes", "dtypes")]
+    return _cast(rows.with_columns(*shown, differs=differs, presence=pl.lit(ISSUED)))
+
+
+def _plurality(values: pl.Series) -> object:
+    """The most frequent value that is not null, the smallest of several; None without any."""
+    known = values.drop_nulls()
+    return None if known.is_empty() else known.mode().sort()[0]
+
+
+def _cast(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with all columns of TABLE, nulls where there is nothing."""
+    missing = [pl.lit(None).alias(name) for name in TABLE if name not in rows.columns]
+    return rows.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in TABLE.items())

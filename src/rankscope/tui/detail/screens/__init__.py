@@ -1,0 +1,1 @@
+"""Screens over the lanes: members of a collective, findings, groups, files."""

@@ -1,0 +1,163 @@
+"""What all screens over the lanes have in common: heading, body, a line of keys, finding, going back."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult, SuspendNotSupported
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+from textual.widget import Widget
+
+from rankscope.schema import Frame
+from rankscope.tui.bars import TextBar
+from rankscope.tui.detail.format import plain
+from rankscope.tui.detail.line import Line, Span, line
+from rankscope.tui.detail.lines import LineList
+from rankscope.tui.detail.looks import to_parts
+from rankscope.tui.detail.source import editor_command, locate
+from rankscope.tui.options import ViewOptions
+from rankscope.tui.prompt import Prompt
+from rankscope.tui.selection import Selection
+
+Result = Selection | int | None
+"""Where to go: an operation, a finding by its index, nowhere."""
+
+
+class Page(ModalScreen[Result]):
+    """A screen of its own over the lanes. Subclasses say what is in it and what can be found."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "find", "find", key_display="/"),
+        Binding("tab", "other_pane", "other pane"),
+        Binding("escape,q", "back", "back", key_display="esc"),
+    ]
+    DEFAULT_CSS = """
+    Page { background: $background; layout: vertical; align: left top; }
+    Page > #body { height: 1fr; width: 100%; }
+    """
+    FIND_HINT = "part of a line"
+
+    def __init__(self, options: ViewOptions) -> None:
+        super().__init__()
+        self.options = options
+        self.wanted = ""
+        """What is looked for; the lists show only what has it."""
+
+    def compose(self) -> ComposeResult:
+        """Heading, body and keys."""
+        yield TextBar("heading")
+        yield from self.body()
+        yield TextBar("hints")
+
+    def body(self) -> Iterable[Widget]:
+        """The widgets between heading and keys."""
+        raise NotImplementedError
+
+    def heading(self, width: int) -> list[Line]:
+        """The lines at the top."""
+        raise NotImplementedError
+
+    def fill(self) -> None:
+        """Puts everything into the widgets, what is looked for left out of account no longer."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        """Fills the widgets."""
+        self.fill()
+
+    def on_resize(self) -> None:
+        """Writes heading and keys anew for the new width."""
+        self.draw_bars()
+
+    def draw_bars(self) -> None:
+        """Writes heading and keys."""
+        width = self.size.width
+        self.query_one("#heading", TextBar).put(
+            *(to_parts(parts, width, self.options) for parts in self.heading(width))
+        )
+        self.note("")
+
+    def note(self, text: str) -> None:
+        """Says something in the bottom line; without text the keys are there again."""
+        shown = line(" " + plain(text)) if text else self._keys()
+        self.query_one("#hints", TextBar).put(to_parts(shown, self.size.width, self.options))
+
+    def _keys(self) -> Line:
+        parts: list[Span | str] = []
+        if self.wanted:
+            parts += [Span(f" only {self.wanted!r} ", "warn")]
+        for binding in self._shown_bindings():
+            parts += [Span(f" {binding.key_display or binding.key}", "bold"), Span(f" {binding.description} ", "dim")]
+        return line(*parts)
+
+    def _shown_bindings(self) -> list[Binding]:
+        """Each binding with a description once, those of the subclass first."""
+        own = [b for kind in type(self).__mro__ for b in vars(kind).get("BINDINGS", ()) if isinstance(b, Binding)]
+        shown: dict[str, Binding] = {}
+        for binding in own:
+            if binding.show and binding.description and self.check_action(binding.action, ()):
+                shown.setdefault(binding.action, binding)
+        return list(shown.values())
+
+    def on_key(self, event: events.Key) -> None:
+        """Takes away the last note once a key is pressed."""
+        if not self.query(Prompt):
+            self.note("")
+
+    def action_back(self) -> None:
+        """Ends finding, then closes the screen."""
+        if self.wanted:
+            self.find("")
+        else:
+            self.dismiss(None)
+
+    def action_find(self) -> None:
+        """Asks what to look for."""
+        if not self.query(Prompt):
+            self.mount(Prompt("find", "/", self.FIND_HINT, self.wanted), before=self.query_one("#hints"))
+
+    @on(Prompt.Answered)
+    def _answered(self, event: Prompt.Answered) -> None:
+        event.stop()
+        self.focus_next() if self.focused is None else None
+        if event.text is not None:
+            self.find(event.text.strip())
+
+    def find(self, text: str) -> None:
+        """Shows only what has `text` in it."""
+        self.wanted = text
+        self.fill()
+        self.draw_bars()
+
+    def action_other_pane(self) -> None:
+        """Moves the keys to the other pane."""
+        self.focus_next()
+
+    def open_source(self, frame: Frame | None) -> None:
+        """Opens the source of a frame in the user's editor, or says where it should be."""
+        if frame is None:
+            self.note("no frame here: no stack was recorded")
+            return
+        source = locate(frame, self.options.path_map)
+        if not source.exists:
+            self.note(source.missing)
+            return
+        try:
+            command = editor_command(source)
+            with self.app.suspend():
+                subprocess.run(command, check=False)
+        except SuspendNotSupported:
+            self.note("this terminal cannot be handed to an editor")
+        except (OSError, ValueError) as error:
+            self.note(f"the editor did not start: {error}")
+        else:
+            self.app.refresh()
+
+
+def list_of(page: Page, name: str = "list") -> LineList:
+    """The list of a page."""
+    return page.query_one(f"#{name}", LineList)

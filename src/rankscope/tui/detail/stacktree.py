@@ -1,0 +1,108 @@
+"""The stacks of many ranks merged into one tree, outermost frame first, drawn in lines of plain characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rankscope.schema import Frame
+from rankscope.tui.detail.format import plain, rank_ranges
+from rankscope.tui.detail.frames import kind_of, place, user_frames
+from rankscope.tui.detail.line import Line, Role, Span, line, width_of
+
+Stacks = Iterable[tuple[Sequence[Frame], Sequence[int]]]
+"""Stacks, innermost frame first as the frame has them, each with the ranks that were in it."""
+DEEPEST = 500
+"""Frames of one stack that are drawn; a recursion beyond that says nothing more."""
+_THEN = " > "
+
+
+@dataclass
+class Node:
+    """A frame, the ranks that were in it, and what they called."""
+
+    frame: Frame
+    ranks: set[int] = field(default_factory=set)
+    children: dict[Frame, Node] = field(default_factory=dict)
+
+
+class TreeLine(NamedTuple):
+    """A line of the drawn tree with the frames on it, outermost first."""
+
+    parts: Line
+    frames: tuple[Frame, ...]
+    at: tuple[int, ...]
+    """For each frame, which span of `parts` names it."""
+    ranks: tuple[int, ...]
+
+
+def merge(stacks: Stacks, internals: bool = False) -> list[Node]:
+    """The roots of the tree. Without `internals`, frames of torch, C++ and the interpreter are left out."""
+    roots: dict[Frame, Node] = {}
+    for stack, ranks in stacks:
+        level = roots
+        shown = stack if internals else user_frames(stack)
+        for frame in reversed(shown[:DEEPEST]):
+            node = level.setdefault(frame, Node(frame))
+            node.ranks.update(ranks)
+            level = node.children
+    return list(roots.values())
+
+
+def draw(roots: Sequence[Node], width: int) -> list[TreeLine]:
+    """The tree in lines: a chain without branches on as few lines as `width` cells hold, the largest branch first."""
+    lines: list[TreeLine] = []
+    waiting = [(node, "", "") for node in reversed(_by_size(roots))]
+    while waiting:
+        node, lead, rest = waiting.pop()
+        chain = _chain(node)
+        lines += _chain_lines(chain, lead, rest, width)
+        children = _by_size(chain[-1].children.values())
+        waiting += reversed([(child, *_branch(rest, child is children[-1])) for child in children])
+    return lines
+
+
+def _by_size(nodes: Iterable[Node]) -> list[Node]:
+    return sorted(nodes, key=lambda node: (-len(node.ranks), min(node.ranks, default=0)))
+
+
+def _branch(rest: str, last: bool) -> tuple[str, str]:
+    """What stands before the first line of a branch, and before its others."""
+    return (f"{rest}`- ", f"{rest}   ") if last else (f"{rest}|- ", f"{rest}|  ")
+
+
+def _chain(node: Node) -> list[Node]:
+    """A node with all that follow it one by one and hold the same ranks."""
+    chain = [node]
+    while len(chain[-1].children) == 1:
+        child = next(iter(chain[-1].children.values()))
+        if len(child.ranks) != len(chain[-1].ranks):
+            break
+        chain.append(child)
+    return chain
+
+
+def _chain_lines(chain: Sequence[Node], lead: str, rest: str, width: int) -> list[TreeLine]:
+    """The frames of a chain, broken into lines; the first says how many ranks there are."""
+    ranks = tuple(sorted(chain[0].ranks))
+    head = [Span(lead, "dim"), Span(f"x{len(ranks)} [{rank_ranges(ranks, 20)}] ", "bold")]
+    lines: list[TreeLine] = []
+    parts, frames, at = [s for s in head if s.text], list[Frame](), list[int]()
+    for node in chain:
+        spans = _frame_spans(node.frame)
+        joint = [Span(_THEN, "dim")] if frames else []
+        if frames and width_of((*parts, *joint, *spans)) > width:
+            lines.append(TreeLine(tuple(parts), tuple(frames), tuple(at), ranks))
+            parts, frames, at = [Span(f"{rest}  > ", "dim")], [], []
+            joint = []
+        parts += joint
+        at.append(len(parts))
+        parts += spans
+        frames.append(node.frame)
+    return [*lines, TreeLine(line(*parts), tuple(frames), tuple(at), ranks)]
+
+
+def _frame_spans(frame: Frame) -> list[Span]:
+    role: Role = "text" if kind_of(frame) == "user" else "dim"
+    return [Span(plain(frame.function) or "?", role), Span(f" {place(frame)}", "dim")]
