@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.report.export import export_markdown, overwrite, write_new
+from rankscope.report.export import export_markdown
+from rankscope.report.files import overwrite, write_new
 from tests.report import samples
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from rankscope.report.export import overwrite, write_new
+from rankscope.report.files import overwrite, write_new
 
 
 def emit(content: bytes, output: str | None, force: bool) -> None:

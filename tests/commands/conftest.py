@@ -1,0 +1,39 @@
+"""The command line on a job that is made up, so that only the command line is tested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rankscope.analysis.model import Analysis
+from rankscope.commands.source import Source
+from rankscope.schema import Dataset
+from tests.report import samples
+
+Serve = Callable[[Callable[[], tuple[Dataset, Analysis]]], list[Source]]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serve:
+    """Makes every source load the given job; the sources asked for are in the list. The working directory is empty."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dumps").mkdir()
+    asked: list[Source] = []
+
+    def use(job: Callable[[], tuple[Dataset, Analysis]]) -> list[Source]:
+        def load(source: Source, progress: object) -> tuple[Dataset, Analysis]:
+            asked.append(source)
+            return job()
+
+        monkeypatch.setattr(Source, "load", load)
+        return asked
+
+    return use
+
+
+@pytest.fixture
+def hang(serve: Serve) -> list[Source]:
+    """Every source is a hang."""
+    return serve(samples.hang)

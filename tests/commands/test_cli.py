@@ -1,0 +1,121 @@
+"""The command line as a whole: what opens the app, what prints, and what each costs to start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankscope import __version__
+from rankscope.cli import run
+from rankscope.commands import view
+from rankscope.commands.source import Source
+
+Captured = pytest.CaptureFixture[str]
+
+
+class App:
+    """Stands in for the real app and remembers what it was given."""
+
+    opened: dict[str, Any]
+
+    def __init__(self, **given: Any) -> None:
+        App.opened = given
+
+    def run(self) -> None:
+        """Notes that it ran."""
+        App.opened["ran"] = True
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> type[App]:
+    """There is a terminal, and opening the app on it is noted."""
+    module = types.ModuleType("rankscope.tui.app")
+    module.RankscopeApp = App  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "rankscope.tui.app", module)
+    monkeypatch.setattr(view, "on_terminal", lambda: True)
+    App.opened = {}
+    return App
+
+
+def test_a_path_opens_the_app(hang: list[Source], app: type[App]) -> None:
+    assert run(["dumps", "--ascii", "--palette", "16", "--no-mouse", "--path-map", "/a=/b", "--world-size", "4"]) == 0
+    options = app.opened["options"]
+    assert app.opened["ran"]
+    assert app.opened["title"] == "dumps"
+    assert (options.ascii_only, options.palette, options.mouse) == (True, "16", False)
+    assert options.path_map == (("/a", "/b"),)
+    assert app.opened["load"](print)[1].status == "hang"
+    assert hang == [Source(("dumps",), world_size=4)]
+
+
+def test_options_may_come_before_the_path(hang: list[Source], app: type[App]) -> None:
+    assert run(["--ascii", "dumps"]) == 0
+    assert app.opened["ran"]
+
+
+def test_the_app_exports_where_one_stands_and_overwrites_nothing(hang: list[Source], app: type[App]) -> None:
+    run(["dumps"])
+    options = app.opened["options"]
+    job = app.opened["load"](print)
+    assert [options.export(*job, options.export_dir).name for _ in range(2)] == ["findings.md", "findings-2.md"]
+    assert Path("findings.md").exists()
+
+
+def test_what_is_not_there_is_said_before_the_app_opens(hang: list[Source], app: type[App], capsys: Captured) -> None:
+    assert run(["nowhere"]) == 2
+    assert app.opened == {}
+    assert capsys.readouterr().err == "rankscope: nowhere: No such file or directory\n"
+
+
+def test_without_a_terminal_the_report_is_printed(hang: list[Source], capsys: Captured) -> None:
+    assert run(["dumps"]) == 1
+    assert capsys.readouterr().out.startswith("HANG: rank 3")
+
+
+def test_a_path_named_like_a_command_is_written_with_its_directory(hang: list[Source], capsys: Captured) -> None:
+    Path("report").mkdir()
+    assert run(["./report"]) == 1
+    assert hang[0].paths == ("./report",)
+
+
+def test_without_arguments_it_asks_for_a_path(capsys: Captured) -> None:
+    assert run([]) == 2
+    assert capsys.readouterr().err == "rankscope: which dumps? Give a PATH (see rankscope --help)\n"
+
+
+def test_version(capsys: Captured) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"rankscope {__version__}\n"
+
+
+def test_help_fits_a_small_terminal_and_says_what_to_type(capsys: Captured) -> None:
+    for args in (["--help"], ["-h"], ["report", "--help"]):
+        assert run(args) == 0
+        out = capsys.readouterr().out
+        assert "PATH..." in out
+        assert max(map(len, out.splitlines())) <= 80
+    assert "--redact" in out
+
+
+MODULES = "import sys; from rankscope.cli import run; code = run({args!r}); print(*sys.modules, file=sys.stderr)"
+
+
+def _loaded(*args: str) -> set[str]:
+    """Top-level modules that are imported after a command line."""
+    done = subprocess.run(
+        [sys.executable, "-c", MODULES.format(args=list(args))], capture_output=True, text=True, check=True
+    )
+    return {name.split(".")[0] for name in done.stderr.splitlines()[-1].split()}
+
+
+def test_help_imports_next_to_nothing() -> None:
+    assert not _loaded("--help") & {"polars", "numpy", "textual", "rich", "torch", "orjson"}
+
+
+def test_an_error_imports_no_more() -> None:
+    assert not _loaded("report", "/nowhere") & {"polars", "numpy", "textual", "rich", "torch"}
