@@ -76,7 +76,7 @@ class LostPairs:
             focus=instance,
             title=f"rank {culprit} left out its {what} in {label}",
             explanation=(
-                f"rank {other} waits in {instance.op} {src}->{dst} of {label}. The same stage of other pipelines "
+                f"Rank {other} waits in {instance.op} {src}->{dst} of {label}. The same stage of other pipelines "
                 f"posted both sides; rank {culprit} left its side out, went on, and now waits for rank {other}."
             ),
             notes={culprit: f"never posted {what} number {k + 1}"},

@@ -6,7 +6,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node
 from rankscope.analysis.root import Root
 from rankscope.analysis.roots import Judge
-from rankscope.analysis.wording import ranks_text
+from rankscope.analysis.wording import ranks_text, wait_text
 
 
 def find_missing(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
@@ -36,7 +36,7 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
         focus=focus,
         title=f"{ranks_text(ranks)} left no dump, and {label} waits for {'it' if len(ranks) == 1 else 'them'}",
         explanation=(
-            f"{ranks_text(focus.waiting())} wait in {label}. Every member that left a dump has joined; "
+            f"{wait_text(focus.waiting())} in {label}. Every member that left a dump has joined; "
             f"{ranks_text(ranks)} left none: the process died, or was killed before it could write."
         ),
         candidates=() if few else ranks,

@@ -11,7 +11,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, WaitGraph
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.root import Root
-from rankscope.analysis.wording import fold, ranks_text
+from rankscope.analysis.wording import fold, ranks_text, wait_text
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Deadlocks:
             focus=focus,
             title=f"rank {ahead[0]} left out {label} and went on",
             explanation=(
-                f"{ranks_text(focus.waiting())} wait in {label}. rank {ahead[0]} did not issue it, and is the only one "
+                f"{wait_text(focus.waiting())} in {label}. Rank {ahead[0]} did not issue it, and is the only one "
                 f"that has already issued {place}: it took a path around the collective, and now waits for the others."
             ),
             notes={ahead[0]: f"the only rank that reached {place}"},

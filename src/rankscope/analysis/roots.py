@@ -16,7 +16,7 @@ from rankscope.analysis.lost import LostPairs
 from rankscope.analysis.order import Deadlocks
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.root import Root
-from rankscope.analysis.wording import plural, ranks_text
+from rankscope.analysis.wording import plural, ranks_text, wait_text
 
 CLOSE = 6
 """Operations among which the first in program order is looked for."""
@@ -103,8 +103,8 @@ class Judge:
             focus=focus,
             title=f"{ranks_text(idle)} never issued {label}",
             explanation=(
-                f"{ranks_text(focus.waiting())} wait in {label}; {ranks_text(idle)} never issued it, with "
-                "nothing pending that could hold them up: the host is stuck outside of communication, or left the loop."
+                f"{wait_text(focus.waiting())} in {label}; {ranks_text(idle)} never issued it, with "
+                "nothing pending that could hold it up: the host is stuck outside of communication, or left the loop."
             ),
             notes=dict.fromkeys(idle, "has nothing pending: its host is not waiting for any operation"),
             next_steps=(
@@ -155,7 +155,7 @@ class Judge:
             focus=focus,
             title=f"{ranks_text(idle)} never issued {label}; which of them began it cannot be told",
             explanation=(
-                f"{ranks_text(focus.waiting())} wait in {label}. The group also sends and receives, which gloo counts "
+                f"{wait_text(focus.waiting())} in {label}. The group also sends and receives, which gloo counts "
                 f"but does not record: {ranks_text(idle)} may wait for each other there."
             ),
             candidates=idle,
@@ -176,7 +176,7 @@ class Judge:
             focus=focus,
             title=f"{ranks_text(idle)} never posted its {verb} rank {other} in {label}",
             explanation=(
-                f"rank {other} waits in {focus.op} {src}->{dst} of {label}; {ranks_text(idle)} never posted the "
+                f"Rank {other} waits in {focus.op} {src}->{dst} of {label}; {ranks_text(idle)} never posted the "
                 "other side and waits for nothing itself."
             ),
             notes=dict.fromkeys(idle, "has nothing pending: its host is not waiting for any operation"),

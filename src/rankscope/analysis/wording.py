@@ -24,6 +24,11 @@ def ranks_text(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {fold(ranks)}"
 
 
+def wait_text(ranks: Sequence[int]) -> str:
+    """ "Rank 3 waits" or "Ranks 3,5-7 wait", to begin a sentence with."""
+    return f"{ranks_text(ranks).capitalize()} {'waits' if len(ranks) == 1 else 'wait'}"
+
+
 def plural(count: int, noun: str) -> str:
     """ "1 group", "2 groups"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
