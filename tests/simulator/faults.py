@@ -90,6 +90,14 @@ def host_stuck(job: Plan, rng: random.Random) -> TruthOf:
     return _said("host-stuck", STUCK | {"p2p-unmatched"}, at.rank)
 
 
+def lost_dump(job: Plan, rng: random.Random) -> TruthOf:
+    """A host stops issuing, and the dump of another rank gets lost."""
+    at = pick(job, rng, _anything)
+    put(job, at, Host(None))
+    job.lost.add(rng.choice([r for r in job.steps if r != at.rank]))
+    return _said("lost-dump", STUCK | {"p2p-unmatched"}, at.rank)
+
+
 def crashed(job: Plan, rng: random.Random) -> TruthOf:
     """A process dies and leaves no dump."""
     at = pick(job, rng, _anything)
@@ -291,9 +299,9 @@ def two(job: Plan, rng: random.Random) -> TruthOf:
 
 
 FAULTS: dict[str, Inject] = {
-    "healthy": healthy, "host-stuck": host_stuck, "crashed": crashed, "device-dead": device_dead,
-    "compute-hang": compute_hang, "wrong-op": wrong_op, "wrong-size": wrong_size, "wrong-dtype": wrong_dtype,
-    "extra": extra, "skipped": skipped, "order": order, "lost-send": lost_send, "lost-recv": lost_recv,
-    "network": network, "straggler": straggler, "two": two,
+    "healthy": healthy, "host-stuck": host_stuck, "lost-dump": lost_dump, "crashed": crashed,
+    "device-dead": device_dead, "compute-hang": compute_hang, "wrong-op": wrong_op, "wrong-size": wrong_size,
+    "wrong-dtype": wrong_dtype, "extra": extra, "skipped": skipped, "order": order, "lost-send": lost_send,
+    "lost-recv": lost_recv, "network": network, "straggler": straggler, "two": two,
 }  # fmt: skip
 """All faults by name."""

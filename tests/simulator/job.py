@@ -33,6 +33,8 @@ class Plan:
     """Steps behind the job that are not simulated but recorded as done."""
     stopped: set[tuple[str, int]] = field(default_factory=set)
     eager_bytes: int = 0
+    lost: set[int] = field(default_factory=set)
+    """Ranks whose dump gets lost."""
 
     def replace(self, rank: int, number: int, instructions: Iterable[Instruction]) -> None:
         """Gives one rank another step."""
@@ -69,6 +71,8 @@ class Outcome:
     """rank -> how far its host's clock is off."""
     begun: int
     seed: int
+    lost: frozenset[int] = frozenset()
+    """Ranks whose dump got lost."""
 
     @property
     def records(self) -> dict[int, list[Record]]:
@@ -102,7 +106,8 @@ class Outcome:
     ) -> list[Path]:
         """Writes the dumps of all living ranks, in the given order of ranks; returns their paths."""
         times = self.dump_times(moment, options)
-        return [self._write_one(folder, rank, times[rank], options) for rank in order or times if rank in times]
+        there = times.keys() - self.lost
+        return [self._write_one(folder, rank, times[rank], options) for rank in order or times if rank in there]
 
     def _write_one(self, folder: Path, rank: int, at: int, options: DumpOptions) -> Path:
         created = [r for r in self.records[rank] if r.created <= at]
@@ -129,7 +134,7 @@ def run(job: Plan, seed: int, skew_ns: int = 2 * MS, blind: bool = True) -> Outc
     skews = {rank: offsets[job.topology.host(rank)] for rank in job.steps}
     dead = {r: d.dead_at for r, d in engine.devices.items() if blind}
     watchdogs = {r: Watchdog(100 * MS, rng.randrange(100 * MS), dead.get(r)) for r in job.steps}
-    return Outcome(job.topology, engine, watchdogs, skews, begun, seed)
+    return Outcome(job.topology, engine, watchdogs, skews, begun, seed, frozenset(job.lost))
 
 
 def _remember(recorder: Recorder, program: Sequence[Instruction], steps: int) -> None:

@@ -40,6 +40,7 @@ MODES: dict[str, DumpOptions] = {
     "only-active": DumpOptions(timing=False, only_active=True, stacks=False, version="2.9"),
     "wrapped": DumpOptions(timing=False, ring=60),
     "no-stacks": DumpOptions(stacks=False),
+    "old": DumpOptions(version="2.2", timing=False),
     "json": DumpOptions(json=True, stacks=False, timing=False),
 }
 """Kinds of dump a job may leave, by name."""
