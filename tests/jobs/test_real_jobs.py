@@ -1,0 +1,53 @@
+"""Jobs that run for real on four gloo ranks while the tests do, and torch's own analyzer on the same dumps."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.official import Complaint, complaints
+from tests.jobs.scenarios import EXPECTED, SAMPLES, causes, check, report
+
+pytestmark = pytest.mark.torch
+
+RANKS = {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_job_that_runs_now_is_told_as_it_is(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(SAMPLES / "make.py"), "--out", str(tmp_path), name]
+    subprocess.run(command, capture_output=True, check=True, timeout=120)
+    check(name, tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["healthy", "straggler"])
+def test_where_nothing_hangs_torchs_analyzer_agrees(name: str) -> None:
+    assert complaints(SAMPLES / name) == []
+    assert report(SAMPLES / name)[0] == 0
+
+
+def test_a_missing_rank_is_the_same_for_torchs_analyzer() -> None:
+    cause = causes(report(SAMPLES / "early_return")[1])[0]
+    assert complaints(SAMPLES / "early_return") == [
+        Complaint("0:default_pg", cause["seq"], cause["culprit_ranks"]),
+    ]
+
+
+@pytest.mark.parametrize("name", ["wrong_collective", "size_mismatch"])
+def test_a_mismatch_stands_at_the_same_place_for_torchs_analyzer(name: str) -> None:
+    """It takes the first file it meets for right, so it blames the culprit or everybody else."""
+    cause = causes(report(SAMPLES / name)[1])[0]
+    first = complaints(SAMPLES / name)[0]
+    assert first.seq == cause["seq"]
+    assert set(first.ranks) in (set(cause["culprit_ranks"]), RANKS - set(cause["culprit_ranks"]))
+
+
+def test_the_cause_is_among_the_hangs_torchs_analyzer_lists() -> None:
+    cause = causes(report(SAMPLES / "two_groups")[1])[0]
+    listed = complaints(SAMPLES / "two_groups")
+    assert len(listed) == 3
+    name = f"{cause['group']['id']}:{cause['group']['description']}"
+    assert Complaint(name, cause["seq"], cause["culprit_ranks"]) in listed
