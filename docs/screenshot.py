@@ -1,0 +1,28 @@
+"""Draws the picture in the README with the real app: `make screenshot` writes docs/screenshot.svg."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from rankscope.commands.source import Source
+from rankscope.tui.app import RankscopeApp
+from rankscope.tui.options import ViewOptions
+
+ROOT = Path(__file__).parents[1]
+HANG = ROOT / "sample_data" / "two_groups"
+PICTURE = ROOT / "docs" / "screenshot.svg"
+SIZE = (110, 28)
+
+
+async def draw() -> str:
+    """The screen of the app on the hang, as SVG, once everything is on it."""
+    app = RankscopeApp(load=Source((str(HANG),)).load, title="dumps/", options=ViewOptions(palette="true"))
+    async with app.run_test(size=SIZE) as pilot:
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        return app.export_screenshot(title="rankscope dumps/")
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(asyncio.run(draw()))
