@@ -80,6 +80,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("copy", ("y",), "copy what is under the cursor, to the clipboard and to a file", "Out", "screen"),
     Action("help", ("question_mark",), "all keys", "Out", "app", "help"),
     Action("command_palette", ("ctrl+p",), "find an action by its name", "Out", "app", shown="ctrl+p"),
+    Action("redraw", ("ctrl+l",), "draw the screen anew", "Out", "app"),
     Action("quit", ("q",), "quit", "Out", "app", "quit"),
 )
 """All actions, in the order in which the help lists them."""

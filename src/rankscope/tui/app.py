@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from functools import partial
 from time import monotonic
@@ -11,6 +12,7 @@ import textual.screen
 from textual import on, work
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.driver import Driver
 from textual.filter import NoColor
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState, get_current_worker
@@ -38,7 +40,7 @@ class RankscopeApp(App[None]):
     """
 
     def __init__(self, load: Load, title: str, options: ViewOptions) -> None:
-        super().__init__()
+        super().__init__(driver_class=_driver_class(options))
         self.load = load
         self.options = options
         self.failure: BaseException | None = None
@@ -81,6 +83,21 @@ class RankscopeApp(App[None]):
             self.failure = event.worker.error
             self.exit(return_code=2)
 
+    def on_resize(self) -> None:
+        """The terminal may have moved what it showed."""
+        self.forget_terminal()
+
+    def forget_terminal(self) -> None:
+        """Sends everything again with the next frame."""
+        forget = getattr(self._driver, "forget", None)
+        if forget is not None:
+            forget()
+
+    def action_redraw(self) -> None:
+        """Draws everything anew, where something else has written on the terminal."""
+        self.forget_terminal()
+        self.refresh(layout=True)
+
     def _fatal_error(self) -> None:
         """Ends the app without the pages of local variables that Textual prints."""
         self.failure = self._exception
@@ -107,6 +124,14 @@ class RankscopeApp(App[None]):
     async def _do(self, action: Action) -> None:
         owners = {"app": self, "screen": self.lanes, "lanes": self.lanes.lanes}
         await self.run_action(call_of(action), default_namespace=owners[action.scope])
+
+
+def _driver_class(options: ViewOptions) -> type[Driver] | None:
+    if not options.changed_cells or sys.platform == "win32":
+        return None
+    from rankscope.tui.driver import driver_for
+
+    return driver_for(waits=options.slow_link)
 
 
 class _Throttle:

@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 ALONE = 16
 """So many ranks to blame each have a row of their own; more share rows with each other, never with others."""
-BEYOND = 16
+BEYOND = 18
 """Characters the window may go past the end of the run, where the lanes say why they end."""
 _BLAMED = np.uint64(0x5BD1E995)
 

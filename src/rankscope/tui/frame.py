@@ -111,7 +111,7 @@ class LanesFrame(Screen[None]):
         self.board = Board(model)
         self.lanes.show(self.board)
         self.show_finding(0 if model.analysis.findings else None)
-        self.board.centre(0.7)
+        self.board.centre(0.6)
         self.lanes.changed()
 
     def show_finding(self, index: int | None) -> None:

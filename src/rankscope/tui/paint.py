@@ -16,8 +16,8 @@ from rankscope.tui.fold import rank_label
 from rankscope.tui.letters import SHIFT, Codes, Mark
 from rankscope.tui.marks import REASONS
 from rankscope.tui.options import Palette
-from rankscope.tui.palette import CURSOR, MEMBER, cell_style, named
-from rankscope.tui.picture import Cells, draw
+from rankscope.tui.palette import CULPRIT, CURSOR, MEMBER, cell_style, named
+from rankscope.tui.picture import Cells, cell_styles, draw
 
 _KEPT = 512
 
@@ -134,14 +134,14 @@ def _remark(text: Codes, styles: Codes, codes: Codes, board: Board, lane: int) -
     if board.view.kind != "sequence":
         return
     known = np.flatnonzero(codes)
-    last = int(known[-1]) if len(known) else -1
-    mark = codes[last] >> SHIFT if last >= 0 else Mark.EMPTY
-    if mark == Mark.ABSENT:
-        words = "<- never came"
-    elif last < 0 or mark != Mark.GONE:
+    if not len(known):
         return
-    else:
-        words = "<- " + REASONS[board.model.gap_reason[lane]] if board.model.gap_until[lane] else ""
+    last = int(known[-1])
+    words = ""
+    if cell_styles(codes[last : last + 1])[0] == CULPRIT:
+        words = "<- never arrived"
+    elif codes[last] >> SHIFT == Mark.GONE and board.model.gap_until[lane]:
+        words = f"<- {REASONS[board.model.gap_reason[lane]]}"
     at = (last + 1) * board.view.chars + 1
     if words and at + len(words) <= len(text):
         text[at : at + len(words)] = np.frombuffer(words.encode("ascii"), np.uint8)

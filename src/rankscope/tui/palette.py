@@ -31,19 +31,19 @@ _GROUND = {
     "grey": ("#4e4e4e", 239, 8, 0),
     "green": ("#009e73", 36, 10, 2),
 }
-_CELLS: dict[int, tuple[str, str, str]] = {
+_CELLS: dict[int, tuple[str, str | None, str]] = {
     Mark.DONE: ("white", "blue", ""),
     Mark.UNSURE: ("white", "grey", ""),
     Mark.GONE: ("white", "grey", ""),
     Mark.SCHEDULED: ("black", "orange", ""),
     Mark.STARTED: ("black", "sky", ""),
     Mark.MISMATCH: ("black", "purple", "bold"),
-    Mark.ABSENT: ("white", "vermillion", ""),
+    Mark.ABSENT: ("vermillion", None, "bold"),
     CULPRIT: ("white", "vermillion", "bold"),
 }
 _BARE: dict[int, str] = {
     Mark.DONE: "", Mark.UNSURE: "", Mark.GONE: "", Mark.SCHEDULED: "bold", Mark.STARTED: "bold",
-    Mark.MISMATCH: "bold reverse", Mark.ABSENT: "reverse", CULPRIT: "bold reverse",
+    Mark.MISMATCH: "bold reverse", Mark.ABSENT: "bold", CULPRIT: "bold reverse",
 }  # fmt: skip
 _COLUMN = {"true": 0, "256": 1, "16": 2, "8": 3}
 
@@ -72,7 +72,8 @@ def _base(number: int, palette: Palette) -> Style:
     if number not in _CELLS:
         return Style()
     ink, ground, extra = _CELLS[number]
-    return Style(color=colour(ink, palette), bgcolor=colour(ground, palette), bold=extra == "bold")
+    back = None if ground is None else colour(ground, palette)
+    return Style(color=colour(ink, palette), bgcolor=back, bold=extra == "bold")
 
 
 def named(name: str, palette: Palette, *, bold: bool = False) -> Style:

@@ -114,7 +114,7 @@ class Timeline(Widget, can_focus=True):
         name = "step"
         if group is not None:
             known = board.model.dataset.group_list[group]
-            name = plain(known.description or known.name)[: self.head.width - 4] + " #"
+            name = plain(known.description or known.name)[: self.head.width - 5] + " #"
         return f"  {name}", sequence_ruler(board.view, board.width, self._ticks[1], board.model.width)
 
     def render_line(self, y: int) -> Strip:

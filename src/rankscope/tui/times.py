@@ -15,6 +15,8 @@ from rankscope.tui.model import Model
 
 Ints = NDArray[np.int64]
 FOREVER = 2**62
+TAIL = 16
+"""A part of the run as long as this share of it follows the last event: there only what never ended goes on."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Times:
     """For each position, which one up to it in its lane ends last."""
     low: int
     high: int
-    """The first start and the last event of all lanes."""
+    """The first start of all lanes, and a little after their last event."""
     note: str
     """How far the clocks can be trusted."""
 
@@ -65,7 +67,8 @@ def build_times(model: Model) -> Times:
     finite = end[end < FOREVER]
     bounds = np.searchsorted(lane, np.arange(len(model.ranks) + 1)).astype(np.int64)
     low = int(start.min()) if len(start) else 0
-    high = max(int(start.max(initial=0)), int(finite.max(initial=0))) + 1
+    last = max(int(start.max(initial=0)), int(finite.max(initial=0))) + 1
+    high = last + (last - low) // TAIL
     return Times(known, bounds, start, end, code, _longest(end, lane), low, high, clocks.note)
 
 
