@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rankscope import __version__
 from rankscope.analysis.model import Analysis, Evidence, Finding
@@ -17,9 +17,8 @@ def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
     leading = words.leading(analysis)
     notes = [f for f in leading if f.severity == "info"]
     parts = [*_head(dataset, analysis)]
-    groups = words.descriptions(dataset)
     for number, finding in enumerate((f for f in leading if f.severity != "info"), 1):
-        parts += _finding(number, finding, analysis, groups)
+        parts += _finding(number, finding, dataset, analysis)
     parts += [*_notes(notes), *_unread(dataset), *_next_steps(leading)]
     parts += [f"*Made with rankscope {__version__}.*"]
     return "\n\n".join(parts) + "\n"
@@ -39,7 +38,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     yield from _facts(rows)
 
 
-def _finding(number: int, finding: Finding, analysis: Analysis, groups: Mapping[str, str]) -> Iterator[str]:
+def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     root = ", root cause" if finding.root_cause else ""
     yield f"## {number}. {finding.severity.capitalize()}{root}: {_inline(finding.title)}"
     if finding.explanation:
@@ -56,16 +55,11 @@ def _finding(number: int, finding: Finding, analysis: Analysis, groups: Mapping[
         ]
     )
     yield from _evidence(finding.evidence)
-    yield from _bullets("Who waits for whom", words.steps(finding, groups), numbered=True)
+    yield from _bullets("Who waits for whom", words.steps(finding, words.descriptions(dataset)), numbered=True)
     if finding.stack:
-        yield f"**{_stack_title(finding)}** (innermost first)"
+        yield f"**Stack of {words.stack_title(finding, dataset)}** (innermost first)"
         yield code_block(words.frames(finding))
     yield from _bullets("Follows from it", words.following_lines(analysis, finding))
-
-
-def _stack_title(finding: Finding) -> str:
-    one = finding.culprit_ranks[0] if len(finding.culprit_ranks) == 1 else None
-    return "Stack" if one is None else f"Stack of rank {one}"
 
 
 def _evidence(evidence: Sequence[Evidence]) -> Iterator[str]:
@@ -80,7 +74,9 @@ def _evidence(evidence: Sequence[Evidence]) -> Iterator[str]:
 
 
 def _notes(findings: Iterable[Finding]) -> Iterator[str]:
-    yield from _bullets("Good to know", [f"{f.title}. {f.explanation}".strip() for f in findings], heading="##")
+    yield from _bullets(
+        "Good to know", [f"{f.title[:1].upper()}{f.title[1:]}. {f.explanation}".strip() for f in findings], heading="##"
+    )
 
 
 def _unread(dataset: Dataset) -> Iterator[str]:

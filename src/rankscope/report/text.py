@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.analysis.wording import plural
@@ -19,9 +19,8 @@ _LABEL = 14
 def render_text(dataset: Dataset, analysis: Analysis) -> str:
     """The report as text, whatever the files said made harmless."""
     parts: list[str] = [*_head(dataset, analysis)]
-    groups = words.descriptions(dataset)
     for number, finding in enumerate(words.leading(analysis), 1):
-        parts += ["", *_finding(number, finding, analysis, groups)]
+        parts += ["", *_finding(number, finding, dataset, analysis)]
     parts += _unread(dataset)
     return "\n".join(line.rstrip() for line in parts) + "\n"
 
@@ -36,17 +35,17 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         yield from _wrap(f"no dump of {words.ranks_phrase(dataset.missing_ranks)}")
 
 
-def _finding(number: int, finding: Finding, analysis: Analysis, groups: Mapping[str, str]) -> Iterator[str]:
+def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     root = ", root cause" if finding.root_cause else ""
     yield "-" * WIDTH
     yield from _wrap(f"{number}. {finding.severity.upper()}{root}, {finding.kind}: {finding.title}", indent=3)
     if finding.explanation:
         yield from _wrap(finding.explanation, first=3, indent=3)
-    for label, lines in _details(finding, analysis, groups):
+    for label, lines in _details(finding, dataset, analysis):
         yield from _labelled(label, lines)
 
 
-def _details(finding: Finding, analysis: Analysis, groups: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator[tuple[str, list[str]]]:
     """What is known of a finding beyond its title, label by label."""
     others = tuple(r for r in finding.candidates if r not in finding.culprit_ranks)
     yield "who", [words.who(finding)]
@@ -54,8 +53,8 @@ def _details(finding: Finding, analysis: Analysis, groups: Mapping[str, str]) ->
     yield "where", [words.place(finding)]
     yield "held up", [words.held_up(finding)]
     yield "confidence", [words.certainty(finding)] if finding.severity != "info" else []
-    yield "waits", words.steps(finding, groups)
-    yield "stack", words.frames(finding)
+    yield "waits", words.steps(finding, words.descriptions(dataset))
+    yield "stack", [f"({words.stack_title(finding, dataset)})", *words.frames(finding)] if finding.stack else []
     yield "evidence", words.evidence_lines(finding)
     yield "follows", words.following_lines(analysis, finding)
     yield "next", list(finding.next_steps)

@@ -180,8 +180,16 @@ def leading(analysis: Analysis) -> list[Finding]:
     return [f for f in analysis.findings if f.caused_by is None or f.caused_by not in known]
 
 
+def stack_title(finding: Finding, dataset: Dataset) -> str:
+    """Whose stack a finding shows: "rank 3, at its last operation", or of one that waits where no culprit left a dump."""
+    seen = [rank for rank in finding.culprit_ranks if rank in dataset.seen_ranks]
+    if not seen:
+        return "one that waits"
+    return f"rank {seen[0]}, at its last operation" if finding.kind == "missing-rank" else f"rank {seen[0]}"
+
+
 def frames(finding: Finding) -> list[str]:
-    """The stack of the culprit, innermost first: "forward  model.py:88"."""
+    """The stack, innermost first: "forward  model.py:88"."""
     lines = [f"{f.function}  {f.file}:{f.line}" for f in finding.stack[:MOST_FRAMES]]
     left = len(finding.stack) - len(lines)
     return [*lines, f"({plural(left, 'outer frame')} more)"] if left else lines
