@@ -22,7 +22,7 @@ from tests.simulator.instructions import (
 from tests.simulator.job import Outcome, Plan, calls_of
 from tests.simulator.options import DumpOptions
 from tests.simulator.topology import WORLD
-from tests.simulator.truth import Truth, decidable, drained
+from tests.simulator.truth import Truth, decidable, drained, issued
 
 TruthOf = Callable[[Outcome, DumpOptions], Truth]
 Inject = Callable[[Plan, random.Random], TruthOf]
@@ -219,9 +219,12 @@ def _swappable(job: Plan, rank: int, step: int) -> list[tuple[int, int]]:
 
 def _order_truth(rank: int, *ops: Instruction) -> TruthOf:
     def truth(outcome: Outcome, options: DumpOptions) -> Truth:
-        groups = [set(outcome.topology.groups[o.group]) for o in ops if isinstance(o, Collective)]
-        shared = groups[0] & groups[1]
-        sure = Truth("order", frozenset({"order-deadlock"}), frozenset({rank}))
+        groups = [o.group for o in ops if isinstance(o, Collective)]
+        shared = set(outcome.topology.groups[groups[0]]) & set(outcome.topology.groups[groups[1]])
+        counts = {r: issued(outcome, r, groups[1]) for r in shared}
+        # A host that stops before it comes to the other group has, as far as anybody sees, left it out.
+        kinds = {"order-deadlock", *({"missing-rank"} if counts[rank] < max(counts.values()) else ())}
+        sure = Truth("order", frozenset(kinds), frozenset({rank}))
         return sure if len(shared) > 2 else replace(sure, also=frozenset({frozenset(shared)}), note="one against one")
 
     return truth

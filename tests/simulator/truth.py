@@ -92,3 +92,8 @@ def decidable(outcome: Outcome, rank: int, options: DumpOptions) -> bool:
 def drained(outcome: Outcome, rank: int) -> bool:
     """Whether nothing of this rank is pending: its host is then seen to be stuck, not to wait for its device."""
     return all(r.done is not None for r in outcome.records[rank])
+
+
+def issued(outcome: Outcome, rank: int, group: str) -> int:
+    """How many collectives of a group a rank issued."""
+    return sum(r.group == group for r in _works(outcome, rank))
