@@ -181,7 +181,7 @@ def leading(analysis: Analysis) -> list[Finding]:
 
 
 def stack_title(finding: Finding, dataset: Dataset) -> str:
-    """Whose stack a finding shows: "rank 3, at its last operation", or of one that waits where no culprit left a dump."""
+    """Whose stack a finding shows: a culprit's, or that of one that waits where no culprit left a dump."""
     seen = [rank for rank in finding.culprit_ranks if rank in dataset.seen_ranks]
     if not seen:
         return "one that waits"

@@ -1,0 +1,37 @@
+"""Progress is told to a person on stderr, and to nobody else."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from rankscope.commands.narrate import Narrator
+from rankscope.tui.options import Progress
+
+
+class Terminal(io.StringIO):
+    """A stderr that somebody watches."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
+def test_a_terminal_sees_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    narrator = Narrator()
+    for done in range(3):
+        narrator(Progress(done, 256, "reading\x1b[2J dumps"))
+    narrator.close()
+    assert terminal.getvalue() == "\rreading\\x1b[2J dumps 0/256\x1b[K\r\x1b[K"
+
+
+def test_a_pipe_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr("sys.stderr", pipe)
+    narrator = Narrator()
+    narrator(Progress(1, 2))
+    narrator.close()
+    assert pipe.getvalue() == ""

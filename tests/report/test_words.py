@@ -1,0 +1,72 @@
+"""Ranks, places and people in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
+from rankscope.report import words
+from tests.report import samples
+
+FINDING = Finding(kind="missing-rank", severity="critical", title="", explanation="")
+
+
+def test_many_ranges_are_cut_and_counted() -> None:
+    folded = words.fold_ranks(range(0, 1000, 2))
+    assert folded.startswith("0,2,4,")
+    assert folded.endswith(",... (500 in all)")
+    assert len(folded) < 80
+
+
+@pytest.mark.parametrize(
+    ("culprits", "said"),
+    [
+        ((Culprit(3, "node07"),), "rank 3 on node07"),
+        ((Culprit(3, "node07", device="cuda:1"),), "rank 3 on node07, cuda:1"),
+        ((Culprit(1, "a"), Culprit(2, "a"), Culprit(3, "b")), "ranks 1,2 on a; rank 3 on b"),
+        ((Culprit(1), Culprit(2)), "ranks 1,2"),
+        ((Culprit(None, "a", 77),), "process 77 on a"),
+        ((Culprit(None, None, None, "cuda:0"),), "cuda:0"),
+        ((Culprit(None),), "unknown"),
+    ],
+)
+def test_who(culprits: tuple[Culprit, ...], said: str) -> None:
+    assert words.who(replace(FINDING, culprits=culprits)) == said
+
+
+@pytest.mark.parametrize(
+    ("finding", "said"),
+    [
+        (FINDING, ""),
+        (replace(FINDING, op="send", seq=3, peer=1), "send #3 with rank 1"),
+        (replace(FINDING, group=GroupRef("7", "", (0, 1))), "group 7, ranks 0,1"),
+        (replace(FINDING, op="barrier", group=GroupRef("7", "dp", (0, 1))), "barrier in dp (group 7), ranks 0,1"),
+        (replace(FINDING, group=GroupRef("", "", (4,))), "group (unnamed), rank 4"),
+    ],
+)
+def test_place(finding: Finding, said: str) -> None:
+    assert words.place(finding) == said
+
+
+def test_source_of_evidence() -> None:
+    assert words.source(Evidence("x", "rank_1.log", 1, None, 12)) == "rank_1.log, line 12"
+    assert words.source(Evidence("x", rank=3, record_id=0)) == "rank 3, record 0"
+    assert words.source(Evidence("x")) == ""
+
+
+def test_groups_that_share_a_name_are_not_mixed_up() -> None:
+    dataset, _ = samples.hang()
+    groups = dataset.groups.with_columns(name=pl.lit("1"))
+    assert words.descriptions(replace(dataset, groups=groups)) == {}
+
+
+def test_a_stack_belongs_to_one_that_waits_where_the_culprit_left_nothing() -> None:
+    dataset, analysis = samples.hang()
+    finding = analysis.findings[0]
+    assert words.stack_title(finding, dataset) == "rank 3, at its last operation"
+    assert words.stack_title(replace(finding, kind="size-mismatch"), dataset) == "rank 3"
+    gone = replace(dataset, files=dataset.files.filter(pl.col("rank") != 3))
+    assert words.stack_title(finding, gone) == "one that waits"
