@@ -24,6 +24,16 @@ def compact(detail: Detail, width: int) -> list[Line]:
     return [cut(parts, width) for parts in [heading(detail, width), *body] if parts]
 
 
+def brief(detail: Detail, width: int) -> list[Line]:
+    """What concerns the rank alone, for where its peers are listed anyway."""
+    stack = stack_line(detail.stack, width, "stack" if detail.row else "last at")
+    if detail.row is not None:
+        body = [stack, _own_line(detail), group_line(detail, detail.row)]
+    else:
+        body = [doing_line(detail), *last_lines(detail), stack, _files_line(detail)]
+    return [cut(parts, width) for parts in [heading(detail, width), *body] if parts]
+
+
 def labelled(label: str, *parts: Span | str, role: Role = "dim") -> Line:
     """A line with its label before it."""
     return line(Span(f"{label:<{_LABEL}}", role), *parts)

@@ -86,12 +86,9 @@ def peers_of(index: OpIndex, analysis: Analysis, selection: Selection) -> Peers 
     return collective(index, analysis, selection.group, selection.seq)
 
 
-def select(index: OpIndex, rank: int, like: Selection, presence: str | None = None) -> Selection:
-    """The selection of the same collective on another rank."""
-    row = None
-    if like.group is not None and like.seq is not None and not like.is_p2p:
-        row = index.position(rank, like.group, like.seq)
-    absence = None if row is not None else as_absence(presence)
+def select(like: Selection, rank: int, row: int | None, presence: str) -> Selection:
+    """The same collective on another rank, which has a row of it or a reason why not."""
+    absence = as_absence(presence) if row is None else None
     return replace(like, rank=rank, row=row, absence=absence)
 
 

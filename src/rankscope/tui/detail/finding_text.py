@@ -8,11 +8,13 @@ from rankscope.analysis.model import Analysis, Finding
 from rankscope.report import words
 from rankscope.tui.detail.format import counted, plain
 from rankscope.tui.detail.frames import kind_of, label
-from rankscope.tui.detail.line import BLANK, Line, Role, Span, line, wrap, wrapped
+from rankscope.tui.detail.line import BLANK, Line, Role, Span, line, wrap
 
 _MOST = 200
 """Lines of one part of a finding that are shown; the JSON report has them all."""
 _INDENT = 2
+_LABEL = 11
+"""Cells of the title before a part."""
 
 
 def severity_role(finding: Finding) -> Role:
@@ -29,7 +31,7 @@ def full_text(analysis: Analysis, finding: Finding, groups: Mapping[str, str], w
     )
     lines = wrap(head, width, _INDENT)
     if finding.explanation:
-        lines += wrap(line(plain(finding.explanation)), width)
+        lines += [*wrap(line(plain(finding.explanation)), width), BLANK]
     for title, texts in _parts(analysis, finding, groups):
         lines += _section(title, texts, width)
     return lines
@@ -46,7 +48,7 @@ def short_text(analysis: Analysis, finding: Finding, width: int) -> list[Line]:
         "next": list(finding.next_steps),
     }
     for title, texts in parts.items():
-        lines += _section(title, texts, width, gap=False)
+        lines += _section(title, texts, width)
     return lines
 
 
@@ -57,11 +59,11 @@ def _parts(analysis: Analysis, finding: Finding, groups: Mapping[str, str]) -> I
     yield "held up", [words.held_up(finding)]
     yield "confidence", _confidence(finding)
     yield "caused by", _cause(analysis, finding)
-    yield "who waits for whom", words.steps(finding, groups)
+    yield "waits", words.steps(finding, groups)
     yield "next", list(finding.next_steps)
     yield "stack", [label(f) + ("" if kind_of(f) == "user" else f" ({kind_of(f)})") for f in finding.stack]
     yield "evidence", [": ".join(p for p in (words.source(e), e.text) if p) for e in finding.evidence]
-    yield "follows from it", [f.title for f in words.following(analysis, finding)]
+    yield "follows", [f.title for f in words.following(analysis, finding)]
 
 
 def _confidence(finding: Finding) -> list[str]:
@@ -78,14 +80,13 @@ def _cause(analysis: Analysis, finding: Finding) -> list[str]:
     return [f"{f.id}: {f.title}" for f in analysis.findings if finding.caused_by and f.id == finding.caused_by]
 
 
-def _section(title: str, texts: list[str], width: int, gap: bool = True) -> list[Line]:
-    """A part under its title; nothing where there is nothing to say."""
+def _section(title: str, texts: list[str], width: int) -> list[Line]:
+    """A part with its title before it; nothing where there is nothing to say."""
     known = [plain(text) for text in texts if text]
-    if not known:
-        return []
     left = len(known) - _MOST
     shown = known[:_MOST] + ([f"({counted(left, 'line')} more in the JSON report)"] if left > 0 else [])
-    if len(shown) == 1 and not gap:
-        return wrap(line(Span(f"{title} ", "head"), shown[0]), width, _INDENT)
-    body = wrapped((line(" " * _INDENT + text) for text in shown), width, 2 * _INDENT)
-    return [*([BLANK] if gap else []), line(Span(title, "head")), *body]
+    lines: list[Line] = []
+    for text in shown:
+        head = Span(f"{'' if lines else title:<{_LABEL}}", "head")
+        lines += wrap(line(head, text), width, _LABEL + _INDENT)
+    return lines

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,10 @@ import polars as pl
 
 from rankscope.analysis.presence import Presence
 from rankscope.schema import Dataset, Group
+from rankscope.tui.selection import Selection
 
 _KEPT = 8
+_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 _TEXTS = ("host", "library", "op", "coalesced", "state", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "thread")
 
 Rows = npt.NDArray[np.uint32]
@@ -71,6 +74,30 @@ class OpIndex:
         part = self.dataset.ops.slice(span.start, len(span))
         hits = (part["group"] == group) & (part["seq"] == seq) & ~part["is_p2p"]
         found = hits.arg_true()
+        return span.start + int(found[-1]) if len(found) else None
+
+    def last_stacks(self, ranks: Sequence[int]) -> pl.DataFrame:
+        """`stack_id` of what each rank issued last, with its `rank`; ranks that issued nothing are left out."""
+        column = self.dataset.ops["rank"]
+        wanted = pl.Series(ranks, dtype=pl.Int32)
+        first, after = (column.search_sorted(wanted, side).to_numpy() for side in _SIDES)
+        rows = (after - 1)[after > first].astype(np.uint32)
+        return self.dataset.ops[rows].select("rank", "stack_id")
+
+    def last_operation(self, rank: int) -> Selection:
+        """What a rank issued last; only the rank if it issued nothing."""
+        span = self.of_rank(rank)
+        return self.selection(span[-1]) if span else Selection(rank)
+
+    def selection(self, position: int) -> Selection:
+        """The operation at a position of ``ops`` as a selection."""
+        row = self.row(position)
+        return Selection(row["rank"], row=position, group=row["group"], seq=row["seq"], is_p2p=bool(row["is_p2p"]))
+
+    def last_of(self, rank: int, group: int) -> int | None:
+        """Position of what a rank issued last in a group; None if it issued nothing."""
+        span = self.of_rank(rank)
+        found = (self.dataset.ops.slice(span.start, len(span))["group"] == group).arg_true()
         return span.start + int(found[-1]) if len(found) else None
 
     def _group_rows(self, group: int) -> tuple[Rows, npt.NDArray[np.int64]]:

@@ -95,6 +95,8 @@ class LineList(Lines):
 
     BINDINGS: ClassVar[list[BindingType]] = _keys("enter", "choose")
     DEFAULT_CSS = "LineList { height: 1fr; width: 1fr; }"
+    whole_row = True
+    """Whether the line under the cursor is reversed as a whole."""
 
     class Moved(Message):
         """The cursor is on another line."""
@@ -142,7 +144,7 @@ class LineList(Lines):
 
     def _strip(self, index: int, parts: Line, width: int, over: Style | None = None) -> Strip:
         at = index == self.cursor
-        over = Style(reverse=True) if at and self.has_focus else None
+        over = Style(reverse=True) if at and self.has_focus and self.whole_row else None
         return super()._strip(index, (Span(">" if at else " "), *parts), width, over)
 
     def on_click(self, event: events.Click) -> None:

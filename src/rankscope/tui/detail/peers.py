@@ -66,9 +66,10 @@ class Peers:
         """Whether a member is still in it."""
         return bool(self.table["state"].is_in(UNFINISHED).any())
 
-    def ranks(self, what: pl.Expr) -> list[int]:
-        """The ranks of members of which `what` holds, sorted."""
-        return self.table.filter(what).sort("rank")["rank"].to_list()
+    def of_rank(self, rank: int) -> tuple[int | None, str] | None:
+        """Row and presence of a member; None if the rank is none."""
+        found = self.table.filter(pl.col("rank") == rank).select("row", "presence")
+        return found.row(0) if found.height else None
 
 
 def state_label() -> pl.Expr:

@@ -72,13 +72,13 @@ def carried(row: Row) -> str:
 
 
 def lag(fold: Fold) -> str:
-    """How far members were behind the first: "first", "+3.2 ms", "+0 to 3.2 ms"; "" where no time is known."""
+    """How far members were behind the first: "first", "+3.2 ms", "+0..3.2 ms"; "" where no time is known."""
     if fold.lag_ns is None:
         return ""
     least, most = (duration(ns) if ns else "0" for ns in fold.lag_ns)
     if len(fold.ranks) == 1 or least == most:
         return "first" if fold.lag_ns[1] == 0 else f"+{most}"
-    return f"+{least} to {most}"
+    return f"+{least.removesuffix(most[most.index(' ') :])}..{most}"
 
 
 def fold_state(fold: Fold) -> Span:

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterable
 from typing import ClassVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
@@ -16,7 +16,6 @@ from rankscope.schema import Frame
 from rankscope.tui.bars import TextBar
 from rankscope.tui.detail.format import plain
 from rankscope.tui.detail.line import Line, Span, line
-from rankscope.tui.detail.lines import LineList
 from rankscope.tui.detail.looks import to_parts
 from rankscope.tui.detail.source import editor_command, locate
 from rankscope.tui.options import ViewOptions
@@ -40,6 +39,8 @@ class Page(ModalScreen[Result]):
     Page > #body { height: 1fr; width: 100%; }
     """
     FIND_HINT = "part of a line"
+    ENTER = "go there"
+    """What enter does, for the line of keys."""
 
     def __init__(self, options: ViewOptions) -> None:
         super().__init__()
@@ -57,12 +58,12 @@ class Page(ModalScreen[Result]):
         """The widgets between heading and keys."""
         raise NotImplementedError
 
-    def heading(self, width: int) -> list[Line]:
+    def heading(self) -> list[Line]:
         """The lines at the top."""
         raise NotImplementedError
 
     def fill(self) -> None:
-        """Puts everything into the widgets, what is looked for left out of account no longer."""
+        """Puts what has `wanted` in it into the widgets."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
@@ -76,9 +77,7 @@ class Page(ModalScreen[Result]):
     def draw_bars(self) -> None:
         """Writes heading and keys."""
         width = self.size.width
-        self.query_one("#heading", TextBar).put(
-            *(to_parts(parts, width, self.options) for parts in self.heading(width))
-        )
+        self.query_one("#heading", TextBar).put(*(to_parts(parts, width, self.options) for parts in self.heading()))
         self.note("")
 
     def note(self, text: str) -> None:
@@ -90,8 +89,9 @@ class Page(ModalScreen[Result]):
         parts: list[Span | str] = []
         if self.wanted:
             parts += [Span(f" only {self.wanted!r} ", "warn")]
-        for binding in self._shown_bindings():
-            parts += [Span(f" {binding.key_display or binding.key}", "bold"), Span(f" {binding.description} ", "dim")]
+        keys = [(b.key_display or b.key, b.description) for b in self._shown_bindings()]
+        for key, what in [("enter", self.ENTER), *keys]:
+            parts += [Span(f" {key}", "bold"), Span(f" {what} ", "dim")]
         return line(*parts)
 
     def _shown_bindings(self) -> list[Binding]:
@@ -103,7 +103,7 @@ class Page(ModalScreen[Result]):
                 shown.setdefault(binding.action, binding)
         return list(shown.values())
 
-    def on_key(self, event: events.Key) -> None:
+    def on_key(self) -> None:
         """Takes away the last note once a key is pressed."""
         if not self.query(Prompt):
             self.note("")
@@ -123,7 +123,8 @@ class Page(ModalScreen[Result]):
     @on(Prompt.Answered)
     def _answered(self, event: Prompt.Answered) -> None:
         event.stop()
-        self.focus_next() if self.focused is None else None
+        if self.focused is None:
+            self.focus_next()
         if event.text is not None:
             self.find(event.text.strip())
 
@@ -156,8 +157,3 @@ class Page(ModalScreen[Result]):
             self.note(f"the editor did not start: {error}")
         else:
             self.app.refresh()
-
-
-def list_of(page: Page, name: str = "list") -> LineList:
-    """The list of a page."""
-    return page.query_one(f"#{name}", LineList)

@@ -1,0 +1,253 @@
+"""All members of a collective: a list of who did what, and the tree of their stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widget import Widget
+
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset, Frame
+from rankscope.tui.detail.compact import brief
+from rankscope.tui.detail.facts import look_up, peers_of, select
+from rankscope.tui.detail.forest import forest, frame_at, with_mark
+from rankscope.tui.detail.format import clock, counted, duration, group_label, plain, rank_ranges
+from rankscope.tui.detail.frames import user_frames
+from rankscope.tui.detail.index import OpIndex
+from rankscope.tui.detail.line import Line, Span, line, wrap
+from rankscope.tui.detail.lines import LineList, Lines
+from rankscope.tui.detail.peers import Peers
+from rankscope.tui.detail.roster import Roster, columns_of, counts, entry_line, titles
+from rankscope.tui.detail.screens.page import Page
+from rankscope.tui.detail.stacktree import TreeLine
+from rankscope.tui.options import ViewOptions
+from rankscope.tui.selection import Selection
+
+
+class TreeList(LineList):
+    """Lines of a tree, with a cursor on one frame of the line it is in."""
+
+    whole_row = False
+
+
+class MemberScreen(Page):
+    """Who issued a collective, when, and from where; dismisses with the same collective on the rank that was chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("u", "unfold", "unfold"),
+        Binding("e", "edit", "source"),
+        Binding("i", "internals", "torch frames"),
+        Binding("right,l", "frame(1)", "frame", show=False),
+        Binding("left,h", "frame(-1)", "frame", show=False),
+    ]
+    DEFAULT_CSS = """
+    MemberScreen #members, MemberScreen #tree { height: 1fr; }
+    MemberScreen #text { height: 7; border-top: ascii $secondary; }
+    """
+    ENTER = "go to the rank"
+    FIND_HINT = "ranks (0-7,64), or an operation or a state"
+
+    def __init__(
+        self, dataset: Dataset, analysis: Analysis, selection: Selection, options: ViewOptions | None = None
+    ) -> None:
+        super().__init__(options or ViewOptions())
+        self.index, self.analysis = OpIndex(dataset), analysis
+        self.selection = _with_operation(self.index, selection)
+        self.peers = peers_of(self.index, analysis, self.selection)
+        self.roster = Roster(self.peers) if self.peers else None
+        self.internals = False
+        self._trees: list[TreeLine] = []
+        self._frame = 0
+
+    def body(self) -> Iterable[Widget]:
+        """The list, the tree, and what is known of the member under the cursor."""
+        members, tree = LineList(self.options, id="members"), TreeList(self.options, id="tree")
+        tree.display = False
+        yield Container(members, tree, Lines(self.options, id="text"), id="body")
+
+    @property
+    def _members(self) -> LineList:
+        return self.query_one("#members", LineList)
+
+    @property
+    def _tree(self) -> TreeList:
+        return self.query_one("#tree", TreeList)
+
+    def heading(self) -> list[Line]:
+        """The operation, who issued it and when, which pane is shown, and the columns."""
+        if self.peers is None:
+            return [line(Span(f" rank {self.selection.rank}", "head"), "  no operation here")]
+        number = "" if self.peers.seq is None else f"#{self.peers.seq} "
+        title = line(Span(f" {number}{plain(self.peers.op)}", "head"), f" in {group_label(self.peers.group)}")
+        return [title, _arrivals(self.peers), self._tabs()]
+
+    def _tabs(self) -> Line:
+        if self._tree.display:
+            return line("  members ", Span(" [stacks]", "bold"), Span("   left and right choose a frame", "dim"))
+        ranks = columns_of(self.size.width - 1)[0]
+        return line(Span(" [members]", "bold"), f"{'  stacks':<{ranks - 6}} ", Span(titles(self.size.width - 1), "dim"))
+
+    def fill(self) -> None:
+        """Lists the members that have what is looked for."""
+        self._list(keep=False)
+
+    def _list(self, keep: bool = True) -> None:
+        roster = self.roster
+        if roster is None:
+            self._members.show_rows(1, lambda _at, _width: line("nothing is known of an operation here"))
+            return
+        roster.wanted = self.wanted
+        roster.list_entries()
+        self._members.show_rows(len(roster.entries), self._entry, keep=keep)
+
+    def _entry(self, at: int, width: int) -> Line:
+        roster = self.roster
+        if roster is None:
+            return ()
+        one, inside = roster.entries[at], roster.inside(at)
+        return entry_line(one, self.index.dataset, width - 1, inside=inside, usual=roster.usual)
+
+    def on_resize(self) -> None:
+        """Writes everything anew for the new width."""
+        self.draw_bars()
+        self.call_after_refresh(self._grow)
+        self.call_after_refresh(self._draw_text)
+
+    def _grow(self) -> None:
+        """Draws the trees for the width there is."""
+        width = self._tree.size.width
+        if not self._tree.display or not width or self.peers is None:
+            return
+        self._trees = forest(self.index, self.peers, width - 1, internals=self.internals)
+        self._tree.show_rows(len(self._trees), self._tree_line, keep=True)
+
+    def _tree_line(self, at: int, width: int) -> Line:
+        del width
+        shown = self._trees[at]
+        return (with_mark(shown, self._frame) if at == self._tree.cursor else shown).parts
+
+    @on(LineList.Moved)
+    def _moved(self, event: LineList.Moved) -> None:
+        if event.sender is self._tree:
+            self._frame = 0
+        self._draw_text()
+
+    def _draw_text(self) -> None:
+        text = self.query_one("#text", Lines)
+        rank = self._rank()
+        if rank is None or not text.size.width:
+            text.show_lines([])
+            return
+        detail = look_up(self.index, self.analysis, self._on(rank))
+        if self._tree.display:
+            text.show_lines(self._about_frame(text.size.width))
+        else:
+            text.show_lines(brief(detail, text.size.width))
+
+    def _about_frame(self, width: int) -> list[Line]:
+        frame = self._current_frame()
+        ranks = self._trees[self._tree.cursor].ranks if self._trees else ()
+        who = line(Span(counted(len(ranks), "rank"), "bold"), f"  {rank_ranges(ranks, 2 * width)}")
+        if frame is None:
+            return wrap(who, width, 2)
+        where = line(Span(plain(frame.function), "bold"), f"  {plain(frame.file)}:{frame.line}")
+        return [*wrap(where, width, 2), *wrap(who, width, 2)]
+
+    def _rank(self) -> int | None:
+        """The first rank under the cursor."""
+        if self._tree.display:
+            ranks = self._trees[self._tree.cursor].ranks if self._trees else ()
+        else:
+            entries = self.roster.entries if self.roster else []
+            ranks = entries[self._members.cursor].ranks if entries else ()
+        return ranks[0] if ranks else None
+
+    def _on(self, rank: int) -> Selection:
+        """The collective on another rank."""
+        entry = self.peers.of_rank(rank) if self.peers else None
+        if entry is None:
+            return replace(self.selection, rank=rank)
+        return select(self.selection, rank, *entry)
+
+    @on(LineList.Chosen)
+    def _chosen(self) -> None:
+        roster, rank = self.roster, self._rank()
+        if rank is None or roster is None:
+            return
+        if not self._tree.display and len(roster.entries[self._members.cursor].ranks) > 1:
+            self.action_unfold()
+            return
+        self.dismiss(self._on(rank))
+
+    def action_unfold(self) -> None:
+        """Opens or closes the members that are folded into one line."""
+        if self.roster is not None and self.roster.entries and not self._tree.display:
+            at = self.roster.toggle(self._members.cursor)
+            self._list()
+            self._members.move_to(at)
+
+    def action_other_pane(self) -> None:
+        """Changes between members and stacks."""
+        self._tree.display, self._members.display = self._members.display, self._tree.display
+        shown = self._tree if self._tree.display else self._members
+        shown.focus()
+        self.draw_bars()
+        self.call_after_refresh(self._grow)
+        self.call_after_refresh(self._draw_text)
+
+    def action_internals(self) -> None:
+        """Shows or hides the frames of torch, C++ and the interpreter."""
+        self.internals = not self.internals
+        self._grow()
+
+    def action_frame(self, by: int) -> None:
+        """Moves to another frame of the line."""
+        if not self._trees or not self._tree.display:
+            return
+        last = len(self._trees[self._tree.cursor].frames) - 1
+        self._frame = max(0, min(self._frame + by, last))
+        self._tree.refresh()
+        self._draw_text()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys of the pane that is not shown do nothing."""
+        del parameters
+        if not self.is_mounted:
+            return True
+        return {"unfold": not self._tree.display, "internals": self._tree.display}.get(action, True)
+
+    def _current_frame(self) -> Frame | None:
+        return frame_at(self._trees[self._tree.cursor], self._frame) if self._trees else None
+
+    def action_edit(self) -> None:
+        """Opens the source of the frame under the cursor, in the list the innermost of the user's."""
+        if self._tree.display:
+            self.open_source(self._current_frame())
+            return
+        rank = self._rank()
+        stack = look_up(self.index, self.analysis, self._on(rank)).stack if rank is not None else ()
+        self.open_source(next(iter(user_frames(stack)), None))
+
+
+def _with_operation(index: OpIndex, selection: Selection) -> Selection:
+    """The selection, or where it has no operation what its rank issued last."""
+    if selection.group is not None and (selection.seq is not None or selection.is_p2p):
+        return selection
+    return replace(index.last_operation(selection.rank), finding=selection.finding)
+
+
+def _arrivals(peers: Peers) -> Line:
+    """Who issued it, who came first and who last."""
+    table = peers.table.drop_nulls("created_ns").sort("created_ns", "rank")
+    if table.is_empty():
+        return line(f" {counts(peers)}")
+    first, last = table.row(0, named=True), table.row(-1, named=True)
+    times = f"; first {first['rank']} at {clock(first['created_ns'])}"
+    if table.height > 1:
+        times += f", last {last['rank']} +{duration(last['lag_ns'])}"
+    return line(f" {counts(peers)}", Span(times, "dim"))
