@@ -7,7 +7,7 @@ import io
 import pytest
 
 from rankscope.commands.narrate import Narrator
-from rankscope.tui.options import Progress
+from rankscope.commands.source import Step
 
 
 class Terminal(io.StringIO):
@@ -23,15 +23,15 @@ def test_a_terminal_sees_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sys.stderr", terminal)
     narrator = Narrator()
     for done in range(3):
-        narrator(Progress(done, 256, "reading\x1b[2J dumps"))
+        narrator(Step(done, 256, "reading\x1b[2J"))
     narrator.close()
-    assert terminal.getvalue() == "\rreading\\x1b[2J dumps 0/256\x1b[K\r\x1b[K"
+    assert terminal.getvalue() == "\rreading\\x1b[2J 0/256\x1b[K\r\x1b[K"
 
 
 def test_a_pipe_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr("sys.stderr", pipe)
     narrator = Narrator()
-    narrator(Progress(1, 2))
+    narrator(Step(1, 2, "reading"))
     narrator.close()
     assert pipe.getvalue() == ""

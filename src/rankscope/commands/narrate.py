@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Protocol
 
+from rankscope.commands.source import Step
 from rankscope.report.escape import plain
 
 _INTERVAL_S = 0.1
 _WIDTH = 79
-
-
-class Step(Protocol):
-    """How far loading has come."""
-
-    @property
-    def done(self) -> int: ...
-    @property
-    def total(self) -> int: ...
-    @property
-    def what(self) -> str: ...
 
 
 class Narrator:

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
+    from rankscope.parsers.load import Progress
     from rankscope.schema import Dataset, Frame
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far loading has come."""
+
+    done: int
+    total: int
+    """Files; 0 where there is nothing to count."""
+    what: str
 
 
 @dataclass(frozen=True)
@@ -38,18 +49,24 @@ class Source:
                 reason = error.strerror if isinstance(error, OSError) else "not a path"
                 raise click.ClickException(f"{path}: {reason}") from error
 
-    def load(self, progress: Callable[[Any], None]) -> tuple[Dataset, Analysis]:
-        """Reads and analyses; raises ClickException where there is nothing to read."""
-        from rankscope.analysis import analyse
+    def load(self, progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
+        """Reads and analyses; raises ClickException where there is nothing to read.
+
+        The analysis is imported last: the processes that read have work by then.
+        """
         from rankscope.parsers.load import InputError, LoadOptions, load
 
-        options = LoadOptions(
-            rank_from=self.rank_from, world_size=self.world_size, attempt=self.attempt, jobs=self.jobs
-        )
+        def tell(read: Progress) -> None:
+            progress(Step(read.files_done, read.files_total, "reading"))
+
+        options = LoadOptions(self.rank_from, self.world_size, self.attempt, self.jobs)
         try:
-            dataset = load([Path(p) for p in self.paths], options, progress)
+            dataset = load([Path(p) for p in self.paths], options, tell)
         except InputError as error:
             raise click.ClickException(str(error)) from error
+        progress(Step(0, 0, "analysing"))
+        from rankscope.analysis import analyse
+
         return dataset, analyse(dataset)
 
 
