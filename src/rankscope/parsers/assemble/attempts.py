@@ -1,0 +1,107 @@
+"""Runs of the job whose dumps lie in one tree: a job that is restarted writes the same ranks again, later."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from rankscope.parsers.assemble.naming import attempt_of
+from rankscope.parsers.assemble.sources import Source, config_world
+
+SAME_RUN_NS = 600 * 1_000_000_000
+"""Nodes of one run stop within this time of each other; only asked where names of ranks repeat from node to node."""
+
+
+@dataclass
+class Attempt:
+    """One run."""
+
+    sources: list[Source] = field(default_factory=list)
+
+    @property
+    def newest_ns(self) -> int | None:
+        """Its last event."""
+        return max((s.span[1] for s in self.sources if s.span), default=None)
+
+
+def split(sources: list[Source]) -> list[Attempt]:
+    """The runs, oldest first. Between two there is a time without events, after which a rank comes again."""
+    timed = sorted((s for s in sources if s.span), key=lambda s: (s.span or (0, 0), s.shown))
+    attempts: list[Attempt] = []
+    end = 0
+    for source in timed:
+        start, last = source.span or (0, 0)
+        if not attempts or start > end:
+            attempts.append(Attempt())
+        attempts[-1].sources.append(source)
+        end = max(end, last)
+    attempts = _joined(attempts, sources)
+    for source in sources:
+        if source.span is None:
+            _place(source, attempts)
+    return attempts
+
+
+def _joined(clusters: list[Attempt], sources: list[Source]) -> list[Attempt]:
+    """Puts clusters together again between which nothing tells of a restart."""
+    world = config_world(sources)
+    joined: list[Attempt] = []
+    for cluster in clusters:
+        if joined and not _restarted(joined[-1], cluster, world):
+            joined[-1].sources.extend(cluster.sources)
+        else:
+            joined.append(cluster)
+    return joined
+
+
+def _restarted(before: Attempt, after: Attempt, world: int) -> bool:
+    tags = [{attempt_of(s.shown) for s in attempt.sources} - {None} for attempt in (before, after)]
+    if all(tags) and tags[0].isdisjoint(tags[1]):
+        return True
+    again = [(a, b) for a in before.sources for b in after.sources if a.rank == b.rank is not None and _rivals(a, b)]
+    return bool(again) and not _local_names(before, after, world)
+
+
+def _rivals(one: Source, other: Source) -> bool:
+    """Whether two dumps of a rank cannot be of two recorders of one process."""
+    return not one.libraries or not other.libraries or not one.libraries.isdisjoint(other.libraries)
+
+
+def _local_names(before: Attempt, after: Attempt, world: int) -> bool:
+    """Whether ranks repeat only because each node counts its own: as many files as ranks, no directory complete."""
+    names: dict[str, set[int | None]] = defaultdict(set)
+    for source in (*before.sources, *after.sources):
+        names[source.directory].add(source.rank)
+    files = len(before.sources) + len(after.sources)
+    starts = min(s.span[0] for s in after.sources if s.span)
+    near = before.newest_ns is not None and starts - before.newest_ns < SAME_RUN_NS
+    return near and len(names) > 1 and files <= world and all(len(ranks) < world for ranks in names.values())
+
+
+def _place(source: Source, attempts: list[Attempt]) -> None:
+    """Puts a dump without events to its neighbours: those of its directory, else of the nearest write time."""
+    if not attempts:
+        attempts.append(Attempt())
+    fitting = [a for a in attempts if all(s.rank != source.rank or s.rank is None for s in a.sources)]
+    beside = [a for a in attempts if any(s.directory == source.directory and s.span for s in a.sources)]
+    both = [a for a in beside if a in fitting]
+    choice = both or beside or fitting or attempts
+    tag = attempt_of(source.shown)
+    tagged = [a for a in attempts if tag is not None and any(attempt_of(s.shown) == tag for s in a.sources)]
+    (tagged or choice)[-1].sources.append(source)
+
+
+def label(attempt: Attempt, others: list[Attempt]) -> str:
+    """What to call a run: its directory, if that is its own, else when it ended."""
+    own = {_top(s) for s in attempt.sources}
+    taken = {_top(s) for other in others if other is not attempt for s in other.sources}
+    if others and len(own) == 1 and own.isdisjoint(taken) and own != {"."}:
+        return own.pop()
+    if attempt.newest_ns is None:
+        return "no events"
+    return datetime.fromtimestamp(attempt.newest_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _top(source: Source) -> str:
+    return attempt_of(source.shown) or source.directory

@@ -1,0 +1,59 @@
+"""Coalesced groups: operations that were launched together, and the closer that carries their state.
+
+The recorder writes the inner operations without events, so that they stay "scheduled" for ever; the closer comes last
+and has no sizes. Both have the same sequence numbers.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+_KEY = ("file", "group", "is_p2p", "seq", "p2p_seq")
+_CARRIED = ("state", "retired", "started_ns", "completed_ns")
+
+
+def resolve(ops: pl.DataFrame) -> pl.DataFrame:
+    """Marks inner operations and closers, and gives the inner ones what their closer says."""
+    ops = ops.with_row_index("row")
+    closing = pl.col("names_closer") & (pl.col("in_sizes") == "[]") & (pl.col("out_sizes") == "[]")
+    closers = ops.filter(closing)
+    if closers.is_empty():
+        return ops.drop("row")
+    table = closers.select(*_KEY, pl.col("row").alias("closer"), *(pl.col(c).alias(f"closer_{c}") for c in _CARRIED))
+    joined = ops.join(table.unique(_KEY, keep="first"), on=_KEY, how="left", nulls_equal=True, maintain_order="left")
+    inner = (pl.col("row") < pl.col("closer")).fill_null(False)
+    is_closer = pl.col("row").is_in(closers["row"].implode())
+    kind = pl.when(is_closer).then(pl.lit("closer")).when(inner).then(pl.lit("inner")).otherwise(pl.lit("none"))
+    carried = [pl.when(inner).then(pl.col(f"closer_{c}")).otherwise(pl.col(c)).alias(c) for c in _CARRIED]
+    return joined.with_columns(kind.alias("coalesced"), *carried).select(ops.columns).drop("row")
+
+
+def complete_filtered(ops: pl.DataFrame, filtered_files: list[int], descriptions: pl.DataFrame) -> pl.DataFrame:
+    """Completes inner operations whose closer was left out of a dump of only active operations: it had completed.
+
+    That is known only of groups (or of others with their description) that are seen to launch operations together.
+    """
+    if not filtered_files:
+        return ops
+    batched = _batched_groups(ops, descriptions)
+    orphan = (
+        pl.col("file").is_in(filtered_files)
+        & pl.col("is_p2p")
+        & pl.col("group").is_in(batched)
+        & (pl.col("coalesced") == "none")
+        & (pl.col("state") != "completed")
+    )
+    return ops.with_columns(
+        pl.when(orphan).then(pl.lit("completed")).otherwise(pl.col("state").cast(pl.String)).alias("state"),
+        pl.when(orphan).then(pl.lit("inner")).otherwise(pl.col("coalesced").cast(pl.String)).alias("coalesced"),
+    )
+
+
+def _batched_groups(ops: pl.DataFrame, descriptions: pl.DataFrame) -> list[int]:
+    """Groups whose sends and receives are launched together, here or in a group of the same description."""
+    p2p = ops.filter(pl.col("is_p2p"))
+    sharing = p2p.group_by("file", "group", "p2p_seq").len().filter(pl.col("len") > 1)["group"]
+    seen = set(sharing.to_list()) | set(p2p.filter(pl.col("coalesced") != "none")["group"].to_list())
+    roles = set(descriptions.filter(pl.col("group").is_in(list(seen)))["description"].to_list()) - {"", "undefined"}
+    alike = descriptions.filter(pl.col("description").is_in(list(roles)))["group"].to_list()
+    return sorted(seen | set(alike))

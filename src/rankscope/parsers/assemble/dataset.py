@@ -1,0 +1,150 @@
+"""All of it put together: the sources of one job to its Dataset."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.parsers.assemble import attempts, coalesced, copies, ranks
+from rankscope.parsers.assemble.attempts import Attempt
+from rankscope.parsers.assemble.completeness import Completeness, completeness
+from rankscope.parsers.assemble.files import file_table
+from rankscope.parsers.assemble.frontiers import frontier_table, p2p_groups
+from rankscope.parsers.assemble.groups import Groups, describe, named, resolve
+from rankscope.parsers.assemble.operations import operations
+from rankscope.parsers.assemble.sources import KIND, Source
+from rankscope.schema import Dataset
+
+
+class NoSuchAttemptError(Exception):
+    """The attempt that was asked for is not there; the message says which are."""
+
+
+def assemble(
+    sources: Sequence[Source], root: str, pattern: re.Pattern[str] | None, world_size: int | None, attempt: int | None
+) -> Dataset:
+    """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows."""
+    for source in sources:
+        ranks.claim(source, pattern)
+    dumps = [s for s in sources if s.dump is not None]
+    runs = _runs(dumps)
+    chosen = len(runs) - 1 if attempt is None else attempt
+    if runs and not 0 <= chosen < len(runs):
+        raise NoSuchAttemptError(f"there is no attempt {chosen}: they are numbered from 0 to {len(runs) - 1}")
+    used = _used(runs[chosen]) if runs else []
+    _place_undecoded(sources, chosen)
+    world = world_size or _world(used, sources, chosen)
+    places = {id(source): i for i, source in enumerate(sources)}
+    complete = {id(source): completeness(source.dump) for source in dumps if source.dump}
+    tables = _tables(used, [places[id(s)] for s in used], [complete[id(s)] for s in used], world)
+    return Dataset(
+        **tables,
+        files=file_table(sources, complete),
+        attempts=_attempt_table(runs),
+        attempt=max(0, chosen),
+        world_size=world,
+        root=root,
+    )
+
+
+def _runs(dumps: list[Source]) -> list[Attempt]:
+    """The attempts with their numbers given out and their ranks settled; copies are in none of them."""
+    distinct = copies.set_aside(dumps)
+    runs = attempts.split(sorted(distinct, key=lambda s: s.shown))
+    for number, run in enumerate(runs):
+        ranks.settle(run.sources)
+        for source in run.sources:
+            source.attempt = number
+    return runs
+
+
+def _used(run: Attempt) -> list[Source]:
+    """The sources of a run in order of rank; of two that the user gave one rank, the newest."""
+    used = []
+    seen: dict[tuple[int | None, str], Source] = {}
+    for source in sorted(run.sources, key=lambda s: (-(s.span or (0, 0))[1], s.shown)):
+        rival = next((seen[k] for k in _recorders(source) if k in seen), None)
+        if rival is not None:
+            source.kind = "duplicate"
+            source.note = f"a newer dump of rank {source.rank} is used: {rival.shown}"
+            continue
+        seen.update(dict.fromkeys(_recorders(source), source))
+        source.used = True
+        used.append(source)
+    return sorted(used, key=lambda s: (s.rank or 0, s.shown))
+
+
+def _recorders(source: Source) -> list[tuple[int | None, str]]:
+    return [(source.rank, library) for library in sorted(source.libraries)]
+
+
+def _place_undecoded(sources: Sequence[Source], newest: int) -> None:
+    """Files that could not be decoded are dumps if their name says whose, and belong to the run of their directory."""
+    by_directory: dict[str, int] = {}
+    for source in sources:
+        if source.attempt is not None:
+            by_directory[source.directory] = max(source.attempt, by_directory.get(source.directory, 0))
+    for source in sources:
+        if source.kind not in ("empty", "damaged"):
+            continue
+        source.kind = KIND if source.named is not None else "unknown"
+        if source.named is not None:
+            source.attempt = by_directory.get(source.directory, newest if by_directory else None)
+
+
+def _world(used: Sequence[Source], sources: Sequence[Source], attempt: int) -> int:
+    """The most that groups, dumps, and dumps that could not be decoded speak of."""
+    told = [s.rank + 1 for s in used if s.rank is not None]
+    told += [max(g.ranks) + 1 for s in used if s.dump for g in s.dump.config if g.ranks]
+    told += [s.rank + 1 for s in sources if s.kind == "flight-recorder" and s.attempt == attempt and s.rank is not None]
+    return max(told, default=0)
+
+
+def _tables(used: list[Source], places: list[int], complete: list[Completeness], world: int) -> dict[str, pl.DataFrame]:
+    groups = resolve(used, world)
+    ops, stacks = operations(used, places, groups)
+    described = pl.DataFrame(
+        {"group": range(len(groups.rows)), "description": [describe(row) for row in groups.rows]},
+        schema={"group": pl.UInt32, "description": pl.String},
+    )
+    filtered = [place for place, c in zip(places, complete, strict=True) if c.filtered == "only-active"]
+    ops = coalesced.complete_filtered(ops, filtered, described).select(
+        [pl.col(n).cast(t) for n, t in schema.OPS.items()]
+    )
+    with_p2p = p2p_groups(ops, described)
+    return {
+        "ops": ops,
+        "stacks": stacks,
+        "groups": _group_table(groups, with_p2p),
+        "frontiers": frontier_table(used, complete, ops, groups, with_p2p),
+    }
+
+
+def _group_table(groups: Groups, with_p2p: set[int]) -> pl.DataFrame:
+    rows = [
+        {
+            "group": i,
+            "name": named(row),
+            "description": describe(row),
+            "ranks": list(members),
+            "membership": "inferred" if row.key.members is None else "config",
+            "has_p2p": i in with_p2p,
+        }
+        for i, (row, members) in enumerate(zip(groups.rows, groups.members, strict=True))
+    ]
+    return pl.DataFrame(rows, schema=dict(schema.GROUPS))
+
+
+def _attempt_table(runs: list[Attempt]) -> pl.DataFrame:
+    dumps: dict[int, int] = defaultdict(int)
+    for i, run in enumerate(runs):
+        dumps[i] = len(run.sources)
+    rows = [
+        {"attempt": i, "label": attempts.label(run, runs), "newest_ns": run.newest_ns, "dumps": dumps[i]}
+        for i, run in enumerate(runs)
+    ]
+    return pl.DataFrame(rows, schema=dict(schema.ATTEMPTS))

@@ -1,0 +1,44 @@
+"""The table of files: what was looked at, what is known of it, and what was wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.parsers.assemble.completeness import Completeness
+from rankscope.parsers.assemble.frontiers import has_timing
+from rankscope.parsers.assemble.sources import Source
+
+
+def file_table(sources: Sequence[Source], complete: dict[int, Completeness]) -> pl.DataFrame:
+    """A row for each source, in their order; `complete` is by the identity of a source."""
+    rows = [_row(i, source, complete.get(id(source))) for i, source in enumerate(sources)]
+    return pl.DataFrame(rows, schema=dict(schema.FILES))
+
+
+def _row(place: int, source: Source, complete: Completeness | None) -> dict[str, Any]:
+    dump = source.dump
+    return {
+        "file": place,
+        "path": source.shown,
+        "kind": source.kind,
+        "rank": source.rank,
+        "rank_source": source.rank_source,
+        "attempt": source.attempt,
+        "host": source.host,
+        "rows": dump.rows if dump else 0,
+        "version": dump.version if dump else None,
+        "library_version": dump.library_version or None if dump else None,
+        "mtime_ns": source.mtime_ns,
+        "size": source.size,
+        "wrapped": complete and complete.wrapped,
+        "filtered": complete and complete.filtered,
+        "has_stacks": bool(dump.stacks) if dump else None,
+        "has_timing": has_timing(dump) if dump else None,
+        "has_status": dump.status is not None if dump else None,
+        "problem": "; ".join(text for text in (source.problem, source.note) if text) or None,
+        "used": source.used,
+    }

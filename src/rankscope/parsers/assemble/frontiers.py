@@ -1,0 +1,197 @@
+"""How far each rank got on each of its groups, and whether that is known.
+
+pg_status counts the last operation of any sort: on a group with sends and receives it mixes two counters, on gloo it
+counts operations that leave no entry. There only entries tell, and in a filtered or torn dump not always they.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.parsers.assemble import names, torchcomms
+from rankscope.parsers.assemble.completeness import Completeness
+from rankscope.parsers.assemble.groups import Groups
+from rankscope.parsers.assemble.pg_ids import names_by_id
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.flight_recorder.model import NULL, Dump, GroupStatus
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The entries of a rank on a group."""
+
+    top: int | None
+    """Highest collective sequence number; sends and receives carry it too."""
+    first: int | None
+    last: int | None
+    """Of collectives."""
+    pending: int | None
+    """First collective that has not completed."""
+    unknown: bool
+    """Some state is not told."""
+    started: int | None
+    """Last collective seen to have started."""
+    counter: int | None
+    """What the newest entry bumped."""
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a source says of all of its groups."""
+
+    dump: Dump
+    complete: Completeness
+    status: dict[int, GroupStatus]
+    mapped: bool
+    """Every id of pg_status could be given a group."""
+    single_counter: bool
+    """pg_status counts something else than the collectives of a group."""
+    timing: bool
+
+
+def frontier_table(
+    sources: list[Source], complete: list[Completeness], ops: pl.DataFrame, groups: Groups, has_p2p: set[int]
+) -> pl.DataFrame:
+    """The table `frontiers`."""
+    kept = _kept(ops)
+    facts = [_facts(i, s.dump or Dump(), c, groups) for i, (s, c) in enumerate(zip(sources, complete, strict=True))]
+    chosen: dict[tuple[int, int], _Facts] = {}
+    for i, source in enumerate(sources):
+        used = set(groups.by_call.get(i, ()))
+        for group in set(groups.by_name[i].values()) if source.rank is not None else ():
+            key = (source.rank or 0, group)
+            if key not in chosen or group in used or (key not in kept and group in facts[i].status):
+                chosen[key] = facts[i]
+    rows = [
+        {"rank": rank, "group": group, **_row(fact, kept.get((rank, group)), fact.status.get(group), group in has_p2p)}
+        for (rank, group), fact in sorted(chosen.items(), key=lambda item: item[0])
+    ]
+    return pl.DataFrame(rows, schema=dict(schema.FRONTIERS))
+
+
+def _facts(place: int, dump: Dump, complete: Completeness, groups: Groups) -> _Facts:
+    ids = names_by_id(dump)
+    by_name = groups.by_name[place]
+    status = {by_name[ids[s.pg_id]]: s for s in dump.status or () if ids.get(s.pg_id) in by_name}
+    libraries = {names.library_of(call.profiling_name) for call in dump.calls}
+    gloo = libraries <= names.STATELESS if libraries else dump.library_version == ""
+    return _Facts(
+        dump, complete, status, len(status) == len(dump.status or ()), gloo or torchcomms.wrote(dump), has_timing(dump)
+    )
+
+
+def has_timing(dump: Dump) -> bool:
+    """Whether start events were recorded: a start or a duration was seen."""
+    seen = any((dump.column(name) != NULL).any() for name in ("started_ns", "duration_ns"))
+    return bool(seen) or any(call.state == "started" for call in dump.calls)
+
+
+def _kept(ops: pl.DataFrame) -> dict[tuple[int, int], Kept]:
+    alone = ~pl.col("is_p2p")
+    seq = pl.col("seq")
+    unfinished = alone & (pl.col("state") != "completed")
+    begun = alone & (pl.col("started_ns").is_not_null() | pl.col("state").is_in(["started", "completed"]))
+    table = ops.group_by("rank", "group").agg(
+        seq.max().alias("top"),
+        seq.filter(alone).min().alias("first"),
+        seq.filter(alone).max().alias("last"),
+        seq.filter(unfinished).min().alias("pending"),
+        (pl.col("state") == "unknown").any().alias("unknown"),
+        seq.filter(begun).max().alias("started"),
+        pl.when(pl.col("is_p2p")).then("p2p_seq").otherwise("seq").last().alias("counter"),
+    )
+    return {(rank, group): Kept(*rest) for rank, group, *rest in table.iter_rows()}
+
+
+def _row(fact: _Facts, kept: Kept | None, status: GroupStatus | None, has_p2p: bool) -> dict[str, Any]:
+    usable = status if status is not None and not has_p2p and not fact.single_counter else None
+    whole = fact.complete.filtered == "none" and not fact.dump.truncated
+    if usable is not None and kept is not None and whole and kept.counter != usable.enqueued:
+        usable = None  # it counted something that has no entry any more
+    enqueued = _enqueued(fact, kept, status, usable, has_p2p)
+    return {
+        "last_enqueued": enqueued,
+        "last_started": _started(fact, kept, usable),
+        "last_completed": _completed(fact, kept, usable, enqueued),
+        "status_enqueued": status and status.enqueued,
+        "status_started": status and status.started,
+        "status_completed": status and status.completed,
+        "first_kept": kept and kept.first,
+        "last_kept": kept and kept.last,
+        "wrapped": _wrapped(fact, kept, status),
+        "filtered": fact.complete.filtered,
+    }
+
+
+def _enqueued(
+    fact: _Facts, kept: Kept | None, status: GroupStatus | None, usable: GroupStatus | None, has_p2p: bool
+) -> int | None:
+    if usable is not None:
+        return max(0, usable.enqueued, (kept and kept.top) or 0)
+    if kept is None:
+        return 0 if _never_used(fact, status) else None
+    if fact.dump.truncated:
+        return None
+    if fact.complete.filtered == "none":
+        return kept.top
+    # what completed is left out. Later collectives of a group cannot complete before one that is still there,
+    # and the newest operation of any sort is there if its counter is the one that pg_status ends with
+    in_order = kept.pending is not None and not has_p2p
+    newest = status is not None and not fact.single_counter and kept.counter == status.enqueued
+    return kept.top if in_order or newest else None
+
+
+def _never_used(fact: _Facts, status: GroupStatus | None) -> bool:
+    """Whether a group without an entry never had one."""
+    if fact.dump.status is not None:
+        return status.enqueued <= 0 if status is not None else fact.mapped
+    return fact.complete == Completeness(False, "none") and not fact.dump.truncated
+
+
+def _completed(fact: _Facts, kept: Kept | None, usable: GroupStatus | None, enqueued: int | None) -> int | None:
+    if kept is not None and kept.unknown:
+        return None
+    told = [max(0, usable.completed)] if usable is not None else []
+    if kept is not None and kept.pending is not None:
+        told.append(kept.pending - 1)
+    elif usable is None and enqueued is not None and (kept is not None or enqueued == 0):
+        told.append(enqueued)
+    elif kept is not None and kept.last is not None and fact.complete.filtered == "none":
+        told.append(kept.last)
+    if not told or (usable is None and enqueued is None and (kept is None or kept.pending is None)):
+        return None
+    return max(told) if enqueued is None else min(max(told), enqueued)
+
+
+def _started(fact: _Facts, kept: Kept | None, usable: GroupStatus | None) -> int | None:
+    if not fact.timing:
+        return None if usable is None or usable.started < 0 else usable.started
+    seen = [kept.started] if kept is not None and kept.started is not None else []
+    told = [usable.started] if usable is not None else []
+    return max(0, *seen, *told) if seen or told else None
+
+
+def _wrapped(fact: _Facts, kept: Kept | None, status: GroupStatus | None) -> bool | None:
+    if fact.complete.wrapped is None:
+        return None
+    if kept is not None:
+        # record numbers start anew when the recorder is reset, sequence numbers do not
+        if kept.first is not None:
+            return kept.first > 1
+        return None if fact.complete.wrapped else False
+    if fact.complete.wrapped and not _never_used(fact, status):
+        return True if status is not None else None
+    return False
+
+
+def p2p_groups(ops: pl.DataFrame, descriptions: pl.DataFrame) -> set[int]:
+    """Groups with sends or receives, and those of the same description: theirs may all be gone."""
+    seen = ops.filter(pl.col("is_p2p"))["group"].unique()
+    roles = descriptions.filter(pl.col("group").is_in(seen.implode()))["description"].unique()
+    roles = roles.filter(~roles.is_in(["", "undefined"]))
+    alike = descriptions.filter(pl.col("description").is_in(roles.implode()))["group"]
+    return set(seen.to_list()) | set(alike.to_list())

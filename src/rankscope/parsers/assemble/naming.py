@@ -1,0 +1,70 @@
+"""Rank, host and attempt as the names of files and directories tell them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+_SUFFIX = re.compile(r"\.(?:json|pkl|pickle|pt|bin|txt|log|dump|trace|old|bak|gz|zst|tar|tgz|zip)$", re.IGNORECASE)
+_TIMESTAMP = re.compile(r"[_.\-]?\d{8}[_T\-]?\d{4,6}(?=$|[_.\-])|[_.\-]\d{9,}(?=$|[_.\-])")
+_RANK = re.compile(r"(?:^|[^a-zA-Z])(?<!local.)rank[_.\-]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_HOST_RANK = re.compile(r"rank[_.\-](?P<host>[a-zA-Z][\w.\-]*?)[_.\-](?P<rank>\d{1,7})$", re.IGNORECASE)
+_LAST_NUMBER = re.compile(r"(?:^|[_.\-a-zA-Z])(\d{1,6})$")
+_HOST_BEFORE = re.compile(r"^(?P<host>[\w\-]+(?:\.[\w\-]+)*?)\.pci\d+_rank")
+_HOST_AFTER = re.compile(r"rank[_.\-]?\d+\.(?P<host>[a-zA-Z][\w\-]*\d)$", re.IGNORECASE)
+_NODE = re.compile(r"^(?:\w+[_\-])?(?:node|host|worker|ip|dgx|hgx|nid|cn|compute|pod)[_\-]?[\w.\-]*\d$", re.IGNORECASE)
+_ATTEMPT = re.compile(r"^(?:attempt|restart|retry|try|run|incarnation|job)[_.\-]?\w*\d\w*$", re.IGNORECASE)
+
+
+def _parts(shown: str) -> tuple[str, list[str]]:
+    """The file name, and the names of the directories and archives above it, nearest first."""
+    path = PurePosixPath(shown.replace("!", "/"))
+    return path.name, [parent.name for parent in path.parents if parent.name]
+
+
+def _stem(name: str) -> str:
+    while (shorter := _SUFFIX.sub("", name)) != name:
+        name = shorter
+    return _TIMESTAMP.sub("", name)
+
+
+def rank_of(shown: str) -> int | None:
+    """The rank that a path names: in the file name, else in a directory "rank_3" above it."""
+    name, above = _parts(shown)
+    stem = _stem(name)
+    if found := _RANK.findall(stem):
+        return int(found[-1])
+    for pattern in (_HOST_RANK, _LAST_NUMBER):
+        if match := pattern.search(stem):
+            return int(match.groups()[-1])
+    found = [match for directory in above[:2] for match in _RANK.findall(directory)]
+    return int(found[0]) if found else None
+
+
+def rank_by(pattern: re.Pattern[str], shown: str) -> int | None:
+    """The rank that the user's regular expression finds: its first group, else all it matches."""
+    match = pattern.search(shown)
+    if match is None:
+        return None
+    text = match.group(1) if pattern.groups else match.group()
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def host_of(shown: str) -> str | None:
+    """The host that a path names plainly; None if it does not."""
+    name, above = _parts(shown)
+    stem = _stem(name)
+    for pattern in (_HOST_BEFORE, _HOST_AFTER, _HOST_RANK):
+        if match := pattern.search(stem):
+            return match["host"]
+    return next((directory for directory in above if _NODE.match(directory)), None)
+
+
+def attempt_of(shown: str) -> str | None:
+    """The directory that names an attempt ("attempt_1"); None if there is none."""
+    return next((directory for directory in _parts(shown)[1] if _ATTEMPT.match(directory)), None)
+
+
+def directory_of(shown: str) -> str:
+    """The directory of a file, archives taken as directories."""
+    return str(PurePosixPath(shown.replace("!", "/")).parent)

@@ -1,0 +1,101 @@
+"""The table of operations: columns of all dumps behind one another, ranks in order, each in the order of its dump."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from rankscope import schema
+from rankscope.parsers.assemble import coalesced, torchcomms
+from rankscope.parsers.assemble.calls import call_table
+from rankscope.parsers.assemble.groups import Groups
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.flight_recorder.model import CODES, NULL, NUMBERS, Codes, Dump, Shape
+
+_CODE_TABLES = {"call": "calls", "shape": "shapes", "stack": "stacks"}
+
+
+def operations(sources: Sequence[Source], places: Sequence[int], groups: Groups) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The tables `ops` and `stacks` of sources that lie at `places` of the table of files, in order of rank."""
+    dumps = [source.dump or Dump() for source in sources]
+    frame = _frame(sources, places, dumps, groups)
+    if len({s.rank for s in sources}) < len(sources):
+        # several recorders of one process: their entries interleave
+        frame = frame.sort("rank", "created_ns", maintain_order=True)
+    frame = torchcomms.renumber(frame, [i for i, dump in zip(places, dumps, strict=True) if torchcomms.wrote(dump)])
+    frame = coalesced.resolve(frame)
+    stacks, stack_ids = _stack_table(dumps)
+    frame = frame.with_columns(_spread(stack_ids, frame["stack_code"]).alias("stack_id"))
+    return frame.select([pl.col(n).cast(t) for n, t in schema.OPS.items()]), stacks
+
+
+def _frame(sources: Sequence[Source], places: Sequence[int], dumps: Sequence[Dump], groups: Groups) -> pl.DataFrame:
+    counts = [dump.rows for dump in dumps]
+    numbers = np.concatenate([d.numbers for d in dumps], axis=1) if dumps else np.empty((len(NUMBERS), 0), np.int64)
+    columns: dict[str, Any] = {name: _nullable(numbers[i]) for i, name in enumerate(NUMBERS)}
+    codes = {name: pl.Series(_joined(dumps, name)) for name in CODES}
+    calls = call_table(list(sources), groups)
+    columns.update({name: _spread(calls[name], codes["call"]) for name in calls.columns})
+    for name in Shape._fields:
+        table = [getattr(shape, name) for dump in dumps for shape in dump.shapes]
+        columns[name] = _spread(pl.Series(table, dtype=pl.String).cast(pl.Categorical), codes["shape"])
+    columns["stack_code"] = codes["stack"]
+    hosts = pl.Series([s.host for s in sources], dtype=pl.String).cast(pl.Categorical)
+    source_of_row = pl.Series(np.repeat(np.arange(len(dumps), dtype=np.int32), counts))
+    columns["host"] = _spread(hosts, source_of_row)
+    for name, values in (
+        ("file", list(places)),
+        ("rank", [s.rank for s in sources]),
+        ("attempt", [s.attempt for s in sources]),
+    ):
+        columns[name] = np.repeat(np.array(values, np.int64), counts)
+    frame = pl.DataFrame(columns)
+    return frame.with_columns(pl.lit("flight-recorder").alias("source"), pl.lit("none").alias("coalesced"))
+
+
+def _nullable(values: np.ndarray[Any, np.dtype[np.int64]]) -> pl.Series:
+    series = pl.Series(values)
+    return series.replace(NULL, None) if len(values) and values.min() == NULL else series
+
+
+def _joined(dumps: Sequence[Dump], name: str) -> Codes:
+    """Codes into the tables of all dumps behind one another; -1 stays."""
+    parts, offset = [np.empty(0, np.int32)], 0
+    for dump in dumps:
+        codes = dump.code(name)
+        parts.append(np.where(codes < 0, np.int32(-1), codes + np.int32(offset)))
+        offset += len(getattr(dump, _CODE_TABLES[name]))
+    return np.concatenate(parts).astype(np.int32)
+
+
+def _spread(table: pl.Series, codes: pl.Series) -> pl.Series:
+    """The value of each code; null for -1."""
+    clean = codes.cast(pl.Int64).replace(-1, None) if codes.len() and codes.min() == -1 else codes
+    return table.gather(clean)
+
+
+def _stack_table(dumps: Sequence[Dump]) -> tuple[pl.DataFrame, pl.Series]:
+    """The table `stacks`, and for each stack of each dump its id."""
+    frames: dict[Any, int] = {}
+    stacks: dict[tuple[int, ...], int] = {}
+    ids: list[int] = []
+    for dump in dumps:
+        places = [frames.setdefault(frame, len(frames)) for frame in dump.frames]
+        ids.extend(stacks.setdefault(tuple(places[i] for i in stack), len(stacks)) for stack in dump.stacks)
+    lengths = [len(stack) for stack in stacks]
+    flat = pl.Series([i for stack in stacks for i in stack], dtype=pl.Int64)
+    columns = list(zip(*frames, strict=True)) or [(), (), ()]
+    table = pl.DataFrame(
+        {
+            "stack_id": np.repeat(np.arange(len(stacks)), lengths),
+            "depth": [depth for n in lengths for depth in range(n)],
+            **{
+                name: pl.Series(columns[i], dtype=kind).gather(flat)
+                for i, (name, kind) in enumerate((("function", pl.String), ("file", pl.String), ("line", pl.Int64)))
+            },
+        },
+    )
+    return table.select([pl.col(n).cast(t) for n, t in schema.STACKS.items()]), pl.Series(ids, dtype=pl.UInt32)

@@ -1,0 +1,92 @@
+"""The files that were looked at, with what is known of each; filled in from step to step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from rankscope.parsers.assemble import naming
+from rankscope.parsers.assemble.names import library_of, p2p_ranks
+from rankscope.parsers.flight_recorder.model import NULL, Dump
+
+KIND = "flight-recorder"
+
+
+@dataclass
+class Source:
+    """One file, or one member of an archive."""
+
+    shown: str
+    kind: str
+    size: int
+    mtime_ns: int | None
+    problem: str | None
+    dump: Dump | None = None
+    rank: int | None = None
+    rank_source: str | None = None
+    attempt: int | None = None
+    used: bool = False
+    note: str | None = None
+    """Why it is not used although nothing is wrong with it."""
+    named: int | None = field(default=None)
+    """The rank that its name or the user's option gives."""
+
+    @cached_property
+    def directory(self) -> str:
+        """Where it lies."""
+        return naming.directory_of(self.shown)
+
+    @cached_property
+    def host(self) -> str | None:
+        """As far as its path tells."""
+        return naming.host_of(self.shown)
+
+    @cached_property
+    def libraries(self) -> frozenset[str]:
+        """What stands before the ':' in its operations."""
+        return frozenset(library_of(call.profiling_name) for call in self.dump.calls) if self.dump else frozenset()
+
+    @cached_property
+    def span(self) -> tuple[int, int] | None:
+        """Time of its first and of its last event; None without one."""
+        if self.dump is None:
+            return None
+        times = [self.dump.column(name) for name in ("created_ns", "completed_ns")]
+        known = np.concatenate([t[t != NULL] for t in times])
+        return (int(known.min()), int(known.max())) if known.size else None
+
+    @cached_property
+    def candidates(self) -> frozenset[int] | None:
+        """The ranks that its own groups and peers allow; None if they tell nothing."""
+        return None if self.dump is None else own_ranks(self.dump)
+
+    @cached_property
+    def threads(self) -> frozenset[str]:
+        """Identities of the threads it names."""
+        calls = self.dump.calls if self.dump else []
+        return frozenset(call.thread_id for call in calls if call.thread_id)
+
+
+def own_ranks(dump: Dump) -> frozenset[int] | None:
+    """The ranks that could have written a dump: in all of its groups, at the place its sends and receives tell."""
+    members = {group.name: group.ranks for group in dump.config if group.ranks and group.name}
+    sets = [frozenset(ranks) for ranks in members.values()]
+    for name, own in {(c.name, p2p_ranks(c.profiling_name)) for c in dump.calls}:
+        ranks = members.get(name or "")
+        if own is not None and ranks is not None and own[0] < len(ranks):
+            sets.append(frozenset([ranks[own[0]]]))
+    return frozenset.intersection(*sets) if sets else None
+
+
+def config_world(sources: list[Source]) -> int:
+    """The number of ranks that the groups written down in the dumps speak of; 0 if there is none."""
+    return max((max(g.ranks) + 1 for s in sources if s.dump for g in s.dump.config if g.ranks), default=0)
+
+
+def common(values: list[str]) -> str:
+    """The value most often given; of several the first in order. Empty without values."""
+    counts = Counter(values)
+    return min(counts, key=lambda v: (-counts[v], v)) if counts else ""

@@ -1,0 +1,90 @@
+"""Streams over files and what is packed in them: opened without waiting, decompressed with a bound."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import zlib
+from typing import IO
+
+import zstandard
+
+RATIO = 200
+"""A file that expands by more is no packed dump: those shrink by 5 to 100 times."""
+FREE_BYTES = 64 << 20
+"""May always come out of a packed file, whatever its size."""
+MEMORY_BYTES = 1 << 30
+"""No single dump is larger: 20,000 entries as JSON are 20 MB."""
+CHUNK = 1 << 20
+HEAD = 512
+"""Bytes looked at to tell what a file is; a tar file has its mark at 257."""
+
+
+class TooLargeError(Exception):
+    """More came out of a file than can be honest; the message says how much."""
+
+
+class NotAFileError(Exception):
+    """The path is no regular file any more."""
+
+
+DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, OSError)
+"""What a torn or damaged packed file raises while it is read."""
+
+
+def open_regular(path: str) -> IO[bytes]:
+    """Opens a regular file. A pipe or device that took its place meanwhile is never waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotAFileError("not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+class Bounded(io.RawIOBase):
+    """A stream that raises TooLargeError after `limit` bytes."""
+
+    def __init__(self, stream: IO[bytes], limit: int) -> None:
+        self.stream = stream
+        self.limit = limit
+        self.left = limit
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        """Reads up to `len(buffer)` bytes."""
+        data = self.stream.read(min(len(buffer), CHUNK))
+        self.left -= len(data)
+        if self.left < 0:
+            raise TooLargeError(f"expands to more than {self.limit >> 20} MiB: refused")
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def unpacked(stream: IO[bytes], head: bytes, size: int) -> io.BufferedReader | None:
+    """The stream inside a gzip or zstd file of `size` bytes; None if `head` begins neither."""
+    limit = FREE_BYTES + RATIO * size
+    if head.startswith(b"\x1f\x8b"):
+        return io.BufferedReader(Bounded(gzip.GzipFile(fileobj=stream), limit))  # type: ignore[arg-type]
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(stream, read_across_frames=True)
+        return io.BufferedReader(Bounded(reader, limit))
+    return None
+
+
+def read_all(stream: IO[bytes]) -> tuple[bytes, str | None]:
+    """Everything in a stream, and why it ended early. Raises TooLargeError over MEMORY_BYTES."""
+    parts, total = [], 0
+    try:
+        while chunk := stream.read(CHUNK):
+            parts.append(chunk)
+            total += len(chunk)
+            if total > MEMORY_BYTES:
+                raise TooLargeError(f"holds more than {MEMORY_BYTES >> 20} MiB: refused")
+    except DAMAGE as error:
+        return b"".join(parts), f"packed file is damaged ({type(error).__name__})"
+    return b"".join(parts), None

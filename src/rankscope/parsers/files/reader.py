@@ -1,0 +1,121 @@
+"""One path to what is in it: a dump, several in an archive, or the reason why none."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any, cast
+
+from rankscope.parsers.files import archives, layers
+from rankscope.parsers.files.limits import memory_limit
+from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
+from rankscope.parsers.flight_recorder.model import Dump
+from rankscope.parsers.flight_recorder.pickles import RefusedError
+from rankscope.parsers.registry import KINDS, Kind
+
+DEPTH = 4
+"""Layers of packing and archives in one another."""
+
+
+@dataclass
+class Content:
+    """Something that was found in a file."""
+
+    inner: str
+    """Path within the archive, with the leading "!"; empty for the file itself."""
+    kind: str
+    problem: str | None = None
+    dump: Dump | None = None
+    size: int | None = None
+    """None: that of the file."""
+    mtime_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class _Place:
+    inner: str = ""
+    depth: int = 0
+    size: int = 0
+    mtime_ns: int | None = None
+    part: int = 0
+    parts: int = 1
+
+    def found(self, kind: str, problem: str | None = None, dump: Dump | None = None) -> Content:
+        inside = (self.size, self.mtime_ns) if self.inner else (None, None)
+        return Content(self.inner, kind, problem, dump, *inside)
+
+
+def read(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[Content]:
+    """What is in the file; of an archive only every `parts`-th member, from `part` on."""
+    try:
+        with layers.open_regular(path) as stream:
+            yield from _contents(stream, _Place(size=size, part=part, parts=parts))
+    except layers.NotAFileError as error:
+        yield Content("", "not-a-file", str(error))
+    except OSError as error:
+        yield Content("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
+
+
+def _contents(stream: IO[bytes], place: _Place) -> Iterator[Content]:
+    try:
+        reader: Any = stream if hasattr(stream, "peek") else io.BufferedReader(cast(Any, stream))
+        head = reader.peek(layers.HEAD)[: layers.HEAD]
+        yield from _by_head(reader, head, place)
+    except layers.TooLargeError as error:
+        yield place.found("unreadable", str(error))
+    except MemoryError:
+        yield place.found("unreadable", "needs more memory than a file of its size can honestly hold: refused")
+    except (*layers.DAMAGE, *archives.DAMAGE) as error:
+        yield place.found("archive", f"damaged: {type(error).__name__}")
+
+
+def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
+    inner = layers.unpacked(stream, head, place.size)
+    deeper = _Place(place.inner, place.depth + 1, place.size, place.mtime_ns, place.part, place.parts)
+    if place.depth > DEPTH:
+        yield place.found("archive", "packed too many times: refused")
+    elif inner is not None:
+        yield from _contents(inner, deeper)
+    elif archives.is_tar(head):
+        yield from _members(archives.tar_members(stream), deeper)
+    elif archives.is_zip(head):
+        source = stream if place.depth == 0 else io.BytesIO(layers.read_all(stream)[0])
+        limit = layers.FREE_BYTES + layers.RATIO * place.size
+        yield from _members(archives.zip_members(source, limit), deeper)
+    elif place.parts == 1 or place.part == 0 or place.inner:
+        yield _decoded(stream, head, place)
+
+
+def _members(members: Iterator[archives.Member], place: _Place) -> Iterator[Content]:
+    for index, member in enumerate(members):
+        if index % place.parts != place.part:
+            continue
+        name = member.name.encode("utf-8", "replace").decode().removeprefix("./")
+        inside = _Place(f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns)
+        if member.stream is None:
+            yield inside.found("not-a-file", "a link or special file: not read")
+        else:
+            yield from _contents(member.stream, inside)
+
+
+def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content:
+    kind = next((k for k in KINDS if k.begins(head)), None)
+    if not head:
+        return place.found("empty", "empty file")
+    if kind is None:
+        return place.found("unknown", "not a kind of file that is known")
+    data, damage = layers.read_all(stream)
+    return _decode(kind, data, damage, place)
+
+
+def _decode(kind: Kind, data: bytes, damage: str | None, place: _Place) -> Content:
+    try:
+        with memory_limit(len(data)):
+            dump = kind.decode(data)
+    except RefusedError as error:
+        return place.found("pickle", str(error))
+    except NotADumpError as error:
+        return place.found("unknown" if str(error) == NOT_A_DUMP else "damaged", str(error))
+    dump.problem = "; ".join(x for x in (damage, dump.problem) if x) or None
+    return place.found(kind.name, dump.problem, dump)

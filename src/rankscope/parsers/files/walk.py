@@ -1,0 +1,111 @@
+"""What lies under the paths a user gives: regular files to be read, and everything else with the reason why not.
+
+Nothing is opened here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_SPECIAL = (
+    (stat.S_ISFIFO, "a pipe: not opened"),
+    (stat.S_ISSOCK, "a socket: not opened"),
+    (stat.S_ISCHR, "a device: not opened"),
+    (stat.S_ISBLK, "a device: not opened"),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Something under the given paths."""
+
+    path: str
+    """To open it by."""
+    shown: str
+    """Its path below the given ones, as text that any output can encode."""
+    size: int = 0
+    mtime_ns: int | None = None
+    problem: str | None = None
+    """Why it is no file to be read; None for a regular file."""
+
+
+def walk(paths: Sequence[Path]) -> list[Found]:
+    """Everything under `paths`, sorted, each directory and file once. Raises FileNotFoundError for a missing path."""
+    for path in paths:
+        path.stat()
+    walker = _Walker()
+    for path in paths:
+        base = "" if len(paths) == 1 else str(path)
+        walker.add(str(path), base if path.is_dir() else base or path.name)
+    return sorted(walker.found, key=lambda found: found.shown)
+
+
+class _Walker:
+    """Visits real directories before links to them, so that a file is shown by its own path."""
+
+    def __init__(self) -> None:
+        self.found: list[Found] = []
+        self.seen: set[tuple[int, int]] = set()
+        self.links: list[tuple[str, str]] = []
+
+    def add(self, path: str, shown: str) -> None:
+        """Visits a path, and then the links that were found below it."""
+        self._visit(path, shown)
+        while self.links:
+            self._visit(*self.links.pop(0))
+
+    def _visit(self, path: str, shown: str) -> None:
+        pending = [(path, shown)]
+        while pending:
+            at, name = pending.pop()
+            try:
+                about = Path(at).stat()
+            except OSError as error:
+                self._refuse(at, name, "a link that leads nowhere" if Path(at).is_symlink() else _reason(error))
+                continue
+            if not stat.S_ISDIR(about.st_mode):
+                self._file(at, name, about)
+            elif self._first(about):
+                pending.extend(self._children(at, name))
+
+    def _first(self, about: os.stat_result) -> bool:
+        key = (about.st_dev, about.st_ino)
+        fresh = key not in self.seen
+        self.seen.add(key)
+        return fresh
+
+    def _children(self, path: str, shown: str) -> Iterator[tuple[str, str]]:
+        try:
+            entries = sorted(os.scandir(path), key=lambda e: e.name)
+        except OSError as error:
+            self._refuse(path, shown, _reason(error))
+            return
+        for entry in entries:
+            child = (entry.path, f"{shown}/{entry.name}" if shown else entry.name)
+            if entry.is_symlink():
+                self.links.append(child)
+            else:
+                yield child
+
+    def _file(self, path: str, shown: str, about: os.stat_result) -> None:
+        special = next((reason for test, reason in _SPECIAL if test(about.st_mode)), None)
+        if special is not None:
+            self._refuse(path, shown, special)
+        elif self._first(about):
+            self.found.append(Found(path, printable(shown), about.st_size, about.st_mtime_ns))
+
+    def _refuse(self, path: str, shown: str, reason: str) -> None:
+        self.found.append(Found(path, printable(shown), problem=reason))
+
+
+def printable(name: str) -> str:
+    """A file name as text: bytes of it that are no UTF-8 are replaced."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+def _reason(error: OSError) -> str:
+    return f"cannot be read: {error.strerror or type(error).__name__}"

@@ -1,0 +1,82 @@
+"""The bytes of a file to a Dump."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from rankscope.parsers.flight_recorder import columns, pickles, texts
+from rankscope.parsers.flight_recorder.clean import clean
+from rankscope.parsers.flight_recorder.document import is_dump, split
+from rankscope.parsers.flight_recorder.model import Dump
+
+BYTES_PER_ENTRY = 40
+"""No entry is written in fewer; more entries than that are one object repeated."""
+
+NOT_A_DUMP = "not a flight recorder dump"
+
+
+class NotADumpError(Exception):
+    """The file is something else; the message says what."""
+
+
+def looks_like_dump(head: bytes) -> bool:
+    """Whether the first bytes of a file can begin a dump: a pickled or JSON dict or list."""
+    if head[:1] == b"\x80":
+        # protocol 2 is what the recorder writes; a script may have saved it again in a later one
+        start = head[11:12] if head[2:3] == b"\x95" else head[2:3]
+        return head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and start in (b"}", b"]", b"")
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+
+
+def decode(data: bytes) -> Dump:
+    """The dump in `data`. Raises NotADumpError, or pickles.RefusedError for a pickle that asks for a global."""
+    document, torn = _document(data)
+    if not is_dump(document):
+        raise NotADumpError(torn or NOT_A_DUMP)
+    dump, entries = split(document)
+    dump.truncated = torn is not None
+    kept = entries[: len(data) // BYTES_PER_ENTRY + 1]
+    repeated = len(entries) - len(kept)
+    dropped = _fill(dump, kept)
+    notes = [
+        f"{torn}: {dump.rows} whole entries kept" if torn else "",
+        f"{repeated} entries left out: more than the file has room for" if repeated else "",
+        f"{dropped} damaged entries dropped" if dropped else "",
+    ]
+    dump.problem = "; ".join(note for note in notes if note) or None
+    return dump
+
+
+def _document(data: bytes) -> tuple[Any, str | None]:
+    """The decoded object, and why it is not whole."""
+    if data[:1] == b"\x80":
+        try:
+            return pickles.unpickle(data), None
+        except (pickles.RefusedError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 - damaged pickles raise what they like
+            return pickles.salvage(data), _reason(error)
+    text = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return texts.parse(text), None
+    except (orjson.JSONDecodeError, RecursionError) as error:
+        return texts.salvage(text), _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, EOFError) or "truncated" in str(error) or "unexpected end of data" in str(error):
+        return "cut off"
+    return f"damaged ({type(error).__name__})"
+
+
+def _fill(dump: Dump, entries: list[Any]) -> int:
+    """Fills the columns; returns how many entries had to be dropped."""
+    try:
+        columns.fill(dump, entries)
+    except columns.ERRORS:
+        cleaned, dropped = clean(entries)
+        columns.fill(dump, cleaned)
+        return dropped
+    return 0

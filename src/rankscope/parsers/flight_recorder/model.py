@@ -1,0 +1,137 @@
+"""What one dump says, as arrays and small tables, and the form in which it crosses from a worker process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+
+NULL = int(np.iinfo(np.int64).min)
+"""Stands for "not there" in the number columns."""
+
+NUMBERS = (
+    "record_id", "seq", "p2p_seq", "op_id", "created_ns", "started_ns", "completed_ns", "duration_ns",
+)  # fmt: skip
+"""Columns with a number of its own for each entry."""
+CODES = ("call", "shape", "stack")
+"""Columns that point into a table of what repeats; -1 points nowhere."""
+
+
+class Call(NamedTuple):
+    """What repeats from entry to entry; None where the version of the format does not say."""
+
+    pg_id: int | None
+    name: str | None
+    description: str | None
+    thread_name: str | None
+    thread_id: str | None
+    profiling_name: str
+    state: str | None
+    retired: bool | None
+    timeout_ms: int | None
+    is_p2p: bool | None
+
+
+class Shape(NamedTuple):
+    """Arguments of an operation, as JSON text; None where the version of the format does not say."""
+
+    in_sizes: str | None
+    out_sizes: str | None
+    in_dtypes: str | None
+    out_dtypes: str | None
+
+
+class StackFrame(NamedTuple):
+    """One frame of a stack."""
+
+    function: str
+    file: str
+    line: int
+
+
+class GroupConfig(NamedTuple):
+    """A row of pg_config. `ranks` is None if unreadable; `pg_id` is set in format 1.x, which has no names."""
+
+    name: str
+    description: str
+    ranks: list[int] | None
+    pg_id: int | None = None
+
+
+class GroupStatus(NamedTuple):
+    """A row of pg_status: counters of the last operation, -1 for none."""
+
+    pg_id: str
+    enqueued: int
+    started: int
+    completed: int
+
+
+_TABLES: dict[str, type[Any]] = {
+    "config": GroupConfig, "status": GroupStatus, "calls": Call, "shapes": Shape, "frames": StackFrame,
+}  # fmt: skip
+
+
+@dataclass
+class Dump:
+    """One dump: a header, tables of what repeats, and a column for each number, oldest entry first."""
+
+    version: str = ""
+    library_version: str | None = None
+    """Empty on gloo; None where the version of the format does not say."""
+    config: list[GroupConfig] = field(default_factory=list)
+    status: list[GroupStatus] | None = None
+    """None where the version of the format has no pg_status."""
+    calls: list[Call] = field(default_factory=list)
+    shapes: list[Shape] = field(default_factory=list)
+    frames: list[StackFrame] = field(default_factory=list)
+    stacks: list[list[int]] = field(default_factory=list)
+    """Each a list of indices into `frames`, innermost first."""
+    truncated: bool = False
+    problem: str | None = None
+    numbers: Numbers = field(default_factory=lambda: np.empty((len(NUMBERS), 0), np.int64))
+    """Shape (len(NUMBERS), entries)."""
+    codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))
+    """Shape (len(CODES), entries)."""
+
+    @property
+    def rows(self) -> int:
+        """Number of entries."""
+        return int(self.numbers.shape[1])
+
+    def column(self, name: str) -> Numbers:
+        """A number column."""
+        column: Numbers = self.numbers[NUMBERS.index(name)]
+        return column
+
+    def code(self, name: str) -> Codes:
+        """A code column."""
+        column: Codes = self.codes[CODES.index(name)]
+        return column
+
+    def header(self) -> dict[str, Any]:
+        """All but the arrays, as JSON values."""
+        plain = {"version", "library_version", "stacks", "truncated", "problem"}
+        header: dict[str, Any] = {name: getattr(self, name) for name in plain}
+        for name in _TABLES:
+            rows = getattr(self, name)
+            header[name] = None if rows is None else list(map(tuple, rows))
+        return header
+
+    def body(self) -> list[memoryview]:
+        """The arrays as bytes."""
+        return [np.ascontiguousarray(a).data.cast("B") for a in (self.numbers, self.codes) if a.size]
+
+
+def dump_from(header: dict[str, Any], body: memoryview, rows: int) -> Dump:
+    """The dump whose `header()` and `body()` these are; the arrays are views of `body`."""
+    split = len(NUMBERS) * 8 * rows
+    numbers = np.frombuffer(body[:split], np.int64).reshape(len(NUMBERS), rows)
+    codes = np.frombuffer(body[split:], np.int32).reshape(len(CODES), rows)
+    named = {k: [kind(*row) for row in header[k]] for k, kind in _TABLES.items() if header[k] is not None}
+    return Dump(**{**header, **named}, numbers=numbers, codes=codes)

@@ -1,0 +1,121 @@
+"""Paths to a Dataset. Importing this is cheap: polars is imported while the workers already start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rankscope.parsers.files.walk import Found, printable, walk
+from rankscope.parsers.workers.pool import Pool, Result, WorkerError
+
+if TYPE_CHECKING:
+    from rankscope.parsers.assemble.sources import Source
+    from rankscope.schema import Dataset
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What a user can settle by hand."""
+
+    rank_from: str | None = None
+    """Regular expression over the path; its first group is the rank."""
+    world_size: int | None = None
+    attempt: int | None = None
+    """None: the newest."""
+    jobs: int | None = None
+    """Worker processes at most; None: one for each core."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far reading got."""
+
+    files_done: int
+    files_total: int
+    bytes_done: int
+    bytes_total: int
+    rows: int
+
+
+class InputError(Exception):
+    """Nothing can be read; the message is for a person."""
+
+
+def load(
+    paths: Sequence[Path], options: LoadOptions = LoadOptions(), progress: Callable[[Progress], None] | None = None
+) -> Dataset:
+    """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if no dump is there."""
+    pattern = _pattern(options.rank_from)
+    found = _walk(paths)
+    pool = Pool([f for f in found if f.problem is None], options.jobs)
+    try:
+        from rankscope.parsers.assemble.dataset import NoSuchAttemptError, assemble
+
+        sources = _read(pool, found, progress)
+    except WorkerError as error:
+        raise InputError(str(error)) from error
+    finally:
+        pool.close()
+    root = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    if not any(source.dump for source in sources):
+        raise InputError(_nothing(root, sources))
+    try:
+        return assemble(sources, printable(root), pattern, options.world_size, options.attempt)
+    except NoSuchAttemptError as error:
+        raise InputError(str(error)) from error
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        raise InputError(f"not a regular expression: {text!r} ({error})") from error
+
+
+def _walk(paths: Sequence[Path]) -> list[Found]:
+    if not paths:
+        raise InputError("no path given")
+    try:
+        return walk(paths)
+    except OSError as error:
+        raise InputError(f"{printable(str(error.filename))}: {error.strerror}") from error
+
+
+def _read(pool: Pool, found: Sequence[Found], progress: Callable[[Progress], None] | None) -> list[Source]:
+    """Every file as a source, sorted by path."""
+    from rankscope.parsers.assemble.sources import Source
+
+    sources = [Source(f.shown, "not-a-file", f.size, f.mtime_ns, f.problem) for f in found if f.problem is not None]
+    total = sum(f.size for f in found)
+    files_done, bytes_done, rows = len(sources), 0, 0
+    for result in pool.run():
+        if result.kind is not None:
+            sources.append(_source(result))
+            rows += result.dump.rows if result.dump else 0
+        if result.last:
+            bytes_done += result.task.found.size // result.task.parts
+            files_done += result.task.part == 0
+        if progress is not None:
+            progress(Progress(files_done, len(found), bytes_done, total, rows))
+    return sorted(sources, key=lambda s: (s.shown, s.problem or ""))
+
+
+def _source(result: Result) -> Source:
+    from rankscope.parsers.assemble.sources import Source
+
+    found = result.task.found
+    size = found.size if result.size is None else result.size
+    mtime_ns = found.mtime_ns if result.mtime_ns is None else result.mtime_ns
+    return Source(found.shown + result.inner, result.kind or "unknown", size, mtime_ns, result.problem, result.dump)
+
+
+def _nothing(root: str, sources: Sequence[Source]) -> str:
+    """Why there is nothing to show, with the first reasons."""
+    if not sources:
+        return f"{printable(root)}: no files"
+    reasons = [f"{s.shown}: {s.problem}" for s in sources if s.problem][:5]
+    more = f" and {len(sources) - len(reasons)} more" if len(sources) > len(reasons) else ""
+    return f"{printable(root)}: no flight recorder dump among {len(sources)} files ({'; '.join(reasons)}{more})"

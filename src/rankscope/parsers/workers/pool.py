@@ -1,0 +1,228 @@
+"""Worker processes over a list of files. One that dies or hangs costs only the file it was at."""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from rankscope.parsers.files.walk import Found
+from rankscope.parsers.workers.protocol import receive, send
+
+if TYPE_CHECKING:
+    from rankscope.parsers.flight_recorder.model import Dump
+
+BASE_SECONDS = 30.0
+BYTES_PER_SECOND = 1 << 19
+"""A file gets BASE_SECONDS and a second for so many bytes between two messages of its worker."""
+BYTES_PER_WORKER = 4 << 20
+"""Another process is started for so many bytes: starting one takes as long as decoding them."""
+ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".zip")
+"""Large files so named are shared between all workers, if they are archives; a name decides nothing else."""
+_START = "import sys; sys.path[:] = sys.argv[1:]; from rankscope.parsers.workers.worker import main; main()"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A file for a worker; of an archive every `parts`-th member from `part` on."""
+
+    found: Found
+    part: int = 0
+    parts: int = 1
+
+
+@dataclass
+class Result:
+    """Something a worker found in a file; `last` is set once for each task, with or without content."""
+
+    task: Task
+    inner: str = ""
+    kind: str | None = None
+    problem: str | None = None
+    size: int | None = None
+    mtime_ns: int | None = None
+    dump: Dump | None = None
+    last: bool = False
+    fatal: str | None = None
+    """Why no worker can work at all."""
+
+
+class WorkerError(Exception):
+    """Worker processes cannot be started."""
+
+
+class _SlowError(Exception):
+    """A worker said nothing for too long."""
+
+
+def workers_for(found: Sequence[Found], jobs: int | None) -> int:
+    """How many processes the files are worth."""
+    most = jobs if jobs is not None else len(os.sched_getaffinity(0))
+    total = sum(f.size for f in found)
+    shared = any(f.shown.endswith(ARCHIVE_SUFFIXES) for f in found)
+    return max(1, min(most, total // BYTES_PER_WORKER + 1, most if shared else max(1, len(found))))
+
+
+class Pool:
+    """Starts the processes at once; `run` hands out tasks and yields what comes back, as it comes."""
+
+    def __init__(self, found: Sequence[Found], jobs: int | None) -> None:
+        count = workers_for(found, jobs)
+        tasks = [task for f in sorted(found, key=lambda f: (-f.size, f.shown)) for task in _tasks(f, count)]
+        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        for task in tasks:
+            self._tasks.put(task)
+        self._left = len(tasks)
+        self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
+        self._threads = [_WorkerThread(self._tasks, self._results) for _ in range(count if tasks else 0)]
+
+    def run(self) -> Iterator[Result]:
+        """Every result of every task; ends when all tasks are done. Raises WorkerError."""
+        try:
+            for thread in self._threads:
+                thread.start()
+            while self._left:
+                result = self._results.get()
+                if result.fatal is not None:
+                    raise WorkerError(result.fatal)
+                self._left -= result.last
+                yield result
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the processes, whatever they are at."""
+        for thread in self._threads:
+            thread.stop()
+
+
+def _tasks(found: Found, workers: int) -> list[Task]:
+    shared = found.size > BYTES_PER_WORKER and found.shown.endswith(ARCHIVE_SUFFIXES)
+    return [Task(found, part, workers) for part in range(workers)] if shared else [Task(found)]
+
+
+class _WorkerThread(threading.Thread):
+    """Feeds one process, and starts another if it dies."""
+
+    def __init__(self, tasks: queue.SimpleQueue[Task], results: queue.SimpleQueue[Result]) -> None:
+        super().__init__(daemon=True)
+        self.tasks = tasks
+        self.results = results
+        self.stopped = False
+        self.ready = False
+        self.process = _start()
+
+    def run(self) -> None:
+        """Takes tasks until there are none."""
+        while not self.stopped:
+            try:
+                task = self.tasks.get_nowait()
+            except queue.Empty:
+                return
+            if not self.ready and not self._wait_until_ready():
+                self.results.put(Result(task, fatal="the worker process does not start", last=True))
+                return
+            problem = self._serve(task)
+            if not self.stopped:
+                self.results.put(Result(task, kind="unreadable" if problem else None, problem=problem, last=True))
+
+    def stop(self) -> None:
+        """Kills the process."""
+        self.stopped = True
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except OSError:
+                    continue
+
+    def _wait_until_ready(self) -> bool:
+        """Whether the process says that it has started."""
+        assert self.process.stdout is not None
+        output = self.process.stdout
+        try:
+            receive(lambda count: _read(output, count, time.monotonic() + BASE_SECONDS))
+        except (_SlowError, EOFError, OSError):
+            return False
+        self.ready = True
+        return True
+
+    def _serve(self, task: Task) -> str | None:
+        """Has one file decoded; returns why it could not be."""
+        try:
+            self._ask(task)
+        except _SlowError:
+            problem = "takes too long to decode: given up"
+        except (EOFError, OSError):
+            problem = self._death()
+        else:
+            return None
+        if not self.stopped:
+            self.process.kill()
+            self.process.wait()
+            self.process, self.ready = _start(), False
+        return problem
+
+    def _ask(self, task: Task) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        found = task.found
+        order = {"path": os.fsencode(found.path).hex(), "size": found.size, "part": task.part, "parts": task.parts}
+        send(self.process.stdin, order)
+        seconds = BASE_SECONDS + found.size / BYTES_PER_SECOND
+        output = self.process.stdout
+        while True:
+            header, body = receive(lambda count: _read(output, count, time.monotonic() + seconds))
+            if "done" in header:
+                return
+            self.results.put(_result(task, header, body))
+
+    def _death(self) -> str:
+        code = self.process.wait()
+        if code < 0:
+            return f"decoding it ended the process ({signal.Signals(-code).name}): refused"
+        return f"decoding it ended the process (exit {code}): refused"
+
+
+def _start() -> subprocess.Popen[bytes]:
+    """A process that imports what this one would, without running the program's main module or site hooks."""
+    package = str(Path(__file__).resolve().parents[3])
+    path = list(dict.fromkeys([package, *filter(None, sys.path)]))
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-S", "-E", "-c", _START, *path],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, bufsize=0,
+    )  # fmt: skip
+
+
+def _read(stream: IO[bytes], count: int, deadline: float) -> bytearray:
+    """Exactly `count` bytes of a pipe. Raises EOFError at its end and _SlowError after the deadline."""
+    data = bytearray(count)
+    view = memoryview(data)
+    while view:
+        if not select.select([stream], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise _SlowError
+        got = os.readv(stream.fileno(), [view])
+        if not got:
+            raise EOFError
+        view = view[got:]
+    return data
+
+
+def _result(task: Task, header: dict[str, Any], body: memoryview) -> Result:
+    from rankscope.parsers.flight_recorder.model import dump_from
+
+    dump = None if header["dump"] is None else dump_from(header["dump"], body, header["rows"])
+    return Result(
+        task, header["inner"], header["kind"], header["problem"], header["size"], header["mtime_ns"], dump
+    )  # fmt: skip
