@@ -55,9 +55,9 @@ def label(frame: Frame) -> str:
 def one_line(stack: Sequence[Frame], width: int) -> str:
     """The user's frames of a stack (innermost first) in one line: "forward model.py:88 < step train.py:30 < main".
 
-    Where `width` is short, the outer frames lose their place, then the ones between are counted.
+    Where `width` is short, the outer frames lose their place, then they are counted.
     """
-    frames = user_frames(stack)
+    frames = [f for f in user_frames(stack) if f.function != "<module>"] or user_frames(stack)
     if not frames:
         return ""
     for placed in range(len(frames), 0, -1):
@@ -69,11 +69,9 @@ def one_line(stack: Sequence[Frame], width: int) -> str:
 
 
 def _shortened(texts: Sequence[str], width: int) -> str:
-    """The innermost texts that fit, the number of those left out, and the outermost where there is room."""
+    """The innermost texts that fit, and the number of those left out."""
     for kept in range(len(texts) - 1, 0, -1):
-        left = len(texts) - kept
-        for tail in ([f"+{left - 1}", texts[-1]] if left > 1 else [texts[-1]], [f"+{left}"]):
-            line = _GAP.join([*texts[:kept], *tail])
-            if len(line) <= width:
-                return line
+        line = _GAP.join([*texts[:kept], f"+{len(texts) - kept}"])
+        if len(line) <= width:
+            return line
     return texts[0]

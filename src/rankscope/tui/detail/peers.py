@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import polars as pl
 
+from rankscope.analysis.calls import collect_calls
 from rankscope.analysis.model import Analysis, Divergence
 from rankscope.analysis.presence import Absence
-from rankscope.analysis.signatures import with_signatures
 from rankscope.schema import Group
-from rankscope.tui.detail.index import OpIndex
+from rankscope.tui.detail.index import OpIndex, Rows
 
 LATE_NS = 10_000_000
 """A member that joins so much later than the median of its peers may be called late."""
@@ -96,11 +96,13 @@ UNFINISHED = ("pending", "started", "timed out", "aborted")
 
 def collective(index: OpIndex, analysis: Analysis, group: int, seq: int) -> Peers:
     """The members of one collective."""
-    rows = _merged(with_signatures(index.frame(index.instance(group, seq))))
+    rows = index.instance(group, seq)
+    members = _merged(index.frame(rows))
     divergence = next((d for d in analysis.divergences if d.group == group and d.seq == seq), None)
-    issued = issued_rows(rows, _odd(rows, divergence))
+    odd = divergence.differing if divergence is not None else _minority(index, rows)
+    issued = issued_rows(members, pl.col("rank").is_in(list(odd)))
     absent = _absent(index, analysis, divergence, (group, seq), issued)
-    common = _plurality(rows["op"])
+    common = _plurality(members["op"])
     return Peers(index.group(group), seq, str(common or "?"), finish(pl.concat([issued, absent]), analysis))
 
 
@@ -142,35 +144,28 @@ def finish(members: pl.DataFrame, analysis: Analysis) -> pl.DataFrame:
 
 def _merged(rows: pl.DataFrame) -> pl.DataFrame:
     """One row per rank: the closer of coalesced operations, with the names and the first sizes of what it closed."""
+    rows = rows.with_columns(state_label().alias("state"))
+    if (rows["coalesced"] == "none").all():
+        return rows.unique("rank", keep="last", maintain_order=True).with_columns(parts=pl.lit(1, pl.UInt32))
     inner = pl.col("coalesced") == "inner"
-    first = [
-        pl.col(name).filter(~inner | (pl.len() == inner.sum())).last() for name in ("row", "completed_ns", "state")
-    ]
-    carried = [
-        pl.when(inner.any()).then(pl.col(name).filter(inner).first()).otherwise(pl.col(name).first()).alias(name)
-        for name in ("in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "dtype", "stack_id")
-    ]
-    elements = pl.col("elements").filter(inner)
-    return (
-        rows.with_columns(state_label().alias("state")).group_by("rank", maintain_order=True).agg(
-            *first, *carried,
-            pl.when(inner.any()).then(pl.col("op").filter(inner).unique(maintain_order=True).str.join("+"))
-            .otherwise(pl.col("op").first()).alias("op"),
-            pl.when(elements.is_not_null().any()).then(elements.sum()).otherwise(pl.col("elements").first())
-            .alias("elements"),
-            pl.max_horizontal(inner.sum(), 1).cast(pl.UInt32).alias("parts"),
-            pl.col("created_ns").first(), pl.col("host").first(),
-        )
+    carries = inner | (pl.len() == (~inner).sum())
+    closes = ~inner | (pl.len() == inner.sum())
+    names = pl.col("op").filter(carries).unique(maintain_order=True).str.join("+")
+    carried = ("in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "stack_id")
+    return rows.group_by("rank", maintain_order=True).agg(
+        *(pl.col(name).filter(closes).last() for name in ("row", "completed_ns", "state")),
+        *(pl.col(name).filter(carries).first() for name in carried),
+        names.alias("op"), pl.max_horizontal(inner.sum(), 1).cast(pl.UInt32).alias("parts"),
+        pl.col("created_ns").first(), pl.col("host").first(),
     )  # fmt: skip
 
 
-def _odd(rows: pl.DataFrame, divergence: Divergence | None) -> pl.Expr:
-    """Whether a member issued something else than most: as the analysis says, else by its signature."""
-    if divergence is not None:
-        return pl.col("rank").is_in(list(divergence.differing))
-    common = {name: _plurality(rows[name]) for name in ("op", "elements", "dtype")}
+def _minority(index: OpIndex, rows: Rows) -> list[int]:
+    """Members that issued something that does not fit what most issued."""
+    calls = collect_calls(replace(index.dataset, ops=index.dataset.ops[rows]))
+    common = {name: _plurality(calls[name]) for name in ("key", "elements", "dtype")}
     odd = [pl.col(name).ne(pl.lit(value)).fill_null(False) for name, value in common.items() if value is not None]
-    return pl.any_horizontal(odd) if odd else pl.lit(False)
+    return calls.filter(pl.any_horizontal(odd))["rank"].to_list() if odd else []
 
 
 def issued_rows(rows: pl.DataFrame, differs: pl.Expr) -> pl.DataFrame:

@@ -63,7 +63,7 @@ def group_detail(state: GroupState, width: int) -> list[Line]:
             line(Span(f"{counted(state.behind, 'member')} behind the others, at #{state.reached[0]} or later", "warn"))
         )
     if state.divergence is not None:
-        lines.append(line(Span("parts at ", "dim"), parting(state)))
+        lines.append(line(Span("parts ", "dim"), parting(state)))
     if state.cause:
         lines.append(line(Span("follows from ", "dim"), plain(state.cause)))
     if group.has_p2p:
