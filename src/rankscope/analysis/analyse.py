@@ -62,10 +62,13 @@ def _explained(roots: list[Root]) -> list[Root]:
 
     What a rank computes between two operations is not recorded: an operation may wait for it, and it for the root.
     """
-    oldest = min((root.since_ns for root in roots if root.culprits), default=None)
-    if oldest is None:
-        return roots
-    return [root for root in roots if root.kind != "stuck-in-collective" or root.since_ns < oldest]
+    accusing = [root for root in roots if root.culprits]
+    certain = any(not root.needs_stillness for root in accusing)
+    oldest = min((root.since_ns for root in accusing), default=0)
+    return [
+        root for root in roots
+        if root.kind != "stuck-in-collective" or not accusing or (not certain and root.since_ns < oldest)
+    ]  # fmt: skip
 
 
 def _still(roots: list[Root], freeze: Freeze, reliability: Reliability) -> tuple[list[Root], list[Root]]:

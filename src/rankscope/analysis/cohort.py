@@ -15,11 +15,12 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.instances import CallKey, Entry, Instance, calls_at
+from rankscope.analysis.instances import Entry, Instance, calls_at
+from rankscope.analysis.presence import Absence
 from rankscope.schema import Group
 
-Place = tuple[str, int]
-"""(description of the group, seq): the same step on every replica."""
+LONG_AGO, NEVER = -1.0, float("inf")
+"""Positions of a step that a rank has finished, or never came to."""
 
 
 class Signature(NamedTuple):
@@ -120,34 +121,26 @@ class Cohorts:
 
     def orders(self, a: Instance, b: Instance) -> dict[int, bool]:
         """For each rank that is at one of two steps or past it, replicas included: whether it entered `a` first."""
-        first, second = self._positions(self._place(a)), self._positions(self._place(b))
-        both = {rank: first[rank] < second[rank] for rank in first if rank in second}
-        half = {rank: True for rank in first if rank not in second and self._member(rank, self._place(b))}
-        other = {rank: False for rank in second if rank not in first and self._member(rank, self._place(a))}
-        return both | half | other
+        first, second = self._positions(a), self._positions(b)
+        return {rank: first[rank] < second[rank] for rank in first if rank in second and first[rank] != second[rank]}
 
     def precedes(self, a: Instance, b: Instance) -> bool:
         """Whether most of the ranks that did both steps did `a` first."""
-        first, second = self._positions(self._place(a)), self._positions(self._place(b))
-        votes = [first[rank] < second[rank] for rank in first if rank in second]
-        return 2 * sum(votes) > len(votes)
+        first, second = self._positions(a), self._positions(b)
+        both = [r for r in first if r in second and NEVER not in (first[r], second[r]) and first[r] != second[r]]
+        return 2 * sum(first[rank] < second[rank] for rank in both) > len(both)
 
-    def _place(self, instance: Instance) -> Place:
-        return (self.facts.label(instance.group), instance.seq)
-
-    def _member(self, rank: int, place: Place) -> bool:
-        return rank in self._members.get(place[0], ())
-
-    @cached_property
-    def _members(self) -> dict[str, set[int]]:
-        out: dict[str, set[int]] = {}
-        for group in self.facts.groups:
-            out.setdefault(self.facts.label(group.id), set()).update(group.ranks)
-        return out
-
-    def _positions(self, place: Place) -> dict[int, int]:
-        """For each rank its row of a step."""
-        keys: list[CallKey] = [(g.id, place[1]) for g in self.facts.groups if self.facts.label(g.id) == place[0]]
-        table = pl.DataFrame(keys, schema={"group": pl.UInt32, "seq": pl.Int64}, orient="row")
+    def _positions(self, instance: Instance) -> dict[int, float]:
+        """For each rank of this group and its replicas its row of a step; LONG_AGO or NEVER where that is certain."""
+        label, seq = self.facts.label(instance.group), instance.seq
+        groups = [g for g in self.facts.groups if self.facts.label(g.id) == label]
+        table = pl.DataFrame([(g.id, seq) for g in groups], schema={"group": pl.UInt32, "seq": pl.Int64}, orient="row")
         rows = self.facts.calls.join(table, on=["group", "seq"], how="semi")
-        return dict(rows.select("rank", "row").iter_rows())
+        out: dict[int, float] = dict(rows.select("rank", "row").iter_rows())
+        for group in groups:
+            for rank, why in self.facts.presence.absences(group.id, seq, out).items():
+                if why is Absence.NEVER_ISSUED:
+                    out[rank] = NEVER
+                elif why in (Absence.FILTERED, Absence.OVERWRITTEN):
+                    out[rank] = LONG_AGO
+        return out

@@ -28,14 +28,38 @@ class LostPairs:
     cohorts: Cohorts
 
     def judge(self, component: tuple[Node, ...]) -> Root | None:
-        """The root of a circle that a lost send or receive made; None if the replicas do not say so."""
-        for node in component:
-            instance = self.graph.instance(node)
-            if instance is not None and instance.is_pair and len(instance.entries) == 1:
-                with_it, without = self._votes(instance)
-                if with_it > without:
-                    return self._root(instance, component, with_it)
+        """The root of a circle that a lost send or receive made; None if the replicas do not say so.
+
+        Without replicas, a circle with a single unmatched send or receive is put to the two ranks of it.
+        """
+        found = [i for node in component if (i := self.graph.instance(node)) is not None and i.is_pair]
+        unmatched = [(i, *self._votes(i)) for i in found if len(i.entries) == 1]
+        for instance, with_it, without in unmatched:
+            if with_it > without:
+                return self._root(instance, component, with_it)
+        if len(unmatched) == 1 and unmatched[0][1:] == (0, 0):
+            return self._either(unmatched[0][0], component)
         return None
+
+    def _either(self, instance: Instance, component: tuple[Node, ...]) -> Root:
+        _, src, dst, _ = instance.key  # type: ignore[misc]
+        pair, label = tuple(sorted((src, dst))), self.facts.label(instance.group)
+        waiting, absent = (src, dst) if src in instance.entries else (dst, src)
+        return Root(
+            kind="p2p-unmatched",
+            culprits=pair,
+            nodes=component,
+            focus=instance,
+            title=f"rank {waiting} waits in {instance.op} {src}->{dst} of {label}, which rank {absent} never matched",
+            explanation=(
+                f"Rank {absent} went on without its side and now waits, over others, for rank {waiting}. Either rank "
+                f"{absent} left it out, or rank {waiting} has one too many: no replica tells."
+            ),
+            candidates=pair,
+            confidence="low",
+            reasons=("no other pipeline to compare with",),
+            next_steps=(f"Compare the stacks of ranks {src} and {dst} with the schedule.",),
+        )
 
     def _votes(self, instance: Instance) -> tuple[int, int]:
         """(replicas that posted the side that is absent here, replicas that did not)."""
