@@ -112,11 +112,19 @@ def two_groups(trainer: Trainer) -> None:
     def train_step(trainer: Trainer, step: int) -> bool:
         if step == BROKEN_STEP and trainer.rank == 3:
             load_batch()
-        dist.all_reduce(trainer.gradients, group=pair)
+        forward(trainer, pair)
         dist.all_reduce(trainer.gradients, group=column)
+        if step % 3 == 2:
+            trainer.log_loss()
         return True
 
+    dist.broadcast(trainer.gradients, src=0)
     trainer.train(train_step)
+
+
+def forward(trainer: Trainer, pair: dist.ProcessGroup) -> None:
+    """Adds what each of a pair computed of a layer."""
+    dist.all_reduce(trainer.gradients, group=pair)
 
 
 def load_batch() -> None:

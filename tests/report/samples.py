@@ -21,7 +21,8 @@ def hang() -> tuple[Dataset, Analysis]:
     """Rank 3 never issues a collective of its pair; 0 and 1 wait for 2, which waits for 3. One file is cut short."""
     job = JobBuilder(4, {"41": [2, 3]})
     job.collective()
-    job.collective("41", ranks=[2], state="scheduled")
+    stack = [("forward", "/home/alice/run/model/attention.py", 209), ("train_step", "train/step.py", 30)]
+    job.collective("41", ranks=[2], state="scheduled", stack=stack)
     job.collective(ranks=[0, 1], state="scheduled")
     return _with_problems(job.build()), Analysis(
         verdict="rank 3 never issued mesh_tp all_reduce #1; 3 ranks wait for it",
@@ -92,7 +93,8 @@ def hostile() -> tuple[Dataset, Analysis]:
     follower = replace(analysis.findings[1], title=EVIL)
     note = replace(analysis.findings[2], title=EVIL, explanation=EVIL)
     found = replace(analysis, verdict=EVIL, findings=(finding, follower, note))
-    return replace(dataset, files=files, root=EVIL), found
+    stacks = dataset.stacks.with_columns(function=pl.lit(EVIL), file=pl.lit(EVIL))
+    return replace(dataset, files=files, stacks=stacks, root=EVIL), found
 
 
 def many_ranks(world: int = 1_024) -> tuple[Dataset, Analysis]:

@@ -38,8 +38,7 @@ def run(
     source = Source(paths, rank_from, world_size, attempt, jobs)
     source.check()
     refuse_existing(output, force)
-    dataset, analysis = _load(source)
-    analysis = with_local_paths(analysis, path_map)
+    dataset, analysis = with_local_paths(*_load(source), path_map)
     if redact or redact_sources:
         dataset, analysis = _redacted(dataset, analysis, not redact_sources)
     emit(rendered(dataset, analysis, form or _format_of(output), ascii_only), output, force)

@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.parsers.load import Progress
-    from rankscope.schema import Dataset, Frame
+    from rankscope.schema import Dataset
 
 
 @dataclass(frozen=True)
@@ -70,18 +70,27 @@ class Source:
         return dataset, analyse(dataset)
 
 
-def with_local_paths(analysis: Analysis, path_map: tuple[tuple[str, str], ...]) -> Analysis:
-    """The analysis with the files of stacks where they lie on this machine."""
+def with_local_paths(
+    dataset: Dataset, analysis: Analysis, path_map: tuple[tuple[str, str], ...]
+) -> tuple[Dataset, Analysis]:
+    """Both with the files of stacks where they lie on this machine."""
     if not path_map:
-        return analysis
-    findings = tuple(replace(f, stack=tuple(_local(frame, path_map) for frame in f.stack)) for f in analysis.findings)
-    return replace(analysis, findings=findings)
+        return dataset, analysis
+    import polars as pl
+
+    moved = {file: _local(file, path_map) for file in dataset.stacks["file"].unique()}
+    files = pl.Series("file", [moved[file] for file in dataset.stacks["file"]], dtype=pl.String)
+    findings = tuple(
+        replace(f, stack=tuple(frame._replace(file=_local(frame.file, path_map)) for frame in f.stack))
+        for f in analysis.findings
+    )
+    return replace(dataset, stacks=dataset.stacks.with_columns(files)), replace(analysis, findings=findings)
 
 
-def _local(frame: Frame, path_map: tuple[tuple[str, str], ...]) -> Frame:
-    """The frame with the first prefix that fits replaced; a prefix ends where a directory does."""
+def _local(file: str, path_map: tuple[tuple[str, str], ...]) -> str:
+    """The path with the first prefix that fits replaced; a prefix ends where a directory does."""
     for source, target in path_map:
         prefix = source.rstrip("/") + "/"
-        if frame.file.startswith(prefix):
-            return frame._replace(file=f"{target.rstrip('/')}/{frame.file[len(prefix) :]}")
-    return frame
+        if file.startswith(prefix):
+            return f"{target.rstrip('/')}/{file[len(prefix) :]}"
+    return file

@@ -56,9 +56,9 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
     )
     yield from _evidence(finding.evidence)
     yield from _bullets("Who waits for whom", words.steps(finding, words.descriptions(dataset)), numbered=True)
-    if finding.stack:
-        yield f"**Stack of {words.stack_title(finding, dataset)}** (innermost first)"
-        yield code_block(words.frames(finding))
+    for title, frames in words.stacks(finding, dataset):
+        yield f"**Stack of {title}** (innermost first)"
+        yield code_block(frames)
     yield from _bullets("Follows from it", words.following_lines(analysis, finding))
 
 

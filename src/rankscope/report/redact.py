@@ -28,17 +28,23 @@ def redact(
     """What a report shows of a job with names replaced: host-1, user-1, dir-1; one name has one stand-in everywhere.
 
     `hosts` and `users` are further names to replace, of the machine that makes the report. Only what reports show is
-    replaced: the files, the root and the analysis, not the operations.
+    replaced: the files, the root, the stacks and the analysis, not the operations.
     """
     names = Names([*_hosts(dataset, analysis), *hosts], users, keep_source_names)
     paths = [p for p in [dataset.root, *dataset.files["path"].drop_nulls()] if p]
-    names.learn([*_strings(analysis), *dataset.files["problem"].drop_nulls(), *paths], paths)
+    names.learn(
+        [*_strings(analysis), *dataset.files["problem"].drop_nulls(), *paths, *dataset.stacks["file"].unique()], paths
+    )
     files = dataset.files.with_columns(
         path=_mapped(dataset.files["path"], names.path),
         problem=_mapped(dataset.files["problem"], names.text),
         host=_mapped(dataset.files["host"], names.host),
     )
-    return replace(dataset, files=files, root=names.path(dataset.root)), _redacted(analysis, names)
+    stacks = dataset.stacks.with_columns(
+        function=_mapped(dataset.stacks["function"], names.text), file=_mapped(dataset.stacks["file"], names.path)
+    )
+    redacted = _redacted(analysis, names)
+    return replace(dataset, files=files, stacks=stacks, root=names.path(dataset.root)), redacted
 
 
 def _hosts(dataset: Dataset, analysis: Analysis) -> list[str]:
@@ -51,7 +57,9 @@ def _hosts(dataset: Dataset, analysis: Analysis) -> list[str]:
 
 
 def _mapped(column: pl.Series, change: Callable[[str], str]) -> pl.Series:
-    return pl.Series(column.name, [None if v is None else change(v) for v in column], dtype=pl.String)
+    """The column with every value changed, each different one once."""
+    new = {old: change(old) for old in column.drop_nulls().unique(maintain_order=True)}
+    return pl.Series(column.name, [new.get(v) for v in column], dtype=pl.String)
 
 
 def _redacted(value: Any, names: Names, name: str = "") -> Any:

@@ -54,7 +54,8 @@ def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator
     yield "held up", [words.held_up(finding)]
     yield "confidence", [words.certainty(finding)] if finding.severity != "info" else []
     yield "waits", words.steps(finding, words.descriptions(dataset))
-    yield "stack", [f"({words.stack_title(finding, dataset)})", *words.frames(finding)] if finding.stack else []
+    for title, frames in words.stacks(finding, dataset):
+        yield "stack", [f"of {title}", *frames]
     yield "evidence", words.evidence_lines(finding)
     yield "follows", words.following_lines(analysis, finding)
     yield "next", list(finding.next_steps)

@@ -10,7 +10,7 @@ import polars as pl
 
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step
 from rankscope.analysis.wording import duration, fold, plural
-from rankscope.schema import Dataset
+from rankscope.schema import Dataset, Frame
 
 LONGEST_LINE = 2_000
 """Characters shown of one title, explanation or line of evidence."""
@@ -188,10 +188,29 @@ def stack_title(finding: Finding, dataset: Dataset) -> str:
     return f"rank {seen[0]}, at its last operation" if finding.kind == "missing-rank" else f"rank {seen[0]}"
 
 
-def frames(finding: Finding) -> list[str]:
-    """The stack, innermost first: "forward  model.py:88"."""
-    lines = [f"{f.function}  {f.file}:{f.line}" for f in finding.stack[:MOST_FRAMES]]
-    left = len(finding.stack) - len(lines)
+def counterpart(finding: Finding, dataset: Dataset) -> tuple[str, Sequence[Frame]]:
+    """Where another member was: the rank of the first evidence that is none of a culprit's, and its stack there."""
+    for evidence in finding.evidence:
+        if evidence.rank is None or evidence.record_id is None or evidence.rank in finding.culprit_ranks:
+            continue
+        rows = dataset.ops.filter(rank=evidence.rank, record_id=evidence.record_id)
+        stack = dataset.stack(rows["stack_id"][0]) if rows.height == 1 else ()
+        if stack and stack != finding.stack:
+            waits = ", that waits" if evidence.rank in finding.waiting_ranks else ""
+            return f"rank {evidence.rank}{waits}", stack
+    return "", ()
+
+
+def stacks(finding: Finding, dataset: Dataset) -> list[tuple[str, list[str]]]:
+    """The stacks of a finding, each with whose it is: the culprit's, and for comparison that of another member."""
+    own = (stack_title(finding, dataset), finding.stack)
+    return [(title, frames(stack)) for title, stack in (own, counterpart(finding, dataset)) if stack]
+
+
+def frames(stack: Sequence[Frame]) -> list[str]:
+    """A stack, innermost first: "forward  model.py:88"."""
+    lines = [f"{f.function}  {f.file}:{f.line}" for f in stack[:MOST_FRAMES]]
+    left = len(stack) - len(lines)
     return [*lines, f"({plural(left, 'outer frame')} more)"] if left else lines
 
 
