@@ -95,6 +95,11 @@ def test_prose_stays_prose() -> None:
     assert markdown(text) == text
 
 
+def test_brackets_of_prose_stay_outside() -> None:
+    assert markdown("see (dmesg, nvidia-smi -q).") == "see (dmesg, nvidia-smi `-q`)."
+    assert markdown("calls f(x)") == "calls `f(x)`"
+
+
 def test_code_span_and_block_cannot_be_left() -> None:
     assert code_span("a``b`") == "``` a``b` ```"
     assert code_block(["x", "```", "<b>"]).splitlines() == ["````", "x", "```", "<b>", "````"]

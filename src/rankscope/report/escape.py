@@ -63,6 +63,8 @@ def _closed(code: list[str]) -> str:
     """A code span of words; the punctuation at its end stays outside."""
     text = " ".join(code)
     stem = text.rstrip(_STOPS + ",") or text
+    if stem[-1] == ")" and stem.count(")") > stem.count("("):
+        stem = stem[:-1] or stem
     return code_span(stem) + text[len(stem) :]
 
 

@@ -165,7 +165,11 @@ def summary(dataset: Dataset) -> str:
 def stillness(analysis: Analysis) -> str:
     """Since when the job hangs and how long it was still; "" where nothing tells."""
     since = f"since {moment(analysis.hang_since_ns)}" if analysis.hang_since_ns is not None else ""
-    still = f"still for {duration(analysis.frozen_for_ns)}" if analysis.frozen_for_ns is not None else ""
+    still = (
+        f"still for {duration(analysis.frozen_for_ns)} by the files' times"
+        if analysis.frozen_for_ns is not None
+        else ""
+    )
     return ", ".join(p for p in (since, still) if p)
 
 
