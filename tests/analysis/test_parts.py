@@ -148,3 +148,9 @@ def test_clock_that_is_off_is_no_straggler() -> None:
 
 def test_jitter_is_no_straggler() -> None:
     assert not analyse(late({})).findings
+
+
+def test_files_written_days_later_are_copies() -> None:
+    freeze = judge_freeze(Facts(written_at(hanging(), START_NS + 10 * 86_400 * 10**9)))
+    assert freeze.stopped is None
+    assert freeze.still_ns is None

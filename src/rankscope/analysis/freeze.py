@@ -18,6 +18,8 @@ from rankscope.analysis.facts import Facts
 FLOOR_NS = 2_000_000_000
 GAPS = 20
 PERCENTILE = 0.99
+COPIED_NS = 86_400 * 1_000_000_000
+"""A file written a day after the newest event in it is a copy: no watchdog waits that long."""
 POLL_NS = 200_000_000
 """Twice the watchdog's period, 100 ms."""
 
@@ -42,7 +44,7 @@ def judge_freeze(facts: Facts) -> Freeze:
     newest, written = _newest_ns(facts), _written_ns(facts)
     if newest is None:
         return Freeze(None, None, needed, "no operation carries a time")
-    still = written - newest if written is not None and written >= newest else None
+    still = written - newest if written is not None and newest <= written < newest + COPIED_NS else None
     if _gave_up(facts):
         return Freeze(True, still, needed, "an operation was given up by its watchdog")
     if still is None:

@@ -88,9 +88,41 @@ class LostPairs:
         )  # fmt: skip
         return found.height > 0
 
+    def _stranger(self, component: tuple[Node, ...], rank: int) -> Instance | None:
+        """A collective in which the rank waits alone, and the like of which no group of that kind ever ran."""
+        for node in component:
+            instance = self.graph.instance(node)
+            if instance is None or instance.is_pair or set(instance.entries) != {rank}:
+                continue
+            entry, label = instance.entries[rank], self.facts.label(instance.group)
+            alike = pl.col("group").is_in([g.id for g in self.facts.groups if self.facts.label(g.id) == label])
+            same = (pl.col("op") == entry.op) & pl.col("elements").eq_missing(entry.elements)
+            if self.facts.calls.filter(alike & same & (pl.col("row") != entry.row)).is_empty():
+                return instance
+        return None
+
+    def _extra(self, instance: Instance, component: tuple[Node, ...], rank: int) -> Root:
+        label = f"{instance.op} #{instance.seq} of {self.facts.label(instance.group)}"
+        return Root(
+            kind="extra-collective",
+            culprits=(rank,),
+            nodes=component,
+            focus=instance,
+            title=f"rank {rank} issued an extra {label}, which no other rank ever did",
+            explanation=(
+                f"Rank {rank} waits alone in {label}; no group of this kind ever ran the like of it. The rest of the "
+                f"job waits for what rank {rank} should have done instead."
+            ),
+            notes={rank: "waits in it alone"},
+            next_steps=(f"Look at the stack of rank {rank}: a collective on a branch that only it takes.",),
+        )
+
     def _root(self, instance: Instance, component: tuple[Node, ...], replicas: int) -> Root:
         _, src, dst, k = instance.key  # type: ignore[misc]
         culprit, other = (src, dst) if src not in instance.entries else (dst, src)
+        stranger = self._stranger(component, culprit)
+        if stranger is not None:
+            return self._extra(stranger, component, culprit)
         what = f"send to rank {dst}" if culprit == src else f"receive from rank {src}"
         label = self.facts.label(instance.group)
         root = Root(
