@@ -92,8 +92,8 @@ class JobBuilder:
             schema=dict(schema.GROUPS),
         )  # fmt: skip
         return Dataset(
-            ops=ops, groups=groups, stacks=self._stacks(), frontiers=self._frontiers(ops, names), files=self._files(ops),
-            world_size=self.world_size, root="dumps",
+            ops=ops, groups=groups, stacks=self._stacks(), frontiers=self._frontiers(ops, names),
+            files=self._files(ops), world_size=self.world_size, root="dumps",
         )  # fmt: skip
 
     def _stacks(self) -> pl.DataFrame:
