@@ -9,6 +9,7 @@ import pytest
 
 from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
 from rankscope.report import words
+from rankscope.schema import Frame
 from tests.report import samples
 
 FINDING = Finding(kind="missing-rank", severity="critical", title="", explanation="")
@@ -70,3 +71,23 @@ def test_a_stack_belongs_to_one_that_waits_where_the_culprit_left_nothing() -> N
     assert words.stack_title(replace(finding, kind="size-mismatch"), dataset) == "rank 3"
     gone = replace(dataset, files=dataset.files.filter(pl.col("rank") != 3))
     assert words.stack_title(finding, gone) == "one that waits"
+
+
+TORCH = Frame("all_reduce", "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 3)
+PYTHON = Frame("run", "/usr/lib/python3.11/threading.py", 5)
+OWN = Frame("forward", "model.py", 1)
+OTHER = Frame("step", "/venv/lib/python3.11/site-packages/trainer/step.py", 2)
+
+
+@pytest.mark.parametrize(
+    ("stack", "shown"),
+    [
+        ((TORCH, OWN, PYTHON, OTHER, PYTHON), ["forward", "run", "step", "(2"]),
+        ((OWN,), ["forward"]),
+        ((TORCH, PYTHON), ["all_reduce", "run"]),
+        ((OWN,) * 30, ["forward"] * words.MOST_FRAMES + ["(10"]),
+        ((), []),
+    ],
+)
+def test_frames_of_torch_and_python_at_the_ends_are_left_out(stack: tuple[Frame, ...], shown: list[str]) -> None:
+    assert [line.split()[0] for line in words.frames(stack)] == shown

@@ -1,1 +1,1 @@
-"""commands"""
+"""One module for each command of the command line."""

@@ -1,1 +1,1 @@
-"""report"""
+"""Findings in the form in which they leave the program: text, Markdown, JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ MOST_PATHS = 3
 MOST_FOLLOWING = 5
 """How many of each a report for people lists; the JSON report has them all."""
 
+_LIBRARY = re.compile(r"(?:site|dist)-packages/torch/|/lib/python3\.\d+/(?!(?:site|dist)-packages/)|^<frozen ")
 _LAST_NS = 253_402_300_799 * 10**9
 
 
@@ -212,10 +214,12 @@ def stacks(finding: Finding, dataset: Dataset) -> list[tuple[str, list[str]]]:
 
 
 def frames(stack: Sequence[Frame]) -> list[str]:
-    """A stack, innermost first: "forward  model.py:88"."""
-    lines = [f"{f.function}  {f.file}:{f.line}" for f in stack[:MOST_FRAMES]]
+    """A stack, innermost first: "forward  model.py:88"; without the frames of torch and Python at its two ends."""
+    own = [i for i, frame in enumerate(stack) if not _LIBRARY.search(frame.file)] or range(len(stack))
+    kept = stack[own[0] : own[-1] + 1][:MOST_FRAMES] if stack else ()
+    lines = [f"{f.function}  {f.file}:{f.line}" for f in kept]
     left = len(stack) - len(lines)
-    return [*lines, f"({plural(left, 'outer frame')} more)"] if left else lines
+    return [*lines, f"({plural(left, 'frame')} left out)"] if left else lines
 
 
 def evidence_lines(finding: Finding) -> list[str]:
