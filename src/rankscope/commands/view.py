@@ -10,6 +10,10 @@ from rankscope.commands import report
 from rankscope.commands.source import Source
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rankscope.analysis.model import Analysis
+    from rankscope.schema import Dataset
     from rankscope.tui.options import Palette
 
 
@@ -33,15 +37,21 @@ def run(
             attempt=attempt, jobs=jobs,
         )  # fmt: skip
     source.check()
-    from rankscope.report.export import export_markdown
     from rankscope.tui.app import RankscopeApp
     from rankscope.tui.options import from_environment
 
     options = from_environment(
-        os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=export_markdown
+        os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export
     )
     RankscopeApp(load=source.load, title=source.title, options=options).run()
     return 0
+
+
+def _export(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
+    """Imports what writes Markdown only when something is written."""
+    from rankscope.report.export import export_markdown
+
+    return export_markdown(dataset, analysis, directory)
 
 
 def on_terminal() -> bool:
