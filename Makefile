@@ -32,6 +32,7 @@ screenshot: .venv/installed
 # the bytes of the reports and the text of the screens that the tests compare with
 golden: .venv/test-extras
 	$(BIN)/python -m tests.report.test_golden
+	$(BIN)/python -m tests.tui.detail.goldens
 
 # runs the jobs for real and replaces their dumps
 sample-data: .venv/test-extras
