@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -111,7 +112,7 @@ def test_a_wrapped_ring_counts_transfers_from_the_first_that_is_pending() -> Non
     job.p2p("0", 0, 1, "send", state="scheduled")
     job.p2p("0", 1, 0, "recv", state="scheduled")
     dataset = job.build()
-    wrapped = Dataset(**{**dataset.__dict__, "files": dataset.files.with_columns(wrapped=pl.lit(True))})
+    wrapped = replace(dataset, files=dataset.files.with_columns(wrapped=pl.lit(True)))
     assert lanes(wrapped) == {0: [3, 4, 5], 1: [0, 1, 2, 3, 4, 5]}
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from functools import partial
 from time import monotonic
 from typing import Any, ClassVar
 
 import textual.screen
 from textual import on, work
-from textual.app import App, SystemCommand
+from textual.app import App
 from textual.binding import BindingType
 from textual.driver import Driver
 from textual.filter import NoColor
@@ -113,17 +111,18 @@ class RankscopeApp(App[None]):
         """Shows all keys."""
         from rankscope.tui.popups import HelpScreen
 
-        self.push_screen(HelpScreen())
+        self.push_screen(HelpScreen(ascii_only=self.options.ascii_only))
 
-    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The registry of actions, for the command palette."""
-        for action in ACTIONS:
-            if action.id != "command_palette" and (action.scope == "app" or screen is self.lanes):
-                yield SystemCommand(f"{action.help}  ({action.display})", "", partial(self._do, action))
+    def action_command_palette(self) -> None:
+        """Lets an action be chosen by its name."""
+        if self.screen is self.lanes:
+            actions = [action for action in ACTIONS if action.id != "command_palette"]
+            names = [f"{action.help}  ({action.display})" for action in actions]
+            self.lanes.choose("what to do", names, lambda index: self._do(actions[index]))
 
-    async def _do(self, action: Action) -> None:
+    def _do(self, action: Action) -> None:
         owners = {"app": self, "screen": self.lanes, "lanes": self.lanes.lanes}
-        await self.run_action(call_of(action), default_namespace=owners[action.scope])
+        self.call_later(self.run_action, call_of(action), owners[action.scope])
 
 
 def _driver_class(options: ViewOptions) -> type[Driver] | None:

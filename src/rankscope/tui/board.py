@@ -111,7 +111,7 @@ class Board:
         """Fits the window into a widget of another size."""
         if (width, height) != (self.width, self.height):
             self.width, self.height = max(width, 1), max(height, 1)
-            self._look_at(self.view)
+            self._look_at(axis.reveal(self.view, self.unit, self.width))
 
     def set_order(self, ordering: Ordering) -> None:
         """Orders the lanes another way."""
@@ -262,7 +262,8 @@ class Board:
         self._remember()
         view = axis.zoom(self.view, steps, self.unit)
         whole = axis.fit(view.kind, self.low, self.high, self.width)
-        self._look_at(whole if (view.per, -view.chars) > (whole.per, -whole.chars) else view)
+        view = whole if (view.per, -view.chars) > (whole.per, -whole.chars) else view
+        self._look_at(axis.reveal(view, self.unit, self.width, 0))
 
     def zoom_fit(self) -> None:
         """Shows the whole run."""
@@ -270,9 +271,9 @@ class Board:
         self._look_at(axis.fit(self.view.kind, self.low, self.high, self.width))
 
     def zoom_to(self, low: int, high: int) -> None:
-        """Shows the units from `low` up to `high`, and little else."""
+        """Shows the units from `low` up to `high` with it, and little else."""
         self._remember()
-        view = axis.fit(self.view.kind, low, max(high, low + 1), self.width)
+        view = axis.fit(self.view.kind, low, high + 1, self.width)
         self._look_at(axis.centre(view, (low + high) // 2, self.width))
 
     def undo_zoom(self) -> bool:
@@ -315,7 +316,7 @@ class Board:
         same = (items.group == items.group[item]) & (items.seq == items.seq[item]) & (items.p2p == items.p2p[item])
         if self.view.kind == "sequence" or times is None:
             columns = items.col[same]
-            return int(columns.min()) - 3, int(columns.max()) + 4
+            return int(columns.min()) - 3, int(columns.max()) + 3
         at = np.flatnonzero(same[times.item])
         start, end = int(times.start[at].min()), int(np.minimum(times.end[at], self.high).max())
         pad = max((end - start) // 4, 1)

@@ -21,7 +21,7 @@ STATES: dict[str, tuple[Mark, ...]] = {
 }
 """States that can be asked for, with the marks that show them."""
 
-_PART = re.compile(r"(\d+)(?:-(\d+)?)?(?:/(\d+))?")
+_PART = re.compile(r"(\d{1,18})(?:-(\d{1,18})?)?(?:/(\d{1,18}))?", re.ASCII)
 
 
 @dataclass(frozen=True)

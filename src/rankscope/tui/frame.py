@@ -45,7 +45,7 @@ class LanesFrame(Screen[None]):
         #detail { height: 38%; width: 100%; }
         &.-wide #body { layout: horizontal; }
         &.-wide #left { height: 100%; width: 62%; }
-        &.-wide #detail { height: 100%; width: 38%; }
+        &.-wide #detail { height: 100%; width: 38%; margin-left: 1; }
     }
     """
 

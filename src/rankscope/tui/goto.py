@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
-_RANK = re.compile(r"(?:r|rank)?\s*(\d+)", re.IGNORECASE)
-_SEQ = re.compile(r"(?:#|s|seq)\s*(\d+)", re.IGNORECASE)
-_STEP = re.compile(r"(?:@|step)\s*(\d+)", re.IGNORECASE)
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?")
-_SPAN = re.compile(r"([+-])\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|m|h)?", re.IGNORECASE)
+_RANK = re.compile(r"(?:r|rank)?\s*(\d{1,18})", re.IGNORECASE | re.ASCII)
+_SEQ = re.compile(r"(?:#|s|seq)\s*(\d{1,18})", re.IGNORECASE | re.ASCII)
+_STEP = re.compile(r"(?:@|step)\s*(\d{1,18})", re.IGNORECASE | re.ASCII)
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?", re.ASCII)
+_SPAN = re.compile(r"([+-])\s*(\d{1,18}(?:\.\d+)?)\s*(ns|us|ms|s|min|m|h)?", re.IGNORECASE | re.ASCII)
 _UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "m": 60e9, "h": 3600e9}
 
 HINT = "12 rank   #1121 sequence number   @40 step   14:02:11 or -3s time"

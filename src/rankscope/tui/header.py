@@ -97,7 +97,7 @@ def finding_text(finding: Finding) -> str:
     """A finding in one sentence: what, whom it holds up, and how sure that is."""
     text = plain(finding.title)
     if finding.blast_radius and "wait" not in text:
-        text += f"; {counted(finding.blast_radius, 'rank')} wait{'s' if finding.blast_radius == 1 else ''}"
+        text += f"; {finding.blast_radius} wait{'s' if finding.blast_radius == 1 else ''}"
     if finding.confidence != "high" and finding.severity != "info":
         text += f" ({finding.confidence} confidence)"
     return text

@@ -54,13 +54,19 @@ def sequence_strip(columns: Codes, width: int) -> Strip:
 
 
 def time_strip(times: Times, width: int) -> Strip:
-    """The overview of the time axis in `width` cells: what starts in each, and from then on what never ends."""
+    """The overview of the time axis in `width` cells: what starts or goes on in each; what never ends goes on."""
     count = max(width, 1)
     out = np.zeros(count, np.uint8)
     size = max(times.high - times.low, 1)
     share = (times.start - times.low) / size
     cells = np.clip((share * count).astype(np.int64), 0, count - 1)
     np.maximum.at(out, cells, times.code)
+    ends = np.minimum(times.end, times.high) - times.low
+    last = np.clip((ends / size * count).astype(np.int64), cells, count - 1)
+    busy = np.zeros(count + 1, np.int64)
+    np.add.at(busy, cells, 1)
+    np.add.at(busy, last + 1, -1)
+    out = np.where((out == 0) & (np.cumsum(busy)[:count] > 0), np.uint8(Mark.DONE << SHIFT), out)
     marks = times.code >> SHIFT
     pending = (marks == Mark.SCHEDULED) | (marks == Mark.STARTED)
     forever = np.zeros(count, np.uint8)

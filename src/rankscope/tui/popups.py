@@ -42,10 +42,12 @@ class ChoiceScreen(ModalScreen[int | None]):
     ChoiceScreen Input:focus { border: none; }
     ChoiceScreen OptionList { height: auto; max-height: 20; border: none; padding: 0; }
     ChoiceScreen OptionList:focus { border: none; }
+    ChoiceScreen.-ascii > Vertical { border: ascii $primary; }
+    ChoiceScreen.-ascii OptionList { scrollbar-size: 0 0; }
     """
 
-    def __init__(self, title: str, choices: Sequence[str]) -> None:
-        super().__init__()
+    def __init__(self, title: str, choices: Sequence[str], *, ascii_only: bool = False) -> None:
+        super().__init__(classes="-ascii" if ascii_only else None)
         self._heading = title
         self._choices = choices
 
@@ -106,7 +108,11 @@ class HelpScreen(ModalScreen[None]):
     DEFAULT_CSS = """
     HelpScreen { align: center middle; }
     HelpScreen > VerticalScroll { width: 78; max-width: 100%; height: 100%; border: solid $primary; padding: 0 1; }
+    HelpScreen.-ascii > VerticalScroll { border: ascii $primary; scrollbar-size: 0 0; }
     """
+
+    def __init__(self, *, ascii_only: bool = False) -> None:
+        super().__init__(classes="-ascii" if ascii_only else None)
 
     def compose(self) -> ComposeResult:
         """One long page."""
@@ -127,7 +133,7 @@ def help_text() -> str:
         if action.section != section:
             section = action.section
             lines += ["", section]
-        lines.append(f"  {action.display:<18} {action.help}")
+        lines.append(f"  {action.display:<15} {action.help}")
     lines += ["", "Cells"]
     lines += [f"  {mark:<3} {meaning}" for mark, meaning in _MARKS]
     lines += ["", "Letters"]

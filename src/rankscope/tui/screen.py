@@ -114,7 +114,8 @@ class LanesScreen(LanesFrame):
         """Lets one of these be chosen."""
         from rankscope.tui.popups import ChoiceScreen
 
-        self.app.push_screen(ChoiceScreen(title, choices), lambda index: None if index is None else then(index))
+        screen = ChoiceScreen(title, choices, ascii_only=self.options.ascii_only)
+        self.app.push_screen(screen, lambda index: None if index is None else then(index))
 
     def action_next_pane(self) -> None:
         """Moves the keys to the other pane."""

@@ -114,7 +114,7 @@ class Timeline(Widget, can_focus=True):
         name = "step"
         if group is not None:
             known = board.model.dataset.group_list[group]
-            name = plain(known.description or known.name)[: self.head.width - 5] + " #"
+            name = _end_of(plain(known.description or known.name), self.head.width - 5) + " #"
         return f"  {name}", sequence_ruler(board.view, board.width, self._ticks[1], board.model.width)
 
     def render_line(self, y: int) -> Strip:
@@ -153,3 +153,8 @@ class Timeline(Widget, can_focus=True):
         else:
             self.board.scroll_rows(3 * direction)
         self.changed()
+
+
+def _end_of(name: str, width: int) -> str:
+    """A name, without its beginning where it is too long: what tells groups apart stands at the end."""
+    return name if len(name) <= width else ".." + name[len(name) - width + 2 :]

@@ -49,7 +49,7 @@ class Times:
         if not len(self.start):
             return np.zeros(shape, np.uint8), np.full(shape, -1, np.int64)
         position = self.longest[np.maximum(before, 0)]
-        runs = (before >= low) & (self.end[position] > left) & (left < self.high)
+        runs = (before >= low) & (self.end[position] > left)
         return np.where(runs, self.code[position], 0).astype(np.uint8), np.where(runs, position, -1)
 
 

@@ -1,0 +1,66 @@
+"""Drives the app in tests: opens it on a dataset that is there already, and reads its screen."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from textual.pilot import Pilot
+
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset
+from rankscope.tui.app import RankscopeApp
+from rankscope.tui.board import Board
+from rankscope.tui.options import Load, ProgressLike, ViewOptions
+
+PLAIN = ViewOptions(ascii_only=True, palette="none")
+
+
+def loads(dataset: Dataset, analysis: Analysis) -> Load:
+    """A loader that has it all."""
+
+    def load(progress: Callable[[ProgressLike], None]) -> tuple[Dataset, Analysis]:
+        return dataset, analysis
+
+    return load
+
+
+@asynccontextmanager
+async def opened(
+    job: tuple[Dataset, Analysis], size: tuple[int, int] = (80, 24), options: ViewOptions = PLAIN
+) -> AsyncIterator[tuple[RankscopeApp, Pilot[None]]]:
+    """The app after loading."""
+    app = RankscopeApp(loads(*job), "dumps", options)
+    async with app.run_test(size=size) as pilot:
+        await settle(app, pilot)
+        yield app, pilot
+
+
+async def settle(app: RankscopeApp, pilot: Pilot[None]) -> None:
+    """Waits until threads are done and the detail has followed."""
+    await app.workers.wait_for_complete()
+    await pilot.pause()
+    await pilot.pause(0.05)
+
+
+async def press(app: RankscopeApp, pilot: Pilot[None], *keys: str) -> None:
+    """Presses keys and waits for what they start."""
+    await pilot.press(*keys)
+    await settle(app, pilot)
+
+
+def board_of(app: RankscopeApp) -> Board:
+    """The board of the main screen."""
+    assert app.lanes.board is not None
+    return app.lanes.board
+
+
+def screen_text(app: RankscopeApp) -> str:
+    """The screen as lines of text, without blanks at their ends."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
+
+
+def bar(app: RankscopeApp, name: str) -> str:
+    """One of the lines of text of the main screen."""
+    return app.lanes.bar(name).text

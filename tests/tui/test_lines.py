@@ -1,0 +1,236 @@
+"""The lines of text around the lanes: title, verdict, ruler, overview, status, keys."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC
+
+import numpy as np
+import polars as pl
+import pytest
+
+from rankscope.analysis.model import Analysis, Finding
+from rankscope.tui.actions import ACTIONS, FOOTER, footer_keys
+from rankscope.tui.axis import View, fit
+from rankscope.tui.board import Board
+from rankscope.tui.filters import Filter
+from rankscope.tui.footer import Found, distance, key_parts, overview_parts, status_parts
+from rankscope.tui.header import Parts, finding_text, progress_parts, title_parts, verdict_parts
+from rankscope.tui.model import build_model
+from rankscope.tui.options import Progress
+from rankscope.tui.overview import TABLE, sequence_strip, time_strip, worst_by_column
+from rankscope.tui.popups import help_text
+from rankscope.tui.ruler import group_ticks, sequence_ruler, time_ruler
+from rankscope.tui.times import build_times
+from tests.builders import START_NS
+from tests.tui.jobs import hang, healthy
+
+
+def text(parts: Parts) -> str:
+    return "".join(part for part, _ in parts)
+
+
+def title(width: int = 80, **change: object) -> str:
+    dataset, analysis = hang(16, 10)
+    return text(title_parts(replace(dataset, **change), analysis, width, "none", UTC))  # type: ignore[arg-type]
+
+
+def test_the_title_says_how_the_job_is() -> None:
+    assert title() == " rankscope dumps  16 ranks  5 groups  HANG since 22:13:20, still 10 min"
+
+
+def test_the_status_stays_when_there_is_no_room() -> None:
+    assert title(64) == " rankscope dumps  16 ranks  HANG since 22:13:20, still 10 min"
+
+
+def test_the_title_says_what_is_missing() -> None:
+    dataset, _ = hang(16, 10)
+    unread = pl.concat([dataset.files, dataset.files.head(1).with_columns(used=pl.lit(False), problem=pl.lit("empty"))])
+    attempts = pl.DataFrame({"attempt": [0, 1]})
+    line = title(120, world_size=20, files=unread, attempts=attempts, root="a\x1b[31mb")
+    assert line.startswith(r" rankscope a\x1b[31mb  16 of 20 ranks  5 groups  attempt 1/2  1 file unread  HANG")
+
+
+def test_a_healthy_job_has_no_times_in_its_title() -> None:
+    dataset, analysis = healthy()
+    assert text(title_parts(dataset, analysis, 80, "none")).endswith("  HEALTHY")
+
+
+def verdict(width: int, index: int | None = 0, **change: object) -> list[str]:
+    _, analysis = hang(16, 10)
+    finding = replace(analysis.findings[0], **change)  # type: ignore[arg-type]
+    return [text(line) for line in verdict_parts(replace(analysis, findings=(finding,)), index, width, "none")]
+
+
+def test_the_verdict_names_the_root_and_its_number() -> None:
+    assert verdict(80) == [
+        "  ROOT  rank 6 never issued all_reduce #11 of TENSOR_PARALLEL_1; 15 wait    1/1 ",
+    ]
+
+
+def test_a_long_verdict_is_cut_after_two_lines() -> None:
+    lines = verdict(60, title="word " * 60)
+    assert len(lines) == 2
+    assert lines[1].endswith("...")
+    assert all(len(line) <= 60 for line in lines)
+
+
+def test_a_doubtful_verdict_says_so() -> None:
+    doubtful = Finding("missing-rank", "critical", "rank 1 is late", "", confidence="low", blast_radius=1)
+    assert finding_text(doubtful) == "rank 1 is late; 1 waits (low confidence)"
+
+
+def test_without_findings_the_verdict_is_shown() -> None:
+    lines = verdict_parts(Analysis("all is well", "healthy"), None, 40, "none")
+    assert [text(line).rstrip() for line in lines] == ["  HEALTHY  all is well"]
+
+
+def test_hostile_text_does_no_harm() -> None:
+    line = verdict(120, title="\x1b[2J[bold]boo\x07[/]")[0]
+    assert "\x1b" not in line
+    assert "\x07" not in line
+    assert "[bold]" in line
+
+
+@pytest.mark.parametrize(
+    ("progress", "line"),
+    [
+        (None, " rankscope dumps  opening ..."), (Progress(0, 0, "looking"), " looking 0"),
+        (Progress(5, 10, "reading dumps"), " reading dumps 5/10 " + "#" * 20 + "." * 20),
+        (Progress(99, 10, "reading"), " reading 99/10 " + "#" * 40),
+    ],
+)  # fmt: skip
+def test_progress_is_one_line(progress: Progress | None, line: str) -> None:
+    assert text(progress_parts("dumps", progress, 80, ascii_only=True)) == line
+    assert len(text(progress_parts("dumps", progress, 20, ascii_only=True))) <= 40
+
+
+# Ruler
+
+
+def test_the_ruler_shows_sequence_numbers_of_the_group() -> None:
+    model = build_model(*hang(16, 10))
+    ticks = group_ticks(model, 2)
+    assert sequence_ruler(View("sequence", 0, 1, 2), 44, ticks, model.width) == (
+        "|1                |4          |6          |8"
+    )
+    assert (
+        sequence_ruler(View("sequence", 20, 1, 8), 40, ticks, model.width) == "        |8                      |9      "
+    )
+
+
+def test_without_a_group_the_ruler_counts_steps() -> None:
+    assert sequence_ruler(View("sequence", 3, 1, 2), 40, ([], []), 100) == "    |5        |10       |15       |20   "
+    assert "|300" in sequence_ruler(View("sequence", 0, 16, 1), 80, ([], []), 1000) + "|300"
+
+
+def test_numbers_never_run_into_each_other() -> None:
+    model = build_model(*hang(16, 10))
+    for view in (
+        View("sequence", 0, 1, 1),
+        View("sequence", 0, 2, 1),
+        View("sequence", 5, 1, 4),
+        View("sequence", 1, 8, 1),
+    ):
+        for group in (0, 2, None):
+            line = sequence_ruler(view, 50, group_ticks(model, group), model.width)
+            assert len(line) == 50
+            assert re.fullmatch(r"( *\|\d+(?= |$))* *", line)
+
+
+def test_the_ruler_of_time() -> None:
+    view = View("time", START_NS, 100_000, 1)
+    line = time_ruler(view, 60, UTC)
+    assert line == "|22:13:20.000       |22:13:20.002       |22:13:20.004       "
+    assert time_ruler(View("time", START_NS, 10**9, 1), 40, UTC).startswith("|22:13:20           |")
+
+
+# Overview
+
+
+def test_the_overview_shows_the_worst_of_all_lanes() -> None:
+    model = build_model(*hang(16, 10))
+    codes = worst_by_column(model)
+    strip = sequence_strip(codes, 16)
+    assert TABLE[strip.codes].tobytes() == b"...............!"
+    assert len(sequence_strip(codes, 500).codes) == 32
+    assert strip.window(16, 24) == (8, 12)
+    assert strip.window(-5, 9999) == (0, 16)
+    assert strip.window(31, 31) == (15, 16)
+
+
+def test_in_the_overview_of_time_what_never_ends_goes_on() -> None:
+    model = build_model(*hang(16, 10))
+    line = TABLE[time_strip(build_times(model), 30).codes].tobytes().decode()
+    assert re.fullmatch(r"\.+[ .]*#*[!#]+", line)
+
+
+def test_the_window_is_between_brackets() -> None:
+    assert text(overview_parts("....!!", (2, 4))) == "..[..]!!"
+
+
+# Status and keys
+
+
+def status(board: Board, width: int = 100, wanted: Filter | None = None, found: Found | None = None) -> str:
+    return text(status_parts(board, wanted or Filter(), found, width, ascii_only=True))
+
+
+@pytest.fixture
+def board() -> Board:
+    """The end of a hang."""
+    board = Board(build_model(*hang(16, 10)), 40, 3)
+    board.go_unit(30)
+    return board
+
+
+def test_the_status_counts_rows_and_explains_letters(board: Board) -> None:
+    line = status(board)
+    assert line.startswith("- 16 ranks in 5 rows, 1-3 shown ---")
+    assert line.endswith("--- A all_reduce  R reduce_scatter  G all_gather -")
+    assert len(line) == 100
+
+
+def test_the_status_says_what_else_is_set(board: Board) -> None:
+    board.marker = 20
+    board.set_order("host")
+    line = status(board, 200, Filter(state="pending"), Found("x", 0, 3, 1))
+    for piece in ("only pending", "find 'x': 1/3, 1 in messages", "marker +10 steps", "by host"):
+        assert piece in line
+    assert status(board, 30).endswith("... ")
+    assert len(status(board, 30)) == 30
+
+
+def test_the_distance_to_the_marker(board: Board) -> None:
+    board.marker = 31
+    assert distance(board) == "-1 step"
+    board.show_time(build_times(board.model))
+    board.marker = board.unit - 2_500_000
+    assert distance(board) == "+2.5 ms"
+    board.marker = None
+    assert distance(board) == ""
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 120, 200])
+def test_the_keys_fit(width: int) -> None:
+    line = text(key_parts(width))
+    assert len(line) <= width
+    assert line.strip()
+
+
+def test_help_comes_first_where_room_is_scarce() -> None:
+    assert [action.id for action in footer_keys(16)] == ["help"]
+    assert {action.id for action in footer_keys(300)} == set(FOOTER)
+
+
+def test_the_help_names_every_action_and_fits_into_80_columns() -> None:
+    lines = help_text().splitlines()
+    assert all(any(action.help in line for line in lines) for action in ACTIONS)
+    assert max(map(len, lines)) <= 72
+
+
+def test_codes_of_the_overview_are_characters() -> None:
+    assert set(TABLE.tobytes().decode()) == set(" .?#*!")
+    assert fit("sequence", 0, 10, 40).per == 1
+    assert np.array_equal(sequence_strip(np.zeros(1, np.uint8), 10).codes, [0])
