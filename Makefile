@@ -33,6 +33,7 @@ screenshot: .venv/installed
 golden: .venv/test-extras
 	$(BIN)/python -m tests.report.test_golden
 	$(BIN)/python -m tests.tui.detail.goldens
+	RANKSCOPE_UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/tui/test_golden.py
 
 # runs the jobs for real and replaces their dumps
 sample-data: .venv/test-extras
