@@ -7,6 +7,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from rankscope.analysis.model import Status
 from rankscope.schema import Dataset
 from rankscope.tui.detail.folds import Fold, fold, members
 from rankscope.tui.detail.index import OpIndex
@@ -93,7 +94,7 @@ def test_what_the_analysis_calls_unproven_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("status", ["healthy", "progressing"])
-def test_nobody_is_absent_from_a_job_that_moves(status: str) -> None:
+def test_nobody_is_absent_from_a_job_that_moves(status: Status) -> None:
     job = JobBuilder(2)
     job.collective(ranks=[0], state="scheduled")
     moving = replace(QUIET, status=status)

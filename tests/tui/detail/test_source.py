@@ -27,7 +27,7 @@ def test_an_empty_or_root_prefix_maps_everything_that_is_absolute() -> None:
 def test_a_source_that_is_not_here_says_where_it_should_be(tmp_path: Path) -> None:
     away = locate(FRAME)
     assert not away.exists
-    assert away.missing.startswith("not on this machine: /workspace/model/attention.py:211")
+    assert away.missing.startswith("not here: /workspace/model/attention.py:211")
     assert "--path-map" in away.missing
     mapped = locate(FRAME, [("/workspace", str(tmp_path))])
     assert f"mapped to {tmp_path}/model/attention.py" in mapped.missing

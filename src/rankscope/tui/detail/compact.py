@@ -11,6 +11,7 @@ from rankscope.tui.detail.format import byte_count, clock, counted, duration, gr
 from rankscope.tui.detail.frames import one_line
 from rankscope.tui.detail.index import Row
 from rankscope.tui.detail.line import Line, Role, Span, cut, line, width_of
+from rankscope.tui.detail.peers import Peers
 
 _LABEL = 8
 """Cells of the label before a line."""
@@ -30,7 +31,7 @@ def brief(detail: Detail, width: int) -> list[Line]:
     if detail.row is not None:
         body = [stack, _own_line(detail), group_line(detail, detail.row)]
     else:
-        body = [doing_line(detail), *last_lines(detail), stack, _files_line(detail)]
+        body = [doing_line(detail), *last_lines(detail), stack if detail.history.last else (), _files_line(detail)]
     return [cut(parts, width) for parts in [heading(detail, width), *body] if parts]
 
 
@@ -61,12 +62,20 @@ def _absence(detail: Detail) -> list[Span]:
         return [reason]
     if peers is None:
         return [reason, Span(f" in {group_label(detail.group)}")]
-    number = f"#{peers.seq} " if peers.seq is not None and not selection.is_p2p else ""
-    what = [Span(f"{number}{plain(peers.op)}  ", "bold"), reason]
+    what = [Span(f"{_missing_op(detail, peers)}  ", "bold"), reason]
     if not peers.waited_for or peers.first_ns is None:
         return what
-    held = f", for {duration(detail.now_ns - peers.first_ns)}" if detail.now_ns is not None else ""
+    ago = 0 if detail.now_ns is None else detail.now_ns - peers.first_ns
+    held = f", for {duration(ago)}" if ago > 0 else ""
     return [*what, Span(f"; others wait since {clock(peers.first_ns)}{held}")]
+
+
+def _missing_op(detail: Detail, peers: Peers) -> str:
+    """What is missing: the collective, or the other side of somebody's send or receive."""
+    if not detail.selection.is_p2p:
+        return f"#{peers.seq} {plain(peers.op)}"
+    waiting = next((fold for fold in detail.folds if fold.issued), None)
+    return "no operation" if waiting is None else f"side of rank {waiting.ranks[0]}'s {plain(waiting.op)}"
 
 
 def _guilty(detail: Detail) -> bool:
@@ -90,7 +99,7 @@ def _absent(detail: Detail, width: int) -> list[Line]:
     past = detail.history
     return [
         doing_line(detail),
-        stack_line(detail.stack, width, "stack" if past.waiting_in else "last at"),
+        stack_line(detail.stack, width, "last at") if past.last else (),
         *last_lines(detail),
         joined_line(detail, width),
         waits_line(detail),
@@ -108,16 +117,27 @@ def last_lines(detail: Detail) -> list[Line]:
         if row and row["row"] not in said:
             said.append(row["row"])
             lines.append(_row_line(label, row, detail))
-    return lines
+    return lines if past.last_in_group else [*filter(None, [_frontier_line(detail)]), *lines]
+
+
+def _frontier_line(detail: Detail) -> Line:
+    """How far the rank came in the group, as its dump says without a row of it."""
+    if detail.frontier is None or detail.frontier.enqueued is None:
+        return ()
+    done = f", #{detail.frontier.completed} completed" if detail.frontier.completed is not None else ""
+    why = {"only-active": "its dump keeps only active operations"}.get(detail.frontier.filtered, "by pg_status")
+    return labelled("here", f"issued up to #{detail.frontier.enqueued}{done} ({why})")
 
 
 def doing_line(detail: Detail) -> Line:
     """What the rank waits in now, or that it waits in nothing."""
     past = detail.history
-    if past.last is None:
+    if past.last is None and not detail.has_dump:
         return ()
     if past.waiting_in is None:
-        return labelled("now", Span("waits in nothing", "bold"), ": its host is busy or stuck elsewhere, or has ended")
+        held_up = detail.peers is not None and detail.peers.waited_for
+        why = ": its host is busy or stuck elsewhere, or has ended" if held_up else ""
+        return labelled("now", Span("waits in nothing", "bold"), why)
     more = f" (+{past.pending - 1} more)" if past.pending > 1 else ""
     return _row_line("now in", past.waiting_in, detail, more)
 
@@ -149,17 +169,17 @@ def _own_line(detail: Detail) -> Line:
 def odd_lines(detail: Detail, width: int) -> list[Line]:
     """Members that are not like the others: absent, issued something else, late; a line for each kind."""
     odd = [fold for fold in detail.folds if fold.mark not in ("", "~") and detail.selection.rank not in fold.ranks]
-    lines = [_odd_line(fold, width) for fold in odd[:_ODD]]
+    lines = [_odd_line(fold, width, is_p2p=detail.selection.is_p2p) for fold in odd[:_ODD]]
     left = sum(len(fold.ranks) for fold in odd[_ODD:])
     return (
         [*lines, labelled("", Span(f"and {counted(left, 'member')} more, enter shows all", "dim"))] if left else lines
     )
 
 
-def _odd_line(fold: Fold, width: int) -> Line:
+def _odd_line(fold: Fold, width: int, *, is_p2p: bool) -> Line:
     ranks = Span(words.who(fold, max(width // 3, 12)), "bold")
     if not fold.issued:
-        reason = " " + words.REASONS.get(fold.presence, fold.presence)
+        reason = " " + words.reason(fold.presence, is_p2p=is_p2p)
         if fold.presence == Absence.NEVER_ISSUED:
             return labelled("ABSENT", ranks, reason, role="bad")
         return labelled("unknown", ranks, reason, role="warn")
@@ -179,10 +199,10 @@ def joined_line(detail: Detail, width: int) -> Line:
     return labelled("joined", f"{len(issued)} of {table.height}: {rank_ranges(issued, max(width // 3, 12))}; {states}")
 
 
-def waits_line(detail: Detail) -> Line:
+def waits_line(detail: Detail, *, in_groups: bool = False) -> Line:
     """The chain of who waits for whom, from the rank to the root; "now" where the operation selected is over."""
     over = detail.row is not None and detail.row["label"] == "done"
-    chain = words.chain_line(detail.chain)
+    chain = words.chain_line(detail.chain, detail.descriptions if in_groups else None)
     return labelled("now" if over else "waits", "waits " if over else "", *chain) if chain else ()
 
 

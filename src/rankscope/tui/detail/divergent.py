@@ -74,9 +74,9 @@ def parting(state: GroupState) -> str:
     if parted is None:
         return ""
     where = f"#{parted.seq} {plain(parted.op)}"
-    for ranks, what in (
-        (parted.absent, "never issued"), (parted.differing, "differs in"), (parted.unknown, "not known in"),
-    ):  # fmt: skip
+    differ = "differs in" if len(parted.differing) == 1 else "differ in"
+    odd = ((parted.absent, "never issued"), (parted.differing, differ), (parted.unknown, "not known in"))
+    for ranks, what in odd:
         if ranks:
             return f"{rank_phrase(ranks, 14)} {what} {where}"
     return f"all joined {where}, none finished"

@@ -40,9 +40,9 @@ def expanded(detail: Detail, analysis: Analysis, width: int) -> list[Line]:
 def _head(detail: Detail, width: int) -> list[Line]:
     lines = wrap(heading(detail, 0), width, 2)
     if detail.row is None:
-        extra = [doing_line(detail), *last_lines(detail), waits_line(detail), *_files(detail)]
+        extra = [doing_line(detail), *last_lines(detail), waits_line(detail, in_groups=True), *_files(detail)]
     else:
-        extra = [*_facts(detail, detail.row), waits_line(detail)]
+        extra = [*_facts(detail, detail.row), waits_line(detail, in_groups=True)]
     return lines + wrapped(filter(None, extra), width, 8)
 
 

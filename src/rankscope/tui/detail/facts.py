@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import get_args
 
 import polars as pl
 
 from rankscope.analysis.model import Analysis, Finding, Step
+from rankscope.analysis.presence import Frontier
 from rankscope.schema import Dataset, Frame, Group
 from rankscope.tui.detail.folds import Fold, fold
-from rankscope.tui.detail.format import group_label
+from rankscope.tui.detail.format import group_short
 from rankscope.tui.detail.history import History, history
 from rankscope.tui.detail.index import OpIndex, Row, one
 from rankscope.tui.detail.pairs import pair, waiting_for
@@ -44,8 +46,14 @@ class Detail:
     """When the dumps were written, as far as can be told."""
     files: tuple[tuple[str, str | None], ...]
     """The inputs of the rank: path, and what is wrong with it."""
+    has_dump: bool
+    """Whether a dump of the rank was read."""
+    frontier: Frontier | None
+    """How far the rank came in the group."""
     groups: dict[int, str]
     """What people call the groups of the operations in `history`."""
+    descriptions: Mapping[str, str]
+    """What people call groups, by their names."""
     messages: tuple[tuple[int | None, str], ...]
     """Log lines of the rank around the operation: time and text."""
 
@@ -69,7 +77,10 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
         finding=finding_of(analysis, selection),
         now_ns=now_ns(index, analysis),
         files=_files(index.dataset, selection.rank),
+        has_dump=selection.rank in index.presence.seen,
+        frontier=index.presence.frontiers.get((selection.rank, -1 if selection.group is None else selection.group)),
         groups=_group_names(index, past),
+        descriptions=index.descriptions,
         messages=_messages(index.dataset, selection.rank, at_ns),
     )
 
@@ -116,7 +127,7 @@ def finding_of(analysis: Analysis, selection: Selection) -> Finding | None:
 
 def _group_names(index: OpIndex, past: History) -> dict[int, str]:
     keys = {row["group"] for row in (past.last, past.last_in_group, past.waiting_in) if row}
-    return {key: group_label(index.group(key)) for key in keys if index.group(key)}
+    return {key: group_short(index.group(key)) for key in keys if index.group(key)}
 
 
 def _labelled(index: OpIndex, position: int) -> Row:

@@ -40,6 +40,11 @@ def plain(text: str | None) -> str:
     return escaped(text or "", LONGEST)
 
 
+def clipped(text: str, width: int) -> str:
+    """The text in at most `width` characters, with ".." where something had to go."""
+    return text if len(text) <= width else text[: width - 2] + ".."
+
+
 def duration(ns: int | None) -> str:
     """A time span of `ns` nanoseconds in two digits or two units: "3.2 ms", "10 min 2 s"; "-" if unknown."""
     if ns is None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.presence import Presence
+from rankscope.report.words import descriptions
 from rankscope.schema import Dataset, Group
 from rankscope.tui.selection import Selection
 
@@ -115,6 +116,11 @@ class OpIndex:
     def presence(self) -> Presence:
         """Why ranks have no row for a collective."""
         return Presence(self.dataset)
+
+    @cached_property
+    def descriptions(self) -> dict[str, str]:
+        """What people call groups, by their names."""
+        return descriptions(self.dataset)
 
     @cached_property
     def newest_ns(self) -> int | None:

@@ -37,10 +37,10 @@ def role_style(role: Role, palette: Palette) -> Style:
 def to_segments(
     parts: Line, width: int, palette: Palette, *, ascii_only: bool, over: Style | None = None
 ) -> list[Segment]:
-    """A line in at most `width` cells as segments, `over` laid over all of it."""
+    """A line in at most `width` cells as segments; with `over` all of it looks so, and only bold is kept."""
     shown = tuple(Span(_ascii(span.text), span.role) for span in parts) if ascii_only else parts
-    extra = over or Style()
-    return [Segment(span.text, role_style(span.role, palette) + extra) for span in cut(shown, width)]
+    styles = [(span.text, role_style(span.role, palette)) for span in cut(shown, width)]
+    return [Segment(text, style if over is None else over + Style(bold=style.bold)) for text, style in styles]
 
 
 def _ascii(text: str) -> str:

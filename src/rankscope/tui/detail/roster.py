@@ -84,7 +84,9 @@ def titles(width: int) -> str:
     return f"{'state':<{state}} {'behind':<{lag}} where"
 
 
-def entry_line(one: Fold, dataset: Dataset, width: int, *, inside: bool = False, usual: str = "") -> Line:
+def entry_line(
+    one: Fold, dataset: Dataset, width: int, *, inside: bool = False, usual: str = "", is_p2p: bool = False
+) -> Line:
     """Members in a line: mark, ranks, state, lag; then where they were, and what they issued unless it is `usual`."""
     ranks, state, lag = columns_of(width)
     count = f" x{len(one.ranks)}" if len(one.ranks) > 1 else ""
@@ -97,14 +99,14 @@ def entry_line(one: Fold, dataset: Dataset, width: int, *, inside: bool = False,
         Span(f"{said.text:<{state}} ", said.role),
         f"{words.lag(one):<{lag}} ",
     )
-    return (*head, *_what(one, dataset, width - ranks - state - lag - 6, usual))
+    return (*head, *_what(one, dataset, width - ranks - state - lag - 6, usual, is_p2p=is_p2p))
 
 
-def _what(one: Fold, dataset: Dataset, room: int, usual: str) -> Line:
+def _what(one: Fold, dataset: Dataset, room: int, usual: str, *, is_p2p: bool) -> Line:
     if not one.issued:
         guilty = one.presence == Absence.NEVER_ISSUED
         blame = Span("to blame" if guilty else ", to blame", "bad") if one.accused else ""
-        return line("" if guilty else words.REASONS.get(one.presence, ""), blame)
+        return line("" if guilty else words.reason(one.presence, is_p2p=is_p2p), blame)
     what = words.fold_op(one)
     what = "" if what == usual and not one.differs else f"{what}  "
     where = one_line(dataset.stack(one.stack_id), max(room - len(what), 12))

@@ -41,8 +41,8 @@ class Source:
     @property
     def missing(self) -> str:
         """What to say when it is not here."""
-        mapped = f"mapped to {self.local}" if str(self.local) != self.path else "--path-map FROM=TO maps other paths"
-        return f"not on this machine: {self.path}:{self.line} ({mapped})"
+        mapped = f"mapped to {self.local}" if str(self.local) != self.path else "see --path-map"
+        return f"not here: {self.path}:{self.line} ({mapped})"
 
 
 def locate(frame: Frame, path_map: PathMap = ()) -> Source:

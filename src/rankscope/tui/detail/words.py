@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rankscope.analysis.model import Step
 from rankscope.analysis.presence import Absence
@@ -21,6 +21,13 @@ REASONS: dict[str, str] = {
     NOT_YET: "not yet issued: the job still moves",
 }
 """Why a member has no row, for people."""
+_OTHER_SIDE = "not pending on its side: never posted, or over"
+"""What it means that the other side of a send or receive is not known."""
+
+
+def reason(presence: str, *, is_p2p: bool = False) -> str:
+    """Why a member has no row, for people."""
+    return _OTHER_SIDE if is_p2p and presence == Absence.UNKNOWN else REASONS.get(presence, presence)
 
 
 def state_role(state: str) -> Role:
@@ -101,11 +108,15 @@ def who(fold: Fold, width: int = 28) -> str:
     return rank_ranges(fold.ranks, width) + (f" x{len(fold.ranks)}" if len(fold.ranks) > 1 else "")
 
 
-def chain_line(chain: Sequence[Step]) -> Line:
-    """Who waits for whom: "for rank 13 (#31 all_reduce in dp) -> rank 12 (#1121 all_reduce in tp)"."""
+def chain_line(chain: Sequence[Step], groups: Mapping[str, str] | None = None) -> Line:
+    """Who waits for whom: "for rank 13 (#31 all_reduce) -> rank 12 (#1121 all_reduce)".
+
+    `groups`, descriptions by name, are named where they are given.
+    """
     parts: list[Span | str] = []
     for number, step in enumerate(chain):
         where = step.waits_in
         parts += [" -> " if number else "for ", Span(f"rank {step.for_rank}", "bold")]
-        parts.append(Span(f" (#{where.seq} {plain(where.op)} in group {plain(where.group)})", "dim"))
+        inside = "" if groups is None else f" in {plain(groups.get(where.group) or f'group {where.group}')}"
+        parts.append(Span(f" (#{where.seq} {plain(where.op)}{inside})", "dim"))
     return line(*parts)

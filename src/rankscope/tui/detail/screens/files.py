@@ -8,7 +8,7 @@ import polars as pl
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
-from rankscope.tui.detail.format import byte_count, clock, counted, plain, rank_phrase
+from rankscope.tui.detail.format import byte_count, clipped, clock, counted, plain, rank_phrase
 from rankscope.tui.detail.index import OpIndex
 from rankscope.tui.detail.line import Line, Role, Span, line, wrapped
 from rankscope.tui.detail.screens.list_page import ListPage
@@ -36,14 +36,10 @@ def file_line(row: dict[str, Any]) -> Line:
         Span(f"{rank:>6} ", "bold"),
         Span(f"{source:<8} ", "warn" if source.isupper() else "dim"),
         f"{row['rows'] or 0:>8} ",
-        f"{_clipped(plain(row['kind']), 15):<15} ",
+        f"{clipped(plain(row['kind']), 15):<15} ",
         f"{plain(row['path'])}",
         Span(f"  {trouble}" if trouble else "", mark),
     )
-
-
-def _clipped(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 2] + ".."
 
 
 def file_detail(row: dict[str, Any], width: int) -> list[Line]:

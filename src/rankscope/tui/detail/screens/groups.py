@@ -8,12 +8,15 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.detail.divergent import GroupState, group_states, parting
 from rankscope.tui.detail.facts import as_absence
-from rankscope.tui.detail.format import counted, group_label, group_short, plain, rank_ranges
+from rankscope.tui.detail.format import clipped, counted, group_label, group_short, plain, rank_ranges
 from rankscope.tui.detail.index import OpIndex
 from rankscope.tui.detail.line import Line, Span, line, wrapped
 from rankscope.tui.detail.screens.list_page import ListPage
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
+
+_SPREAD = 16
+"""Cells of how far the members are."""
 
 
 def columns_of(states: Sequence[GroupState], width: int) -> tuple[int, int]:
@@ -32,22 +35,22 @@ def group_line(state: GroupState, names: int, members: int) -> Line:
     """A group in a line: description and members in so many cells, how far they are, where they part."""
     parted = state.divergence
     mark = "" if parted is None else "~" if parted.consequence else "!"
-    label = group_short(state.group)
+    label = clipped(group_short(state.group), names)
     return line(
         Span(f"{mark or ' '} ", "bad" if mark == "!" else "warn"),
-        Span(f"{label[:names]:<{names}} ", "bold" if mark == "!" else "text"),
+        Span(f"{label:<{names}} ", "bold" if mark == "!" else "text"),
         f"{_ranks(state, members):<{members}} ",
-        Span(f"{spread(state):<15} ", "warn" if state.behind else "text"),
-        parting(state) + (" (in consequence)" if parted and parted.consequence else ""),
+        Span(f"{spread(state):<{_SPREAD}} ", "warn" if state.behind else "text"),
+        parting(state),
     )
 
 
 def spread(state: GroupState) -> str:
-    """How far the members are: "#31", "#30-#31 (2)" with how many are behind."""
+    """How far the members are: "#31", "#30-31 (2)" with how many are behind."""
     if state.reached is None:
         return "-"
     low, high = state.reached
-    return f"#{high}" if low == high else f"#{low}-#{high} ({state.behind})"
+    return f"#{high}" if low == high else f"#{low}-{high} ({state.behind})"
 
 
 def group_detail(state: GroupState, width: int) -> list[Line]:
@@ -87,9 +90,9 @@ class GroupsScreen(ListPage):
         """How many groups there are and how many part, and the columns."""
         parted = [s.divergence for s in self.states if s.divergence is not None]
         own = sum(not d.consequence for d in parted)
-        what = f"  {counted(len(self.states), 'group')}, {own} part, {len(parted) - own} in consequence"
+        what = f"  {counted(len(self.states), 'group')}, {own} part (!), {len(parted) - own} in consequence (~)"
         names, members = self._columns(self.size.width)
-        columns = f"   {'group':<{names}} {'ranks':<{members}} {'issued up to':<15} first divergence"
+        columns = f"   {'group':<{names}} {'ranks':<{members}} {'issued up to':<{_SPREAD}} first divergence"
         return [line(Span(" groups", "head"), what), line(Span(columns, "dim"))]
 
     def search(self, text: str) -> int:

@@ -14,6 +14,7 @@ from textual.widget import Widget
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset, Frame
 from rankscope.tui.detail.compact import brief
+from rankscope.tui.detail.expanded import stack_lines
 from rankscope.tui.detail.facts import look_up, peers_of, select
 from rankscope.tui.detail.forest import forest, frame_at, with_mark
 from rankscope.tui.detail.format import clock, counted, duration, group_label, plain, rank_ranges
@@ -41,15 +42,17 @@ class MemberScreen(Page):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("u", "unfold", "unfold"),
         Binding("e", "edit", "source"),
-        Binding("i", "internals", "torch frames"),
+        Binding("i", "internals", "internals"),
         Binding("right,l", "frame(1)", "frame", show=False),
         Binding("left,h", "frame(-1)", "frame", show=False),
     ]
     DEFAULT_CSS = """
     MemberScreen #members, MemberScreen #tree { height: 1fr; }
     MemberScreen #text { height: 7; border-top: ascii $secondary; }
+    MemberScreen.-tall #text { height: 40%; }
     """
-    ENTER = "go to the rank"
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]
+    ENTER = "go to rank"
     FIND_HINT = "ranks (0-7,64), or an operation or a state"
 
     def __init__(
@@ -109,21 +112,20 @@ class MemberScreen(Page):
         roster = self.roster
         if roster is None:
             return ()
-        one, inside = roster.entries[at], roster.inside(at)
-        return entry_line(one, self.index.dataset, width - 1, inside=inside, usual=roster.usual)
+        one, inside, p2p = roster.entries[at], roster.inside(at), self.selection.is_p2p
+        return entry_line(one, self.index.dataset, width - 1, inside=inside, usual=roster.usual, is_p2p=p2p)
 
     def on_resize(self) -> None:
         """Writes everything anew for the new width."""
         self.draw_bars()
-        self.call_after_refresh(self._grow)
+        self._grow()
         self.call_after_refresh(self._draw_text)
 
     def _grow(self) -> None:
         """Draws the trees for the width there is."""
-        width = self._tree.size.width
-        if not self._tree.display or not width or self.peers is None:
+        if not self._tree.display or self.peers is None:
             return
-        self._trees = forest(self.index, self.peers, width - 1, internals=self.internals)
+        self._trees = forest(self.index, self.peers, self.size.width - 1, internals=self.internals)
         self._tree.show_rows(len(self._trees), self._tree_line, keep=True)
 
     def _tree_line(self, at: int, width: int) -> Line:
@@ -147,7 +149,8 @@ class MemberScreen(Page):
         if self._tree.display:
             text.show_lines(self._about_frame(text.size.width))
         else:
-            text.show_lines(brief(detail, text.size.width))
+            frames = stack_lines(detail.stack) if self.has_class("-tall") else []
+            text.show_lines([*brief(detail, text.size.width), *frames])
 
     def _about_frame(self, width: int) -> list[Line]:
         frame = self._current_frame()
@@ -197,7 +200,7 @@ class MemberScreen(Page):
         shown = self._tree if self._tree.display else self._members
         shown.focus()
         self.draw_bars()
-        self.call_after_refresh(self._grow)
+        self._grow()
         self.call_after_refresh(self._draw_text)
 
     def action_internals(self) -> None:

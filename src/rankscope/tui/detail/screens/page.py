@@ -31,7 +31,7 @@ class Page(ModalScreen[Result]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "find", "find", key_display="/"),
-        Binding("tab", "other_pane", "other pane"),
+        Binding("tab", "other_pane", "pane"),
         Binding("escape,q", "back", "back", key_display="esc"),
     ]
     DEFAULT_CSS = """
@@ -47,6 +47,7 @@ class Page(ModalScreen[Result]):
         self.options = options
         self.wanted = ""
         """What is looked for; the lists show only what has it."""
+        self._asked_from: Widget | None = None
 
     def compose(self) -> ComposeResult:
         """Heading, body and keys."""
@@ -118,13 +119,14 @@ class Page(ModalScreen[Result]):
     def action_find(self) -> None:
         """Asks what to look for."""
         if not self.query(Prompt):
+            self._asked_from = self.focused
             self.mount(Prompt("find", "/", self.FIND_HINT, self.wanted), before=self.query_one("#hints"))
 
     @on(Prompt.Answered)
     def _answered(self, event: Prompt.Answered) -> None:
         event.stop()
-        if self.focused is None:
-            self.focus_next()
+        if self._asked_from is not None:
+            self._asked_from.focus()
         if event.text is not None:
             self.find(event.text.strip())
 

@@ -1,0 +1,122 @@
+"""What goldens show: texts of the pane and of the screens at 80x24 and wide.
+
+`python -m tests.tui.detail.goldens` writes the files anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset
+from rankscope.tui.detail.compact import compact
+from rankscope.tui.detail.expanded import expanded
+from rankscope.tui.detail.facts import look_up
+from rankscope.tui.detail.index import OpIndex
+from rankscope.tui.detail.line import Line, text_of
+from rankscope.tui.detail.screens.files import FilesScreen
+from rankscope.tui.detail.screens.findings import FindingsScreen
+from rankscope.tui.detail.screens.groups import GroupsScreen
+from rankscope.tui.detail.screens.member import MemberScreen
+from rankscope.tui.detail.screens.page import Page
+from rankscope.tui.options import ViewOptions
+from rankscope.tui.selection import Selection
+from tests.tui.detail.samples import CULPRIT, DP, LAST_SEQ, TP, hang, hostile
+from tests.tui.detail.show import opened, screen_text
+
+FOLDER = Path(__file__).parent / "golden"
+NARROW, WIDE = (80, 24), (130, 40)
+BARE = ViewOptions(ascii_only=True, palette="none")
+
+Make = Callable[[], Awaitable[str]]
+
+
+def absent() -> Selection:
+    """The cell of the culprit."""
+    return Selection(CULPRIT, None, TP, LAST_SEQ, finding=0, absence="never issued")
+
+
+def present(dataset: Dataset, rank: int, group: int, seq: int) -> Selection:
+    """A cell with an operation."""
+    return Selection(rank, OpIndex(dataset).position(rank, group, seq), group, seq, finding=0)
+
+
+def joined(lines: list[Line]) -> str:
+    """Lines as one text."""
+    return "".join(text_of(parts).rstrip() + "\n" for parts in lines)
+
+
+def pane_text(case: tuple[Dataset, Analysis], selection: Selection, width: int, *, full: bool = False) -> str:
+    """What the pane says of a selection."""
+    dataset, analysis = case
+    detail = look_up(OpIndex(dataset), analysis, selection)
+    return joined(expanded(detail, analysis, width) if full else compact(detail, width))
+
+
+async def page_text(page: Page, size: tuple[int, int], *keys: str) -> str:
+    """What a screen shows after some keys."""
+    async with opened(page, size) as (app, pilot):
+        await pilot.press(*keys)
+        await pilot.pause()
+        return screen_text(app)
+
+
+def _panes() -> dict[str, Callable[[], str]]:
+    case = hang()
+    whole = absent()
+    pending, done = present(case[0], 4, TP, LAST_SEQ), present(case[0], 0, DP, 2)
+    return {
+        "pane-absent": lambda: pane_text(case, whole, 80),
+        "pane-pending": lambda: pane_text(case, pending, 80),
+        "pane-done": lambda: pane_text(case, done, 80),
+        "pane-rank-only": lambda: pane_text(case, Selection(3), 80),
+        "pane-narrow": lambda: pane_text(case, whole, 40),
+        "pane-full-absent": lambda: pane_text(case, whole, 46, full=True),
+        "pane-full-pending": lambda: pane_text(case, pending, 46, full=True),
+        "pane-hostile": lambda: pane_text(hostile(), replace(whole, rank=1, group=1, seq=2), 80, full=True),
+    }
+
+
+def _pages() -> dict[str, Make]:
+    (dataset, analysis), (evil, verdict) = hang(), hostile()
+    return {
+        "members-80x24": lambda: page_text(MemberScreen(dataset, analysis, absent(), BARE), NARROW),
+        "members-open-80x24": lambda: page_text(MemberScreen(dataset, analysis, absent(), BARE), NARROW, "j", "enter"),
+        "stacks-80x24": lambda: page_text(MemberScreen(dataset, analysis, absent(), BARE), NARROW, "tab", "j", "l"),
+        "members-wide": lambda: page_text(MemberScreen(dataset, analysis, absent()), WIDE),
+        "findings-80x24": lambda: page_text(FindingsScreen(dataset, analysis, BARE), NARROW),
+        "findings-wide": lambda: page_text(FindingsScreen(dataset, analysis), WIDE),
+        "groups-80x24": lambda: page_text(GroupsScreen(dataset, analysis, BARE), NARROW),
+        "groups-wide": lambda: page_text(GroupsScreen(dataset, analysis), WIDE),
+        "files-80x24": lambda: page_text(FilesScreen(dataset, analysis, BARE), NARROW),
+        "findings-hostile": lambda: page_text(FindingsScreen(evil, verdict, BARE), NARROW),
+        "files-hostile": lambda: page_text(FilesScreen(evil, verdict, BARE), NARROW),
+    }
+
+
+async def make(name: str) -> str:
+    """The text of a golden."""
+    panes = _panes()
+    return panes[name]() if name in panes else await _pages()[name]()
+
+
+NAMES = (*_panes(), *_pages())
+"""Every golden."""
+
+
+def main() -> None:
+    """Writes every golden anew."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    FOLDER.mkdir(exist_ok=True)
+    for name in NAMES:
+        (FOLDER / f"{name}.txt").write_text(asyncio.run(make(name)), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""What the lists of groups, files, members and findings hold and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from rankscope.analysis.model import Divergence, Finding
+from rankscope.tui.detail.divergent import GroupState, group_states, parting
+from rankscope.tui.detail.facts import finding_of, look_up
+from rankscope.tui.detail.finding_text import full_text, short_text
+from rankscope.tui.detail.index import OpIndex
+from rankscope.tui.detail.line import text_of, width_of
+from rankscope.tui.detail.peers import collective
+from rankscope.tui.detail.roster import Roster, counts, entry_line
+from rankscope.tui.detail.screens.files import file_detail, file_line, ordered_files
+from rankscope.tui.detail.screens.findings import finding_line
+from rankscope.tui.detail.screens.groups import group_detail, spread
+from rankscope.tui.selection import Selection
+from tests.builders import START_NS, JobBuilder
+from tests.tui.detail.goldens import absent
+from tests.tui.detail.samples import CULPRIT, DP, LAST_SEQ, QUIET, STUCK, TP, hang, large
+
+
+def test_groups_that_part_by_themselves_come_first() -> None:
+    dataset, analysis = hang()
+    states = group_states(dataset, analysis)
+    assert [state.group.id for state in states] == [TP, DP, 0]
+    assert [spread(state) for state in states] == ["#4-5 (1)", "#4-5 (1)", "#0"]
+    assert states[1].cause == analysis.findings[0].title
+    assert states[0].cause == states[2].cause == ""
+    assert [state.rank_first for state in states] == [CULPRIT, 4, 0]
+
+
+def test_a_group_tells_where_it_parts() -> None:
+    dataset, _ = hang()
+    group = dataset.group_list[TP]
+
+    def said(**more: tuple[int, ...]) -> str:
+        nobody: dict[str, tuple[int, ...]] = {"joined": (4,), "absent": (), "unknown": (), "differing": ()}
+        parted = Divergence(TP, 5, "all_reduce", consequence=False, pending_since_ns=None, **(nobody | more))
+        return parting(GroupState(group, None, 0, parted, ""))
+
+    assert said(absent=(6,)) == "rank 6 never issued #5 all_reduce"
+    assert said(differing=(5, 6)) == "ranks 5-6 differ in #5 all_reduce"
+    assert said(unknown=(7,)) == "rank 7 not known in #5 all_reduce"
+    assert said() == "all joined #5 all_reduce, none finished"
+    assert parting(GroupState(group, None, 0, None, "")) == ""
+    assert spread(GroupState(group, None, 0, None, "")) == "-"
+
+
+def test_the_detail_of_a_group_says_what_it_rests_on() -> None:
+    dataset, analysis = hang()
+    state = group_states(dataset, analysis)[1]
+    inferred = replace(state, group=replace(state.group, membership="inferred", has_p2p=True))
+    text = "\n".join(text_of(parts) for parts in group_detail(inferred, 80))
+    assert "inferred from who has entries" in text
+    assert "follows from rank 6 never issued" in text
+    assert "numbers of their own" in text
+
+
+def test_files_with_problems_and_guesses_come_first() -> None:
+    dataset, _ = hang()
+    rank = pl.col("rank")
+    files = dataset.files.with_columns(
+        problem=pl.when(rank == 5).then(pl.lit("cut off after 3 entries")),
+        rank_source=pl.when(rank == 3).then(pl.lit("guess")).otherwise(pl.lit("name")).cast(pl.Enum(["guess", "name"])),
+        used=rank != 2, filtered=pl.when(rank == 3).then(pl.lit("only-active")), wrapped=rank == 3,
+    )  # fmt: skip
+    ordered = ordered_files(replace(dataset, files=files))
+    assert ordered["rank"].to_list() == [5, 3, 0, 1, 2, 4, 6, 7]
+    lines = [text_of(file_line(row)) for row in ordered.iter_rows(named=True)]
+    assert lines[0].startswith("~")
+    assert "GUESSED" in lines[1]
+    about = " ".join(text_of(parts) for parts in file_detail(ordered.row(1, named=True), 200))
+    assert "ring wrapped" in about
+    assert "only active entries" in about
+
+
+def test_a_file_of_which_nothing_is_known_has_a_line() -> None:
+    dataset, _ = hang()
+    nothing = [pl.lit(None, kind).alias(name) for name, kind in dataset.files.schema.items() if name != "path"]
+    row = dataset.files.head(1).with_columns(nothing).with_columns(used=False).row(0, named=True)
+    assert "nccl_trace_rank_0" in text_of(file_line(row))
+    assert text_of(file_detail(row, 80)[0]) == "nccl_trace_rank_0"
+
+
+def test_a_roster_lists_ranks_or_what_they_did() -> None:
+    dataset, analysis = hang()
+    roster = Roster(collective(OpIndex(dataset), analysis, TP, LAST_SEQ))
+    assert roster.usual == "all_reduce [4096,1024] bf16"
+    assert roster.toggle(0) == 0
+    for wanted, ranks in (("6,4", [(6,), (4,)]), ("pending", [(4, 5, 7)]), ("bf16", [(4, 5, 7)]), ("zzz", [])):
+        roster.wanted = wanted
+        roster.list_entries()
+        assert [one.ranks for one in roster.entries] == ranks
+
+
+def test_what_is_usual_is_not_repeated_in_the_list() -> None:
+    dataset, analysis = hang()
+    roster = Roster(collective(OpIndex(dataset), analysis, TP, LAST_SEQ))
+    usual = text_of(entry_line(roster.entries[1], dataset, 120, usual=roster.usual))
+    assert "all_reduce" not in usual
+    odd = replace(roster.entries[1], differs=True)
+    assert "all_reduce [4096,1024] bf16" in text_of(entry_line(odd, dataset, 120, usual=roster.usual))
+
+
+def test_members_are_counted_by_why_they_are_not_there() -> None:
+    job = JobBuilder(4)
+    job.collective(ranks=[0, 1], state="scheduled")
+    job.no_dump = {3}
+    peers = collective(OpIndex(job.build()), STUCK, 0, 1)
+    assert counts(peers) == "2 of 4 issued it, 1 never issued, 1 no dump"
+
+
+def test_a_finding_about_the_cell_comes_before_the_one_that_is_shown() -> None:
+    _, analysis = hang()
+    assert finding_of(analysis, absent()) is analysis.findings[0]
+    assert finding_of(analysis, Selection(0, None, DP, 5, finding=0)) is analysis.findings[2]
+    assert finding_of(analysis, Selection(0, None, DP, 1, finding=1)) is analysis.findings[1]
+    assert finding_of(analysis, Selection(0, finding=99)) is None
+    assert finding_of(QUIET, absent()) is None
+
+
+def test_a_finding_says_who_else_it_may_be_and_what_caused_it() -> None:
+    _, analysis = hang()
+    text = "\n".join(text_of(parts) for parts in short_text(analysis, analysis.findings[0], 60))
+    assert "rank 7 may be to blame instead" in text
+    assert "medium: timing is off" in text
+    caused = "\n".join(text_of(parts) for parts in short_text(analysis, analysis.findings[2], 60))
+    assert "caused by  f1: rank 6 never issued" in caused
+    assert "confidence" not in caused
+
+
+def test_a_finding_of_any_length_fits_its_width_and_is_cut() -> None:
+    finding = Finding("straggler", "warning", "x " * 50, "y" * 300, next_steps=tuple(f"step {i}" for i in range(500)))
+    lines = full_text(QUIET, finding, {}, 60)
+    assert max(width_of(parts) for parts in lines) <= 60
+    assert text_of(lines[-1]).strip() == "(300 lines more in the JSON report)"
+
+
+def test_a_line_of_a_finding_has_its_kind_where_there_is_room() -> None:
+    _, analysis = hang()
+    assert "missing-rank" not in text_of(finding_line(analysis.findings[0], 80))
+    assert "missing-rank" in text_of(finding_line(analysis.findings[0], 140))
+
+
+def test_log_lines_around_the_operation_are_looked_up() -> None:
+    dataset, analysis = hang()
+    rows = [(START_NS + i * 1_000_000 + 300_000, CULPRIT, f"line {i}") for i in range(40)] + [
+        (None, CULPRIT, "undated")
+    ]
+    table = pl.DataFrame(rows, schema={"time_ns": pl.Int64, "rank": pl.Int32, "text": pl.String}, orient="row")
+    messages = pl.concat([dataset.messages, table], how="diagonal")
+    found = look_up(OpIndex(replace(dataset, messages=messages)), analysis, absent()).messages
+    assert [text for _, text in found] == [f"line {i}" for i in range(1, 7)]
+
+
+def test_many_ranks_are_looked_up_as_few_entries() -> None:
+    dataset = large(16_384, absent=(77,))
+    detail = look_up(OpIndex(dataset), STUCK, Selection(77, None, 0, 2, absence="never issued"))
+    assert len(detail.folds) == 2
+    assert len(group_states(dataset, STUCK)) == 1

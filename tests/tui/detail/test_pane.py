@@ -1,0 +1,85 @@
+"""The pane as a widget: what it shows at which size, and how it scrolls."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope.tui.detail.line import Span, line
+from rankscope.tui.detail.lines import with_rest
+from rankscope.tui.detail.looks import role_style, to_segments
+from rankscope.tui.detail.pane import DetailPane
+from rankscope.tui.options import Palette, ViewOptions
+from rankscope.tui.selection import Selection
+from tests.tui.detail.goldens import absent
+from tests.tui.detail.samples import hang
+from tests.tui.detail.show import OneWidget, screen_text
+
+
+async def test_a_low_pane_shows_the_most_important_and_a_high_one_everything() -> None:
+    dataset, analysis = hang()
+    pane = DetailPane(ViewOptions())
+    async with OneWidget(pane).run_test(size=(80, 6)) as pilot:
+        pane.show(dataset, analysis, absent())
+        await pilot.pause()
+        first = screen_text(pilot.app)
+        assert first.startswith("rank 6  #5 all_reduce  NEVER ISSUED")
+        assert "finding" not in first
+        await pilot.resize_terminal(50, 40)
+        await pilot.pause()
+        assert "py-spy dump of rank 6" in screen_text(pilot.app)
+
+
+async def test_a_pane_without_a_selection_says_so() -> None:
+    dataset, analysis = hang()
+    pane = DetailPane()
+    async with OneWidget(pane).run_test(size=(60, 6)) as pilot:
+        assert "nothing is selected" in screen_text(pilot.app)
+        pane.show(dataset, analysis, Selection(0))
+        pane.show(dataset, analysis, None)
+        await pilot.pause()
+        assert "nothing is selected" in screen_text(pilot.app)
+
+
+async def test_what_does_not_fit_is_counted_and_scrolled_to() -> None:
+    dataset, analysis = hang()
+    pane = DetailPane(ViewOptions())
+    async with OneWidget(pane).run_test(size=(80, 4)) as pilot:
+        pane.show(dataset, analysis, absent())
+        pane.focus()
+        await pilot.pause()
+        assert screen_text(pilot.app).splitlines()[-1].endswith("+2")
+        await pilot.press("G")
+        await pilot.pause()
+        assert screen_text(pilot.app).splitlines()[-1] == "dump    nccl_trace_rank_6"
+
+
+async def test_another_dataset_is_looked_up_anew() -> None:
+    first, analysis = hang()
+    second, _ = hang()
+    pane = DetailPane()
+    async with OneWidget(pane).run_test(size=(80, 8)):
+        pane.show(first, analysis, absent())
+        before = pane._index
+        pane.show(first, analysis, Selection(0))
+        assert pane._index is before
+        pane.show(second, analysis, absent())
+        assert pane._index is not before
+
+
+def test_the_count_of_lines_below_stands_at_the_right() -> None:
+    shown = with_rest(line("a long line of text"), 12, 16)
+    assert "".join(span.text for span in shown) == "a long li.. +12"
+    assert with_rest(line("x"), 0, 16) == line("x")
+
+
+@pytest.mark.parametrize("palette", ["none", "8", "16", "256", "true"])
+def test_every_role_has_a_style_for_every_palette(palette: Palette) -> None:
+    for role in ("text", "dim", "bold", "head", "bad", "warn", "good", "mark"):
+        style = role_style(role, palette)
+        assert (style.color is None) or palette != "none"
+    assert role_style("bad", palette).bold
+
+
+def test_ascii_only_writes_other_characters_as_escapes() -> None:
+    segments = to_segments(line(Span("caf\u00e9", "bold")), 20, "none", ascii_only=True)
+    assert segments[0].text == "caf\\xe9"
