@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from rankscope.tui.detail.index import index_of
 from rankscope.tui.detail.line import Span, line
 from rankscope.tui.detail.lines import with_rest
 from rankscope.tui.detail.looks import role_style, to_segments
@@ -59,11 +62,11 @@ async def test_another_dataset_is_looked_up_anew() -> None:
     pane = DetailPane()
     async with OneWidget(pane).run_test(size=(80, 8)):
         pane.show(first, analysis, absent())
-        before = pane._index
-        pane.show(first, analysis, Selection(0))
-        assert pane._index is before
-        pane.show(second, analysis, absent())
-        assert pane._index is not before
+        assert index_of(first) is index_of(first)
+        pane.show(second, analysis, replace(absent(), rank=5, row=None))
+        assert pane.detail is not None
+        assert pane.detail.selection.rank == 5
+        assert index_of(second).dataset is second
 
 
 def test_the_count_of_lines_below_stands_at_the_right() -> None:

@@ -129,3 +129,13 @@ class OpIndex:
         times = [ops[name].max() for name in ("created_ns", "started_ns", "completed_ns")]
         known = [time for time in times if isinstance(time, int)]
         return max(known, default=None)
+
+
+_shared: list[OpIndex] = []
+
+
+def index_of(dataset: Dataset) -> OpIndex:
+    """The index of a dataset; the pane and the screens share it for as long as they show the same one."""
+    if not _shared or _shared[0].dataset is not dataset:
+        _shared[:] = [OpIndex(dataset)]
+    return _shared[0]

@@ -7,7 +7,7 @@ from rankscope.schema import Dataset
 from rankscope.tui.detail.compact import compact
 from rankscope.tui.detail.expanded import expanded
 from rankscope.tui.detail.facts import Detail, look_up
-from rankscope.tui.detail.index import OpIndex
+from rankscope.tui.detail.index import index_of
 from rankscope.tui.detail.line import Line, Span, line
 from rankscope.tui.detail.lines import Lines
 from rankscope.tui.options import ViewOptions
@@ -25,14 +25,11 @@ class DetailPane(Lines):
         self.detail: Detail | None = None
         """What is shown."""
         self._analysis: Analysis | None = None
-        self._index: OpIndex | None = None
 
     def show(self, dataset: Dataset, analysis: Analysis, selection: Selection | None) -> None:
         """Shows `selection` from now on; without one, nothing."""
-        if self._index is None or self._index.dataset is not dataset:
-            self._index = OpIndex(dataset)
         self._analysis = analysis
-        self.detail = None if selection is None else look_up(self._index, analysis, selection)
+        self.detail = None if selection is None else look_up(index_of(dataset), analysis, selection)
         self._lay_out()
 
     def on_resize(self) -> None:

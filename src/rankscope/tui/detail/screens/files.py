@@ -9,7 +9,7 @@ import polars as pl
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.detail.format import byte_count, clipped, clock, counted, plain, rank_phrase
-from rankscope.tui.detail.index import OpIndex
+from rankscope.tui.detail.index import index_of
 from rankscope.tui.detail.line import Line, Role, Span, line, wrapped
 from rankscope.tui.detail.screens.list_page import ListPage
 from rankscope.tui.options import ViewOptions
@@ -106,7 +106,7 @@ class FilesScreen(ListPage):
         if row["rank"] is None or not row["used"]:
             self.note("nothing of this file is in the lanes")
             return
-        self.dismiss(OpIndex(self.dataset).last_operation(row["rank"]))
+        self.dismiss(index_of(self.dataset).last_operation(row["rank"]))
 
 
 def _has(text: str) -> pl.Expr:

@@ -9,7 +9,7 @@ from rankscope.schema import Dataset
 from rankscope.tui.detail.divergent import GroupState, group_states, parting
 from rankscope.tui.detail.facts import as_absence
 from rankscope.tui.detail.format import clipped, counted, group_label, group_short, plain, rank_ranges
-from rankscope.tui.detail.index import OpIndex
+from rankscope.tui.detail.index import OpIndex, index_of
 from rankscope.tui.detail.line import Line, Span, line, wrapped
 from rankscope.tui.detail.screens.list_page import ListPage
 from rankscope.tui.options import ViewOptions
@@ -119,7 +119,7 @@ class GroupsScreen(ListPage):
         if state.rank_first is None:
             self.note("nothing is known of its members")
             return
-        self.dismiss(jump_to(OpIndex(self.dataset), state, state.rank_first))
+        self.dismiss(jump_to(index_of(self.dataset), state, state.rank_first))
 
 
 def jump_to(index: OpIndex, state: GroupState, rank: int) -> Selection:

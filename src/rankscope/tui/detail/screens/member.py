@@ -19,7 +19,7 @@ from rankscope.tui.detail.facts import look_up, peers_of, select
 from rankscope.tui.detail.forest import forest, frame_at, with_mark
 from rankscope.tui.detail.format import clock, counted, duration, group_label, plain, rank_ranges
 from rankscope.tui.detail.frames import user_frames
-from rankscope.tui.detail.index import OpIndex
+from rankscope.tui.detail.index import OpIndex, index_of
 from rankscope.tui.detail.line import Line, Span, line, wrap
 from rankscope.tui.detail.lines import LineList, Lines
 from rankscope.tui.detail.peers import Peers
@@ -59,7 +59,7 @@ class MemberScreen(Page):
         self, dataset: Dataset, analysis: Analysis, selection: Selection, options: ViewOptions | None = None
     ) -> None:
         super().__init__(options or ViewOptions())
-        self.index, self.analysis = OpIndex(dataset), analysis
+        self.index, self.analysis = index_of(dataset), analysis
         self.selection = _with_operation(self.index, selection)
         self.peers = peers_of(self.index, analysis, self.selection)
         self.roster = Roster(self.peers) if self.peers else None
