@@ -7,6 +7,7 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis.model import Divergence, Finding
+from rankscope.tui.detail.compact import compact
 from rankscope.tui.detail.divergent import GroupState, group_states, parting
 from rankscope.tui.detail.facts import finding_of, look_up
 from rankscope.tui.detail.finding_text import full_text, short_text
@@ -144,6 +145,21 @@ def test_a_line_of_a_finding_has_its_kind_where_there_is_room() -> None:
     _, analysis = hang()
     assert "missing-rank" not in text_of(finding_line(analysis.findings[0], 80))
     assert "missing-rank" in text_of(finding_line(analysis.findings[0], 140))
+
+
+def test_a_late_rank_is_told_so_and_one_that_differs_what_others_issued() -> None:
+    job = JobBuilder(4)
+    for rank in range(4):
+        job.collective(ranks=[rank], delay_ns=80_000_000 * (rank == 2), sizes="[[3]]" if rank == 1 else "[[64]]")
+    index = OpIndex(job.build())
+    said = [
+        "\n".join(text_of(parts) for parts in compact(look_up(index, QUIET, index.last_operation(r)), 80))
+        for r in range(3)
+    ]
+    assert "DIFFERS 1 issued all_reduce [3] f32" in said[0]
+    assert "late    2 +80 ms" in said[0]
+    assert "DIFFERS 3 others issued all_reduce [64] f32" in said[1]
+    assert "late    +80 ms behind the first" in said[2]
 
 
 def test_log_lines_around_the_operation_are_looked_up() -> None:

@@ -11,7 +11,7 @@ from rankscope.analysis.model import Status
 from rankscope.schema import Dataset
 from rankscope.tui.detail.folds import Fold, fold, members
 from rankscope.tui.detail.index import OpIndex
-from rankscope.tui.detail.peers import NOT_YET, TABLE, Peers, collective
+from rankscope.tui.detail.peers import NOT_YET, PARTLY, TABLE, Peers, collective
 from tests.builders import JobBuilder
 from tests.tui.detail.samples import CULPRIT, LAST_SEQ, QUIET, STUCK, TP, hang, large
 
@@ -86,6 +86,19 @@ def test_a_collective_that_is_over_had_everybody_in_it() -> None:
     assert told(last(job, 1)) == [("?", (1,), "unknown"), ("", (0,), "issued")]
 
 
+def test_a_dump_that_was_read_in_part_tells_nothing() -> None:
+    job = JobBuilder(3)
+    job.collective(ranks=[0, 1], state="scheduled")
+    job.collective(ranks=[1, 2])
+    job.rows = [row for row in job.rows if row["rank"] != 2]
+    dataset = without(job.build(), last_enqueued=None)
+    mine = pl.col("rank") == 2
+    files = dataset.files.with_columns(problem=pl.when(mine).then(pl.lit("cut off")), wrapped=mine)
+    nothing = pl.when(~mine).then("last_enqueued").alias("last_enqueued")
+    cut_off = replace(dataset, files=files, frontiers=dataset.frontiers.with_columns(nothing))
+    assert told(last(cut_off, 1)) == [("?", (2,), PARTLY), ("~", (0, 1), "issued")]
+
+
 def test_what_the_analysis_calls_unproven_is_unknown() -> None:
     dataset, analysis = hang()
     parted = replace(analysis.divergences[0], absent=(), unknown=(CULPRIT,))
@@ -139,7 +152,7 @@ def test_a_late_member_stands_out_and_small_lags_do_not() -> None:
     for rank in range(6):
         job.collective(ranks=[rank], delay_ns=50_000_000 if rank == 4 else rank * 10_000)
     peers = last(job, 1)
-    assert told(peers)[0] == (">", (4,), "issued")
+    assert told(peers)[0] == ("+", (4,), "issued")
     assert fold(peers)[0].lag_ns == (50_000_000, 50_000_000)
     assert fold(peers)[1].lag_ns == (0, 50_000)
 

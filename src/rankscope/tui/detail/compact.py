@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from rankscope.analysis.presence import Absence
 from rankscope.schema import Frame
 from rankscope.tui.detail import words
@@ -66,8 +68,8 @@ def _absence(detail: Detail) -> list[Span]:
     if not peers.waited_for or peers.first_ns is None:
         return what
     ago = 0 if detail.now_ns is None else detail.now_ns - peers.first_ns
-    held = f", for {duration(ago)}" if ago > 0 else ""
-    return [*what, Span(f"; others wait since {clock(peers.first_ns)}{held}")]
+    held = f" {duration(ago)}," if ago > 0 else ""
+    return [*what, Span(f"; others wait{held} since {clock(peers.first_ns)}")]
 
 
 def _missing_op(detail: Detail, peers: Peers) -> str:
@@ -157,13 +159,18 @@ def stack_line(stack: tuple[Frame, ...], width: int, label: str = "stack") -> Li
 
 
 def _own_line(detail: Detail) -> Line:
-    """What most others issued, where this rank issued something else."""
+    """What most others issued, where this rank issued something else; or how late it was."""
     own = next((fold for fold in detail.folds if detail.selection.rank in fold.ranks), None)
-    others = [fold for fold in detail.folds if fold.issued and not fold.differs]
+    if own is not None and own.late and not own.differs:
+        return labelled("late", f"{words.lag(own)} behind the first", role="warn")
+    others = Counter[str]()
+    for fold in detail.folds:
+        if fold.issued and not fold.differs:
+            others[words.fold_op(fold)] += len(fold.ranks)
     if own is None or not own.differs or not others:
         return ()
-    most = max(others, key=lambda fold: len(fold.ranks))
-    return labelled("DIFFERS", f"{counted(len(most.ranks), 'member')} issued {words.fold_op(most)}", role="bad")
+    what, number = others.most_common(1)[0]
+    return labelled("DIFFERS", f"{counted(number, 'other')} issued {what}", role="bad")
 
 
 def odd_lines(detail: Detail, width: int) -> list[Line]:

@@ -16,7 +16,7 @@ from rankscope.tui.detail.format import group_short
 from rankscope.tui.detail.history import History, history
 from rankscope.tui.detail.index import OpIndex, Row, one
 from rankscope.tui.detail.pairs import pair, waiting_for
-from rankscope.tui.detail.peers import Peers, collective, state_label
+from rankscope.tui.detail.peers import PARTLY, Peers, collective, state_label
 from rankscope.tui.selection import Absence, Selection
 
 MESSAGES = 6
@@ -104,7 +104,9 @@ def select(like: Selection, rank: int, row: int | None, presence: str) -> Select
 
 
 def as_absence(presence: str | None) -> Absence | None:
-    """The reason as a selection names it; None where it is no reason, or none it knows."""
+    """The reason as a selection names it; None where it is none."""
+    if presence == PARTLY:
+        return "unknown"
     return next((known for known in _ABSENCES if known == presence), None)
 
 

@@ -44,12 +44,12 @@ class Fold:
 
     @property
     def mark(self) -> str:
-        """One character: `!` proven absent, `*` something else, `?` cannot be told, `>` late, `~` in it; "" is done."""
+        """One character: `!` proven absent, `*` something else, `?` cannot be told, `+` late, `~` in it; "" is done."""
         if self.presence == Absence.NEVER_ISSUED:
             return "!"
         if not self.issued:
             return "?"
-        return "*" if self.differs else ">" if self.late else "~" if self.state in UNFINISHED else ""
+        return "*" if self.differs else "+" if self.late else "~" if self.state in UNFINISHED else ""
 
 
 def fold(peers: Peers, alone: Collection[int] = ()) -> list[Fold]:

@@ -61,8 +61,9 @@ def duration(ns: int | None) -> str:
 
 def _short(ns: int) -> str:
     for size, name in _UNITS:
-        if ns >= size:
-            value = ns / size
+        value = ns / size
+        # What would be written as 1000 of a unit is 1 of the next.
+        if value >= 0.9995:
             return f"{value:.1f} {name}" if value < 9.95 else f"{value:.0f} {name}"
     return f"{ns} ns"
 

@@ -118,6 +118,12 @@ class OpIndex:
         return Presence(self.dataset)
 
     @cached_property
+    def partly_read(self) -> frozenset[int]:
+        """Ranks of whose dump only a part could be read."""
+        files = self.dataset.files.filter(pl.col("used") & pl.col("problem").is_not_null())
+        return frozenset(files["rank"].drop_nulls().to_list())
+
+    @cached_property
     def descriptions(self) -> dict[str, str]:
         """What people call groups, by their names."""
         return descriptions(self.dataset)

@@ -21,6 +21,8 @@ LATE_TIMES = 5
 
 ISSUED = "issued"
 """The presence of a member that has a row; the others have the word of an Absence."""
+PARTLY = "read in part"
+"""Presence of a member that has no row in a dump of which the rest is lost."""
 NOT_YET = "not yet issued"
 """Presence of a member that has no row in a job that still moves."""
 TABLE: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -120,6 +122,8 @@ def _absent(
     for rank, why in index.presence.absences(*key, frozenset(have)).items():
         never = why is Absence.NEVER_ISSUED
         reasons[rank] = Absence.UNKNOWN if never and (not waited_for or rank in unproven) else why
+        if reasons[rank] == Absence.UNKNOWN and rank in index.partly_read:
+            reasons[rank] = PARTLY
     if analysis.status in ("healthy", "progressing"):
         reasons = {rank: NOT_YET if why == Absence.NEVER_ISSUED else why for rank, why in reasons.items()}
     return absent_rows(reasons)

@@ -10,7 +10,7 @@ from rankscope.tui.detail.folds import Fold
 from rankscope.tui.detail.format import clock, duration, plain, rank_ranges, tensors
 from rankscope.tui.detail.index import Row
 from rankscope.tui.detail.line import Line, Role, Span, line
-from rankscope.tui.detail.peers import NOT_YET, UNFINISHED
+from rankscope.tui.detail.peers import NOT_YET, PARTLY, UNFINISHED
 
 REASONS: dict[str, str] = {
     Absence.NEVER_ISSUED: "never issued it",
@@ -18,6 +18,7 @@ REASONS: dict[str, str] = {
     Absence.OVERWRITTEN: "overwritten: its ring has wrapped",
     Absence.FILTERED: "filtered: its dump keeps only active operations",
     Absence.UNKNOWN: "cannot be told: its dump is older, or lacks rows",
+    PARTLY: "cannot be told: its dump was read only in part",
     NOT_YET: "not yet issued: the job still moves",
 }
 """Why a member has no row, for people."""
@@ -116,7 +117,8 @@ def chain_line(chain: Sequence[Step], groups: Mapping[str, str] | None = None) -
     parts: list[Span | str] = []
     for number, step in enumerate(chain):
         where = step.waits_in
+        ordinal = "" if where.seq is None else f"#{where.seq} "
         parts += [" -> " if number else "for ", Span(f"rank {step.for_rank}", "bold")]
         inside = "" if groups is None else f" in {plain(groups.get(where.group) or f'group {where.group}')}"
-        parts.append(Span(f" (#{where.seq} {plain(where.op)}{inside})", "dim"))
+        parts.append(Span(f" ({ordinal}{plain(where.op)}{inside})", "dim"))
     return line(*parts)

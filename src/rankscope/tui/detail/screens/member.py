@@ -251,6 +251,8 @@ def _arrivals(peers: Peers) -> Line:
         return line(f" {counts(peers)}")
     first, last = table.row(0, named=True), table.row(-1, named=True)
     times = f"; first {first['rank']} at {clock(first['created_ns'])}"
-    if table.height > 1:
+    if table.height > 1 and not last["lag_ns"]:
+        times = f"; all at {clock(first['created_ns'])}"
+    elif table.height > 1:
         times += f", last {last['rank']} +{duration(last['lag_ns'])}"
     return line(f" {counts(peers)}", Span(times, "dim"))
