@@ -33,9 +33,9 @@ def operations(sources: Sequence[Source], places: Sequence[int], groups: Groups)
 
 
 def _frame(sources: Sequence[Source], places: Sequence[int], dumps: Sequence[Dump], groups: Groups) -> pl.DataFrame:
-    counts = [dump.rows for dump in dumps]
-    numbers = np.concatenate([d.numbers for d in dumps], axis=1) if dumps else np.empty((len(NUMBERS), 0), np.int64)
-    columns: dict[str, Any] = {name: _nullable(numbers[i]) for i, name in enumerate(NUMBERS)}
+    columns: dict[str, Any] = {}
+    for i, name in enumerate(NUMBERS):
+        columns[name] = _nullable(np.concatenate([np.empty(0, np.int64), *(d.numbers[i] for d in dumps)]))
     codes = {name: pl.Series(_joined(dumps, name)) for name in CODES}
     calls = call_table(list(sources), groups)
     columns.update({name: _spread(calls[name], codes["call"]) for name in calls.columns})
@@ -43,17 +43,24 @@ def _frame(sources: Sequence[Source], places: Sequence[int], dumps: Sequence[Dum
         table = [getattr(shape, name) for dump in dumps for shape in dump.shapes]
         columns[name] = _spread(pl.Series(table, dtype=pl.String).cast(pl.Categorical), codes["shape"])
     columns["stack_code"] = codes["stack"]
-    hosts = pl.Series([s.host for s in sources], dtype=pl.String).cast(pl.Categorical)
-    source_of_row = pl.Series(np.repeat(np.arange(len(dumps), dtype=np.int32), counts))
-    columns["host"] = _spread(hosts, source_of_row)
-    for name, values in (
-        ("file", list(places)),
-        ("rank", [s.rank for s in sources]),
-        ("attempt", [s.attempt for s in sources]),
-    ):
-        columns[name] = np.repeat(np.array(values, np.int64), counts)
+    columns.update(_per_source(sources, places, [dump.rows for dump in dumps]))
     frame = pl.DataFrame(columns)
-    return frame.with_columns(pl.lit("flight-recorder").alias("source"), pl.lit("none").alias("coalesced"))
+    return frame.with_columns(
+        pl.lit(schema.SOURCES[0], schema.Source).alias("source"),
+        pl.lit(schema.COALESCED[0], schema.Coalesced).alias("coalesced"),
+    )
+
+
+def _per_source(sources: Sequence[Source], places: Sequence[int], counts: Sequence[int]) -> dict[str, pl.Series]:
+    """Columns whose value is the same for all entries of a dump."""
+    table = {
+        "file": pl.Series(places, dtype=pl.UInt32),
+        "rank": pl.Series([s.rank for s in sources], dtype=pl.Int32),
+        "attempt": pl.Series([s.attempt for s in sources], dtype=pl.UInt16),
+        "host": pl.Series([s.host for s in sources], dtype=pl.String).cast(pl.Categorical),
+    }
+    source_of_row = pl.Series(np.repeat(np.arange(len(sources), dtype=np.uint32), counts))
+    return {name: values.gather(source_of_row) for name, values in table.items()}
 
 
 def _nullable(values: np.ndarray[Any, np.dtype[np.int64]]) -> pl.Series:

@@ -6,17 +6,19 @@ It trusts that the entries are alike and of the right types, and raises where th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 from rankscope.parsers.flight_recorder.model import NULL, NUMBERS, Call, Codes, Dump, Numbers, Shape, StackFrame
-from rankscope.parsers.flight_recorder.values import integer, text
+from rankscope.parsers.flight_recorder.values import INT64_LIMIT, TEXT_LIMIT, integer, text
 
 Entry = dict[str, Any]
+Row = tuple[Any, ...]
 T = TypeVar("T")
 
 FRAME_LIMIT = 256
@@ -24,11 +26,13 @@ FRAME_LIMIT = 256
 ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What a damaged entry makes the quick way raise; orjson's errors are among them."""
 
-_CALL_KEYS = (
+CALL_KEYS = (
     "pg_id", "process_group", "thread_name", "thread_id", "profiling_name", "state", "retired", "timeout_ms", "is_p2p",
 )  # fmt: skip
-_SHAPE_KEYS = ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes")
-_NUMBER_KEYS = {
+"""What repeats from entry to entry, but for arguments and stacks."""
+SHAPE_KEYS = ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes")
+"""Arguments."""
+NUMBER_KEYS = {
     "record_id": ("record_id",),
     "seq": ("collective_seq_id", "seq_id"),
     "p2p_seq": ("p2p_seq_id",),
@@ -37,21 +41,20 @@ _NUMBER_KEYS = {
     "started_ns": ("time_discovered_started_ns",),
     "completed_ns": ("time_discovered_completed_ns",),
 }
-_TIMES = ("created_ns", "started_ns", "completed_ns")
+"""Keys of the number columns, in newer and older versions of the format."""
+TIMES = ("created_ns", "started_ns", "completed_ns")
+"""Columns in which 0 means that it has not happened."""
 
 
 def fill(dump: Dump, entries: Sequence[Entry]) -> None:
     """Puts the entries into the columns and tables of `dump`. Raises one of ERRORS if they are not alike."""
     if not entries:
         return
-    if set(map(type, entries)) != {dict}:
-        raise TypeError("an entry is no dict")
-    numbers = np.stack([_number(name, entries) for name in NUMBERS])
-    calls, call_codes = _calls(entries)
-    shapes, shape_codes = _shapes(entries)
-    frames, stacks, stack_codes = _stacks(entries)
-    dump.numbers, dump.codes = numbers, np.stack([call_codes, shape_codes, stack_codes])
-    dump.calls, dump.shapes, dump.frames, dump.stacks = calls, shapes, frames, stacks
+    numbers = number_columns(entries)
+    dump.calls, calls = call_table(rows_of(CALL_KEYS, entries))
+    dump.shapes, shapes = shape_table(rows_of(SHAPE_KEYS, entries))
+    dump.frames, dump.stacks, stacks = stack_table([row[0] for row in rows_of(("frames",), entries)])
+    dump.numbers, dump.codes = numbers, np.stack([calls, shapes, stacks])
 
 
 def intern(values: Sequence[T]) -> tuple[list[T], Codes]:
@@ -59,6 +62,62 @@ def intern(values: Sequence[T]) -> tuple[list[T], Codes]:
     table = dict.fromkeys(values)
     index = dict(zip(table, range(len(table)), strict=True))
     return list(table), np.fromiter(map(index.__getitem__, values), np.int32, len(values))
+
+
+def rows_of(keys: Sequence[str], entries: Sequence[Entry]) -> list[Row]:
+    """The values of `keys` in each entry; None for a key that no entry has."""
+    if not entries:
+        return []
+    columns = (_pick([key], entries) for key in keys)
+    return list(zip(*(repeat(None, len(entries)) if c is None else c for c in columns), strict=True))
+
+
+def number_columns(entries: Sequence[Entry]) -> Numbers:
+    """The columns of NUMBERS."""
+    if set(map(type, entries)) != {dict}:
+        raise TypeError("an entry is no dict")
+    return np.stack([_number(name, entries) for name in NUMBERS])
+
+
+def nanoseconds(millis: npt.NDArray[np.float64]) -> Numbers:
+    """Milliseconds to nanoseconds; NULL where there is no number or an absurd one."""
+    known = np.isfinite(millis) & (np.abs(millis) < 1e12)
+    return np.where(known, np.where(known, millis, 0.0) * 1e6, NULL).astype(np.int64)
+
+
+def call_table(rows: Sequence[Row]) -> tuple[list[Call], Codes]:
+    """Rows of CALL_KEYS to the distinct calls, and for each row which it is."""
+    if rows and isinstance(rows[0][1], list):  # JSON has no tuples
+        rows = [(row[0], tuple(row[1]), *row[2:]) for row in rows]
+    table, codes = intern(rows)
+    return [_call(row) for row in table], codes
+
+
+def shape_table(rows: Sequence[Row]) -> tuple[list[Shape], Codes]:
+    """Rows of SHAPE_KEYS to the distinct shapes, and for each row which it is."""
+    spread: list[Any] = [0] * (2 * len(rows))
+    spread[::2] = rows
+    # one call writes them all, with a 0 between two rows: no row holds a number between two lists
+    pieces = orjson.dumps(spread)[2:-4].split(b"],0,[")
+    if len(pieces) != len(rows):
+        raise ValueError("sizes are no lists of numbers")
+    table, codes = intern(pieces)
+    return [_shape(orjson.loads(b"[" + piece + b"]")) for piece in table], codes
+
+
+def stack_table(stacks: Sequence[Any]) -> tuple[list[StackFrame], list[list[int]], Codes]:
+    """Lists of frames to the distinct frames, the distinct stacks of these, and for each list which it is, or -1."""
+    if not stacks or stacks[0] is None:
+        return [], [], np.full(len(stacks), -1, np.int32)
+    if set(map(type, stacks)) != {list} or max(map(len, stacks)) > FRAME_LIMIT:
+        raise ValueError("a stack is too deep, or none")
+    # the recorder writes a frame once and refers to it: the same object is the same frame
+    by_identity, codes = intern([tuple(map(id, stack)) for stack in stacks])
+    objects = {id(frame): frame for stack in _firsts(stacks, codes, len(by_identity)) for frame in stack}
+    frames, places = intern(_frames(list(objects.values())))
+    place = dict(zip(objects, places.tolist(), strict=True))
+    table, merged = intern([tuple(place[key] for key in stack) for stack in by_identity])
+    return frames, [list(stack) for stack in table], _without_empty(table, merged[codes])
 
 
 def _pick(keys: Sequence[str], entries: Sequence[Entry]) -> list[Any] | None:
@@ -73,32 +132,16 @@ def _pick(keys: Sequence[str], entries: Sequence[Entry]) -> list[Any] | None:
 
 def _number(name: str, entries: Sequence[Entry]) -> Numbers:
     if name == "duration_ns":
-        return _durations(entries)
-    values = _pick(_NUMBER_KEYS[name], entries)
+        return nanoseconds(np.array([e.get("duration_ms") for e in entries], np.float64))
+    values = _pick(NUMBER_KEYS[name], entries)
     if values is None:
         return np.full(len(entries), NULL, np.int64)
-    if name in _TIMES:  # JSON writes an unset time as 0, a pickle as None
+    if name in TIMES:  # JSON writes an unset time as 0, a pickle as None
         values = [v or NULL for v in values]
     return np.fromiter(values, np.int64, len(values))
 
 
-def _durations(entries: Sequence[Entry]) -> Numbers:
-    millis = np.array([e.get("duration_ms") for e in entries], np.float64)
-    known = np.isfinite(millis) & (np.abs(millis) < 1e12)
-    return np.where(known, np.where(known, millis, 0.0) * 1e6, NULL).astype(np.int64)
-
-
-def _calls(entries: Sequence[Entry]) -> tuple[list[Call], Codes]:
-    columns = [_pick([key], entries) for key in _CALL_KEYS]
-    groups = columns[1]
-    if groups is not None and isinstance(groups[0], list):
-        columns[1] = list(map(tuple, groups))
-    rows = list(zip(*(repeat(None, len(entries)) if c is None else c for c in columns), strict=True))
-    table, codes = intern(rows)
-    return [_call(row) for row in table], codes
-
-
-def _call(row: tuple[Any, ...]) -> Call:
+def _call(row: Row) -> Call:
     pg_id, group, thread_name, thread_id, profiling_name, state, retired, timeout_ms, is_p2p = row
     name, description = (None, None) if group is None else group
     call = Call(
@@ -114,19 +157,6 @@ def _call(row: tuple[Any, ...]) -> Call:
     return call
 
 
-def _shapes(entries: Sequence[Entry]) -> tuple[list[Shape], Codes]:
-    columns = [_pick([key], entries) for key in _SHAPE_KEYS]
-    rows = zip(*(repeat(None, len(entries)) if c is None else c for c in columns), strict=True)
-    spread: list[Any] = [0] * (2 * len(entries))
-    spread[::2] = rows
-    # one call writes them all, with a 0 between two rows: no row holds a number between two lists
-    pieces = orjson.dumps(spread)[2:-4].split(b"],0,[")
-    if len(pieces) != len(entries):
-        raise ValueError("sizes are no lists of numbers")
-    table, codes = intern(pieces)
-    return [_shape(orjson.loads(b"[" + piece + b"]")) for piece in table], codes
-
-
 def _shape(row: list[Any]) -> Shape:
     *sizes, in_dtypes, out_dtypes = row
     good = all(s is None or all(_all_of(int, dims) for dims in s) for s in sizes)
@@ -139,29 +169,27 @@ def _all_of(kind: type, values: Any) -> bool:
     return isinstance(values, list) and all(type(v) is kind for v in values)
 
 
-def _stacks(entries: Sequence[Entry]) -> tuple[list[StackFrame], list[list[int]], Codes]:
-    stacks = _pick(["frames"], entries)
-    if stacks is None:
-        return [], [], np.full(len(entries), -1, np.int32)
-    if max(map(len, stacks)) > FRAME_LIMIT or set(map(type, stacks)) != {list}:
-        raise ValueError("a stack is too deep, or none")
-    # the recorder writes a frame once and refers to it: the same object is the same frame
-    by_identity, codes = intern([tuple(map(id, stack)) for stack in stacks])
-    objects = {id(frame): frame for stack in _firsts(stacks, codes, len(by_identity)) for frame in stack}
-    frames, places = intern([_frame(frame) for frame in objects.values()])
-    place = dict(zip(objects, places.tolist(), strict=True))
-    table, merged = intern([tuple(place[key] for key in stack) for stack in by_identity])
-    return frames, [list(stack) for stack in table], _without_empty(table, merged[codes])
-
-
 def _firsts(stacks: Sequence[T], codes: Codes, count: int) -> Iterable[T]:
     first = np.empty(count, np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]
     return (stacks[i] for i in first.tolist())
 
 
-def _frame(frame: Any) -> StackFrame:
-    function, file, line = text(frame["name"]), text(frame["filename"]), integer(frame["line"])
+def _frames(objects: list[Any]) -> list[StackFrame]:
+    functions, files, lines = (list(map(itemgetter(key), objects)) for key in ("name", "filename", "line"))
+    if set(map(type, functions)) | set(map(type, files)) <= {str} and set(map(type, lines)) == {int}:
+        longest = max(map(len, chain(functions, files)), default=0)
+        if (
+            longest <= TEXT_LIMIT
+            and 0 <= min(lines) <= max(lines) <= INT64_LIMIT
+            and "".join(chain(functions, files)).isascii()
+        ):
+            return list(map(StackFrame._make, zip(functions, files, lines, strict=True)))
+    return [_frame(*values) for values in zip(functions, files, lines, strict=True)]
+
+
+def _frame(name: Any, filename: Any, number: Any) -> StackFrame:
+    function, file, line = text(name), text(filename), integer(number)
     if function is None or file is None or line is None:
         raise TypeError("a frame is not of a name, a file and a line")
     return StackFrame(function, file, line)

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.flight_recorder import columns, pickles, texts
+from rankscope.parsers.flight_recorder import columns, pickles, quick, texts
 from rankscope.parsers.flight_recorder.clean import clean
 from rankscope.parsers.flight_recorder.document import is_dump, split
 from rankscope.parsers.flight_recorder.model import Dump
@@ -32,6 +32,9 @@ def looks_like_dump(head: bytes) -> bool:
 
 def decode(data: bytes) -> Dump:
     """The dump in `data`. Raises NotADumpError, or pickles.RefusedError for a pickle that asks for a global."""
+    quickly = quick.decode(data)
+    if quickly is not None:
+        return quickly
     document, torn = _document(data)
     if not is_dump(document):
         raise NotADumpError(torn or NOT_A_DUMP)

@@ -133,5 +133,5 @@ def dump_from(header: dict[str, Any], body: memoryview, rows: int) -> Dump:
     split = len(NUMBERS) * 8 * rows
     numbers = np.frombuffer(body[:split], np.int64).reshape(len(NUMBERS), rows)
     codes = np.frombuffer(body[split:], np.int32).reshape(len(CODES), rows)
-    named = {k: [kind(*row) for row in header[k]] for k, kind in _TABLES.items() if header[k] is not None}
+    named = {k: list(map(kind._make, header[k])) for k, kind in _TABLES.items() if header[k] is not None}
     return Dump(**{**header, **named}, numbers=numbers, codes=codes)

@@ -19,7 +19,9 @@ class RefusedError(Exception):
     """The pickle asks for a global; the message names it."""
 
 
-class _Unpickler(pickle.Unpickler):
+class SafeUnpickler(pickle.Unpickler):
+    """Resolves no global at all."""
+
     def find_class(self, module: str, name: str) -> NoReturn:
         raise RefusedError(f"asks for {module}.{name}: refused")
 
@@ -41,7 +43,7 @@ class _SlowUnpickler(pickle._Unpickler):
 def unpickle(data: bytes) -> Any:
     """The object in `data`. Raises RefusedError for a global, and anything at all for damaged bytes."""
     # a BufferedReader has peek(), without which the C unpickler asks for every opcode by a call
-    return _Unpickler(io.BufferedReader(io.BytesIO(data))).load()
+    return SafeUnpickler(io.BufferedReader(io.BytesIO(data))).load()
 
 
 def salvage(data: bytes) -> Any:

@@ -14,6 +14,8 @@ RANK_LIMIT = 2**31
 
 def integer(value: Any) -> int | None:
     """An integer of 64 bits; JSON dumps write some as strings."""
+    if type(value) is int and -INT64_LIMIT <= value <= INT64_LIMIT:
+        return value
     if isinstance(value, str) and len(value) < 24:
         try:
             value = int(value)
@@ -28,6 +30,8 @@ def text(value: Any) -> str | None:
     """A string that any output can encode."""
     if not isinstance(value, str):
         return None
+    if len(value) <= TEXT_LIMIT and value.isascii():
+        return value
     return value[:TEXT_LIMIT].encode("utf-8", "replace").decode("utf-8")
 
 
