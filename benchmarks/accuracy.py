@@ -88,8 +88,8 @@ def summary(cases: list[Case]) -> str:
 EXPLANATION = """Simulated jobs (tests/simulator), each fault at a random place, each with every kind of dump.
 *exact*: the culprits, all of them and nobody else, with a fitting kind. *allowed*: another answer where the dumps
 cannot decide (one against one in a group of two; all joined and no start events). *other-kind*: the culprits, but the
-first root cause is of another kind. *unnamed*: not all culprits named. *accused*: somebody else was named. *innocent
-named*: the same, counting critical root causes only."""
+first root cause is of another kind. *unnamed*: not all culprits named. *accused*: somebody else was named, or something
+critical said of a healthy job. *innocent named*: a rank is named that no acceptable answer names."""
 
 
 def main() -> None:

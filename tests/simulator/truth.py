@@ -34,17 +34,12 @@ class Truth:
 
 def score(findings: Sequence[Mapping[str, Any]], truth: Truth) -> Score:
     """Compares the findings of a report with the truth."""
-    critical = [f for f in findings if f["severity"] == "critical"]
-    if not truth.critical and critical:
+    if not truth.critical and any(f["severity"] == "critical" for f in findings):
         return "accused"
-    if truth.fault == "straggler":
-        roots = [f for f in findings if f["kind"] == "straggler"]
-    else:
-        roots = [f for f in critical if f["root_cause"]]
-    named = frozenset(r for f in roots for r in f["culprit_ranks"])
+    roots = _accusations(findings, truth)
     if not roots:
         return "exact" if not truth.kinds else "allowed" if frozenset() in truth.also else "unnamed"
-    kind = roots[0]["kind"]
+    named, kind = _named(roots), roots[0]["kind"]
     if named == truth.culprits:
         return "exact" if kind in truth.kinds else "other-kind"
     if named in truth.also:
@@ -53,10 +48,18 @@ def score(findings: Sequence[Mapping[str, Any]], truth: Truth) -> Score:
 
 
 def innocents(findings: Sequence[Mapping[str, Any]], truth: Truth) -> frozenset[int]:
-    """Ranks a critical root cause names that no acceptable answer names."""
-    roots = [f for f in findings if f["severity"] == "critical" and f["root_cause"]]
-    named = frozenset(r for f in roots for r in f["culprit_ranks"])
-    return named - truth.culprits.union(*truth.also)
+    """Ranks that are named and that no acceptable answer names."""
+    return _named(_accusations(findings, truth)) - truth.culprits.union(*truth.also)
+
+
+def _accusations(findings: Sequence[Mapping[str, Any]], truth: Truth) -> list[Mapping[str, Any]]:
+    """What says who is to blame: critical root causes; where nothing hangs, also who is called slow."""
+    critical = [f for f in findings if f["severity"] == "critical" and f["root_cause"]]
+    return critical if truth.critical else critical + [f for f in findings if f["kind"] == "straggler"]
+
+
+def _named(findings: Sequence[Mapping[str, Any]]) -> frozenset[int]:
+    return frozenset(r for f in findings for r in f["culprit_ranks"])
 
 
 def _works(outcome: Outcome, rank: int) -> Iterable[Record]:
