@@ -87,7 +87,9 @@ def _pages() -> dict[str, Make]:
     return {
         "members-80x24": lambda: page_text(MemberScreen(dataset, analysis, absent(), BARE), NARROW),
         "members-open-80x24": lambda: page_text(MemberScreen(dataset, analysis, absent(), BARE), NARROW, "j", "enter"),
-        "stacks-80x24": lambda: page_text(MemberScreen(dataset, analysis, absent(), BARE), NARROW, "tab", "j", "l"),
+        "stacks-80x24": lambda: page_text(
+            MemberScreen(dataset, analysis, absent(), BARE), NARROW, "tab", "j", "k", "h"
+        ),
         "members-wide": lambda: page_text(MemberScreen(dataset, analysis, absent()), WIDE),
         "findings-80x24": lambda: page_text(FindingsScreen(dataset, analysis, BARE), NARROW),
         "findings-wide": lambda: page_text(FindingsScreen(dataset, analysis), WIDE),

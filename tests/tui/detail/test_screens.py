@@ -97,7 +97,7 @@ async def test_nothing_is_chosen_where_nothing_was_found() -> None:
 
 
 async def test_a_line_of_the_tree_goes_to_its_first_rank() -> None:
-    result = await result_of(member(), "tab", "j", "enter")
+    result = await result_of(member(), "tab", "enter")
     assert (result.rank, result.seq) == (4, LAST_SEQ)
 
 
@@ -122,7 +122,7 @@ async def test_internals_are_shown_when_asked_for() -> None:
 async def test_a_source_that_is_not_here_is_said() -> None:
     async with opened(member()) as (app, pilot):
         assert await bottom(app, pilot, "e") == "not here: /app/model/attention.py:211 (see --path-map)"
-        assert await bottom(app, pilot, "tab", "j", "l", "e") == "not here: /app/main.py:88 (see --path-map)"
+        assert await bottom(app, pilot, "tab", "h", "e") == "not here: /app/main.py:120 (see --path-map)"
         assert "enter" in await bottom(app, pilot, "k")
 
 

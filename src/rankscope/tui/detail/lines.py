@@ -44,6 +44,8 @@ class Lines(ScrollView, can_focus=True):
     ]  # fmt: skip
     DEFAULT_CSS = "Lines { height: 1fr; width: 1fr; scrollbar-size: 0 0; overflow-x: hidden; }"
     ALLOW_SELECT = False
+    marks_focus = True
+    """Whether the first words are reversed while the keys go here."""
 
     def __init__(self, options: ViewOptions, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -75,6 +77,14 @@ class Lines(ScrollView, can_focus=True):
         """Scrolls to the first or the last line."""
         self.scroll_to(y=self.count if last else 0, animate=False, immediate=True)
 
+    def on_focus(self) -> None:
+        """Shows that the keys go here."""
+        self.refresh()
+
+    def on_blur(self) -> None:
+        """Shows that the keys go elsewhere."""
+        self.refresh()
+
     def render_line(self, y: int) -> Strip:
         """The strip of one line of the widget."""
         width, index = self.size.width, y + self.scroll_offset.y
@@ -84,8 +94,9 @@ class Lines(ScrollView, can_focus=True):
         return self._strip(index, with_rest(self._line_of(index, width), more, width), width)
 
     def _strip(self, index: int, parts: Line, width: int, over: Style | None = None) -> Strip:
-        del index
         options = self.options
+        if self.has_focus and over is None and index == self.scroll_offset.y and parts and self.marks_focus:
+            parts = (Span(parts[0].text, "mark"), *parts[1:])
         segments = to_segments(parts, width, options.palette, ascii_only=options.ascii_only, over=over)
         return Strip(segments).adjust_cell_length(width, over).apply_style(self.rich_style)
 
@@ -95,6 +106,7 @@ class LineList(Lines):
 
     BINDINGS: ClassVar[list[BindingType]] = _keys("enter", "choose")
     DEFAULT_CSS = "LineList { height: 1fr; width: 1fr; }"
+    marks_focus = False
     whole_row = True
     """Whether the line under the cursor is reversed as a whole."""
 

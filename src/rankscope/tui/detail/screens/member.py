@@ -127,6 +127,9 @@ class MemberScreen(Page):
             return
         self._trees = forest(self.index, self.peers, self.size.width - 1, internals=self.internals)
         self._tree.show_rows(len(self._trees), self._tree_line, keep=True)
+        if self._tree.cursor == 0:
+            # The first line is a heading: the first frames come after it.
+            self._tree.move_to(1)
 
     def _tree_line(self, at: int, width: int) -> Line:
         del width
@@ -136,7 +139,7 @@ class MemberScreen(Page):
     @on(LineList.Moved)
     def _moved(self, event: LineList.Moved) -> None:
         if event.sender is self._tree:
-            self._frame = 0
+            self._frame = len(self._trees[self._tree.cursor].frames) - 1 if self._trees else 0
         self._draw_text()
 
     def _draw_text(self) -> None:
