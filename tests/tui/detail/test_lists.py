@@ -43,10 +43,10 @@ def test_a_group_tells_where_it_parts() -> None:
         parted = Divergence(TP, 5, "all_reduce", consequence=False, pending_since_ns=None, **(nobody | more))
         return parting(GroupState(group, None, 0, parted, ""))
 
-    assert said(absent=(6,)) == "rank 6 never issued #5 all_reduce"
-    assert said(differing=(5, 6)) == "ranks 5-6 differ in #5 all_reduce"
-    assert said(unknown=(7,)) == "rank 7 not known in #5 all_reduce"
-    assert said() == "all joined #5 all_reduce, none finished"
+    assert said(absent=(6,)) == "6 never issued #5 all_reduce"
+    assert said(differing=(5, 6)) == "5-6 differ in #5 all_reduce"
+    assert said(unknown=(7,)) == "7 not known in #5 all_reduce"
+    assert said() == "unfinished, all joined #5 all_reduce"
     assert parting(GroupState(group, None, 0, None, "")) == ""
     assert spread(GroupState(group, None, 0, None, "")) == "-"
 

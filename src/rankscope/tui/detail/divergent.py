@@ -8,7 +8,7 @@ import polars as pl
 
 from rankscope.analysis.model import Analysis, Divergence
 from rankscope.schema import Dataset, Group
-from rankscope.tui.detail.format import plain, rank_phrase
+from rankscope.tui.detail.format import plain, rank_ranges
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _root_title(analysis: Analysis) -> str:
 
 
 def parting(state: GroupState) -> str:
-    """Where the members first part and who is the odd one, in words; "" where they do not."""
+    """Which ranks are the odd ones where the members first part, in words; "" where they do not."""
     parted = state.divergence
     if parted is None:
         return ""
@@ -78,5 +78,5 @@ def parting(state: GroupState) -> str:
     odd = ((parted.absent, "never issued"), (parted.differing, differ), (parted.unknown, "not known in"))
     for ranks, what in odd:
         if ranks:
-            return f"{rank_phrase(ranks, 14)} {what} {where}"
-    return f"all joined {where}, none finished"
+            return f"{rank_ranges(ranks, 14)} {what} {where}"
+    return f"unfinished, all joined {where}"

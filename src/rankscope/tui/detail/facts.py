@@ -111,9 +111,10 @@ def as_absence(presence: str | None) -> Absence | None:
 
 
 def now_ns(index: OpIndex, analysis: Analysis) -> int | None:
-    """When the dumps were written: the newest event, and how long nothing had happened since."""
-    newest = index.newest_ns
-    return None if newest is None else newest + (analysis.frozen_for_ns or 0)
+    """When the dumps were written: the newest event, and how long nothing had happened since; None if nothing tells."""
+    if index.newest_ns is None or analysis.frozen_for_ns is None:
+        return None
+    return index.newest_ns + analysis.frozen_for_ns
 
 
 def finding_of(analysis: Analysis, selection: Selection) -> Finding | None:
