@@ -16,7 +16,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.clip import FILE
-from rankscope.tui.options import Progress, ProgressLike, ViewOptions
+from rankscope.tui.options import Palette, Progress, ProgressLike, ViewOptions
 from rankscope.tui.popups import ChoiceScreen, HelpScreen
 from tests.builders import JobBuilder
 from tests.tui.drive import PLAIN, bar, board_of, loads, opened, press, screen_text, settle
@@ -114,6 +114,19 @@ async def test_nothing_to_show_is_shown() -> None:
     async with opened((empty, Analysis("nothing was found", "unknown"))) as (app, pilot):
         assert "UNKNOWN" in bar(app, "title")
         await press(app, pilot, *"jklhwsntuzZ0mgGrcpfy", "enter")
+
+
+@pytest.mark.parametrize("palette", ["none", "256"])
+async def test_no_color_is_obeyed_unless_colours_are_asked_for(
+    palette: Palette, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with opened(hang(), options=ViewOptions(palette=palette)) as (app, pilot):
+        for keys in ([], ["question_mark"], ["escape", "p"]):
+            await press(app, pilot, *keys)
+            styles = [style for strip in app.screen._compositor.render_strips() for _, style, _ in strip if style]
+            coloured = [s for s in styles if any(c and not c.is_default for c in (s.color, s.bgcolor))]
+            assert bool(coloured) == (palette == "256")
 
 
 # Moving

@@ -63,5 +63,5 @@ def test_without_colours_no_style_has_any() -> None:
 def test_the_cursor_is_seen_on_every_mark(palette: str) -> None:
     for mark in range(9):
         plain, cursor = cell_style(mark, palette), cell_style(mark + CURSOR, palette)
-        assert bool(plain.reverse) != bool(cursor.reverse)
+        assert not plain.reverse and cursor.reverse
         assert cell_style(mark + MEMBER, palette).underline

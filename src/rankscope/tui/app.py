@@ -11,7 +11,7 @@ from textual import on, work
 from textual.app import App
 from textual.binding import BindingType
 from textual.driver import Driver
-from textual.filter import NoColor
+from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState, get_current_worker
 
@@ -45,12 +45,17 @@ class RankscopeApp(App[None]):
         """What ended the app, if it was an error; `run` raises it."""
         self.theme = "ansi-dark"
         self.animation_level = "none"
-        if options.palette == "none" and not self.no_color:
-            self._filters.append(NoColor())
+        self._choose_filters(options.palette == "none")
         if options.slow_link:
             # Read from the environment when textual is imported; that is too early to know of the link.
             textual.screen.UPDATE_PERIOD = 1 / SLOW_FRAMES  # type: ignore[misc]
         self.lanes = LanesScreen(title, options)
+
+    def _choose_filters(self, no_color: bool) -> None:
+        """Without colours none at all: Textual would make greys of them that are hard to tell apart."""
+        self.no_color = no_color
+        kept = [line_filter for line_filter in self._filters if not isinstance(line_filter, (Monochrome, NoColor))]
+        self._filters = [*kept, NoColor()] if no_color else kept
 
     def get_default_screen(self) -> Screen[None]:
         """The main screen is the first one: there is nothing below it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.segment import Segment
+from rich.style import Style
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -40,7 +41,7 @@ class TextBar(Widget):
     def render_line(self, y: int) -> Strip:
         """One line, filled up with blanks."""
         strip = self._strips[y] if y < len(self._strips) else Strip([])
-        return strip.adjust_cell_length(self.size.width)
+        return strip.adjust_cell_length(self.size.width, Style())
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """A part of the lines, without the styles of CSS."""

@@ -7,6 +7,7 @@ bytes are colours of cells that stay as they are.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import pairwise
 
 from rich.cells import cell_len
@@ -47,7 +48,7 @@ class Cells:
             if token[2] == "H":
                 row, column = _position(token[1])
             elif token[2] == "m":
-                style = "" if token[1] in ("", "0") else token[1]
+                style = _style(token[1])
             elif token[3]:
                 column = self._write(row, column, token[3], style)
         return True
@@ -79,6 +80,14 @@ class Cells:
         if style:
             out.append("\x1b[m")
         return "".join(out)
+
+
+@lru_cache(1024)
+def _style(parameters: str) -> str:
+    """The parameters of a style without those that change nothing after a reset."""
+    if "38" in parameters or "48" in parameters:
+        return parameters
+    return ";".join(part for part in parameters.split(";") if part not in ("", "0", "39", "49"))
 
 
 def _position(parameters: str) -> tuple[int, int]:

@@ -35,7 +35,7 @@ def title_parts(
     status = _status_text(analysis, zone)
     pieces = [counted(len(dataset.group_list), "group"), *_gaps(dataset)]
     # The status is what must be read; after it what is missing, then the rest.
-    must = f" rankscope {plain(dataset.root, max(width // 3, 10))}  {_ranks_text(dataset)}"
+    must = f" rankscope {end_of(plain(dataset.root), max(width // 3, 10))}  {_ranks_text(dataset)}"
     room = width - len(must) - len(status) - 3
     shown = ""
     for piece in reversed(pieces):
@@ -44,6 +44,11 @@ def title_parts(
             room -= len(piece) + 2
     style = named(_STATUS_COLOURS[analysis.status], palette, bold=True)
     return [(must, _BOLD), (f"{shown}  ", _PLAIN), (status, style)]
+
+
+def end_of(text: str, width: int) -> str:
+    """A text, without its beginning where it is too long: what tells paths and groups apart stands at the end."""
+    return text if len(text) <= width else ".." + text[len(text) - width + 2 :]
 
 
 def _ranks_text(dataset: Dataset) -> str:
@@ -112,7 +117,7 @@ def _badge(finding: Finding) -> str:
 def progress_parts(title: str, progress: ProgressLike | None, width: int, *, ascii_only: bool) -> Parts:
     """One line that says how far loading has come."""
     if progress is None:
-        return [(f" rankscope {plain(title, width - 24)}  opening ...", _BOLD)]
+        return [(f" rankscope {end_of(plain(title), max(width - 24, 10))}  opening ...", _BOLD)]
     what = f" {plain(progress.what, 30)} {progress.done}" + (f"/{progress.total}" if progress.total else "")
     size = max(min(40, width - len(what) - 3), 0)
     done = round(size * min(progress.done / progress.total, 1)) if progress.total > 0 else 0

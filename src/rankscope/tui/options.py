@@ -10,6 +10,8 @@ from typing import Literal, Protocol
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 
+FULL_FRAMES = "RANKSCOPE_FULL_FRAMES"
+"""Environment variable: with it, every frame is sent whole, for terminals that lose track."""
 Palette = Literal["none", "8", "16", "256", "true"]
 """How many colours the terminal can show; "none" leaves all to letters, bold and reverse."""
 
@@ -109,5 +111,5 @@ def from_environment(
         slow_link=remote,
         export_dir=export_dir or Path.cwd(),
         export=export,
-        changed_cells=changed_cells,
+        changed_cells=changed_cells and not environ.get(FULL_FRAMES),
     )

@@ -69,7 +69,7 @@ class Painter:
         found = self._kept.get(key)
         if found is None:
             found = self._kept[key] = Strip(self._segments(line), len(line.head) + len(line.text))
-            found = self._kept[key] = found.adjust_cell_length(width)
+            found = self._kept[key] = found.adjust_cell_length(width, Style())
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         else:

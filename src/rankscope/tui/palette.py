@@ -43,7 +43,7 @@ _CELLS: dict[int, tuple[str, str | None, str]] = {
 }
 _BARE: dict[int, str] = {
     Mark.DONE: "", Mark.UNSURE: "", Mark.GONE: "", Mark.SCHEDULED: "bold", Mark.STARTED: "bold",
-    Mark.MISMATCH: "bold reverse", Mark.ABSENT: "bold", CULPRIT: "bold reverse",
+    Mark.MISMATCH: "bold", Mark.ABSENT: "bold", CULPRIT: "bold",
 }  # fmt: skip
 _COLUMN = {"true": 0, "256": 1, "16": 2, "8": 3}
 
@@ -61,8 +61,7 @@ def cell_style(number: int, palette: Palette) -> Style:
     """The style of a cell: a mark or CULPRIT, with MEMBER and CURSOR added where they hold."""
     base = _base(number % MEMBER, palette)
     if number & CURSOR:
-        # A reversed cell that is reversed again is a plain one: bold and underline stay to be seen.
-        return base + Style(reverse=not base.reverse, bold=True, underline=True)
+        return base + Style(reverse=True, bold=True)
     return base + Style(underline=True) if number & MEMBER else base
 
 

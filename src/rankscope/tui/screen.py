@@ -71,7 +71,8 @@ class LanesScreen(LanesFrame):
         if place is not None:
             self.go(place)
             wait = step.waits_in
-            self.note(f"rank {step.rank} waits in {plain(wait.op)} #{wait.seq} for rank {step.for_rank}")
+            number = "" if wait.seq is None else f" #{wait.seq}"
+            self.note(f"rank {step.rank} waits in {plain(wait.op)}{number} for rank {step.for_rank}")
 
     # Other screens
 

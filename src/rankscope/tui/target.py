@@ -28,9 +28,11 @@ def place_of_finding(model: Model, finding: Finding) -> Place | None:
     shown = [rank for rank in ranks if rank in model.lane_of]
     if not shown:
         return None
+    if _is_p2p(finding.op) and finding.row is not None:
+        return _at_row(model, shown[0], finding.row)
     if finding.group is None or finding.seq is None:
         return Place(shown[0])
-    return _place(model, shown[0], finding.group.key, finding.seq, p2p=_is_p2p(finding.op, finding.peer))
+    return _place(model, shown[0], finding.group.key, finding.seq, p2p=False)
 
 
 def place_of_step(model: Model, step: Step) -> Place | None:
@@ -38,9 +40,11 @@ def place_of_step(model: Model, step: Step) -> Place | None:
     group = group_named(model, step.waits_in.group, (step.rank, step.for_rank))
     if step.for_rank not in model.lane_of:
         return None
-    if group is None:
+    if _is_p2p(step.waits_in.op) and step.waits_in.row is not None:
+        return _at_row(model, step.for_rank, step.waits_in.row)
+    if group is None or step.waits_in.seq is None:
         return Place(step.for_rank)
-    return _place(model, step.for_rank, group, step.waits_in.seq, p2p=_is_p2p(step.waits_in.op, None))
+    return _place(model, step.for_rank, group, step.waits_in.seq, p2p=False)
 
 
 def place_of_selection(model: Model, selection: Selection) -> Place | None:
@@ -48,12 +52,7 @@ def place_of_selection(model: Model, selection: Selection) -> Place | None:
     if selection.rank not in model.lane_of:
         return None
     if selection.row is not None:
-        lane = model.lane_of[selection.rank]
-        first, last = int(model.bounds[lane]), int(model.bounds[lane + 1])
-        rows = model.items.row[first:last]
-        found = (rows == selection.row).nonzero()[0]
-        column = int(model.columns[selection.row])
-        return Place(selection.rank, first + int(found[0]) if len(found) else None, column)
+        return _at_row(model, selection.rank, selection.row)
     if selection.group is None or selection.seq is None:
         return Place(selection.rank)
     return _place(model, selection.rank, selection.group, selection.seq, p2p=selection.is_p2p)
@@ -73,5 +72,13 @@ def _place(model: Model, rank: int, group: int, seq: int, *, p2p: bool) -> Place
     return Place(rank, None, column_of(model, group, seq))
 
 
-def _is_p2p(op: str | None, peer: int | None) -> bool:
-    return peer is not None or any(word in (op or "") for word in ("send", "recv"))
+def _at_row(model: Model, rank: int, row: int) -> Place:
+    """A rank in the column of a row of ops, which may be another rank's."""
+    lane = model.lane_of[rank]
+    first, last = int(model.bounds[lane]), int(model.bounds[lane + 1])
+    found = (model.items.row[first:last] == row).nonzero()[0]
+    return Place(rank, first + int(found[0]) if len(found) else None, int(model.columns[row]))
+
+
+def _is_p2p(op: str | None) -> bool:
+    return op in ("send", "recv")

@@ -17,6 +17,7 @@ from textual.widget import Widget
 from rankscope.report.escape import plain
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import Board
+from rankscope.tui.header import end_of
 from rankscope.tui.moves import MOVES
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.paint import Gutter, Painter, gutter_for
@@ -102,7 +103,7 @@ class Timeline(Widget, can_focus=True):
         segments = [Segment(head, Style(dim=True)), Segment(text[:at], Style(dim=True))]
         if 0 <= at < len(text):
             segments += [Segment("v", Style(bold=True)), Segment(text[at + 1 :], Style(dim=True))]
-        return Strip(segments).adjust_cell_length(width)
+        return Strip(segments).adjust_cell_length(width, Style())
 
     def _ruler_text(self, board: Board) -> tuple[str, str]:
         if board.view.kind == "time":
@@ -114,12 +115,12 @@ class Timeline(Widget, can_focus=True):
         name = "step"
         if group is not None:
             known = board.model.dataset.group_list[group]
-            name = _end_of(plain(known.description or known.name), self.head.width - 5) + " #"
+            name = end_of(plain(known.description or known.name), self.head.width - 5) + " #"
         return f"  {name}", sequence_ruler(board.view, board.width, self._ticks[1], board.model.width)
 
     def render_line(self, y: int) -> Strip:
         """The strip of one line of the widget."""
-        return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width)
+        return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width, Style())
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The strips of a part of the widget, without the styles of CSS: everything here has its own."""
@@ -153,8 +154,3 @@ class Timeline(Widget, can_focus=True):
         else:
             self.board.scroll_rows(3 * direction)
         self.changed()
-
-
-def _end_of(name: str, width: int) -> str:
-    """A name, without its beginning where it is too long: what tells groups apart stands at the end."""
-    return name if len(name) <= width else ".." + name[len(name) - width + 2 :]

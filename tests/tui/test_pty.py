@@ -1,0 +1,125 @@
+"""The real program on a real pty, on the sample dumps."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tui.terminal import Terminal
+
+pytestmark = pytest.mark.pty
+
+SAMPLE = Path(__file__).parents[2] / "sample_data" / "early_return"
+ENV = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+VERDICT = "ROOT  rank 3 never issued"
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "rankscope", str(SAMPLE), *arguments]
+
+
+def same_screen(env: dict[str, str], keys: str) -> tuple[str, int]:
+    """The screen after some keys, and the bytes it took from the first screen on."""
+    with Terminal(command(), {**ENV, **env}) as terminal:
+        terminal.until(VERDICT)
+        terminal.until("joined")
+        count = 0
+        for key in keys:
+            terminal.press(key)
+            count += terminal.read(0.25)
+        count += terminal.read(0.7)
+        text = terminal.text
+        terminal.press("q")
+        assert terminal.wait() == 0
+    return text, count
+
+
+def test_opens_walks_and_quits() -> None:
+    with Terminal(command(), ENV) as terminal:
+        terminal.until(VERDICT)
+        terminal.until("NEVER ISSUED")
+        terminal.press("\x1b[A")
+        terminal.until(lambda text: "\n> 0" in text)
+        terminal.press("j")
+        terminal.until(lambda text: "\n>!3" in text)
+        terminal.press("/")
+        terminal.until("\n /")
+        terminal.press("reduce\r")
+        terminal.until("find 'reduce': ")
+        terminal.press("?")
+        terminal.until("Keys")
+        terminal.press("\x1b")
+        terminal.until(VERDICT)
+        terminal.press("q")
+        assert terminal.wait() == 0
+        assert b"\x1b[?1049l" in terminal.received.rpartition(b"\x1b[?1049h")[2]
+
+
+def test_changed_cells_show_what_whole_frames_show_in_a_third_of_the_bytes() -> None:
+    keys = "kjhhlwwsnctu0"
+    changed, few = same_screen({}, keys)
+    whole, many = same_screen({"RANKSCOPE_FULL_FRAMES": "1"}, keys)
+    assert changed == whole
+    assert few * 3 < many
+
+
+def test_over_ssh_the_terminal_is_waited_for_and_no_mouse_is_taken() -> None:
+    with Terminal(command(), {**ENV, "SSH_CONNECTION": "1 2 3 4"}) as terminal:
+        terminal.until(VERDICT)
+        terminal.press("kjkjhhll")
+        terminal.until(lambda text: "\n>!3" in text)
+        terminal.press("q")
+        assert terminal.wait() == 0
+        assert b"\x1b[6n" in terminal.received
+        assert b"\x1b[?1000h" not in terminal.received
+
+
+def test_a_terminal_that_never_answers_is_not_waited_for() -> None:
+    with Terminal(command(), {**ENV, "SSH_CONNECTION": "1 2 3 4"}, answers=False) as terminal:
+        terminal.until(VERDICT)
+        terminal.press("k")
+        terminal.until(lambda text: "\n> 0" in text)
+        asked = terminal.received.count(b"\x1b[6n")
+        terminal.press("j")
+        terminal.until(lambda text: "\n>!3" in text)
+        assert terminal.received.count(b"\x1b[6n") == asked
+        terminal.press("q")
+        assert terminal.wait() == 0
+
+
+def test_resizing_draws_everything_anew() -> None:
+    with Terminal(command(), ENV) as terminal:
+        terminal.until(VERDICT)
+        terminal.resize(130, 40)
+        terminal.until(lambda text: VERDICT in text and "members" in text)
+        terminal.resize(80, 24)
+        terminal.until(lambda text: VERDICT in text and "members" not in text)
+        terminal.press("q")
+        assert terminal.wait() == 0
+
+
+@pytest.mark.parametrize("extra", [{"NO_COLOR": "1"}, {"TERM": "vt100"}, {"LANG": "C", "LC_ALL": "C"}])
+def test_poor_terminals_get_the_answer_too(extra: dict[str, str]) -> None:
+    with Terminal(command(), {**ENV, **extra}) as terminal:
+        terminal.until(VERDICT)
+        terminal.until("never arrived")
+        drawn = terminal.received
+        if "LANG" in extra:
+            assert drawn.isascii()
+        else:
+            styles = {part for style in re.findall(rb"\x1b\[([0-9;]*)m", drawn) for part in style.split(b";")}
+            assert styles <= {b"", b"0", b"1", b"2", b"4", b"7"}
+        terminal.press("q")
+        assert terminal.wait() == 0
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    with Terminal([sys.executable, "-m", "rankscope", str(tmp_path)], ENV) as terminal:
+        assert terminal.wait() == 2
+        after = terminal.received.rpartition(b"\x1b[?1049l")[2]
+        assert b"rankscope: " in after
+        assert b"Traceback" not in terminal.received
