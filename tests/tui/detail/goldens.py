@@ -97,6 +97,9 @@ def _pages() -> dict[str, Make]:
         "groups-wide": lambda: page_text(GroupsScreen(dataset, analysis), WIDE),
         "files-80x24": lambda: page_text(FilesScreen(dataset, analysis, BARE), NARROW),
         "findings-hostile": lambda: page_text(FindingsScreen(evil, verdict, BARE), NARROW),
+        "members-hostile": lambda: page_text(MemberScreen(evil, verdict, Selection(1, None, 1, 2), BARE), NARROW),
+        "stacks-hostile": lambda: page_text(MemberScreen(evil, verdict, Selection(1, None, 1, 2), BARE), NARROW, "tab"),
+        "groups-hostile": lambda: page_text(GroupsScreen(evil, verdict, BARE), NARROW),
         "files-hostile": lambda: page_text(FilesScreen(evil, verdict, BARE), NARROW),
     }
 

@@ -9,6 +9,7 @@ import polars as pl
 from rankscope.analysis.model import Divergence, Finding
 from rankscope.tui.detail.compact import compact
 from rankscope.tui.detail.divergent import GroupState, group_states, parting
+from rankscope.tui.detail.expanded import expanded
 from rankscope.tui.detail.facts import finding_of, look_up
 from rankscope.tui.detail.finding_text import full_text, short_text
 from rankscope.tui.detail.index import OpIndex
@@ -178,3 +179,17 @@ def test_many_ranks_are_looked_up_as_few_entries() -> None:
     detail = look_up(OpIndex(dataset), STUCK, Selection(77, None, 0, 2, absence="never issued"))
     assert len(detail.folds) == 2
     assert len(group_states(dataset, STUCK)) == 1
+
+
+def test_rows_in_which_much_is_missing_are_looked_up() -> None:
+    job = JobBuilder(2)
+    job.collective(state="scheduled")
+    job.p2p("0", 0, 1, "send", state="scheduled")
+    dataset = job.build()
+    kept = ("rank", "is_p2p", "coalesced", "record_id")
+    nothing = [pl.lit(None, kind).alias(name) for name, kind in dataset.ops.schema.items() if name not in kept]
+    index = OpIndex(replace(dataset, ops=dataset.ops.with_columns(nothing)))
+    for row in range(3):
+        detail = look_up(index, STUCK, index.selection(row))
+        assert compact(detail, 80)
+        assert expanded(detail, STUCK, 50)

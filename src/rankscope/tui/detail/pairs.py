@@ -11,7 +11,7 @@ import polars as pl
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.pairs import collect_pairs
 from rankscope.analysis.presence import Absence
-from rankscope.tui.detail.index import OpIndex, Row, Rows
+from rankscope.tui.detail.index import OpIndex, Row, Rows, one
 from rankscope.tui.detail.peers import Peers, absent_rows, finish, issued_rows, state_label
 
 _JOIN = ["group", "src", "dst", "k"]
@@ -20,6 +20,9 @@ _JOIN = ["group", "src", "dst", "k"]
 def pair(index: OpIndex, analysis: Analysis, row: int) -> Peers:
     """Both sides of the point-to-point operation at `row`; of all that were launched together, if it closes a batch."""
     own = index.row(row)
+    if own["group"] is None:
+        alone = finish(_members(index, one(row)), analysis)
+        return Peers(None, own["p2p_seq"], own["op"] or "?", alone)
     batch = _batch(index, own)
     rows, counterparts, lost = _match(index, own["group"], batch)
     members = _members(index, np.concatenate([rows, counterparts]).astype(np.uint32))
