@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rankscope.parsers.load import load
 from tests.simulator.faults import FAULTS
 from tests.simulator.options import MODES
 from tests.simulator.scenario import SIZES, Scenario, make
@@ -23,6 +22,7 @@ from tests.simulator.truth import Truth, innocents, score
 
 from benchmarks.results import machine, put, table
 from rankscope.analysis import analyse
+from rankscope.parsers.load import load
 
 SCORES = ("exact", "allowed", "other-kind", "unnamed", "accused")
 
