@@ -20,7 +20,7 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
     only after the timeout was made by an abort (pytorch PR 119249) and counts as pending.
     """
     rows = dataset.ops.with_row_index("row").filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
-    rows = with_signatures(_abort_is_pending(rows)).select(
+    rows = with_signatures(_abort_is_pending(_status_is_right(rows, dataset.frontiers))).select(
         "row", "rank", "group", "seq", pl.col("op").cast(pl.String),
         wire_name(pl.col("op").cast(pl.String)).alias("key"),
         "elements", "dtype",
@@ -31,6 +31,15 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
     if joined.is_empty():
         return alone
     return pl.concat([alone, _merge_coalesced(joined).select(alone.columns)]).sort("row")
+
+
+def _status_is_right(rows: pl.DataFrame, frontiers: pl.DataFrame) -> pl.DataFrame:
+    """What pg_status says is completed is so, whatever an entry says: inner operations keep their first state."""
+    reached = frontiers.select("rank", "group", "last_completed")
+    done = (pl.col("seq") <= pl.col("last_completed")).fill_null(False) & (pl.col("library") != "gloo")
+    return rows.join(reached, on=["rank", "group"], how="left", maintain_order="left").with_columns(
+        pl.when(done).then(pl.lit("completed")).otherwise(pl.col("state").cast(pl.String)).alias("state")
+    )
 
 
 def _abort_is_pending(rows: pl.DataFrame) -> pl.DataFrame:

@@ -42,7 +42,7 @@ class Chains:
         for rank, after in zip(ranks, (*ranks[1:], *ranks[:1]), strict=True):
             node = self._waiting_for(rank, after)
             if node is not None:
-                steps.append(Step(rank, self._wait(node), after))
+                steps.append(Step(rank, self._wait(node, rank), after))
         return tuple(steps)
 
     def _waiting_for(self, rank: int, other: int) -> Instance | None:
@@ -74,14 +74,16 @@ class Chains:
             target, via = following
             instance = self.graph.instance(node)
             if instance is not None and via != rank:
-                steps.append(Step(rank, self._wait(instance), via))
+                steps.append(Step(rank, self._wait(instance, rank), via))
                 rank = via
             node = target
         last = self.graph.instance(node)
         accused = [r for r in self.root.culprits if r != rank]
         if last is not None and accused and not self.root.cycle and rank not in self.root.culprits:
-            steps.append(Step(rank, self._wait(last), accused[0]))
+            steps.append(Step(rank, self._wait(last, rank), accused[0]))
         return tuple(steps)
 
-    def _wait(self, instance: Instance) -> Wait:
-        return Wait(self.facts.groups[instance.group].name, instance.seq, instance.op)
+    def _wait(self, instance: Instance, rank: int) -> Wait:
+        entry = instance.entries.get(rank)
+        row = entry.row if entry is not None and entry.row >= 0 else None
+        return Wait(self.facts.groups[instance.group].name, instance.number, instance.op, row)

@@ -8,7 +8,7 @@ number, and a group of two that disagrees can be judged by the others.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -60,6 +60,7 @@ class Cohorts:
     """Finds the replicas of a group and asks what they issued."""
 
     facts: Facts
+    _known: dict[tuple[str, int], dict[int, float]] = field(default_factory=dict)
 
     @cached_property
     def stages(self) -> dict[int, tuple[tuple[str, int], ...]]:
@@ -132,7 +133,12 @@ class Cohorts:
 
     def _positions(self, instance: Instance) -> dict[int, float]:
         """For each rank of this group and its replicas its row of a step; LONG_AGO or NEVER where that is certain."""
-        label, seq = self.facts.label(instance.group), instance.seq
+        place = (self.facts.label(instance.group), instance.seq)
+        if place not in self._known:
+            self._known[place] = self._look_up(*place)
+        return self._known[place]
+
+    def _look_up(self, label: str, seq: int) -> dict[int, float]:
         groups = [g for g in self.facts.groups if self.facts.label(g.id) == label]
         table = pl.DataFrame([(g.id, seq) for g in groups], schema={"group": pl.UInt32, "seq": pl.Int64}, orient="row")
         rows = self.facts.calls.join(table, on=["group", "seq"], how="semi")

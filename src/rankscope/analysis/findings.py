@@ -61,12 +61,13 @@ class Writer:
             confidence_reasons=root.reasons,
             chain=self._chain(root),
             group=self.group(root.focus.group) if root.focus else None,
-            seq=root.focus.seq if root.focus else None,
+            seq=root.focus.number if root.focus else None,
             op=root.focus.op if root.focus else None,
             peer=self._peer(root),
             stack=self._stack(root),
             evidence=tuple(self._evidence(root)),
             next_steps=root.next_steps,
+            row=self._shown(root),
         )
 
     def chains(self, root: Root) -> dict[int, tuple[Step, ...]]:
@@ -102,6 +103,12 @@ class Writer:
             row = next((e.row for _, e in sorted(root.focus.entries.items()) if e.row >= 0), None)
         ops = self.facts.dataset.ops
         return self.facts.dataset.stack(ops["stack_id"][row]) if row is not None else ()
+
+    def _shown(self, root: Root) -> int | None:
+        """The culprit's own side of the operation, or else somebody's who waits in it."""
+        entries = root.focus.entries if root.focus else {}
+        rows = [entries[r].row for r in (*root.culprits, *sorted(entries)) if r in entries]
+        return next((row for row in rows if row >= 0), None)
 
     def _row(self, root: Root, rank: int) -> int | None:
         """The record that shows best what a culprit did: its side of the operation, or the last thing it did."""
@@ -145,7 +152,7 @@ class Writer:
         if note:
             return note
         verb = "waits in" if focus.entries[rank].pending else "finished"
-        return f"{verb} {focus.op} #{focus.seq} of {self.facts.label(focus.group)}"
+        return f"{verb} {focus.name} of {self.facts.label(focus.group)}"
 
     def _record(self, row: int | None, rank: int, text: str) -> Evidence:
         if row is None or row < 0:

@@ -44,6 +44,8 @@ class Instance:
     key: CallKey | PairKey
     entries: dict[int, Entry] = field(default_factory=dict)
     """By rank; for a pair at most the sender's and the receiver's."""
+    counted: bool = True
+    """Whether k of a pair is counted from the first; else from the first that is not finished."""
 
     @property
     def group(self) -> int:
@@ -57,8 +59,21 @@ class Instance:
 
     @property
     def seq(self) -> int:
-        """Sequence number; for a pair the k-th between the two ranks."""
+        """Sequence number; for a pair k."""
         return self.key[3] if len(self.key) == 4 else self.key[1]
+
+    @property
+    def number(self) -> int | None:
+        """What people count: the sequence number, or from 1 the k-th between two ranks; None if it is not known."""
+        if not self.is_pair:
+            return self.seq
+        return self.seq + 1 if self.counted else None
+
+    @property
+    def name(self) -> str:
+        """The operation with its number, and for a pair its ends."""
+        number = "" if self.number is None else f" #{self.number}"
+        return f"{self.op} {self.key[1]}->{self.key[2]}{number}" if len(self.key) == 4 else f"{self.op}{number}"
 
     @property
     def since_ns(self) -> int | None:
@@ -119,11 +134,11 @@ def pending_pairs(facts: Facts) -> dict[PairKey, Instance]:
     key = ["group", "src", "dst", "k"]
     open_keys = facts.pairs.filter(PENDING).select(key).unique()
     rows = facts.pairs.join(open_keys, on=key, how="semi").select(
-        *key, "rank", "row", "batch", "op", "state", "elements", "created_ns"
+        *key, "counted", "rank", "row", "batch", "op", "state", "elements", "created_ns"
     )
     out: dict[PairKey, Instance] = {}
-    for group, src, dst, k, rank, row, batch, op, state, elements, created in rows.iter_rows():
-        instance = out.setdefault((group, src, dst, k), Instance((group, src, dst, k)))
+    for group, src, dst, k, counted, rank, row, batch, op, state, elements, created in rows.iter_rows():
+        instance = out.setdefault((group, src, dst, k), Instance((group, src, dst, k), counted=counted))
         instance.entries[rank] = Entry(row, batch, op, state, elements, None, created)
     return out
 

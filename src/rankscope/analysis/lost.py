@@ -27,19 +27,24 @@ class LostPairs:
     graph: WaitGraph
     cohorts: Cohorts
 
-    def judge(self, component: tuple[Node, ...]) -> Root | None:
-        """The root of a circle that a lost send or receive made; None if the replicas do not say so.
-
-        Without replicas, a circle with a single unmatched send or receive is put to the two ranks of it.
-        """
-        found = [i for node in component if (i := self.graph.instance(node)) is not None and i.is_pair]
-        unmatched = [(i, *self._votes(i)) for i in found if len(i.entries) == 1]
-        for instance, with_it, without in unmatched:
+    def by_replicas(self, component: tuple[Node, ...]) -> Root | None:
+        """The root of a circle that a lost send or receive made; None if the replicas do not say so."""
+        for instance in self._unmatched(component):
+            with_it, without = self._votes(instance)
             if with_it > without:
                 return self._root(instance, component, with_it)
-        if len(unmatched) == 1 and unmatched[0][1:] == (0, 0):
-            return self._either(unmatched[0][0], component)
         return None
+
+    def by_exclusion(self, component: tuple[Node, ...]) -> Root | None:
+        """Without replicas, a circle with a single unmatched send or receive is put to the two ranks of it."""
+        unmatched = self._unmatched(component)
+        if len(unmatched) == 1 and self._votes(unmatched[0]) == (0, 0):
+            return self._either(unmatched[0], component)
+        return None
+
+    def _unmatched(self, component: tuple[Node, ...]) -> list[Instance]:
+        found = [i for node in component if (i := self.graph.instance(node)) is not None]
+        return [i for i in found if i.is_pair and len(i.entries) == 1]
 
     def _either(self, instance: Instance, component: tuple[Node, ...]) -> Root:
         _, src, dst, _ = instance.key  # type: ignore[misc]
@@ -50,7 +55,7 @@ class LostPairs:
             culprits=pair,
             nodes=component,
             focus=instance,
-            title=f"rank {waiting} waits in {instance.op} {src}->{dst} of {label}, which rank {absent} never matched",
+            title=f"rank {waiting} waits in {instance.name} of {label}, which rank {absent} never matched",
             explanation=(
                 f"Rank {absent} went on without its side and now waits, over others, for rank {waiting}. Either rank "
                 f"{absent} left it out, or rank {waiting} has one too many: no replica tells."
@@ -102,7 +107,7 @@ class LostPairs:
         return None
 
     def _extra(self, instance: Instance, component: tuple[Node, ...], rank: int) -> Root:
-        label = f"{instance.op} #{instance.seq} of {self.facts.label(instance.group)}"
+        label = f"{instance.name} of {self.facts.label(instance.group)}"
         return Root(
             kind="extra-collective",
             culprits=(rank,),
@@ -132,7 +137,7 @@ class LostPairs:
             focus=instance,
             title=f"rank {culprit} left out its {what} in {label}",
             explanation=(
-                f"Rank {other} waits in {instance.op} {src}->{dst} of {label}. The same stage of other pipelines "
+                f"Rank {other} waits in {instance.name} of {label}. The same stage of other pipelines "
                 f"posted both sides; rank {culprit} left its side out, went on, and now waits for rank {other}."
             ),
             notes={culprit: f"never posted {what} number {k + 1}"},

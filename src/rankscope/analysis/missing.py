@@ -24,7 +24,7 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
     focus = min(
         (i for node in nodes for i in judge.direct(node)[:1]), key=lambda i: (i.is_pair, i.since_ns or 0, i.key)
     )
-    label = f"{focus.op} #{focus.seq} of {facts.label(focus.group)}"
+    label = f"{focus.name} of {facts.label(focus.group)}"
     few = len(ranks) < len(facts.presence.seen)
     reasons = ["a rank that died leaves no dump, and neither does one whose dump was not collected"]
     if len(ranks) > 1:

@@ -35,8 +35,11 @@ class Wait:
     """An operation a rank waits in."""
 
     group: str
-    seq: int
+    seq: int | None
+    """Sequence number; for a send or receive the k-th between the two, None where that cannot be counted."""
     op: str
+    row: int | None = None
+    """Row of `Dataset.ops` of the rank that waits; not part of a report."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ class Finding:
     stack: tuple[Frame, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     next_steps: tuple[str, ...] = ()
+    row: int | None = None
+    """Row of `Dataset.ops` that shows it best, of the first culprit if it has one; not part of a report."""
 
 
 @dataclass(frozen=True)

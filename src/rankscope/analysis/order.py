@@ -24,11 +24,8 @@ class Deadlocks:
 
     def judge(self, component: tuple[Node, ...]) -> Root:
         """The root of a strongly connected component of more than one node."""
-        skipped = self._skipped(component)
-        if skipped is not None:
-            return skipped
         path, ranks = self._cycle(component)
-        culprits = self._minority(component)
+        culprits = self._alone(component) or self._minority(component)
         focus = self._focus(component)
         everybody = self._ranks(component)
         loop = " -> ".join(str(r) for r in (*ranks, ranks[0])) if ranks else fold(everybody)
@@ -51,7 +48,7 @@ class Deadlocks:
             return root.weaken("medium", "the order of the majority is taken for the right one")
         return root.weaken("low", "no majority tells which order is the right one")
 
-    def _skipped(self, component: tuple[Node, ...]) -> Root | None:
+    def skipped(self, component: tuple[Node, ...]) -> Root | None:
         """A rank that left a collective out and went on: the only one that is ahead of every other somewhere else."""
         ahead = [rank for rank in self._ranks(component) if self.cohorts.ahead(rank)]
         if len(ahead) != 1:
@@ -64,7 +61,7 @@ class Deadlocks:
         if not left_out:
             return None
         focus = min(left_out, key=lambda i: (i.since_ns or 0, i.key))
-        place, label = self.cohorts.ahead(ahead[0]), f"{focus.op} #{focus.seq} of {self.facts.label(focus.group)}"
+        place, label = self.cohorts.ahead(ahead[0]), f"{focus.name} of {self.facts.label(focus.group)}"
         return Root(
             kind="missing-rank",
             culprits=(ahead[0],),
@@ -85,7 +82,7 @@ class Deadlocks:
             instance = self.graph.instance(node)
             if instance is not None:
                 waiting = ranks_text(instance.waiting())
-                steps.append(f"{waiting} in {instance.op} #{instance.seq} of {self.facts.label(instance.group)}")
+                steps.append(f"{waiting} in {instance.name} of {self.facts.label(instance.group)}")
         text = "The operations wait for each other in a circle: " + "; ".join(steps) + "."
         if culprits:
             others = [r for r in everybody if r not in culprits]
@@ -94,6 +91,12 @@ class Deadlocks:
                 + f" {ranks_text(culprits)} entered them in another order than {ranks_text(others)} and the replicas."
             )
         return text + " Half of the ranks entered them in one order, half in the other."
+
+    def _alone(self, component: tuple[Node, ...]) -> tuple[int, ...]:
+        """A rank that waits alone in a collective of three or more, while the rest waits for it elsewhere."""
+        found = [i for node in component if (i := self.graph.instance(node)) is not None and not i.is_pair]
+        alone = {i.waiting()[0] for i in found if len(i.entries) == 1 and len(self.facts.groups[i.group].ranks) > 2}
+        return tuple(alone) if len(alone) == 1 else ()
 
     def _ranks(self, component: tuple[Node, ...]) -> tuple[int, ...]:
         """Ranks that wait in an operation of the circle and for which another one waits."""
@@ -139,7 +142,7 @@ class Deadlocks:
 
     def _order_text(self, rank: int, path: list[Node]) -> str:
         own = [(e.position, i) for n in path if (i := self.graph.instance(n)) and (e := i.entries.get(rank))]
-        names = [f"{i.op} #{i.seq} of {self.facts.label(i.group)}" for _, i in sorted(own, key=lambda item: item[0])]
+        names = [f"{i.name} of {self.facts.label(i.group)}" for _, i in sorted(own, key=lambda item: item[0])]
         return "entered " + ", then ".join(names) if names else ""
 
     def _minority(self, component: tuple[Node, ...]) -> tuple[int, ...]:

@@ -13,11 +13,11 @@ LANE = ["group", "src", "dst", "is_send"]
 
 
 def collect_pairs(dataset: Dataset, presence: Presence) -> pl.DataFrame:
-    """One row per send and receive: row, rank, group, src, dst, is_send, k, batch, state, elements, created_ns.
+    """One row per send and receive: row, rank, group, src, dst, is_send, k, counted, batch, state, elements, ...
 
     Where both ranks kept everything, k counts from 0 at the first operation between the two. Where a ring wrapped or
     a dump keeps only active entries, nobody knows how many came before: k is then counted from the first operation
-    that is not finished, for both sides have finished the same ones. `batch` is the row of the first operation
+    that is not finished, for both sides have finished the same ones. `counted` tells which. `batch` is the row of the first operation
     launched together with this one.
     """
     rows = (
@@ -46,5 +46,5 @@ def _number(rows: pl.DataFrame, presence: Presence) -> pl.DataFrame:
     sizes = rows.select("sizes").unique()
     sizes = sizes.with_columns(pl.Series("elements", [count(s) for s in sizes["sizes"]], dtype=pl.Int64))
     return rows.with_columns(
-        k=pl.when(counted).then(place).otherwise(place.cast(pl.Int64) - first_open.cast(pl.Int64))
+        counted=counted, k=pl.when(counted).then(place).otherwise(place.cast(pl.Int64) - first_open.cast(pl.Int64))
     ).join(sizes, on="sizes", how="left", nulls_equal=True, maintain_order="left")

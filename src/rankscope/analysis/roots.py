@@ -57,7 +57,11 @@ class Judge:
         ]
         deadlocks = Deadlocks(self.facts, self.graph, self.cohorts)
         lost = LostPairs(self.facts, self.graph, self.cohorts)
-        roots += [lost.judge(m) or deadlocks.judge(m) for m in self.sinks if len(m) > 1]
+        roots += [
+            lost.by_replicas(m) or deadlocks.skipped(m) or lost.by_exclusion(m) or deadlocks.judge(m)
+            for m in self.sinks
+            if len(m) > 1
+        ]
         return [root for root in roots if self._matters(root)]
 
     def _matters(self, root: Root) -> bool:
@@ -95,7 +99,7 @@ class Judge:
         idle = tuple(r for r in members if r in idle or (Node("host", r) in self._idle and r not in focus.entries))
         if 2 * len(idle) > len(members) and len(focus.waiting()) < len(idle):
             return self._few(focus, nodes, idle)
-        label = f"{focus.op} #{focus.seq} of {self.facts.label(focus.group)}"
+        label = f"{focus.name} of {self.facts.label(focus.group)}"
         return Root(
             kind="missing-rank",
             culprits=idle,
@@ -119,7 +123,7 @@ class Judge:
     def _few(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...]) -> Root:
         """Most members never came, and wait for nothing: then the few that came are the odd ones."""
         few = tuple(focus.waiting())
-        label = f"{focus.op} #{focus.seq} of {self.facts.label(focus.group)}"
+        label = f"{focus.name} of {self.facts.label(focus.group)}"
         if self._unrecorded(focus):
             return self._undecided(focus, nodes, idle, label)
         return Root(
@@ -176,7 +180,7 @@ class Judge:
             focus=focus,
             title=f"{ranks_text(idle)} never posted its {verb} rank {other} in {label}",
             explanation=(
-                f"Rank {other} waits in {focus.op} {src}->{dst} of {label}; {ranks_text(idle)} never posted the "
+                f"Rank {other} waits in {focus.name} of {label}; {ranks_text(idle)} never posted the "
                 "other side and waits for nothing itself."
             ),
             notes=dict.fromkeys(idle, "has nothing pending: its host is not waiting for any operation"),
@@ -210,7 +214,7 @@ class Judge:
             key=lambda i: (not i.is_known, i.entries[min(set(i.waiting()) & set(ranks))].position, i.key),
             default=None,
         )
-        where = f" {focus.op} #{focus.seq} of {self.facts.label(focus.group)}" if focus else ""
+        where = f" {focus.name} of {self.facts.label(focus.group)}" if focus else ""
         return Root(
             kind="gpu-stuck",
             culprits=ranks,
@@ -235,7 +239,7 @@ class Judge:
             return None
         started = sorted(r for r, e in focus.entries.items() if e.state == "started")
         waiting = [r for r in focus.waiting() if r not in started]
-        label = f"{focus.op} #{focus.seq} of {self.facts.label(focus.group)}"
+        label = f"{focus.name} of {self.facts.label(focus.group)}"
         if started and waiting and self.facts.has_timing:
             return self._before(focus, node, tuple(waiting), label)
         return Root(

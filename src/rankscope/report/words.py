@@ -119,7 +119,8 @@ def steps(finding: Finding, groups: Mapping[str, str]) -> list[str]:
 def _step(one: Step, groups: Mapping[str, str]) -> str:
     where = one.waits_in
     group = groups.get(where.group) or f"group {where.group}"
-    return f"rank {one.rank} waits in {group} {where.op} #{where.seq} for rank {one.for_rank}"
+    number = "" if where.seq is None else f" #{where.seq}"
+    return f"rank {one.rank} waits in {group} {where.op}{number} for rank {one.for_rank}"
 
 
 def source(evidence: Evidence) -> str:

@@ -46,8 +46,6 @@ class LanesScreen(LanesFrame):
         self._walk(-1)
 
     def _walk(self, step: int) -> None:
-        if self.board is None:
-            return
         if self.found is not None:
             self._go_hit(self.found.at + step)
             return
@@ -58,8 +56,8 @@ class LanesScreen(LanesFrame):
 
     def action_chain(self) -> None:
         """From what waits to what it waits for."""
-        selection = self.board.selection if self.board is not None else None
-        if selection is None or self.whole is None:
+        selection = self.board.selection
+        if selection is None:
             return
         steps = self.whole.analysis.waits.get(selection.rank)
         if not steps:
@@ -78,8 +76,8 @@ class LanesScreen(LanesFrame):
 
     def action_open(self) -> None:
         """Opens all members of the collective under the cursor."""
-        selection = self.board.selection if self.board is not None else None
-        if selection is None or self.whole is None:
+        selection = self.board.selection
+        if selection is None:
             return
         from rankscope.tui.detail.screens.member import MemberScreen
 
@@ -91,8 +89,6 @@ class LanesScreen(LanesFrame):
         self.choose("view", ["findings", "groups", "files"], self._open_view)
 
     def _open_view(self, index: int) -> None:
-        if self.whole is None:
-            return
         from rankscope.tui.detail.screens.files import FilesScreen
         from rankscope.tui.detail.screens.findings import FindingsScreen
         from rankscope.tui.detail.screens.groups import GroupsScreen
@@ -102,7 +98,7 @@ class LanesScreen(LanesFrame):
 
     def _jump(self, result: Selection | int | None) -> None:
         """Goes to what another screen was closed with."""
-        if self.whole is None or result is None:
+        if result is None:
             return
         if isinstance(result, int):
             self.show_finding(result)
@@ -134,8 +130,6 @@ class LanesScreen(LanesFrame):
 
     def action_axis(self) -> None:
         """Changes between logical sequence and time."""
-        if self.board is None:
-            return
         if self.board.view.kind == "time":
             self.board.show_sequence()
             self.lanes.changed()
@@ -148,8 +142,6 @@ class LanesScreen(LanesFrame):
 
     def action_order(self) -> None:
         """Orders the lanes another way."""
-        if self.board is None:
-            return
         names: list[Ordering] = list(ORDERINGS)
         self.board.set_order(names[(names.index(self.board.ordering) + 1) % len(names)])
         self.note(f"lanes {ORDERINGS[self.board.ordering]}")
@@ -159,7 +151,7 @@ class LanesScreen(LanesFrame):
 
     def ask(self, kind: str, label: str, hint: str, text: str = "") -> None:
         """Asks for a line of text; `_answered` gets it."""
-        if not self.query(Prompt) and self.board is not None:
+        if not self.query(Prompt):
             self.mount(Prompt(kind, label, hint, text), after=self.bar("keys"))
             self.bar("keys").display = False
 
@@ -179,8 +171,6 @@ class LanesScreen(LanesFrame):
         self.ask("goto", ":", HINT)
 
     def _goto(self, text: str) -> None:
-        if self.board is None:
-            return
         times = self.board.times if self.board.view.kind == "time" else None
         target = parse(text, self.board.unit if times else int(self.board.model.items.created.max(initial=0)))
         if target.rank is not None:
@@ -197,7 +187,7 @@ class LanesScreen(LanesFrame):
         self.lanes.changed()
 
     def _goto_column(self, target: Target) -> None:
-        if self.board is None or self.board.view.kind == "time":
+        if self.board.view.kind == "time":
             raise ValueError("sequence numbers and steps can be gone to on the sequence axis: t")
         if target.step is not None:
             self.board.go_unit(target.step)
@@ -217,8 +207,6 @@ class LanesScreen(LanesFrame):
         self.ask("search", "/", "op, group, rank 12, #1121, function, file, message")
 
     def _search(self, text: str) -> None:
-        if self.board is None:
-            return
         if not text.strip():
             self.found = self.hits = None
             self.draw_lines()
@@ -230,7 +218,7 @@ class LanesScreen(LanesFrame):
         self._go_hit(after[0] if after and self.board.view.kind == "sequence" else 0)
 
     def _go_hit(self, at: int) -> None:
-        if self.board is None or self.hits is None or self.found is None:
+        if self.hits is None or self.found is None:
             return
         if len(self.hits.items):
             at %= len(self.hits.items)
@@ -245,15 +233,11 @@ class LanesScreen(LanesFrame):
         self.ask("ranks", "ranks", "0-7,64   8- to the end   0-255/8 each eighth   nothing for all")
 
     def _ranks(self, text: str) -> None:
-        if self.whole is None:
-            return
         ranks = parse_ranks(text, int(self.whole.ranks.max())) if text.strip() else None
         self.set_filter(replace(self.wanted, ranks=ranks))
 
     def action_filter_group(self) -> None:
         """Lets a process group be chosen."""
-        if self.whole is None:
-            return
         groups = self.whole.dataset.group_list
         names = [f"{plain(g.description or g.name)}  ({plain(g.name)}, {len(g.ranks)} ranks)" for g in groups]
         self.choose("process group", ["all groups", *names], self._group)
@@ -279,7 +263,7 @@ class LanesScreen(LanesFrame):
 
     def action_export(self) -> None:
         """Writes the findings to a file."""
-        if self.whole is None or self.options.export is None:
+        if self.options.export is None:
             return
         try:
             path = self.options.export(self.whole.dataset, self.whole.analysis, self.options.export_dir)
@@ -290,8 +274,8 @@ class LanesScreen(LanesFrame):
 
     def action_copy(self) -> None:
         """Copies what is under the cursor."""
-        selection = self.board.selection if self.board is not None else None
-        if selection is None or self.whole is None:
+        selection = self.board.selection
+        if selection is None:
             return
         text = copied_text(self.whole.dataset, self.whole.analysis, selection)
         self.app.copy_to_clipboard(text)
