@@ -51,7 +51,6 @@ async def press(app: RankscopeApp, pilot: Pilot[None], *keys: str) -> None:
 
 def board_of(app: RankscopeApp) -> Board:
     """The board of the main screen."""
-    assert app.lanes.board is not None
     return app.lanes.board
 
 

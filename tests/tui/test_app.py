@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +17,7 @@ from textual.widgets import Input, OptionList
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
+from rankscope.tui.bars import TextBar
 from rankscope.tui.clip import FILE
 from rankscope.tui.options import Palette, Progress, ProgressLike, ViewOptions
 from rankscope.tui.popups import ChoiceScreen, HelpScreen
@@ -60,16 +63,21 @@ async def test_progress_is_shown_while_loading_and_keys_are_not_blocked() -> Non
     async with app.run_test(size=(80, 24)) as pilot:
         for _ in range(50):
             await pilot.pause(0.02)
-            if "reading" in bar(app, "verdict"):
+            if "reading" in app.opening.query_one("#progress", TextBar).text:
                 break
-        assert bar(app, "title") == " rankscope dumps  opening ..."
-        assert bar(app, "verdict").startswith(" reading dumps 3/10 ####")
+        assert app.opening.query_one("#title", TextBar).text == " rankscope dumps  opening ..."
+        assert app.opening.query_one("#progress", TextBar).text.startswith(" reading dumps 3/10 ####")
         await pilot.press("j", "t", "n", "c", "enter", "question_mark")
         assert isinstance(app.screen, HelpScreen)
         await pilot.press("escape", "slash", "e", "y", "r", "z", "u", "f", "p", "o", "v")
         go_on.set()
         await settle(app, pilot)
         assert "HEALTHY" in bar(app, "title")
+
+
+def test_the_first_screen_needs_neither_polars_nor_numpy() -> None:
+    code = "import sys, rankscope.tui.app; print({'polars', 'numpy', 'torch'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 async def test_an_error_while_loading_ends_the_app_and_is_raised() -> None:
@@ -206,7 +214,7 @@ async def test_the_mouse_moves_the_cursor() -> None:
 
 async def test_findings_are_walked() -> None:
     async with opened(hang()) as (app, pilot):
-        count = len(app.lanes.whole.analysis.findings) if app.lanes.whole else 0
+        count = len(app.lanes.whole.analysis.findings)
         assert count > 1
         await pilot.press("n")
         assert f"2/{count}" in bar(app, "verdict")

@@ -16,10 +16,11 @@ from rankscope.tui.axis import View, fit
 from rankscope.tui.board import Board
 from rankscope.tui.filters import Filter
 from rankscope.tui.footer import Found, distance, key_parts, overview_parts, status_parts
-from rankscope.tui.header import Parts, finding_text, progress_parts, title_parts, verdict_parts
+from rankscope.tui.header import finding_text, title_parts, verdict_parts
 from rankscope.tui.model import build_model
 from rankscope.tui.options import Progress
 from rankscope.tui.overview import TABLE, sequence_strip, time_strip, worst_by_column
+from rankscope.tui.parts import Parts, progress_parts
 from rankscope.tui.popups import help_text
 from rankscope.tui.ruler import group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.times import build_times

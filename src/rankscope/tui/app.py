@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from time import monotonic
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import textual.screen
 from textual import on, work
@@ -17,10 +18,11 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
 from rankscope.tui.messages import Loaded, Progressed
-from rankscope.tui.model import build_model
-from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions
-from rankscope.tui.overview import worst_by_column
-from rankscope.tui.screen import LanesScreen
+from rankscope.tui.opening import OpeningScreen
+from rankscope.tui.options import Load, ProgressLike, ViewOptions
+
+if TYPE_CHECKING:
+    from rankscope.tui.screen import LanesScreen
 
 SLOW_FRAMES = 15
 """Frames a second over SSH."""
@@ -49,7 +51,8 @@ class RankscopeApp(App[None]):
         if options.slow_link:
             # Read from the environment when textual is imported; that is too early to know of the link.
             textual.screen.UPDATE_PERIOD = 1 / SLOW_FRAMES  # type: ignore[misc]
-        self.lanes = LanesScreen(title, options)
+        self.opening = OpeningScreen(title, options)
+        self._lanes: LanesScreen | None = None
 
     def _choose_filters(self, no_color: bool) -> None:
         """Without colours none at all: Textual would make greys of them that are hard to tell apart."""
@@ -57,28 +60,41 @@ class RankscopeApp(App[None]):
         kept = [line_filter for line_filter in self._filters if not isinstance(line_filter, (Monochrome, NoColor))]
         self._filters = [*kept, NoColor()] if no_color else kept
 
+    @property
+    def lanes(self) -> LanesScreen:
+        """The main screen; RuntimeError before there is something to show."""
+        if self._lanes is None:
+            raise RuntimeError("nothing is loaded yet")
+        return self._lanes
+
     def get_default_screen(self) -> Screen[None]:
-        """The main screen is the first one: there is nothing below it."""
-        return self.lanes
+        """What is there while dumps are read."""
+        return self.opening
 
     def on_mount(self) -> None:
-        """Starts to load."""
-        self._load()
+        """Starts to load, once the first screen is drawn: both would hold up each other."""
+        self.call_after_refresh(self._load)
 
     @work(thread=True, exit_on_error=False, group="load")
     def _load(self) -> None:
         dataset, analysis = self.load(_Throttle(self))
-        self.post_message(Progressed(Progress(0, 0, "drawing")))
+        from rankscope.tui.model import build_model
+        from rankscope.tui.overview import worst_by_column
+
+        import_module("rankscope.tui.screen")  # here it takes no time from the keys
         model = build_model(dataset, analysis)
         self.post_message(Loaded(model, worst_by_column(model)))
 
     @on(Progressed)
     def _progressed(self, event: Progressed) -> None:
-        self.lanes.show_progress(event.progress)
+        self.opening.show_progress(event.progress)
 
     @on(Loaded)
     def _loaded(self, event: Loaded) -> None:
-        self.lanes.show(event.model, event.overview)
+        from rankscope.tui.screen import LanesScreen
+
+        self._lanes = LanesScreen(event.model, event.overview, self.options)
+        self.push_screen(self._lanes)
 
     @on(Worker.StateChanged)
     def _worker_changed(self, event: Worker.StateChanged) -> None:
@@ -120,7 +136,7 @@ class RankscopeApp(App[None]):
 
     def action_command_palette(self) -> None:
         """Lets an action be chosen by its name."""
-        if self.screen is self.lanes:
+        if self.screen is self._lanes:
             actions = [action for action in ACTIONS if action.id != "command_palette"]
             names = [f"{action.help}  ({action.display})" for action in actions]
             self.lanes.choose("what to do", names, lambda index: self._do(actions[index]))

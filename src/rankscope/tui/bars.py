@@ -10,7 +10,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from rankscope.tui.header import Part
+from rankscope.tui.parts import Part
 
 
 class TextBar(Widget):

@@ -11,9 +11,9 @@ from rankscope.tui.actions import footer_keys
 from rankscope.tui.board import Board
 from rankscope.tui.detail.format import duration
 from rankscope.tui.filters import Filter, describe
-from rankscope.tui.header import Parts
 from rankscope.tui.letters import legend
 from rankscope.tui.order import ORDERINGS
+from rankscope.tui.parts import Parts
 
 _PLAIN, _BOLD, _DIM = Style(), Style(bold=True), Style(dim=True)
 

@@ -16,11 +16,11 @@ from rankscope.tui.board import Board
 from rankscope.tui.detail.pane import DetailPane
 from rankscope.tui.filters import Filter, apply
 from rankscope.tui.footer import Found, key_parts, overview_parts, status_parts
-from rankscope.tui.header import progress_parts, title_parts, verdict_parts
+from rankscope.tui.header import title_parts, verdict_parts
 from rankscope.tui.letters import Codes
 from rankscope.tui.messages import TimesReady
 from rankscope.tui.model import Model
-from rankscope.tui.options import ProgressLike, ViewOptions
+from rankscope.tui.options import ViewOptions
 from rankscope.tui.overview import TABLE, Strip, sequence_strip, time_strip
 from rankscope.tui.search import Hits
 from rankscope.tui.target import Place, place_of_finding
@@ -34,7 +34,7 @@ DETAIL_AFTER = 0.03
 
 
 class LanesFrame(Screen[None]):
-    """Title, verdict, overview, lanes, detail and keys; what they show is told by `show` and the board."""
+    """Title, verdict, overview, lanes, detail and keys; what they show is told by the board."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
     AUTO_FOCUS = "#lanes"
@@ -49,17 +49,16 @@ class LanesFrame(Screen[None]):
     }
     """
 
-    def __init__(self, title: str, options: ViewOptions) -> None:
+    def __init__(self, model: Model, overview: Codes, options: ViewOptions) -> None:
         super().__init__()
-        self.subject = title
         self.options = options
-        self.whole: Model | None = None
+        self.whole = model
         """The model without a filter."""
-        self.board: Board | None = None
+        self.board = Board(model)
         self.wanted = Filter()
         self.hits: Hits | None = None
         self.found: Found | None = None
-        self._worst: Codes = np.zeros(1, np.uint8)
+        self._worst = overview
         self._strips: dict[tuple[int, str, int], Strip] = {}
         self._detail_timer: Timer | None = None
 
@@ -93,31 +92,18 @@ class LanesFrame(Screen[None]):
         """One of the lines of text."""
         return self.query_one(f"#{name}", TextBar)
 
-    def on_mount(self) -> None:
-        """Says at once what is going on."""
-        self.bar("title").put(progress_parts(self.subject, None, self.size.width, ascii_only=self.options.ascii_only))
-        self.note("")
-
-    def show_progress(self, progress: ProgressLike) -> None:
-        """Says how far loading has come."""
-        line = progress_parts(self.subject, progress, self.size.width, ascii_only=self.options.ascii_only)
-        self.bar("verdict").put(line)
-
     # What is shown
 
-    def show(self, model: Model, overview: Codes) -> None:
-        """Shows a model from now on, the cursor on its first finding."""
-        self.whole, self._worst = model, overview
-        self.board = Board(model)
+    def on_mount(self) -> None:
+        """Shows the first finding."""
         self.lanes.show(self.board)
-        self.show_finding(0 if model.analysis.findings else None)
+        self.show_finding(0 if self.whole.analysis.findings else None)
         self.board.centre(0.6)
         self.lanes.changed()
+        self.note("")
 
     def show_finding(self, index: int | None) -> None:
         """Moves the lanes to a finding; filters that hide it are dropped."""
-        if self.board is None or self.whole is None:
-            return
         self.board.blame(index)
         place = place_of_finding(self.whole, self.whole.analysis.findings[index]) if index is not None else None
         if place is not None:
@@ -127,8 +113,6 @@ class LanesFrame(Screen[None]):
 
     def go(self, place: Place) -> None:
         """Moves the cursor to a place of the whole model."""
-        if self.board is None or self.whole is None:
-            return
         if place.rank not in self.board.model.lane_of:
             self.set_filter(Filter())
             self.note("filters dropped: they hid it")
@@ -142,7 +126,7 @@ class LanesFrame(Screen[None]):
 
     def _here(self, item: int) -> int | None:
         """The item of the filtered model that is this item of the whole one."""
-        if self.board is None or self.whole is None or self.board.model is self.whole:
+        if self.board.model is self.whole:
             return item
         whole, model = self.whole.items, self.board.model
         lane = model.lane_of.get(int(self.whole.ranks[whole.lane[item]]), -1)
@@ -152,8 +136,6 @@ class LanesFrame(Screen[None]):
 
     def set_filter(self, wanted: Filter) -> None:
         """Shows only what the filter lets through; one that lets nothing through is refused."""
-        if self.board is None or self.whole is None:
-            return
         model = apply(self.whole, wanted)
         if not len(model.ranks):
             self.note("nothing is left with this filter")
@@ -174,7 +156,7 @@ class LanesFrame(Screen[None]):
 
     @on(TimesReady)
     def _times_ready(self, event: TimesReady) -> None:
-        if self.board is None or event.model is not self.board.model:
+        if event.model is not self.board.model:
             return
         if not len(event.times.start):
             self.note("no times were recorded: only the sequence can be shown")
@@ -200,8 +182,6 @@ class LanesFrame(Screen[None]):
         self.note("")
 
     def _draw_head(self) -> None:
-        if self.whole is None or self.board is None:
-            return
         width, palette = self.size.width, self.options.palette
         self.bar("title").put(title_parts(self.whole.dataset, self.whole.analysis, width, palette))
         self.bar("verdict").put(*verdict_parts(self.whole.analysis, self.board.finding, width, palette))
@@ -209,8 +189,6 @@ class LanesFrame(Screen[None]):
     def draw_lines(self) -> None:
         """Writes overview and status anew."""
         board = self.board
-        if board is None:
-            return
         width = self.size.width
         strip = self._overview(board, width - 14)
         text = TABLE[strip.codes].tobytes().decode("ascii")
@@ -229,8 +207,7 @@ class LanesFrame(Screen[None]):
 
     def _draw_detail(self) -> None:
         self._detail_timer = None
-        if self.whole is not None and self.board is not None:
-            self.detail.show(self.whole.dataset, self.whole.analysis, self.board.selection)
+        self.detail.show(self.whole.dataset, self.whole.analysis, self.board.selection)
 
     def note(self, text: str) -> None:
         """Says something in the bottom line; without text the keys are there again."""

@@ -12,11 +12,9 @@ from rankscope.analysis.model import Analysis, Finding, Status
 from rankscope.report.escape import plain
 from rankscope.schema import Dataset
 from rankscope.tui.detail.format import clock, counted, duration
-from rankscope.tui.options import Palette, ProgressLike
+from rankscope.tui.options import Palette
 from rankscope.tui.palette import badge, named
-
-Part = tuple[str, Style]
-Parts = list[Part]
+from rankscope.tui.parts import Parts, end_of
 
 _PLAIN, _BOLD, _DIM = Style(), Style(bold=True), Style(dim=True)
 _STATUS_COLOURS: dict[Status, str] = {
@@ -44,11 +42,6 @@ def title_parts(
             room -= len(piece) + 2
     style = named(_STATUS_COLOURS[analysis.status], palette, bold=True)
     return [(must, _BOLD), (f"{shown}  ", _PLAIN), (status, style)]
-
-
-def end_of(text: str, width: int) -> str:
-    """A text, without its beginning where it is too long: what tells paths and groups apart stands at the end."""
-    return text if len(text) <= width else ".." + text[len(text) - width + 2 :]
 
 
 def _ranks_text(dataset: Dataset) -> str:
@@ -112,14 +105,3 @@ def _badge(finding: Finding) -> str:
     if finding.root_cause:
         return "ROOT"
     return {"critical": "CRIT", "warning": "WARN", "info": "INFO"}[finding.severity]
-
-
-def progress_parts(title: str, progress: ProgressLike | None, width: int, *, ascii_only: bool) -> Parts:
-    """One line that says how far loading has come."""
-    if progress is None:
-        return [(f" rankscope {end_of(plain(title), max(width - 24, 10))}  opening ...", _BOLD)]
-    what = f" {plain(progress.what, 30)} {progress.done}" + (f"/{progress.total}" if progress.total else "")
-    size = max(min(40, width - len(what) - 3), 0)
-    done = round(size * min(progress.done / progress.total, 1)) if progress.total > 0 else 0
-    full, empty = ("#", ".") if ascii_only else ("\u2588", "\u2591")
-    return [(what, _BOLD), (f" {full * done}{empty * (size - done)}" if progress.total else "", _PLAIN)]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from rankscope.tui.letters import Codes
-from rankscope.tui.model import Model
-from rankscope.tui.options import ProgressLike
-from rankscope.tui.times import Times
+if TYPE_CHECKING:
+    from rankscope.tui.letters import Codes
+    from rankscope.tui.model import Model
+    from rankscope.tui.options import ProgressLike
+    from rankscope.tui.times import Times
 
 
 @dataclass

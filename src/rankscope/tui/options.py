@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from rankscope.analysis.model import Analysis
-from rankscope.schema import Dataset
+if TYPE_CHECKING:
+    from rankscope.analysis.model import Analysis
+    from rankscope.schema import Dataset
 
 FULL_FRAMES = "RANKSCOPE_FULL_FRAMES"
 """Environment variable: with it, every frame is sent whole, for terminals that lose track."""
@@ -44,9 +45,9 @@ class Progress:
     what: str = "reading"
 
 
-Load = Callable[[Callable[[ProgressLike], None]], tuple[Dataset, Analysis]]
+Load: TypeAlias = "Callable[[Callable[[ProgressLike], None]], tuple[Dataset, Analysis]]"
 """Reads and analyses everything, telling how far it is; runs in a thread."""
-Export = Callable[[Dataset, Analysis, Path], Path]
+Export: TypeAlias = "Callable[[Dataset, Analysis, Path], Path]"
 """Writes the findings below a directory, overwrites nothing, and says which file it wrote."""
 
 

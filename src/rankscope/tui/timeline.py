@@ -17,10 +17,10 @@ from textual.widget import Widget
 from rankscope.report.escape import plain
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import Board
-from rankscope.tui.header import end_of
 from rankscope.tui.moves import MOVES
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.paint import Gutter, Painter, gutter_for
+from rankscope.tui.parts import end_of
 from rankscope.tui.ruler import group_ticks, sequence_ruler, time_ruler
 
 RULER = 1
