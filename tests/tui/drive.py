@@ -32,8 +32,18 @@ async def opened(
     """The app after loading."""
     app = RankscopeApp(loads(*job), "dumps", options)
     async with app.run_test(size=size) as pilot:
-        await settle(app, pilot)
+        await loaded(app, pilot)
         yield app, pilot
+
+
+async def loaded(app: RankscopeApp, pilot: Pilot[None]) -> None:
+    """Waits until the main screen is there."""
+    for _ in range(500):
+        if app.screen is not app.opening:
+            break
+        await pilot.pause(0.02)
+    assert app.screen is app.lanes
+    await settle(app, pilot)
 
 
 async def settle(app: RankscopeApp, pilot: Pilot[None]) -> None:

@@ -22,7 +22,7 @@ from rankscope.tui.clip import FILE
 from rankscope.tui.options import Palette, Progress, ProgressLike, ViewOptions
 from rankscope.tui.popups import ChoiceScreen, HelpScreen
 from tests.builders import JobBuilder
-from tests.tui.drive import PLAIN, bar, board_of, loads, opened, press, screen_text, settle
+from tests.tui.drive import PLAIN, bar, board_of, loaded, loads, opened, press, screen_text, settle
 from tests.tui.jobs import hang, healthy, step
 
 
@@ -71,7 +71,7 @@ async def test_progress_is_shown_while_loading_and_keys_are_not_blocked() -> Non
         assert isinstance(app.screen, HelpScreen)
         await pilot.press("escape", "slash", "e", "y", "r", "z", "u", "f", "p", "o", "v")
         go_on.set()
-        await settle(app, pilot)
+        await loaded(app, pilot)
         assert "HEALTHY" in bar(app, "title")
 
 
