@@ -7,7 +7,7 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis.model import Divergence, Finding
-from rankscope.tui.detail.compact import compact
+from rankscope.tui.detail.compact import compact, launched
 from rankscope.tui.detail.divergent import GroupState, group_states, parting
 from rankscope.tui.detail.expanded import expanded
 from rankscope.tui.detail.facts import finding_of, look_up
@@ -193,3 +193,20 @@ def test_rows_in_which_much_is_missing_are_looked_up() -> None:
         detail = look_up(index, STUCK, index.selection(row))
         assert compact(detail, 80)
         assert expanded(detail, STUCK, 50)
+
+
+def test_a_closer_names_what_it_launched() -> None:
+    job = JobBuilder(3)
+    for _ in range(2):
+        job.collective(op="all_gather", coalesced="inner", seq=1)
+    job.collective(op="coalesced", coalesced="closer", seq=1, sizes="[]")
+    job.p2p("0", 0, 1, "send", coalesced="inner", p2p_seq=1)
+    job.p2p("0", 0, 2, "recv", coalesced="inner", p2p_seq=1)
+    job.p2p("0", 0, 1, "coalesced", coalesced="closer", p2p_seq=1)
+    job.rows[-1]["peer"] = None
+    index = OpIndex(job.build())
+    gathered, exchanged = (look_up(index, QUIET, index.selection(row)) for row in (2, 5))
+    assert launched(gathered) == "all_gather x2 [64] f32"
+    assert launched(exchanged) == "send to 1 [8] f32, recv from 2 [8] f32"
+    assert "all_gather x2" in text_of(compact(gathered, 120)[0])
+    assert launched(look_up(index, QUIET, index.selection(3))) == ""

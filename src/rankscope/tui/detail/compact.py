@@ -49,11 +49,19 @@ def heading(detail: Detail, width: int) -> Line:
     if row is None:
         return line(rank, "  ", *_absence(detail))
     parts = line(rank, "  ", Span(words.op_name(row), "bold"), "  ", *words.progress(row, detail.now_ns))
-    for more in (words.carried(row), f"in {group_label(detail.group)}"):
+    for more in (launched(detail) or words.carried(row), f"in {group_label(detail.group)}"):
         longer = (*parts, Span("  " + more))
         if more and width_of(longer) <= width:
             parts = longer
     return parts
+
+
+def launched(detail: Detail) -> str:
+    """What the closer of coalesced operations launched: "all_reduce x3 [64] f32", "send to 1, recv from 2"."""
+    if detail.row is None or detail.row["coalesced"] != "closer":
+        return ""
+    own = [fold for fold in detail.folds if detail.selection.rank in fold.ranks]
+    return ", ".join(words.fold_op(fold) for fold in own[:3]) + (f" +{len(own) - 3} more" if len(own) > 3 else "")
 
 
 def _absence(detail: Detail) -> list[Span]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Frame
 from rankscope.tui.detail import words
-from rankscope.tui.detail.compact import doing_line, heading, labelled, last_lines, waits_line
+from rankscope.tui.detail.compact import doing_line, heading, labelled, last_lines, launched, waits_line
 from rankscope.tui.detail.facts import Detail
 from rankscope.tui.detail.finding_text import short_text
 from rankscope.tui.detail.folds import Fold
@@ -48,7 +48,7 @@ def _head(detail: Detail, width: int) -> list[Line]:
 
 def _facts(detail: Detail, row: Row) -> list[Line]:
     size = payload(row["in_sizes"], row["in_dtypes"])
-    carried = words.carried(row)
+    carried = launched(detail) or words.carried(row)
     facts = {
         "group": group_label(detail.group),
         "members": rank_ranges(detail.group.ranks, 60) if detail.group else "",

@@ -56,7 +56,7 @@ def fold(peers: Peers, alone: Collection[int] = ()) -> list[Fold]:
     """Members folded where they are alike, but for the ranks in `alone`; the odd first, then the fewest."""
     by_itself = pl.when(pl.col("rank").is_in(list(alone))).then("rank")
     groups = (
-        _ordered(peers.table).with_columns(by_itself=by_itself).sort("rank")
+        _ordered(peers.table).with_columns(by_itself=by_itself).sort("rank", maintain_order=True)
         .group_by(*_ALIKE, "by_itself", maintain_order=True)
         .agg(
             pl.col("rank"), pl.len().alias("size"), pl.col("lag_ns").min().alias("least"),
@@ -64,7 +64,7 @@ def fold(peers: Peers, alone: Collection[int] = ()) -> list[Fold]:
             pl.when(pl.col("host").n_unique() == 1).then(pl.col("host").first()).alias("host"),
         )
         .with_columns(pl.col("size").sum().over(_ALIKE), first=pl.col("rank").list.min().min().over(_ALIKE))
-        .sort("order", "size", "first", pl.col("rank").list.first())
+        .sort("order", "size", "first", pl.col("rank").list.first(), maintain_order=True)
     )  # fmt: skip
     return [_fold(row) for row in groups.iter_rows(named=True)]
 
