@@ -154,3 +154,26 @@ def test_files_written_days_later_are_copies() -> None:
     freeze = judge_freeze(Facts(written_at(hanging(), START_NS + 10 * 86_400 * 10**9)))
     assert freeze.stopped is None
     assert freeze.still_ns is None
+
+
+def test_place_that_is_late_in_every_replica_is_no_straggler() -> None:
+    groups = {f"g{i}": [2 * i, 2 * i + 1] for i in range(4)}
+    job = JobBuilder(8, groups)
+    job.descriptions.update(dict.fromkeys(groups, "stages"))
+    for step in range(20):
+        for rank in range(8):
+            created = START_NS + step * 100_000_000 + (rank % 2) * 20_000_000 + (60_000_000 if rank == 5 else 0)
+            end = START_NS + step * 100_000_000 + 90_000_000
+            job.collective(f"g{rank // 2}", ranks=[rank], created_ns=created, completed_ns=end)
+    found = analyse(job.build()).findings
+    assert [f.culprit_ranks for f in found] == [(5,)]
+
+
+def test_coalesced_group_without_its_closer_is_one_call() -> None:
+    job = running()
+    for rank in range(4):
+        for elements in (8, 16):
+            job.collective(ranks=[rank], seq=11, sizes=f"[[{elements}]]", coalesced="inner" if rank else "none")
+        if rank:
+            job.collective(ranks=[rank], seq=11, op="coalesced", sizes="[]", coalesced="closer")
+    assert not analyse(job.build()).findings

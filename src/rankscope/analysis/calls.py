@@ -16,7 +16,8 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
 
     `key` is what must agree of the operation; null where only the closer of a coalesced group is known.
 
-    The operations of a coalesced group become one call, with the sum of what they carry. A completion that came
+    The operations of a coalesced group, with or without their closer, become one call, with the sum of what they
+    carry. A completion that came
     only after the timeout was made by an abort (pytorch PR 119249) and counts as pending.
     """
     rows = dataset.ops.with_row_index("row").filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
@@ -26,8 +27,10 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
         "elements", "dtype",
         pl.col("state").cast(pl.String), pl.col("coalesced").cast(pl.String), "created_ns", "completed_ns", "library",
     )  # fmt: skip
-    alone = rows.filter(pl.col("coalesced") == "none").drop("coalesced")
-    joined = rows.filter(pl.col("coalesced") != "none")
+    many = (pl.col("coalesced") != "none") | (pl.len().over("rank", "group", "seq") > 1)
+    rows = rows.with_columns(many=many)
+    alone = rows.filter(~pl.col("many")).drop("coalesced", "many")
+    joined = rows.filter("many")
     if joined.is_empty():
         return alone
     return pl.concat([alone, _merge_coalesced(joined).select(alone.columns)]).sort("row")
@@ -54,7 +57,7 @@ def _abort_is_pending(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _merge_coalesced(rows: pl.DataFrame) -> pl.DataFrame:
-    inner = pl.col("coalesced") == "inner"
+    inner = pl.col("coalesced") != "closer"
     names = pl.col("op").filter(inner).unique(maintain_order=True).str.join("+")
     keys = pl.col("key").filter(inner).unique(maintain_order=True).str.join("+")
     return rows.group_by("rank", "group", "seq", maintain_order=True).agg(

@@ -17,8 +17,8 @@ def collect_pairs(dataset: Dataset, presence: Presence) -> pl.DataFrame:
 
     Where both ranks kept everything, k counts from 0 at the first operation between the two. Where a ring wrapped or
     a dump keeps only active entries, nobody knows how many came before: k is then counted from the first operation
-    that is not finished, for both sides have finished the same ones. `counted` tells which. `batch` is the row of the first operation
-    launched together with this one.
+    that is not finished, for both sides have finished the same ones. `counted` tells which. `batch` is the row of the
+    first operation launched together with this one.
     """
     rows = (
         dataset.ops.with_row_index("row")

@@ -46,7 +46,7 @@ def find_stragglers(facts: Facts) -> list[Finding]:
     """A finding for each rank that is late by itself, and not because it waits for another late rank."""
     met = _met(facts)
     late = [found for group in sorted(met["group"].unique().to_list()) if (found := _late(facts, met, group))]
-    late = [found for found in late if found.own_clock is not False]
+    late = [found for found in late if found.own_clock is not False and not _by_design(facts, found, late)]
     best: dict[int, Late] = {}
     for found in late:
         if (
@@ -110,6 +110,19 @@ def _own_clock(facts: Facts, group: int, rank: int, margin: int) -> bool | None:
     if not isinstance(own, float) or not isinstance(others, float):
         return None
     return others - own > margin / 2
+
+
+def _by_design(facts: Facts, found: Late, late: list[Late]) -> bool:
+    """Whether the rank at this place is about as late in most replicas of the group: the shape of the program."""
+    group = facts.groups[found.group]
+    replicas = [g for g in facts.groups if g.description == group.description and len(g.ranks) == len(group.ranks)]
+    place = group.ranks.index(found.rank)
+    margins = sorted(
+        other.margin_ns for other in late
+        if facts.groups[other.group] in replicas and facts.groups[other.group].ranks.index(other.rank) == place
+    )  # fmt: skip
+    usual = margins[len(margins) // 2] if margins else 0
+    return len(replicas) > 2 and 2 * len(margins) > len(replicas) and found.margin_ns < 3 * usual
 
 
 def _because_of(facts: Facts, rank: int, late: list[Late]) -> bool:
