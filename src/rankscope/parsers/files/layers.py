@@ -7,6 +7,7 @@ import io
 import os
 import stat
 import zlib
+from collections.abc import Callable
 from typing import IO
 
 import zstandard
@@ -57,7 +58,7 @@ class Bounded(io.RawIOBase):
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         """Reads up to `len(buffer)` bytes."""
-        data = self.stream.read(min(len(buffer), CHUNK))
+        data = _read_some(self.stream, min(len(buffer), CHUNK))
         self.left -= len(data)
         if self.left < 0:
             raise TooLargeError(f"expands to more than {self.limit >> 20} MiB: refused")
@@ -76,11 +77,17 @@ def unpacked(stream: IO[bytes], head: bytes, size: int) -> io.BufferedReader | N
     return None
 
 
+def _read_some(stream: IO[bytes], count: int) -> bytes:
+    """At most `count` bytes; what comes before the damage in a file is not lost with it, as it is by read()."""
+    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+    return read(count)
+
+
 def read_all(stream: IO[bytes]) -> tuple[bytes, str | None]:
     """Everything in a stream, and why it ended early. Raises TooLargeError over MEMORY_BYTES."""
     parts, total = [], 0
     try:
-        while chunk := stream.read(CHUNK):
+        while chunk := _read_some(stream, CHUNK):
             parts.append(chunk)
             total += len(chunk)
             if total > MEMORY_BYTES:

@@ -88,6 +88,7 @@ def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
 
 
 def _members(members: Iterator[archives.Member], place: _Place) -> Iterator[Content]:
+    index = -1
     for index, member in enumerate(members):
         if index % place.parts != place.part:
             continue
@@ -97,6 +98,8 @@ def _members(members: Iterator[archives.Member], place: _Place) -> Iterator[Cont
             yield inside.found("not-a-file", "a link or special file: not read")
         else:
             yield from _contents(member.stream, inside)
+    if index < 0 and place.part == 0:
+        yield place.found("archive", "an empty archive")
 
 
 def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content:

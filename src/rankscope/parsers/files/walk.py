@@ -70,7 +70,7 @@ class _Walker:
             if not stat.S_ISDIR(about.st_mode):
                 self._file(at, name, about)
             elif self._first(about):
-                pending.extend(self._children(at, name))
+                pending.extend(reversed(list(self._children(at, name))))
 
     def _first(self, about: os.stat_result) -> bool:
         key = (about.st_dev, about.st_ino)

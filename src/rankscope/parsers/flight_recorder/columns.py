@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 FRAME_LIMIT = 256
 """Deeper stacks are cut."""
+FREE_ITEMS = 1 << 20
+"""So many items, and characters of them, may stand in lists whatever the size of the file."""
 ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What a damaged entry makes the quick way raise; orjson's errors are among them."""
 
@@ -46,13 +48,18 @@ TIMES = ("created_ns", "started_ns", "completed_ns")
 """Columns in which 0 means that it has not happened."""
 
 
-def fill(dump: Dump, entries: Sequence[Entry]) -> None:
-    """Puts the entries into the columns and tables of `dump`. Raises one of ERRORS if they are not alike."""
+def fill(dump: Dump, entries: Sequence[Entry], size: int) -> None:
+    """Puts the entries of a file of `size` bytes into the columns and tables of `dump`.
+
+    Raises one of ERRORS if they are not alike, and MemoryError if they spread to more than the file has room for.
+    """
     if not entries:
         return
     numbers = number_columns(entries)
     dump.calls, calls = call_table(rows_of(CALL_KEYS, entries))
-    dump.shapes, shapes = shape_table(rows_of(SHAPE_KEYS, entries))
+    arguments = rows_of(SHAPE_KEYS, entries)
+    check_room(arguments, size)
+    dump.shapes, shapes = shape_table(arguments)
     dump.frames, dump.stacks, stacks = stack_table([row[0] for row in rows_of(("frames",), entries)])
     dump.numbers, dump.codes = numbers, np.stack([calls, shapes, stacks])
 
@@ -85,6 +92,15 @@ def nanoseconds(millis: npt.NDArray[np.float64]) -> Numbers:
     return np.where(known, np.where(known, millis, 0.0) * 1e6, NULL).astype(np.int64)
 
 
+def check_room(rows: Sequence[Row], size: int) -> None:
+    """Raises MemoryError if rows of SHAPE_KEYS hold more than a file of `size` bytes can: one list in many places."""
+    for column in zip(*rows, strict=True):
+        lists = [value for value in column if value is not None]
+        items = sum(map(len, lists)) + sum(map(len, chain.from_iterable(lists)))
+        if items > FREE_ITEMS + 4 * size:
+            raise MemoryError
+
+
 def call_table(rows: Sequence[Row]) -> tuple[list[Call], Codes]:
     """Rows of CALL_KEYS to the distinct calls, and for each row which it is."""
     if rows and isinstance(rows[0][1], list):  # JSON has no tuples
@@ -112,12 +128,14 @@ def stack_table(stacks: Sequence[Any]) -> tuple[list[StackFrame], list[list[int]
     if set(map(type, stacks)) != {list} or max(map(len, stacks)) > FRAME_LIMIT:
         raise ValueError("a stack is too deep, or none")
     # the recorder writes a frame once and refers to it: the same object is the same frame
-    by_identity, codes = intern([tuple(map(id, stack)) for stack in stacks])
-    objects = {id(frame): frame for stack in _firsts(stacks, codes, len(by_identity)) for frame in stack}
+    lists, list_of = intern(list(map(id, stacks)))
+    distinct = list(_firsts(stacks, list_of, len(lists)))
+    by_identity, codes = intern([tuple(map(id, stack)) for stack in distinct])
+    objects = {id(frame): frame for stack in distinct for frame in stack}
     frames, places = intern(_frames(list(objects.values())))
     place = dict(zip(objects, places.tolist(), strict=True))
     table, merged = intern([tuple(place[key] for key in stack) for stack in by_identity])
-    return frames, [list(stack) for stack in table], _without_empty(table, merged[codes])
+    return frames, [list(stack) for stack in table], _without_empty(table, merged[codes][list_of])
 
 
 def _pick(keys: Sequence[str], entries: Sequence[Entry]) -> list[Any] | None:
@@ -148,9 +166,9 @@ def _call(row: Row) -> Call:
         integer(pg_id), text(name), text(description), text(thread_name), text(thread_id), text(profiling_name) or "",
         text(state), retired, integer(timeout_ms), is_p2p,
     )  # fmt: skip
-    given = (pg_id, name, description, thread_name, thread_id, profiling_name or None, state)
-    kept = (*call[:5], call.profiling_name or None, call.state)
-    if any((a is None) != (b is None) for a, b in zip(given, kept, strict=True)):
+    given = (pg_id, name, description, thread_name, thread_id, state)
+    kept = (*call[:5], call.state)
+    if not isinstance(profiling_name, str) or any((a is None) != (b is None) for a, b in zip(given, kept, strict=True)):
         raise TypeError("a value is of the wrong type")
     if not (retired is None or isinstance(retired, bool)) or not (is_p2p is None or isinstance(is_p2p, bool)):
         raise TypeError("a flag is no boolean")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
@@ -17,6 +18,12 @@ BYTES_PER_ENTRY = 40
 NOT_A_DUMP = "not a flight recorder dump"
 
 
+_JSON_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*[{\]])")
+_DUMP_WORDS = re.compile(rb"version|entries|pg_config|pg_status|comm_state|profiling_name|record_id|frames")
+_HEAD = 512
+_SHORTEST = 24
+
+
 class NotADumpError(Exception):
     """The file is something else; the message says what."""
 
@@ -27,7 +34,7 @@ def looks_like_dump(head: bytes) -> bool:
         # protocol 2 is what the recorder writes; a script may have saved it again in a later one
         start = head[11:12] if head[2:3] == b"\x95" else head[2:3]
         return head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and start in (b"}", b"]", b"")
-    return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+    return _JSON_START.match(head) is not None
 
 
 def decode(data: bytes) -> Dump:
@@ -37,12 +44,13 @@ def decode(data: bytes) -> Dump:
         return quickly
     document, torn = _document(data)
     if not is_dump(document):
-        raise NotADumpError(torn or NOT_A_DUMP)
+        began = len(data) < _SHORTEST or _DUMP_WORDS.search(data[:_HEAD])
+        raise NotADumpError(torn if torn and began else NOT_A_DUMP)
     dump, entries = split(document)
     dump.truncated = torn is not None
     kept = entries[: len(data) // BYTES_PER_ENTRY + 1]
     repeated = len(entries) - len(kept)
-    dropped = _fill(dump, kept)
+    dropped = _fill(dump, kept, len(data))
     notes = [
         f"{torn}: {dump.rows} whole entries kept" if torn else "",
         f"{repeated} entries left out: more than the file has room for" if repeated else "",
@@ -74,12 +82,12 @@ def _reason(error: Exception) -> str:
     return f"damaged ({type(error).__name__})"
 
 
-def _fill(dump: Dump, entries: list[Any]) -> int:
+def _fill(dump: Dump, entries: list[Any], size: int) -> int:
     """Fills the columns; returns how many entries had to be dropped."""
     try:
-        columns.fill(dump, entries)
+        columns.fill(dump, entries, size)
     except columns.ERRORS:
         cleaned, dropped = clean(entries)
-        columns.fill(dump, cleaned)
+        columns.fill(dump, cleaned, size)
         return dropped
     return 0

@@ -16,8 +16,6 @@ from rankscope.parsers.flight_recorder.fields import Fields, positions
 from rankscope.parsers.flight_recorder.model import NULL, Numbers
 from rankscope.parsers.flight_recorder.pickles import unpickle
 
-END = b"ueu."
-"""The end of the last entry, of the list of entries, of the dump."""
 _DURATION = "duration_ms"
 _KINDS = {"frames": "stack", "retired": "flag", "is_p2p": "flag", "process_group": "pair"}
 _NUMBERS = frozenset(key for keys in NUMBER_KEYS.values() for key in keys)
@@ -58,16 +56,17 @@ class Layout:
                 self._read(key, run[i + 1] if i + 1 < len(run) else follower)
 
     def whole(self) -> npt.NDArray[np.bool_]:
-        """Which entries had what was expected, from beginning to end."""
+        """Which entries had what was expected, from beginning to end. Where the last one ends is not known."""
         whole: npt.NDArray[np.bool_] = self.fields.good & (self.fields.at == self.ends)
+        whole[-1] = False
         return whole
 
     def thinned(self, left_out: npt.NDArray[np.bool_]) -> bytes:
-        """The dump without some of its entries."""
+        """The dump without some of its entries; what stands behind the last one is taken for a part of it."""
         kept = np.flatnonzero(~left_out)
         pairs = zip(self.starts[kept].tolist(), self.ends[kept].tolist(), strict=True)
         parts = [self.data[start : end + 1] for start, end in pairs]
-        return self.data[: int(self.starts[0])] + b"".join(parts) + END[1:]
+        return self.data[: int(self.starts[0])] + b"".join(parts)
 
     def absent(self) -> Numbers:
         """A column without a value."""
@@ -104,7 +103,7 @@ class Layout:
 
 
 def _bounds(data: bytes, first_end: int, first_key: bytes) -> tuple[Numbers, Numbers]:
-    """Where each entry but the first begins, and the place of the "u" that ends it."""
+    """Where each entry but the first begins, and the place of the "u" that ends it; for the last, the end of all."""
     starts = positions(data, b"}(" + first_key)
     starts = starts[starts > first_end]
     before = np.frombuffer(data, np.uint8)
@@ -112,7 +111,7 @@ def _bounds(data: bytes, first_end: int, first_key: bytes) -> tuple[Numbers, Num
     parted = (before[starts - 3] == ord("u")) & (before[starts - 2] == ord("e")) & (before[starts - 1] == ord("("))
     follows = (before[starts - 1] == ord("u")) | parted
     ends = (starts - np.where(parted, 3, 1))[follows]
-    return starts[follows], np.append(ends[1:], len(data) - len(END))
+    return starts[follows], np.append(ends[1:], len(data))
 
 
 def _after_lists(data: bytes, key: bytes) -> Numbers:

@@ -9,8 +9,12 @@ import io
 import pickle
 from typing import Any, NoReturn
 
+from rankscope.parsers.flight_recorder.values import text
+
 ATTEMPTS = 64
 """How many places a torn file is cut at, from its end, before it is given to the slow reader."""
+NAME_LIMIT = 100
+"""A longer name of a global is cut."""
 SLOW_BYTES = 4 << 20
 """The slow reader reads no more than this."""
 
@@ -18,12 +22,15 @@ SLOW_BYTES = 4 << 20
 class RefusedError(Exception):
     """The pickle asks for a global; the message names it."""
 
+    def __init__(self, module: str, name: str) -> None:
+        super().__init__(f"asks for {text(f'{module}.{name}'[:NAME_LIMIT])}: refused")
+
 
 class SafeUnpickler(pickle.Unpickler):
     """Resolves no global at all."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise RefusedError(f"asks for {module}.{name}: refused")
+        raise RefusedError(module, name)
 
 
 class _SlowUnpickler(pickle._Unpickler):
@@ -33,7 +40,7 @@ class _SlowUnpickler(pickle._Unpickler):
     stack: list[Any]
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise RefusedError(f"asks for {module}.{name}: refused")
+        raise RefusedError(module, name)
 
     def leftovers(self) -> list[Any]:
         """Everything on its stacks, outermost first."""

@@ -18,7 +18,7 @@ from rankscope.parsers.flight_recorder import columns
 from rankscope.parsers.flight_recorder.columns import CALL_KEYS, NUMBER_KEYS, SHAPE_KEYS, TIMES, Entry, Row, intern
 from rankscope.parsers.flight_recorder.document import is_dump, split
 from rankscope.parsers.flight_recorder.fields import FLAGS, combined
-from rankscope.parsers.flight_recorder.layout import END, Layout, OtherLayoutError
+from rankscope.parsers.flight_recorder.layout import Layout, OtherLayoutError
 from rankscope.parsers.flight_recorder.model import NULL, NUMBERS, Codes, Dump, Numbers
 from rankscope.parsers.flight_recorder.pickles import RefusedError, SafeUnpickler
 
@@ -32,7 +32,7 @@ _PLAIN_LISTS = re.compile(rb"(?:h.|j.{4}|[\](ea]|K.|M..|J.{4}|\x8a\x08.{8})*", r
 
 def decode(data: bytes) -> Dump | None:
     """The dump in `data`; None if it is not as the recorder writes it. Raises RefusedError."""
-    if len(data) < SMALLEST or not data.startswith(b"\x80\x02}(") or not data.endswith(END):
+    if len(data) < SMALLEST or not data.startswith(b"\x80\x02}("):
         return None
     try:
         return read(Layout(data))
@@ -59,7 +59,9 @@ def read(layout: Layout) -> Dump:
     dump, odd = _odd(reader.load(), int((~good).sum()) + 1)
     stack_values, list_values = reader.load(), reader.load()
     rows, call_of = _call_rows(layout, good, reader.memo.copy())
-    _fill_tables(dump, odd, rows, stack_values, list_values, (call_of.astype(np.int32), list_of, stack_of))
+    _fill_tables(
+        dump, odd, rows, stack_values, list_values, (call_of.astype(np.int32), list_of, stack_of), len(layout.data)
+    )
     odd_numbers = columns.number_columns(odd)
     order = np.argsort(np.concatenate([[0], 1 + np.flatnonzero(~good), 1 + np.flatnonzero(good)]))
     dump.codes = dump.codes[:, order]
@@ -98,13 +100,20 @@ def _odd(document: Any, count: int) -> tuple[Dump, list[Entry]]:
 
 
 def _fill_tables(
-    dump: Dump, odd: list[Entry], rows: list[Row], stacks: list[Any], lists: list[Entry], codes: tuple[Codes, ...]
+    dump: Dump,
+    odd: list[Entry],
+    rows: list[Row],
+    stacks: list[Any],
+    lists: list[Entry],
+    codes: tuple[Codes, ...],
+    size: int,
 ) -> None:
     """Tables and codes: the odd entries first, then the regular ones, whose `codes` point into what they have."""
     call_of, list_of, stack_of = codes
     count = len(odd)
     dump.calls, calls = columns.call_table([*columns.rows_of(CALL_KEYS, odd), *rows])
     odd_shapes = columns.rows_of(SHAPE_KEYS, odd)
+    columns.check_room(odd_shapes, size)
     dump.shapes, shapes = columns.shape_table([*odd_shapes, *columns.rows_of(SHAPE_KEYS, lists)])
     odd_stacks = [row[0] for row in columns.rows_of(("frames",), odd)]
     dump.frames, dump.stacks, places = columns.stack_table([*odd_stacks, *stacks])

@@ -1,0 +1,96 @@
+"""Worker processes: what a file that kills or stops one costs is that file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rankscope.parsers.files.walk import Found, walk
+from rankscope.parsers.workers import pool
+from rankscope.parsers.workers.pool import Pool, Result, WorkerError, workers_for
+from tests.parsers.dumps import Recorder
+
+# a worker in which a file named "killer" ends the process, and one named "sleeper" never comes back
+SABOTAGED = """
+import sys; sys.path[:] = sys.argv[1:]
+import os, signal, time
+from rankscope.parsers.workers import worker
+read = worker.read
+def harm(path, *rest):
+    if path.endswith("killer"):
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if path.endswith("leaver"):
+        os._exit(3)
+    if path.endswith("sleeper"):
+        time.sleep(600)
+    return read(path, *rest)
+worker.read = harm
+worker.main()
+"""
+
+
+def folder(tmp_path: Path, names: list[str]) -> list[Found]:
+    made = Recorder(0, {"0": ("default_pg", [0])})
+    made.collective()
+    for name in names:
+        (tmp_path / name).write_bytes(made.pickle())
+    return walk([tmp_path])
+
+
+def results(found: list[Found], jobs: int) -> dict[str, Result]:
+    return {r.task.found.shown: r for r in Pool(found, jobs).run() if r.kind is not None}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_file_comes_back(tmp_path: Path, jobs: int) -> None:
+    found = folder(tmp_path, [f"rank_{i}" for i in range(9)])
+    got = results(found, jobs)
+    assert sorted(got) == [f"rank_{i}" for i in range(9)]
+    assert all(r.dump is not None and r.dump.rows == 1 for r in got.values())
+
+
+def test_one_that_dies_or_hangs_costs_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_START", SABOTAGED)
+    monkeypatch.setattr(pool, "BASE_SECONDS", 2.0)
+    found = folder(tmp_path, ["a", "killer", "leaver", "sleeper", "z"])
+    problems = {name: r.problem for name, r in results(found, 1).items()}
+    assert problems == {
+        "a": None,
+        "killer": "decoding it ended the process (SIGSEGV): refused",
+        "leaver": "decoding it ended the process (exit 3): refused",
+        "sleeper": "takes too long to decode: given up",
+        "z": None,
+    }
+
+
+def test_workers_that_cannot_start_are_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_START", "raise SystemExit(1)")
+    with pytest.raises(WorkerError):
+        results(folder(tmp_path, ["a"]), 1)
+
+
+def test_what_is_left_of_a_pool_is_ended(tmp_path: Path) -> None:
+    many = Pool(folder(tmp_path, [f"rank_{i}" for i in range(20)]), 2)
+    running = many.run()
+    next(running)
+    running.close()
+    assert all(thread.process.poll() is not None for thread in many._threads)
+
+
+def test_a_worker_reads_what_its_name_says_and_prints_nothing_of_it(tmp_path: Path) -> None:
+    strange = os.fsdecode(b"rank_0\n\xff")
+    assert list(results(folder(tmp_path, [strange]), 1)) == ["rank_0\n\ufffd"]
+
+
+def test_as_many_workers_as_the_files_are_worth() -> None:
+    def files(count: int, size: int) -> list[Found]:
+        return [Found(f"rank_{i}", f"rank_{i}", size) for i in range(count)]
+
+    assert workers_for(files(4, 30_000), 16) == 1
+    assert workers_for(files(256, 600_000), 16) == 16
+    assert workers_for(files(256, 600_000), 1) == 1
+    assert workers_for(files(1, 1 << 30), 16) == 1
+    assert workers_for([Found("dumps.tar.gz", "dumps.tar.gz", 1 << 30)], 16) == 16
+    assert workers_for([], 16) == 1
