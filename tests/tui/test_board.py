@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.tui.board import Board
-from rankscope.tui.letters import Mark, code, letter_number
+from rankscope.tui.letters import NUMBER, Mark, code, letter_number
 from rankscope.tui.model import build_model
 from rankscope.tui.moves import MOVES
 from rankscope.tui.selection import Selection
@@ -254,6 +254,6 @@ def test_resizing_keeps_cursor_and_row_in_view(board: Board) -> None:
 def test_codes_of_the_row_are_those_of_its_ranks(board: Board) -> None:
     item = board.item
     assert item is not None
-    assert int(board.model.items.code[item]) & 31 == letter_number("all_reduce") or int(
+    assert int(board.model.items.code[item]) & NUMBER == letter_number("all_reduce") or int(
         board.model.items.code[item]
     ) == code(Mark.ABSENT)

@@ -12,7 +12,7 @@ from rankscope.analysis.model import Analysis, Finding, Step, Wait
 from rankscope.schema import MESSAGES
 from rankscope.tui.filters import STATES, Filter, apply, describe, parse_ranks
 from rankscope.tui.goto import Target, parse
-from rankscope.tui.letters import letter_number
+from rankscope.tui.letters import Mark, code, letter_number
 from rankscope.tui.model import Model, build_model
 from rankscope.tui.pick import column_of, item_of
 from rankscope.tui.search import search
@@ -63,8 +63,8 @@ def test_filters_by_rank_group_operation_and_state(model: Model) -> None:
     assert set(tp.items.group.tolist()) == {1}
     gathers = apply(model, Filter(letter=letter_number("all_gather")))
     assert set(gathers.items.code.tolist()) == {
-        letter_number("all_gather") | 1 << 5,
-        letter_number("all_gather") | 4 << 5,
+        code(Mark.DONE, letter_number("all_gather")),
+        code(Mark.SCHEDULED, letter_number("all_gather")),
     }
     assert apply(model, Filter(state="absent")).ranks.tolist() == [4, 5, 6, 7]
     assert len(apply(model, Filter(ranks=frozenset({0}), state="absent")).ranks) == 0
@@ -183,14 +183,15 @@ def test_a_chain_leads_to_the_rank_that_is_waited_for(model: Model) -> None:
     assert place_of_step(model, Step(0, Wait("0", 1, "all_reduce"), 99)) is None
 
 
-def test_a_chain_over_a_send_leads_to_its_pending_side() -> None:
+def test_a_chain_over_a_send_leads_to_the_column_of_who_waits() -> None:
     job = JobBuilder(2)
-    job.p2p("0", 0, 1, "send")
-    job.p2p("0", 0, 1, "send", state="scheduled")
+    for _ in range(3):
+        job.p2p("0", 0, 1, "send")
+        job.p2p("0", 1, 0, "recv")
+    job.p2p("0", 1, 0, "recv", state="scheduled")
     model = model_of(job, Analysis("", "hang"))
-    place = place_of_step(model, Step(1, Wait("0", 1, "recv"), 0))
-    assert place is not None
-    assert place.column == 1
+    assert place_of_step(model, Step(1, Wait("0", 4, "recv", row=6), 0)) == Place(0, None, 3)
+    assert place_of_step(model, Step(1, Wait("0", None, "recv"), 0)) == Place(0)
 
 
 def test_groups_of_one_name_are_told_apart_by_their_members() -> None:

@@ -45,10 +45,10 @@ def test_a_missing_name_is_other() -> None:
 
 
 def test_the_worst_mark_is_the_highest_code() -> None:
-    marks = [Mark.DONE, Mark.GONE, Mark.SCHEDULED, Mark.STARTED, Mark.MISMATCH, Mark.ABSENT]
+    marks = [Mark.DONE, Mark.GONE, Mark.MISSING, Mark.SCHEDULED, Mark.STARTED, Mark.MISMATCH, Mark.ABSENT]
     codes = [code(mark, 12) for mark in marks]
     assert codes == sorted(codes)
-    assert bytes(CHARACTERS[codes]).decode() == "K?kk*!"
+    assert bytes(CHARACTERS[codes]).decode() == "K?!kk*!"
 
 
 def test_the_legend_names_what_is_there() -> None:

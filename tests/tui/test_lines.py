@@ -20,7 +20,7 @@ from rankscope.tui.header import finding_text, title_parts, verdict_parts
 from rankscope.tui.model import build_model
 from rankscope.tui.options import Progress
 from rankscope.tui.overview import TABLE, sequence_strip, time_strip, worst_by_column
-from rankscope.tui.parts import Parts, progress_parts
+from rankscope.tui.parts import Parts, end_of, progress_parts, shortened
 from rankscope.tui.popups import help_text
 from rankscope.tui.ruler import group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.times import build_times
@@ -43,6 +43,11 @@ def test_the_title_says_how_the_job_is() -> None:
 
 def test_the_status_stays_when_there_is_no_room() -> None:
     assert title(64) == " rankscope dumps  16 ranks  HANG since 22:13:20, still 10 min"
+    long = title(70, root="/scratch/jobs/4711/attempt_3/dumps")
+    assert long == " rankscope ../dumps  16 ranks  HANG since 22:13:20, still 10 min".replace(
+        "../dumps", "..mpt_3/dumps"
+    )
+    assert len(long) <= 70
 
 
 def test_the_title_says_what_is_missing() -> None:
@@ -105,6 +110,18 @@ def test_hostile_text_does_no_harm() -> None:
 def test_progress_is_one_line(progress: Progress | None, line: str) -> None:
     assert text(progress_parts("dumps", progress, 80, ascii_only=True)) == line
     assert len(text(progress_parts("dumps", progress, 20, ascii_only=True))) <= 40
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "short"),
+    [
+        ("mesh_tp", 9, "mesh_tp"), ("TENSOR_PARALLEL_12", 10, "TENSOR..12"), ("TENSOR_MODEL_GROUP", 10, "TENSOR_M.."),
+        ("x" * 9 + "1" * 30, 10, "xxxx..1111"),
+    ],
+)  # fmt: skip
+def test_names_are_shortened_but_keep_their_number(name: str, width: int, short: str) -> None:
+    assert shortened(name, width) == short
+    assert len(end_of(name, width)) <= width
 
 
 # Ruler

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.model import Analysis, Divergence, Finding, GroupRef
-from rankscope.tui.letters import CHARACTERS
+from rankscope.tui.letters import CHARACTERS, SHIFT, Mark
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import Model, build_model
 from tests.builders import JobBuilder
@@ -44,7 +44,7 @@ def test_only_the_culprit_is_marked_as_one() -> None:
     model = build_model(*hang(8, 2))
     absent = model.items.code[model.items.row < 0]
     lanes = model.items.lane[model.items.row < 0]
-    guilty = {int(model.ranks[lane]) for lane, code in zip(lanes, absent, strict=True) if code & 31}
+    guilty = {int(model.ranks[lane]) for lane, code in zip(lanes, absent, strict=True) if code >> SHIFT == Mark.ABSENT}
     assert guilty == {6}
 
 

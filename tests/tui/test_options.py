@@ -8,7 +8,7 @@ import pytest
 
 from rankscope.tui.letters import Mark
 from rankscope.tui.options import from_environment, palette_of, unicode_of
-from rankscope.tui.palette import CULPRIT, CURSOR, MEMBER, badge, cell_style, named
+from rankscope.tui.palette import CURSOR, MEMBER, badge, cell_style, named
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_without_a_locale_all_is_ascii() -> None:
 
 @pytest.mark.parametrize("palette", ["8", "16", "256", "true"])
 def test_with_colours_no_two_marks_look_the_same(palette: str) -> None:
-    shown = [Mark.DONE, Mark.GONE, Mark.SCHEDULED, Mark.STARTED, Mark.MISMATCH, Mark.ABSENT, CULPRIT]
+    shown = [Mark.DONE, Mark.GONE, Mark.SCHEDULED, Mark.STARTED, Mark.MISMATCH, Mark.MISSING, Mark.ABSENT]
     styles = {str(cell_style(number, palette)) for number in shown}
     assert len(styles) == len(shown)
 
 
 def test_256_colours_are_explicit_indices() -> None:
-    for number in (Mark.DONE, Mark.SCHEDULED, Mark.MISMATCH, CULPRIT):
+    for number in (Mark.DONE, Mark.SCHEDULED, Mark.MISMATCH, Mark.ABSENT):
         style = cell_style(number, "256")
         for colour in (style.color, style.bgcolor):
             assert colour is None or (colour.number is not None and colour.number >= 16)

@@ -6,8 +6,8 @@ import numpy as np
 
 from rankscope.analysis.model import Analysis, Divergence
 from rankscope.tui.axis import View, fit
+from rankscope.tui.letters import Mark
 from rankscope.tui.model import Model, build_model
-from rankscope.tui.palette import CULPRIT
 from rankscope.tui.picture import draw
 from rankscope.tui.times import build_times
 from tests.builders import STEP_NS, JobBuilder
@@ -28,7 +28,7 @@ def test_cells_of_two_characters() -> None:
 
 def test_zoomed_out_the_worst_is_shown_and_many_done_are_a_dot() -> None:
     model = build_model(*hang(8, 2))
-    assert lines(model, View("sequence", 0, 3, 1), 4, [0, 5, 6]) == ["..g ", "..! ", "..! "]
+    assert lines(model, View("sequence", 0, 3, 1), 4, [0, 5, 6]) == ["..g ", "..a ", "..! "]
 
 
 def test_wide_cells_hold_the_sequence_number() -> None:
@@ -57,8 +57,8 @@ def test_a_lane_without_a_dump_is_unknown_all_along() -> None:
 def test_the_culprit_has_a_style_of_its_own() -> None:
     model = build_model(*hang(8, 2))
     cells = draw(model, None, View("sequence", 6, 1, 1), np.array([5, 6]), 2)
-    assert cells.styles[1].tolist() == [CULPRIT, CULPRIT]
-    assert CULPRIT not in cells.styles[0]
+    assert cells.styles[1].tolist() == [Mark.ABSENT, Mark.ABSENT]
+    assert Mark.ABSENT not in cells.styles[0]
 
 
 def test_time_shows_how_long_things_take() -> None:

@@ -10,6 +10,7 @@ import polars as pl
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.clocks import align_clocks
+from rankscope.tui.letters import SHIFT, Mark
 from rankscope.tui.model import build_model
 from rankscope.tui.times import FOREVER, build_times
 from tests.builders import START_NS, STEP_NS, JobBuilder
@@ -88,7 +89,7 @@ def test_what_never_completed_goes_on_for_ever() -> None:
     lane = np.array([model.lane_of[5]])
     edges = np.array([times.high - 2, times.high - 1, times.high])
     running, position = times.running(lane, edges)
-    assert (running >> 5).tolist() == [[4, 4]]
+    assert (running >> SHIFT).tolist() == [[Mark.SCHEDULED] * 2]
     assert times.end[position[0, 0]] == FOREVER
 
 
@@ -99,6 +100,13 @@ def test_a_long_operation_is_seen_behind_short_ones() -> None:
     times = build_times(build_model(job.build(), Analysis("", "healthy")))
     running, _ = times.running(np.array([0]), np.array([START_NS + 30 * STEP_NS, START_NS + 31 * STEP_NS]))
     assert running[0, 0] == times.code[0]
+
+
+def test_a_measured_duration_counts_more_than_when_it_was_noticed() -> None:
+    job = JobBuilder(1)
+    job.collective("0", duration_ns=99_000, completed_ns=START_NS + 100 * STEP_NS)
+    times = build_times(build_model(job.build(), Analysis("", "healthy")))
+    assert int(times.end[0] - times.start[0]) == 99_000
 
 
 def test_a_completion_without_a_time_ends_where_the_next_begins() -> None:

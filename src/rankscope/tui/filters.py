@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankscope.tui.fold import rank_label
-from rankscope.tui.letters import LETTERS, SHIFT, Mark
+from rankscope.tui.letters import LETTERS, NUMBER, SHIFT, Mark
 from rankscope.tui.model import Model
 
 STATES: dict[str, tuple[Mark, ...]] = {
     "done": (Mark.DONE,),
     "pending": (Mark.SCHEDULED, Mark.STARTED),
-    "absent": (Mark.ABSENT,),
+    "absent": (Mark.MISSING, Mark.ABSENT),
     "mismatch": (Mark.MISMATCH,),
     "unknown": (Mark.GONE, Mark.UNSURE),
 }
@@ -75,7 +75,7 @@ def _item_mask(model: Model, wanted: Filter) -> NDArray[np.bool_]:
     if wanted.group is not None:
         mask &= items.group == wanted.group
     if wanted.letter is not None:
-        mask &= ((items.code & ((1 << SHIFT) - 1)) == wanted.letter) & (items.row >= 0)
+        mask &= ((items.code & NUMBER) == wanted.letter) & (items.row >= 0)
     if wanted.state is not None:
         mask &= np.isin(items.code >> SHIFT, STATES[wanted.state])
     return mask

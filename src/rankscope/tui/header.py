@@ -33,7 +33,9 @@ def title_parts(
     status = _status_text(analysis, zone)
     pieces = [counted(len(dataset.group_list), "group"), *_gaps(dataset)]
     # The status is what must be read; after it what is missing, then the rest.
-    must = f" rankscope {end_of(plain(dataset.root), max(width // 3, 10))}  {_ranks_text(dataset)}"
+    ranks = _ranks_text(dataset)
+    room = width - len(" rankscope " + ranks + status) - 5
+    must = f" rankscope {end_of(plain(dataset.root), max(min(width // 3, room), 8))}  {ranks}"
     room = width - len(must) - len(status) - 3
     shown = ""
     for piece in reversed(pieces):

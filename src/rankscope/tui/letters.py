@@ -20,15 +20,17 @@ class Mark(IntEnum):
     """The operation is there, its state is not known."""
     GONE = 3
     """No row, and no telling what happened: overwritten, filtered, or no dump."""
-    SCHEDULED = 4
-    STARTED = 5
-    MISMATCH = 6
+    MISSING = 4
+    """Proven never issued, by a rank that is held up itself."""
+    SCHEDULED = 5
+    STARTED = 6
+    MISMATCH = 7
     """Something else than the other members issued."""
-    ABSENT = 7
-    """Proven never issued, while others wait in it."""
+    ABSENT = 8
+    """Proven never issued, by a rank that is to blame."""
 
 
-SHIFT = 5
+SHIFT = 4
 """Bits of a code below the mark: the number of the letter."""
 LETTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("O", "other", ()),
@@ -46,8 +48,10 @@ LETTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("K", "coalesced", ("coalesced",)),
 )
 """Letter, what the legend says, and the parts of a name that call for it; the first that fits."""
-CULPRIT = 1
-"""The letter number of an absent mark on a rank that is to blame."""
+NUMBER = (1 << SHIFT) - 1
+"""The bits of a code that are the number of the letter."""
+SILENT = (Mark.EMPTY, Mark.GONE, Mark.MISSING, Mark.ABSENT)
+"""Marks of what is not there: they have no letter."""
 
 _PENDING = (Mark.SCHEDULED, Mark.STARTED)
 
@@ -85,28 +89,28 @@ def mark_of(value: int) -> Mark:
 
 
 def _character(value: int) -> str:
-    mark, number = mark_of(value), value & ((1 << SHIFT) - 1)
+    mark, number = mark_of(value), value & NUMBER
     letter = LETTERS[number][0] if number < len(LETTERS) else "O"
     if mark in _PENDING:
         return letter.lower()
-    return {Mark.EMPTY: " ", Mark.GONE: "?", Mark.MISMATCH: "*", Mark.ABSENT: "!"}.get(mark, letter)
+    return {Mark.EMPTY: " ", Mark.GONE: "?", Mark.MISMATCH: "*", Mark.MISSING: "!", Mark.ABSENT: "!"}.get(mark, letter)
 
 
-CHARACTERS: Codes = np.frombuffer("".join(map(_character, range(256))).encode("ascii"), np.uint8)
+CODES = len(Mark) << SHIFT
+"""One more than the highest code."""
+CHARACTERS: Codes = np.frombuffer("".join(map(_character, range(CODES))).encode("ascii"), np.uint8)
 """The character of each code."""
 
 
 def name(value: int) -> str:
     """The operation of a code as the legend calls it, in the case that says whether it is done."""
-    number = value & ((1 << SHIFT) - 1)
+    number = value & NUMBER
     text = LETTERS[number][1] if number < len(LETTERS) else "other"
     return text if mark_of(value) in _PENDING else text.upper()
 
 
 def legend(codes: Codes) -> str:
     """What the letters of these codes stand for, in one line."""
-    numbers = sorted(
-        {int(v) & 31 for v in np.unique(codes) if mark_of(int(v)) not in (Mark.EMPTY, Mark.GONE, Mark.ABSENT)}
-    )
+    numbers = sorted({int(v) & NUMBER for v in np.unique(codes) if mark_of(int(v)) not in SILENT})
     shown = [f"{LETTERS[n][0]} {LETTERS[n][1]}" for n in numbers if n < len(LETTERS)]
     return "  ".join(shown)

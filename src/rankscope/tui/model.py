@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rankscope.analysis.logical_time import drawn_rows, logical_columns
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
-from rankscope.tui.letters import CULPRIT, Codes, Mark, code, op_codes
+from rankscope.tui.letters import NUMBER, Codes, Mark, code, op_codes
 from rankscope.tui.marks import REASONS, absences, instances, p2p_absences
 
 Ints = NDArray[np.int64]
@@ -134,7 +134,7 @@ def _with_mismatches(dataset: Dataset, analysis: Analysis, codes: Codes) -> Code
     table = pl.DataFrame(wrong, schema={"group": pl.UInt32, "seq": pl.Int64, "rank": pl.Int32}, orient="row")
     ops = dataset.ops.select("group", "seq", "rank", "is_p2p").with_row_index("row").filter(~pl.col("is_p2p"))
     rows = ops.join(table, on=["group", "seq", "rank"], how="semi")["row"].to_numpy()
-    out[rows] = (out[rows] & 31) | code(Mark.MISMATCH)
+    out[rows] = (out[rows] & NUMBER) | code(Mark.MISMATCH)
     return out
 
 
@@ -147,7 +147,7 @@ def _marks(dataset: Dataset, analysis: Analysis, table: pl.DataFrame, columns: I
     guilty = never & pl.col("rank").is_in(list(analysis.culprits))
     return found.select(
         "rank", pl.lit(-1, pl.Int32).alias("row"), "col",
-        pl.when(guilty).then(code(Mark.ABSENT, CULPRIT)).when(never).then(code(Mark.ABSENT))
+        pl.when(guilty).then(code(Mark.ABSENT)).when(never).then(code(Mark.MISSING))
         .otherwise(code(Mark.GONE)).cast(pl.UInt8).alias("code"),
         pl.col("group").cast(pl.Int32), "is_p2p", "seq", pl.col("created_ns").fill_null(-1), "reason",
     )  # fmt: skip

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope.tui.letters import SHIFT, Codes, Mark
+from rankscope.tui.letters import CODES, SHIFT, Codes, Mark
 from rankscope.tui.model import Model
 from rankscope.tui.times import Times
 
 _CHARACTERS = {
     Mark.DONE: ".", Mark.UNSURE: ".", Mark.GONE: "?", Mark.SCHEDULED: "#", Mark.STARTED: "#", Mark.MISMATCH: "*",
-    Mark.ABSENT: "!",
+    Mark.ABSENT: "!", Mark.MISSING: "#",
 }  # fmt: skip
 TABLE: Codes = np.frombuffer(
-    "".join(_CHARACTERS.get(Mark(v >> SHIFT), " ") for v in range(256)).encode("ascii"), np.uint8
+    "".join(_CHARACTERS.get(Mark(v >> SHIFT), " ") for v in range(CODES)).encode("ascii"), np.uint8
 )
 """The character of each code in the overview."""
 

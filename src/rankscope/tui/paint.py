@@ -16,8 +16,8 @@ from rankscope.tui.fold import rank_label
 from rankscope.tui.letters import SHIFT, Codes, Mark
 from rankscope.tui.marks import REASONS
 from rankscope.tui.options import Palette
-from rankscope.tui.palette import CULPRIT, CURSOR, MEMBER, cell_style, named
-from rankscope.tui.picture import Cells, cell_styles, draw
+from rankscope.tui.palette import CURSOR, MEMBER, cell_style, named
+from rankscope.tui.picture import Cells, draw
 
 _KEPT = 512
 
@@ -138,7 +138,7 @@ def _remark(text: Codes, styles: Codes, codes: Codes, board: Board, lane: int) -
         return
     last = int(known[-1])
     words = ""
-    if cell_styles(codes[last : last + 1])[0] == CULPRIT:
+    if codes[last] >> SHIFT == Mark.ABSENT:
         words = "<- never arrived"
     elif codes[last] >> SHIFT == Mark.GONE and board.model.gap_until[lane]:
         words = f"<- {REASONS[board.model.gap_reason[lane]]}"

@@ -14,8 +14,6 @@ from rich.style import Style
 from rankscope.tui.letters import Mark
 from rankscope.tui.options import Palette
 
-CULPRIT = 8
-"""The style of an absent mark on a rank that is to blame, after those of the marks."""
 MEMBER = 16
 """Added to a style: the cell belongs to the collective under the cursor."""
 CURSOR = 32
@@ -38,12 +36,12 @@ _CELLS: dict[int, tuple[str, str | None, str]] = {
     Mark.SCHEDULED: ("black", "orange", ""),
     Mark.STARTED: ("black", "sky", ""),
     Mark.MISMATCH: ("black", "purple", "bold"),
-    Mark.ABSENT: ("vermillion", None, "bold"),
-    CULPRIT: ("white", "vermillion", "bold"),
+    Mark.MISSING: ("vermillion", None, "bold"),
+    Mark.ABSENT: ("white", "vermillion", "bold"),
 }
 _BARE: dict[int, str] = {
     Mark.DONE: "", Mark.UNSURE: "", Mark.GONE: "", Mark.SCHEDULED: "bold", Mark.STARTED: "bold",
-    Mark.MISMATCH: "bold", Mark.ABSENT: "bold", CULPRIT: "bold",
+    Mark.MISMATCH: "bold", Mark.MISSING: "bold", Mark.ABSENT: "bold",
 }  # fmt: skip
 _COLUMN = {"true": 0, "256": 1, "16": 2, "8": 3}
 
@@ -58,7 +56,7 @@ def colour(name: str, palette: Palette) -> Color | None:
 
 @cache
 def cell_style(number: int, palette: Palette) -> Style:
-    """The style of a cell: a mark or CULPRIT, with MEMBER and CURSOR added where they hold."""
+    """The style of a cell: a mark, with MEMBER and CURSOR added where they hold."""
     base = _base(number % MEMBER, palette)
     if number & CURSOR:
         return base + Style(reverse=True, bold=True)

@@ -15,8 +15,16 @@ _PLAIN, _BOLD = Style(), Style(bold=True)
 
 
 def end_of(text: str, width: int) -> str:
-    """A text, without its beginning where it is too long: what tells paths and groups apart stands at the end."""
+    """A text, without its beginning where it is too long: what tells paths apart stands at the end."""
     return text if len(text) <= width else ".." + text[len(text) - width + 2 :]
+
+
+def shortened(name: str, width: int) -> str:
+    """A name of a group in at most `width` characters; a number at its end is kept."""
+    if len(name) <= width:
+        return name
+    number = name[len(name.rstrip("0123456789")) :][-4:]
+    return name[: max(width - 2 - len(number), 1)] + ".." + number
 
 
 def progress_parts(title: str, progress: ProgressLike | None, width: int, *, ascii_only: bool) -> Parts:

@@ -78,7 +78,7 @@ def item_of(model: Model, rank: int, group: int, seq: int, *, p2p: bool = False)
     same = items.group[begin:end] == group
     if p2p:
         marks = items.code[begin:end] >> SHIFT
-        same &= np.isin(marks, (Mark.SCHEDULED, Mark.STARTED, Mark.ABSENT)) & items.p2p[begin:end]
+        same &= np.isin(marks, (Mark.SCHEDULED, Mark.STARTED, Mark.MISSING, Mark.ABSENT)) & items.p2p[begin:end]
     else:
         same &= (items.seq[begin:end] == seq) & ~items.p2p[begin:end]
     found = np.flatnonzero(same)

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from rankscope.tui.axis import View
 from rankscope.tui.bins import crowded, edges_in, fill_gaps, fill_running, worst
-from rankscope.tui.letters import CHARACTERS, SHIFT, Codes, Mark, mark_of, name
+from rankscope.tui.letters import CHARACTERS, NUMBER, SHIFT, SILENT, Codes, Mark, mark_of, name
 from rankscope.tui.model import Model
-from rankscope.tui.palette import CULPRIT
 from rankscope.tui.times import Times
 
 Ints = NDArray[np.int64]
@@ -37,15 +36,14 @@ def draw(model: Model, times: Times | None, view: View, lanes: Ints, width: int)
     edges = view.edges(width)
     if view.kind == "time" and times is not None:
         codes, text = _on_time(times, lanes, edges)
-        return Cells(text, cell_styles(codes), codes)
+        return Cells(text, marks_of(codes), codes)
     positions = edges_in(model.items.col, model.bounds, lanes, edges)
     codes = fill_gaps(worst(model.items.code, positions), model.gap_until[lanes], edges)
     text = np.where(crowded(positions) & _quiet(codes), _DOT, CHARACTERS[codes])
     if view.chars == 1:
-        return Cells(text, cell_styles(codes), codes)
-    return Cells(
-        _spread(model, positions, codes, text, view.chars), cell_styles(codes).repeat(view.chars, axis=1), codes
-    )
+        return Cells(text, marks_of(codes), codes)
+    styles = marks_of(codes).repeat(view.chars, axis=1)
+    return Cells(_spread(model, positions, codes, text, view.chars), styles, codes)
 
 
 def cell_codes(model: Model, times: Times | None, view: View, lanes: Ints, width: int) -> Codes:
@@ -53,11 +51,9 @@ def cell_codes(model: Model, times: Times | None, view: View, lanes: Ints, width
     return draw(model, times, View(view.kind, view.first, view.per, 1), lanes, view.cells(width)).codes
 
 
-def cell_styles(codes: Codes) -> Codes:
-    """The style of each code: its mark, and one of its own for an absent rank that is to blame."""
-    marks = codes >> SHIFT
-    guilty = (marks == Mark.ABSENT) & ((codes & ((1 << SHIFT) - 1)) > 0)
-    return np.where(guilty, np.uint8(CULPRIT), marks).astype(np.uint8)
+def marks_of(codes: Codes) -> Codes:
+    """The mark of each code: what its style follows."""
+    return (codes >> SHIFT).astype(np.uint8)
 
 
 def _quiet(codes: Codes) -> NDArray[np.bool_]:
@@ -83,7 +79,7 @@ def _spread(model: Model, positions: Ints, codes: Codes, text: Codes, chars: int
     out = np.full((lanes, cells, chars), _SPACE, np.uint8)
     out[:, :, 0] = text
     odd = (codes >> SHIFT) == Mark.MISMATCH
-    out[odd, 1] = CHARACTERS[(codes[odd] & 31) | np.uint8(Mark.DONE << SHIFT)]
+    out[odd, 1] = CHARACTERS[(codes[odd] & NUMBER) | np.uint8(Mark.DONE << SHIFT)]
     if chars >= LABELLED:
         for lane, cell in np.argwhere(positions[:, 1:] > positions[:, :-1]).tolist():
             label = _label(model, int(positions[lane, cell]), int(positions[lane, cell + 1]), chars)
@@ -97,6 +93,6 @@ def _label(model: Model, first: int, last: int, chars: int) -> bytes:
     value, seq = int(model.items.code[at]), int(model.items.seq[at])
     number = str(seq) if seq >= 0 else ""
     letter = chr(CHARACTERS[value])
-    wide = chars >= 2 * LABELLED and mark_of(value) not in (Mark.GONE, Mark.ABSENT, Mark.MISMATCH)
+    wide = chars >= 2 * LABELLED and mark_of(value) not in (*SILENT, Mark.MISMATCH)
     word = name(value)[: chars - 2 - len(number)] if wide else letter
     return f"{word} {number}"[: chars - 1].encode("ascii")

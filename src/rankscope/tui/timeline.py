@@ -20,7 +20,7 @@ from rankscope.tui.board import Board
 from rankscope.tui.moves import MOVES
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.paint import Gutter, Painter, gutter_for
-from rankscope.tui.parts import end_of
+from rankscope.tui.parts import shortened
 from rankscope.tui.ruler import group_ticks, sequence_ruler, time_ruler
 
 RULER = 1
@@ -115,7 +115,7 @@ class Timeline(Widget, can_focus=True):
         name = "step"
         if group is not None:
             known = board.model.dataset.group_list[group]
-            name = end_of(plain(known.description or known.name), self.head.width - 5) + " #"
+            name = shortened(plain(known.description or known.name), self.head.width - 5) + " #"
         return f"  {name}", sequence_ruler(board.view, board.width, self._ticks[1], board.model.width)
 
     def render_line(self, y: int) -> Strip:
