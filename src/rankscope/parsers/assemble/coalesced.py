@@ -31,15 +31,16 @@ def resolve(ops: pl.DataFrame) -> pl.DataFrame:
 def complete_filtered(ops: pl.DataFrame, filtered_files: list[int], descriptions: pl.DataFrame) -> pl.DataFrame:
     """Completes inner operations whose closer was left out of a dump of only active operations: it had completed.
 
-    That is known only of groups (or of others with their description) that are seen to launch operations together.
+    That is known of collectives that share a number, and of sends and receives on groups (or on others with their
+    description) that are seen to launch them together.
     """
     if not filtered_files:
         return ops
-    batched = _batched_groups(ops, descriptions)
+    launched_together = pl.col("group").is_in(_batched_groups(ops, descriptions))
+    shares_its_number = pl.len().over("file", "group", "is_p2p", "seq") > 1
     orphan = (
         pl.col("file").is_in(filtered_files)
-        & pl.col("is_p2p")
-        & pl.col("group").is_in(batched)
+        & pl.when("is_p2p").then(launched_together).otherwise(shares_its_number)
         & (pl.col("coalesced") == "none")
         & (pl.col("state") != "completed")
     )

@@ -110,8 +110,8 @@ def _kept(ops: pl.DataFrame) -> dict[tuple[int, int], Kept]:
 def _row(fact: _Facts, kept: Kept | None, status: GroupStatus | None, has_p2p: bool) -> dict[str, Any]:
     usable = status if status is not None and not has_p2p and not fact.single_counter else None
     whole = fact.complete.filtered == "none" and not fact.dump.truncated
-    if usable is not None and kept is not None and whole and kept.counter != usable.enqueued:
-        usable = None  # it counted something that has no entry any more
+    if usable is not None and kept is not None and _contradicts(usable, kept, whole):
+        usable = None
     enqueued = _enqueued(fact, kept, status, usable, has_p2p)
     return {
         "last_enqueued": enqueued,
@@ -125,6 +125,12 @@ def _row(fact: _Facts, kept: Kept | None, status: GroupStatus | None, has_p2p: b
         "wrapped": _wrapped(fact, kept, status),
         "filtered": fact.complete.filtered,
     }
+
+
+def _contradicts(status: GroupStatus, kept: Kept, whole: bool) -> bool:
+    """Whether entries show that pg_status counts something that has no entry any more."""
+    done_too_far = kept.pending is not None and status.completed >= kept.pending
+    return done_too_far or (whole and kept.counter != status.enqueued)
 
 
 def _enqueued(

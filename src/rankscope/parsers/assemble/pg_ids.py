@@ -18,9 +18,11 @@ def names_by_id(dump: Dump) -> dict[str, str]:
     candidates.append({i: named[int(i)] for i in ids if i.isdigit() and int(i) < len(named)})
     candidates.append({i: i for i in ids if i in named})
     for guess in candidates:
-        if all(guess.get(i, name) == name for i, name in from_entries.items()):
-            return {**guess, **{i: n for i, n in from_entries.items() if i in ids}}
-    return {i: n for i, n in from_entries.items() if i in ids}
+        merged = {**guess, **from_entries}
+        agree = all(guess.get(i, name) == name for i, name in from_entries.items())
+        if agree and len(set(merged.values())) == len(merged):
+            return {i: name for i, name in merged.items() if i in ids}
+    return {i: name for i, name in from_entries.items() if i in ids}
 
 
 def _numeric(name: str) -> tuple[bool, int, str]:

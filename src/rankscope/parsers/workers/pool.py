@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -85,7 +85,7 @@ class Pool:
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
         self._threads = [_WorkerThread(self._tasks, self._results) for _ in range(count if tasks else 0)]
 
-    def run(self) -> Iterator[Result]:
+    def run(self) -> Generator[Result]:
         """Every result of every task; ends when all tasks are done. Raises WorkerError."""
         try:
             for thread in self._threads:
