@@ -110,9 +110,10 @@ def test_an_error_of_its_own_prints_no_pages(capfd: pytest.CaptureFixture[str]) 
     assert "Traceback" not in "".join(capfd.readouterr())
 
 
-async def test_quit() -> None:
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+async def test_quit(key: str) -> None:
     async with opened(healthy()) as (app, pilot):
-        await pilot.press("q")
+        await pilot.press(key)
         await pilot.pause()
         assert app.return_code == 0
 

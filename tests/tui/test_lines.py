@@ -102,7 +102,7 @@ def test_hostile_text_does_no_harm() -> None:
 @pytest.mark.parametrize(
     ("progress", "line"),
     [
-        (None, " rankscope dumps  opening ..."), (Progress(0, 0, "looking"), " looking 0"),
+        (None, " rankscope dumps  opening ..."), (Progress(0, 0, "looking"), " looking"),
         (Progress(5, 10, "reading dumps"), " reading dumps 5/10 " + "#" * 20 + "." * 20),
         (Progress(99, 10, "reading"), " reading 99/10 " + "#" * 40),
     ],

@@ -79,7 +79,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("help", ("question_mark",), "all keys", "Out", "app", "help"),
     Action("command_palette", ("ctrl+p",), "find an action by its name", "Out", "app", shown="ctrl+p"),
     Action("redraw", ("ctrl+l",), "draw the screen anew", "Out", "app"),
-    Action("quit", ("q",), "quit", "Out", "app", "quit"),
+    Action("quit", ("q", "ctrl+c"), "quit", "Out", "app", "quit", shown="q"),
 )
 """All actions, in the order in which the help lists them."""
 

@@ -19,7 +19,7 @@ from textual.worker import Worker, WorkerState, get_current_worker
 from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
 from rankscope.tui.messages import Loaded, Progressed
 from rankscope.tui.opening import OpeningScreen
-from rankscope.tui.options import Load, ProgressLike, ViewOptions
+from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions
 
 if TYPE_CHECKING:
     from rankscope.tui.screen import LanesScreen
@@ -82,6 +82,7 @@ class RankscopeApp(App[None]):
         from rankscope.tui.overview import worst_by_column
 
         import_module("rankscope.tui.screen")  # here it takes no time from the keys
+        self.post_message(Progressed(Progress(0, 0, "arranging the lanes")))
         model = build_model(dataset, analysis)
         self.post_message(Loaded(model, worst_by_column(model)))
 

@@ -91,7 +91,7 @@ class ChangedCellsDriver(LinuxDriver):
 
     def start_application_mode(self) -> None:
         """Takes the terminal, of which nothing is known then."""
-        self._cells = None
+        self.forget()
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
     def stop_application_mode(self) -> None:

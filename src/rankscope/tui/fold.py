@@ -92,7 +92,7 @@ def fold(order: Ints, looks: Hashes, alone: NDArray[np.bool_]) -> Rows:
 
 
 def rank_label(ranks: Sequence[int], width: int) -> str:
-    """Ranks in at most `width` characters: "12", "0-11", "0,4,8-11", "0,4,+30"."""
+    """Ranks in at most `width` characters: "12", "0-11", "0,4,8-11", "0,4,+30", "12000+4383"."""
     parts = _ranges(sorted(ranks))
     full = ",".join(text for text, _ in parts)
     if len(full) <= width:
@@ -104,7 +104,10 @@ def rank_label(ranks: Sequence[int], width: int) -> str:
         if len(f"{longer}+{left - count}") > width:
             break
         label, left = longer, left - count
-    return f"{label}+{left}" if label else f"{parts[0][0]}+"[:width]
+    if label:
+        return f"{label}+{left}"
+    first = min(ranks)
+    return next((text for text in (f"{first}+{left - 1}", f"{first}..") if len(text) <= width), str(first)[:width])
 
 
 def _ranges(ranks: Sequence[int]) -> list[tuple[str, int]]:

@@ -38,7 +38,7 @@ class Gutter:
 def gutter_for(width: int, lanes: int) -> Gutter:
     """The gutter of a widget `width` wide that shows `lanes` lanes."""
     digits = len(str(max(lanes - 1, 0)))
-    return Gutter(min(max(2 * digits + 1, 6), 9) if width < 100 else min(4 * digits + 4, 20), digits + 1)
+    return Gutter(max(2 * digits + 1, 6) if width < 100 else min(4 * digits + 4, 20), digits + 1)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ def progress_parts(title: str, progress: ProgressLike | None, width: int, *, asc
     """One line that says how far loading has come."""
     if progress is None:
         return [(f" rankscope {end_of(plain(title), max(width - 24, 10))}  opening ...", _BOLD)]
-    what = f" {plain(progress.what, 30)} {progress.done}" + (f"/{progress.total}" if progress.total else "")
+    count = f" {progress.done}/{progress.total}" if progress.total else f" {progress.done}" if progress.done else ""
+    what = f" {plain(progress.what, 30)}{count}"
     size = max(min(40, width - len(what) - 3), 0)
     done = round(size * min(progress.done / progress.total, 1)) if progress.total > 0 else 0
     full, empty = ("#", ".") if ascii_only else ("\u2588", "\u2591")
