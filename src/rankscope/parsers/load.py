@@ -50,7 +50,7 @@ def load(
     """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if no dump is there."""
     pattern = _pattern(options.rank_from)
     found = _walk(paths)
-    pool = Pool([f for f in found if f.problem is None], options.jobs)
+    pool = _pool(found, options.jobs)
     try:
         from rankscope.parsers.assemble.dataset import NoSuchAttemptError, assemble
 
@@ -82,6 +82,13 @@ def _walk(paths: Sequence[Path]) -> list[Found]:
         return walk(paths)
     except OSError as error:
         raise InputError(f"{printable(str(error.filename))}: {error.strerror}") from error
+
+
+def _pool(found: Sequence[Found], jobs: int | None) -> Pool:
+    try:
+        return Pool([f for f in found if f.problem is None], jobs)
+    except WorkerError as error:
+        raise InputError(str(error)) from error
 
 
 def _read(pool: Pool, found: Sequence[Found], progress: Callable[[Progress], None] | None) -> list[Source]:

@@ -87,6 +87,21 @@ def test_one_list_shared_by_many_entries() -> None:
         decode(data)
 
 
+def test_one_long_name_referred_to_again_and_again() -> None:
+    document = recorder(1).document()
+    name = "x" * 4000
+    document["entries"] = [{**document["entries"][0], "pg_id": i, "thread_name": name} for i in range(20_000)]
+    with pytest.raises(MemoryError):
+        decode(pickle.dumps(document, protocol=2))
+
+
+def test_one_list_of_ranks_in_every_group() -> None:
+    ranks = str(list(range(200_000)))
+    config = {str(i): {"name": str(i), "desc": "", "ranks": ranks} for i in range(3000)}
+    with pytest.raises(MemoryError):
+        decode(pickle.dumps({**recorder(1).document(), "pg_config": config}, protocol=2))
+
+
 def test_one_entry_repeated_for_ever() -> None:
     document = recorder(1).document()
     document["entries"] = document["entries"] * 100_000
@@ -169,7 +184,13 @@ def test_what_is_no_dump_says_so() -> None:
             decode(data)
 
 
-@pytest.mark.parametrize("head", [b"PK", b"#!/bin/sh", b"rank 0 failed", b"\x80\x02\x8a\nl\xfc", b"\x7fELF", b"\x80"])
+@pytest.mark.parametrize("head", [
+        b"PK", b"#!/bin/sh", b"rank 0 failed", b"\x80\x02\x8a\nl\xfc", b"\x7fELF", b"\x80",
+        b"[W123 12:00] stuck", b"{ echo; }",
+        b'{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "H200"}]}',
+        b'{"step": 1, "loss": 2.5, "rank": 3, "time": 1.5}\n{"step": 2}',
+    ],
+)  # fmt: skip
 def test_other_files_are_told_by_their_first_bytes(head: bytes) -> None:
     assert not looks_like_dump(head)
 

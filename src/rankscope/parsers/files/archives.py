@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import IO
 
 from rankscope.parsers.files.layers import Bounded
+from rankscope.parsers.files.limits import memory_limit
 
 MEMBER_LIMIT = 1_000_000
 """More members are not looked at."""
@@ -25,6 +26,8 @@ class Member:
     size: int
     mtime_ns: int | None
     stream: IO[bytes] | None
+    problem: str = "a link or special file: not read"
+    """Why there is no stream."""
 
 
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
@@ -54,7 +57,9 @@ def tar_members(stream: IO[bytes]) -> Iterator[Member]:
 
 def zip_members(stream: IO[bytes], limit: int) -> Iterator[Member]:
     """Members of a zip file; no more than `limit` bytes come out of any of them."""
-    with zipfile.ZipFile(stream) as archive:
+    with memory_limit(0):
+        archive = zipfile.ZipFile(stream)
+    with archive:
         for info in archive.infolist()[:MEMBER_LIMIT]:
             kind = stat.S_IFMT(info.external_attr >> 16)
             if info.is_dir():
@@ -62,7 +67,12 @@ def zip_members(stream: IO[bytes], limit: int) -> Iterator[Member]:
             if kind not in (0, stat.S_IFREG):
                 yield Member(info.filename, 0, None, None)
                 continue
-            with archive.open(info) as content:
+            try:
+                content = archive.open(info)
+            except DAMAGE as error:
+                yield Member(info.filename, info.file_size, _zip_time(info), None, f"cannot be read: {error}")
+                continue
+            with content:
                 bounded = io.BufferedReader(Bounded(content, limit))
                 yield Member(info.filename, info.file_size, _zip_time(info), bounded)
 

@@ -14,6 +14,8 @@ from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.registry import KINDS, Kind
 
+NAME_LIMIT = 1024
+"""Longer names of members are cut."""
 DEPTH = 4
 """Layers of packing and archives in one another."""
 
@@ -42,6 +44,7 @@ class _Place:
     parts: int = 1
 
     def found(self, kind: str, problem: str | None = None, dump: Dump | None = None) -> Content:
+        """What was found here."""
         inside = (self.size, self.mtime_ns) if self.inner else (None, None)
         return Content(self.inner, kind, problem, dump, *inside)
 
@@ -92,10 +95,10 @@ def _members(members: Iterator[archives.Member], place: _Place) -> Iterator[Cont
     for index, member in enumerate(members):
         if index % place.parts != place.part:
             continue
-        name = member.name.encode("utf-8", "replace").decode().removeprefix("./")
+        name = member.name[:NAME_LIMIT].encode("utf-8", "replace").decode().removeprefix("./")
         inside = _Place(f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns)
         if member.stream is None:
-            yield inside.found("not-a-file", "a link or special file: not read")
+            yield inside.found("not-a-file", member.problem)
         else:
             yield from _contents(member.stream, inside)
     if index < 0 and place.part == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -15,11 +16,16 @@ from rankscope.parsers.flight_recorder.model import Dump
 BYTES_PER_ENTRY = 40
 """No entry is written in fewer; more entries than that are one object repeated."""
 
+FREE_TEXT = 16 << 20
+"""So many characters may stand in the tables of a dump whatever its size."""
+
 NOT_A_DUMP = "not a flight recorder dump"
 
 
 _JSON_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*[{\]])")
-_DUMP_WORDS = re.compile(rb"version|entries|pg_config|pg_status|comm_state|profiling_name|record_id|frames")
+_WORDS = rb"(?:version|entries|pg_config|pg_status|frames|\w*_version|\w*comm_state|\w*seq_id)"
+_JSON_KEYS = re.compile(b'"' + _WORDS + b'"')
+_PICKLE_KEYS = re.compile(_WORDS)
 _HEAD = 512
 _SHORTEST = 24
 
@@ -34,23 +40,26 @@ def looks_like_dump(head: bytes) -> bool:
         # protocol 2 is what the recorder writes; a script may have saved it again in a later one
         start = head[11:12] if head[2:3] == b"\x95" else head[2:3]
         return head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and start in (b"}", b"]", b"")
-    return _JSON_START.match(head) is not None
+    # traces and logs are JSON too, and large: a dump names itself in its first keys
+    return _JSON_START.match(head) is not None and (len(head) < _SHORTEST or _JSON_KEYS.search(head) is not None)
 
 
 def decode(data: bytes) -> Dump:
     """The dump in `data`. Raises NotADumpError, or pickles.RefusedError for a pickle that asks for a global."""
     quickly = quick.decode(data)
     if quickly is not None:
+        _check_text(quickly, len(data))
         return quickly
     document, torn = _document(data)
     if not is_dump(document):
-        began = len(data) < _SHORTEST or _DUMP_WORDS.search(data[:_HEAD])
+        began = len(data) < _SHORTEST or _PICKLE_KEYS.search(data[:_HEAD])
         raise NotADumpError(torn if torn and began else NOT_A_DUMP)
     dump, entries = split(document)
     dump.truncated = torn is not None
     kept = entries[: len(data) // BYTES_PER_ENTRY + 1]
     repeated = len(entries) - len(kept)
     dropped = _fill(dump, kept, len(data))
+    _check_text(dump, len(data))
     notes = [
         f"{torn}: {dump.rows} whole entries kept" if torn else "",
         f"{repeated} entries left out: more than the file has room for" if repeated else "",
@@ -74,6 +83,14 @@ def _document(data: bytes) -> tuple[Any, str | None]:
         return texts.parse(text), None
     except (orjson.JSONDecodeError, RecursionError) as error:
         return texts.salvage(text), _reason(error)
+
+
+def _check_text(dump: Dump, size: int) -> None:
+    """Raises MemoryError if the tables are longer than the file has room for: one long name in a million places."""
+    ranks = sum(len(group.ranks or ()) for group in dump.config)
+    rows = chain(dump.config, dump.calls, dump.shapes, dump.frames)
+    if ranks + sum(len(value) for row in rows for value in row if isinstance(value, str)) > FREE_TEXT + 16 * size:
+        raise MemoryError
 
 
 def _reason(error: Exception) -> str:

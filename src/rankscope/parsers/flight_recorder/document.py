@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from rankscope.parsers.flight_recorder.model import Dump, GroupConfig, GroupStatus
@@ -44,14 +46,16 @@ def split(document: Any) -> tuple[Dump, list[Any]]:
 def _config(value: Any) -> list[GroupConfig]:
     if not isinstance(value, dict):
         return []
-    rows = (_group(key, group) for key, group in value.items())
+    parse = cache(rank_list)  # one text of a million ranks may stand in every group
+    rows = (_group(key, group, parse) for key, group in value.items())
     return [row for row in rows if row is not None]
 
 
-def _group(key: Any, group: Any) -> GroupConfig | None:
+def _group(key: Any, group: Any, parse: Callable[[Any], list[int] | None]) -> GroupConfig | None:
     if isinstance(group, dict):
-        name = text(key)
-        return None if name is None else GroupConfig(name, text(group.get("desc")) or "", rank_list(group.get("ranks")))
+        name, ranks = text(key), group.get("ranks")
+        members = parse(ranks) if isinstance(ranks, str) else rank_list(ranks)
+        return None if name is None else GroupConfig(name, text(group.get("desc")) or "", members)
     pg_id = integer(key)
     return None if pg_id is None else GroupConfig(str(pg_id), "", rank_list(group), pg_id)
 

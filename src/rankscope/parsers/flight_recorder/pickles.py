@@ -30,6 +30,7 @@ class SafeUnpickler(pickle.Unpickler):
     """Resolves no global at all."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
+        """Refuses."""
         raise RefusedError(module, name)
 
 
@@ -40,6 +41,7 @@ class _SlowUnpickler(pickle._Unpickler):
     stack: list[Any]
 
     def find_class(self, module: str, name: str) -> NoReturn:
+        """Refuses."""
         raise RefusedError(module, name)
 
     def leftovers(self) -> list[Any]:

@@ -66,10 +66,15 @@ class _SlowError(Exception):
 
 def workers_for(found: Sequence[Found], jobs: int | None) -> int:
     """How many processes the files are worth."""
-    most = jobs if jobs is not None else len(os.sched_getaffinity(0))
+    most = jobs if jobs is not None else _cores()
     total = sum(f.size for f in found)
     shared = any(f.shown.endswith(ARCHIVE_SUFFIXES) for f in found)
     return max(1, min(most, total // BYTES_PER_WORKER + 1, most if shared else max(1, len(found))))
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Pool:
@@ -83,7 +88,10 @@ class Pool:
             self._tasks.put(task)
         self._left = len(tasks)
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
-        self._threads = [_WorkerThread(self._tasks, self._results) for _ in range(count if tasks else 0)]
+        try:
+            self._threads = [_WorkerThread(self._tasks, self._results) for _ in range(count if tasks else 0)]
+        except OSError as error:
+            raise WorkerError(f"no worker process can be started: {error.strerror}") from error
 
     def run(self) -> Generator[Result]:
         """Every result of every task; ends when all tasks are done. Raises WorkerError."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import signal
 import sys
 from typing import IO, Any
 
+from rankscope.parsers.files.limits import limit_worker
 from rankscope.parsers.files.reader import Content, read
 from rankscope.parsers.workers.protocol import receive, send
 
@@ -16,7 +16,7 @@ from rankscope.parsers.workers.protocol import receive, send
 def main() -> None:
     """Serves tasks from standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_worker()
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", buffering=1 << 16)
     # anything a library prints must not end up among the messages
     os.dup2(2, 1)
