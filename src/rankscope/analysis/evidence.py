@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from rankscope.analysis.facts import ROOTED, Facts
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.signatures import ROOTED
 
 
 @dataclass(frozen=True)
@@ -44,19 +45,13 @@ def _outdated(facts: Facts) -> frozenset[int]:
     A collective in which every member takes part cannot finish before all have issued it. Gloo also retires what
     failed, so nothing follows there from one operation; two are proof that the group went on.
     """
-    reached = _reached(facts)
+    reached = facts.reached
     out = set()
     for (rank, group), frontier in facts.presence.frontiers.items():
         slack = 1 if group in facts.gloo_groups else 0
         if frontier.enqueued is not None and frontier.enqueued + slack < reached.get(group, -1):
             out.add(rank)
     return frozenset(out)
-
-
-def _reached(facts: Facts) -> dict[int, int]:
-    """By group the last collective that some member is seen to have finished and that needs all members."""
-    done = facts.calls.filter((pl.col("state") == "completed") & ~pl.col("key").is_in(ROOTED).fill_null(True))
-    return dict(done.group_by("group").agg(pl.col("seq").max()).iter_rows())
 
 
 def _written(facts: Facts) -> dict[int, int]:
@@ -79,7 +74,7 @@ def _dead_devices(facts: Facts, outdated: frozenset[int]) -> dict[int, tuple[int
     Only where every member takes part in the operation, and not where point-to-point operations share the counter.
     """
     best = _furthest(facts)
-    ops, reached = _next_ops(facts), _reached(facts)
+    ops, reached = _next_ops(facts), facts.reached
     out: dict[int, tuple[int, int]] = {}
     for (rank, group), seq in sorted(facts.completed.items()):
         if seq >= best[group] or rank in outdated or group in facts.gloo_groups or facts.groups[group].has_p2p:

@@ -12,9 +12,6 @@ from rankscope.analysis.pairs import collect_pairs
 from rankscope.analysis.presence import Presence
 from rankscope.schema import Dataset, Group
 
-ROOTED = ("broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "gather", "scatter")
-"""Operations in which one member may be done before another has joined."""
-
 
 @dataclass(frozen=True)
 class Facts:
@@ -50,8 +47,13 @@ class Facts:
     @cached_property
     def gloo_groups(self) -> frozenset[int]:
         """Groups of gloo, which marks an operation as retired late, and also when it failed."""
-        libraries = self.dataset.ops.select("group", pl.col("library").cast(pl.String)).unique()
-        return frozenset(libraries.filter(pl.col("library") == "gloo")["group"].to_list())
+        return frozenset(self.dataset.ops.filter(pl.col("library") == "gloo")["group"].unique().to_list())
+
+    @cached_property
+    def reached(self) -> dict[int, int]:
+        """By group the last collective that some member is seen to have finished and that needs all members."""
+        done = self.calls.filter((pl.col("state") == "completed") & ~pl.col("rooted") & pl.col("key").is_not_null())
+        return dict(done.group_by("group").agg(pl.col("seq").max()).iter_rows())
 
     @cached_property
     def completed(self) -> dict[tuple[int, int], int]:

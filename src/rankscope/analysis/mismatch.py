@@ -19,7 +19,7 @@ def find_mismatches(facts: Facts, cohorts: Cohorts) -> list[Root]:
 
     Different types meet without a hang where they are equally long: then the results are wrong, and that is told, too.
     """
-    wrong = pl.col("settled") & (pl.col("dtypes") > 1) & (pl.col("ops") == 1)
+    wrong = pl.col("settled") & pl.col("dtypes") & ~pl.col("ops")
     first = facts.disagreements.filter(~pl.col("settled") | wrong).sort("settled", "group", "seq")
     first = first.unique("group", keep="first", maintain_order=True)
     instances = calls_at(facts, first)

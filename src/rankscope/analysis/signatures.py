@@ -29,24 +29,28 @@ _ALIASES = {
 }  # fmt: skip
 """Names of calls that are one operation on the wire: members may mix them."""
 
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+"""Operations in which one member may be done before another has joined."""
+
 _KEY = ["op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes"]
 
 
 def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
-    """`rows` of ops with `elements` (how many must agree; null: not comparable) and `dtype` (null: not comparable)."""
+    """`rows` of ops with what must agree: `key`, `elements`, `dtype` (null: not comparable), and `rooted`.
+
+    `key` is the operation on the wire, null for the closer of a coalesced group; `rooted` tells that one member may
+    be done before another has joined.
+    """
     distinct = rows.select(_KEY).unique(maintain_order=True)
     texts = distinct.select(pl.all().cast(pl.String))
-    elements = [_elements(op, ins, outs) for op, ins, outs, _, _ in texts.iter_rows()]
-    dtypes = [_dtype(op, ins, outs) for op, _, _, ins, outs in texts.iter_rows()]
+    keys = [None if op == "coalesced" else _ALIASES.get(op, op) for op in texts["op"].to_list()]
     table = distinct.with_columns(
-        pl.Series("elements", elements, dtype=pl.Int64), pl.Series("dtype", dtypes, dtype=pl.String)
+        pl.Series("key", keys, dtype=pl.Categorical),
+        pl.Series("rooted", [key in ROOTED for key in keys], dtype=pl.Boolean),
+        pl.Series("elements", [_elements(*row[:3]) for row in texts.iter_rows()], dtype=pl.Int64),
+        pl.Series("dtype", [_dtype(row[0], *row[3:]) for row in texts.iter_rows()], dtype=pl.Categorical),
     )
     return rows.join(table, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
-
-
-def wire_name(op: pl.Expr) -> pl.Expr:
-    """The operation as it must agree between members."""
-    return op.replace(_ALIASES)
 
 
 def _elements(op: str | None, in_sizes: str | None, out_sizes: str | None) -> int | None:

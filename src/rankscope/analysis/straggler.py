@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.facts import ROOTED, Facts
+from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import duration, plural
 
@@ -66,7 +66,7 @@ def _met(facts: Facts) -> pl.DataFrame:
     )
     finished = (pl.col("state") == "completed") & pl.col("created_ns").is_not_null()
     return (
-        facts.calls.filter(finished & ~pl.col("op").is_in(ROOTED))
+        facts.calls.filter(finished & ~pl.col("rooted"))
         .group_by("group", "seq")
         .agg(
             pl.len().alias("members"), pl.col("rank").sort_by("created_ns").last().alias("last"),
