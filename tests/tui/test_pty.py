@@ -123,3 +123,24 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
         after = terminal.received.rpartition(b"\x1b[?1049l")[2]
         assert b"rankscope: " in after
         assert b"Traceback" not in terminal.received
+
+
+@pytest.mark.parametrize("extra", [{}, {"SSH_CONNECTION": "1 2 3 4"}])
+def test_the_screen_is_whole_again_after_the_editor(extra: dict[str, str], tmp_path: Path) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf "\\033[2J\\033[Hediting %s" "$*"\nsleep 0.5\n')
+    editor.chmod(0o755)
+    env = {**ENV, **extra, "EDITOR": str(editor), "VISUAL": str(editor)}
+    with Terminal(command("--path-map", f"/job={SAMPLE.parent}"), env) as terminal:
+        terminal.until(VERDICT)
+        terminal.press("\r")
+        terminal.until("to blame")
+        terminal.press("e")
+        terminal.until("editing ")
+        terminal.until("to blame")
+        terminal.until("esc back")
+        assert "editing" not in terminal.text
+        terminal.press("\x1b")
+        terminal.until(VERDICT)
+        terminal.press("q")
+        assert terminal.wait() == 0

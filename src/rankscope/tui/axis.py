@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 Kind = Literal["sequence", "time"]
 
+LAST = 2**62
+"""No unit is beyond this one."""
 WIDEST = 16
 """Characters of the widest cell of the sequence axis."""
 
@@ -35,8 +37,9 @@ class View:
         return self.cells(width) * self.per
 
     def edges(self, width: int) -> NDArray[np.int64]:
-        """The units at which cells begin, and where the last one ends."""
-        return self.first + self.per * np.arange(self.cells(width) + 1, dtype=np.int64)
+        """The units at which cells begin, and where the last one ends; they never fall, however odd the times are."""
+        edges = [min(self.first + self.per * cell, LAST) for cell in range(self.cells(width) + 1)]
+        return np.array(edges, np.int64)
 
     def cell_of(self, unit: int) -> int:
         """The cell a unit falls into; outside the window it is negative or too high."""

@@ -99,12 +99,12 @@ class Board:
     def replace_model(self, model: Model, times: Times | None) -> None:
         """Shows other lanes, the cursor on the same rank if it is still there."""
         rank = int(self.model.ranks[self.lane]) if len(self.model.ranks) else -1
+        if times is None and self.view.kind == "time":
+            self.show_sequence()
         self.model, self.times = model, times
         self._sums = running_looks(model.items.code, model.items.col)
         self._order = None
         self.lane = model.lane_of.get(rank, 0)
-        if times is None and self.view.kind == "time":
-            self.show_sequence()
         self.refold()
 
     def resize(self, width: int, height: int) -> None:
@@ -246,6 +246,10 @@ class Board:
 
     def _look_at(self, view: View) -> None:
         beyond = BEYOND // view.chars if view.kind == "sequence" else 1
+        whole = axis.fit(view.kind, self.low, self.high, self.width)
+        if (view.per, -view.chars) > (whole.per, -whole.chars):
+            view = whole
+        view = axis.reveal(view, self.unit, self.width, 0)
         view = axis.clamp(view, self.low, self.high, self.width, beyond)
         moved = view != self.view
         self.view = view
@@ -260,10 +264,7 @@ class Board:
     def zoom(self, steps: int) -> None:
         """Zooms in (or out, if negative) around the cursor."""
         self._remember()
-        view = axis.zoom(self.view, steps, self.unit)
-        whole = axis.fit(view.kind, self.low, self.high, self.width)
-        view = whole if (view.per, -view.chars) > (whole.per, -whole.chars) else view
-        self._look_at(axis.reveal(view, self.unit, self.width, 0))
+        self._look_at(axis.zoom(self.view, steps, self.unit))
 
     def zoom_fit(self) -> None:
         """Shows the whole run."""

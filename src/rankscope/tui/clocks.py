@@ -75,7 +75,7 @@ def _ends(dataset: Dataset) -> pl.DataFrame:
 
 def _differences(ends: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
     """How much later than the median of its members each clock says that a collective ended."""
-    at = pl.col("completed_ns") - pl.col("offset").round().cast(pl.Int64)
+    at = pl.col("completed_ns") - pl.col("offset").round().cast(pl.Int64, strict=False).fill_null(0)
     since = pl.col("at") - pl.col("at").min().over("instance")
     late = (pl.col("since") - pl.col("since").median().over("instance")).alias("late")
     shifted = ends.join(offsets, on="clock").with_columns(at=at)

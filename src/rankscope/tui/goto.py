@@ -53,7 +53,10 @@ def _clock(match: re.Match[str], day_ns: int, zone: tzinfo | None) -> int:
     hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"no time of day: {match[0]}")
-    moment = datetime.fromtimestamp(day_ns // 1_000_000_000, zone)
+    try:
+        moment = datetime.fromtimestamp(day_ns // 1_000_000_000, zone)
+    except (OverflowError, OSError) as error:
+        raise ValueError("the times of this run are no dates") from error
     wanted = moment.replace(hour=hour, minute=minute, second=second, microsecond=0)
     # A run may cross midnight: take the day on which the time is nearest.
     nearest = min(

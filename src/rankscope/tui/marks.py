@@ -29,7 +29,7 @@ def instances(dataset: Dataset, columns: NDArray[np.int64]) -> pl.DataFrame:
         .group_by("group", "seq")
         .agg(
             pl.col("col").max(), pl.col("rank").n_unique().alias("present"), _PENDING.any().alias("pending"),
-            pl.col("created_ns").median().cast(pl.Int64),
+            pl.col("created_ns").median().cast(pl.Int64, strict=False),
         )
         .sort("group", "seq")
         .collect()

@@ -118,11 +118,17 @@ def _operations(dataset: Dataset, analysis: Analysis, columns: Ints) -> pl.DataF
         .with_columns(col=pl.Series(columns), code=pl.Series(codes), drawn=drawn_rows(dataset.ops))
         .filter(pl.col("drawn") & pl.col("rank").is_not_null())
         .select(
-            "rank", pl.col("row").cast(pl.Int32), "col", "code", pl.col("group").cast(pl.Int32).fill_null(-1),
+            "rank", pl.col("row").cast(pl.Int32), "col", "code", _known_group(dataset),
             pl.col("is_p2p").fill_null(False),
             pl.col("seq").fill_null(-1), pl.col("created_ns").fill_null(-1), pl.lit(0, pl.UInt8).alias("reason"),
         )
     )  # fmt: skip
+
+
+def _known_group(dataset: Dataset) -> pl.Expr:
+    """The group of a row; -1 for none, and for one that `groups` does not have."""
+    known = pl.col("group") < dataset.groups.height
+    return pl.when(known).then(pl.col("group")).otherwise(None).cast(pl.Int32).fill_null(-1).alias("group")
 
 
 def _with_mismatches(dataset: Dataset, analysis: Analysis, codes: Codes) -> Codes:

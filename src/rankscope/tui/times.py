@@ -15,6 +15,8 @@ from rankscope.tui.model import Model
 
 Ints = NDArray[np.int64]
 FOREVER = 2**62
+LATEST = 2**61
+"""Later times are taken for this one: what is added to them must not overflow. It is in the year 2043."""
 TAIL = 16
 """A part of the run as long as this share of it follows the last event: there only what never ended goes on."""
 
@@ -59,7 +61,8 @@ def build_times(model: Model) -> Times:
     shift = np.array([clocks.offsets.get(rank, 0) for rank in model.ranks.tolist()], np.int64)
     items = model.items
     known = np.flatnonzero(items.created >= 0)
-    start = items.created[known] - np.where(items.row[known] >= 0, shift[items.lane[known]], 0)
+    moved = np.where(items.row[known] >= 0, shift[items.lane[known]], 0)
+    start = np.clip(np.minimum(items.created[known], LATEST) - moved, 0, LATEST)
     order = np.lexsort((start, items.lane[known]))
     known, start = known[order], start[order]
     lane, code = items.lane[known], items.code[known]
@@ -81,7 +84,7 @@ def _ends(model: Model, known: Ints, start: Ints, lane: NDArray[np.int32], shift
     mark = model.items.code[known] >> SHIFT
     pending = (mark == Mark.SCHEDULED) | (mark == Mark.STARTED)
     end = np.where(same, following, start + 1)
-    end = np.where((rows >= 0) & (written >= 0), written - shift[lane], end)
+    end = np.where((rows >= 0) & (written >= 0), np.clip(written - shift[lane], 0, LATEST), end)
     end = np.where(pending, FOREVER, np.maximum(end, start + 1))
     return np.where(rows < 0, start + 1, end).astype(np.int64)
 
@@ -94,7 +97,8 @@ def _written_ends(model: Model) -> Ints:
     """
     measured = pl.col("created_ns") + pl.col("duration_ns")
     ends = model.dataset.ops.select(pl.min_horizontal("completed_ns", measured).fill_null(-1).alias("end"))
-    return ends["end"].to_numpy()
+    found: Ints = np.minimum(ends["end"].to_numpy(), LATEST)
+    return found
 
 
 def _longest(end: Ints, lane: NDArray[np.int32]) -> Ints:
