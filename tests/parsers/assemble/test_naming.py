@@ -35,6 +35,7 @@ from rankscope.parsers.assemble.naming import attempt_of, host_of, rank_by, rank
         ("dumps/rank_8/fr/trace", 8, None),
         ("17", 17, None),
         ("trace", None, None),
+        ("rank_999999", None, None),
         ("train.log", None, None),
         ("20260101_120000.json", None, None),
         ("attempt_1/trace", None, None),

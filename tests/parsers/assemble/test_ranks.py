@@ -87,6 +87,19 @@ def test_names_beyond_all_groups_are_believed() -> None:
     assert [rank for rank, _ in ranks(dataset)] == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
+def test_a_process_id_in_a_name_is_no_rank() -> None:
+    for options in ({}, {"version": "2.0"}, {"version": "0"}):
+        files = {f"trace_{4711 + r.rank}": r.pickle(**options) for r in used(job(3))}
+        assert [rank for rank, _ in ranks(dataset_of(files))] == [0, 1, 2]
+        assert dataset_of(files).world_size == 3
+
+
+def test_a_number_too_large_for_any_job_makes_no_job_of_that_size() -> None:
+    made = used(job(2))
+    files = {f"rank_{9_000_000 + r.rank}": r.pickle(version="0") for r in made}
+    assert dataset_of(files).world_size == 2
+
+
 def test_the_user_settles_it() -> None:
     files = {f"{5 - r.rank}x": r.pickle() for r in used(job(4))}
     dataset = dataset_of(files, pattern=re.compile(r"(\d)x"))

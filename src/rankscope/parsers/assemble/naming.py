@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
+from rankscope.parsers.flight_recorder.values import RANK_LIMIT
+
 _SUFFIX = re.compile(r"\.(?:json|pkl|pickle|pt|bin|txt|log|dump|trace|old|bak|gz|zst|tar|tgz|zip)$", re.IGNORECASE)
 _TIMESTAMP = re.compile(r"[_.\-]?\d{8}[_T\-]?\d{4,6}(?=$|[_.\-])|[_.\-]\d{9,}(?=$|[_.\-])")
 _RANK = re.compile(r"(?:^|[^a-zA-Z])(?<!local.)rank[_.\-]?(\d{1,7})(?!\d)", re.IGNORECASE)
@@ -28,8 +30,18 @@ def _stem(name: str) -> str:
     return _TIMESTAMP.sub("", name)
 
 
+def says_rank(shown: str) -> bool:
+    """Whether a path calls its number a rank; a bare number may be a process id."""
+    return _RANK.search(shown) is not None or _HOST_RANK.search(_stem(_parts(shown)[0])) is not None
+
+
 def rank_of(shown: str) -> int | None:
     """The rank that a path names: in the file name, else in a directory "rank_3" above it."""
+    rank = _number_in(shown)
+    return rank if rank is not None and rank < RANK_LIMIT else None
+
+
+def _number_in(shown: str) -> int | None:
     name, above = _parts(shown)
     stem = _stem(name)
     if found := _RANK.findall(stem):
@@ -47,7 +59,8 @@ def rank_by(pattern: re.Pattern[str], shown: str) -> int | None:
     if match is None:
         return None
     text = match.group(1) if pattern.groups else match.group()
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None
+    number = int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else RANK_LIMIT
+    return number if number < RANK_LIMIT else None
 
 
 def host_of(shown: str) -> str | None:

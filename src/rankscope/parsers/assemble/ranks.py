@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.sources import Source, config_world
 
+LIKELY_RANKS, LIKELY_SHARE = 64, 16
+"""Where no group tells the size of the job, a bare number in a name is a rank below this, or this times the files."""
+
 
 def claim(source: Source, pattern: re.Pattern[str] | None) -> None:
     """Gives a file the rank that the user's option or its name says, else what its content leaves open no doubt of."""
@@ -28,6 +31,7 @@ def claim(source: Source, pattern: re.Pattern[str] | None) -> None:
 def settle(sources: list[Source]) -> None:
     """Gives every dump of one run its rank; what two dumps claim or its own groups contradict is decided anew."""
     world = config_world(sources)
+    _forget_numbers(sources, world or max(LIKELY_RANKS, LIKELY_SHARE * len(sources)))
     claims = Counter((s.rank, library) for s in sources for library in s.libraries or {""})
     open_sources = [s for s in sources if s.rank_source != "option" and (_doubtful(s, world) or _contested(s, claims))]
     taken: set[int | None] = {s.rank for s in sources if s not in open_sources and s.rank is not None}
@@ -45,6 +49,14 @@ def settle(sources: list[Source]) -> None:
 
 def _order(source: Source) -> tuple[str, int, str]:
     return source.directory, -1 if source.named is None else source.named, source.shown
+
+
+def _forget_numbers(sources: list[Source], most: int) -> None:
+    """Drops claims that rest on a bare number which is too large for a rank."""
+    for source in sources:
+        bare = source.rank_source == "name" and not naming.says_rank(source.shown)
+        if bare and source.named is not None and source.named >= most:
+            source.named = source.rank = source.rank_source = None
 
 
 def _doubtful(source: Source, world: int) -> bool:

@@ -150,10 +150,15 @@ def combined(parts: list[Numbers]) -> tuple[Numbers, Numbers]:
 
 
 def positions(data: bytes, text: bytes) -> Numbers:
-    """Where `text` stands in `data`."""
+    """Where `text`, of at least two bytes, stands in `data`."""
+    pair = int.from_bytes(text[:2], "little")
+    # two bytes at a time, from even places and from odd ones: several times faster than one by one
+    halves = [np.frombuffer(data, "<u2", (len(data) - shift) // 2, shift) == pair for shift in (0, 1)]
+    found = np.sort(
+        np.concatenate([2 * np.flatnonzero(half) + shift for shift, half in enumerate(halves)]), kind="stable"
+    )
+    found = found[found <= len(data) - len(text)]
     array = np.frombuffer(data, np.uint8)
-    count = len(array) - len(text) + 1
-    found = array[:count] == text[0]
-    for i, byte in enumerate(text[1:], 1):
-        found &= array[i : count + i] == byte
-    return np.flatnonzero(found).astype(np.int64)
+    for i, byte in enumerate(text[2:], 2):
+        found = found[array[found + i] == byte]
+    return found

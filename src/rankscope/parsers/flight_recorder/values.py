@@ -9,7 +9,9 @@ import orjson
 TEXT_LIMIT = 4096
 """Longer strings are cut: no genuine name or path is longer."""
 INT64_LIMIT = 2**63 - 1
-RANK_LIMIT = 2**31
+"""Largest integer of a column."""
+RANK_LIMIT = 1 << 18
+"""No job has more ranks: a file must not make lists of billions."""
 
 
 def integer(value: Any) -> int | None:
