@@ -25,7 +25,7 @@ def compare(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50)])
 async def test_a_hang(size: tuple[int, int]) -> None:
-    async with opened(hang(256, 30, culprit=12), size) as (app, _):
+    async with opened(hang(256, 8, culprit=12), size) as (app, _):
         compare(f"hang_{size[0]}x{size[1]}", screen_text(app))
 
 
