@@ -247,8 +247,8 @@ class Board:
     def _look_at(self, view: View) -> None:
         beyond = BEYOND // view.chars if view.kind == "sequence" else 1
         whole = axis.fit(view.kind, self.low, self.high, self.width)
-        if (view.per, -view.chars) > (whole.per, -whole.chars):
-            view = whole
+        if (view.per, -view.chars) > (whole.per, -min(whole.chars, 2)):
+            view = replace(whole, chars=min(whole.chars, 2))
         view = axis.reveal(view, self.unit, self.width, 0)
         view = axis.clamp(view, self.low, self.high, self.width, beyond)
         moved = view != self.view
