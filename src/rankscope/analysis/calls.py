@@ -25,7 +25,7 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
     )
     rows = _real_state(with_signatures(rows), dataset.frontiers).select(
         "row", "rank", "group", "seq", "op", "key", "rooted", "elements", "dtype", "state", "coalesced",
-        "created_ns", "completed_ns", "library",
+        "created_ns", "completed_ns", "duration_ns", "library",
     )  # fmt: skip
     many = pl.col("coalesced") != "none"
     if not (dataset.frontiers["filtered"] == "none").all():
@@ -40,7 +40,7 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
 
 _NEEDED = [
     "rank", "group", "seq", "is_p2p", "op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "state", "coalesced",
-    "created_ns", "completed_ns", "timeout_ms", "library",
+    "created_ns", "completed_ns", "duration_ns", "timeout_ms", "library",
 ]  # fmt: skip
 
 
@@ -73,6 +73,7 @@ def _merge_coalesced(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("state").last(),
         pl.col("created_ns").first(),
         pl.col("completed_ns").last(),
+        pl.col("duration_ns").last(),
         pl.col("library").first(),
     )  # fmt: skip
 

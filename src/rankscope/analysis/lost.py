@@ -38,7 +38,7 @@ class LostPairs:
     def by_exclusion(self, component: tuple[Node, ...]) -> Root | None:
         """Without replicas, a circle with a single unmatched send or receive is put to the two ranks of it."""
         unmatched = self._unmatched(component)
-        if len(unmatched) == 1 and self._votes(unmatched[0]) == (0, 0):
+        if len(unmatched) == 1 and unmatched[0].counted and self._votes(unmatched[0]) == (0, 0):
             return self._either(unmatched[0], component)
         return None
 

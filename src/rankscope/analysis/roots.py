@@ -16,6 +16,7 @@ from rankscope.analysis.lost import LostPairs
 from rankscope.analysis.order import Deadlocks
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.root import Root
+from rankscope.analysis.signatures import ROOTED, wire_name
 from rankscope.analysis.wording import plural, ranks_text, wait_text
 
 CLOSE = 6
@@ -235,8 +236,10 @@ class Judge:
     def _operation(self, node: Node) -> Root | None:
         """Everybody joined and nobody moves on: a device that never got there, or the network."""
         focus = self.graph.instances[node.key]  # type: ignore[index]
-        if any(not e.pending for e in focus.entries.values()) or self._incomplete(focus):
+        if self._incomplete(focus):
             return None
+        if any(not e.pending for e in focus.entries.values()):
+            return self._left_behind(focus, node)
         started = sorted(r for r, e in focus.entries.items() if e.state == "started")
         waiting = [r for r in focus.waiting() if r not in started]
         label = f"{focus.name} of {self.facts.label(focus.group)}"
@@ -259,6 +262,27 @@ class Judge:
                 "Set TORCH_NCCL_ENABLE_TIMING=1 to tell a device that never got there.",
                 "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts.",
             ),
+        )
+
+    def _left_behind(self, focus: Instance, node: Node) -> Root | None:
+        """Others have finished an operation that takes part of everybody: the device of who has not is dead."""
+        behind = tuple(focus.waiting())
+        rooted = wire_name(focus.op) in ROOTED
+        if focus.group in self.facts.gloo_groups or rooted or not focus.counted or 2 * len(behind) > len(focus.entries):
+            return None
+        label = f"{focus.name} of {self.facts.label(focus.group)}"
+        return Root(
+            kind="gpu-stuck",
+            culprits=behind,
+            nodes=(node,),
+            focus=focus,
+            title=f"{ranks_text(behind)} issued {label}, and only there it never finished",
+            explanation=(
+                f"The other members have finished {label}, and nothing older "
+                f"holds up {ranks_text(behind)}: the device, or the thread that watches it, is dead."
+            ),
+            notes=dict.fromkeys(behind, "issued it, and never finished what the others finished"),
+            next_steps=(f"Look for Xid and ECC errors on the hosts of {ranks_text(behind)} (dmesg, nvidia-smi -q).",),
         )
 
     def _incomplete(self, focus: Instance) -> bool:

@@ -43,7 +43,7 @@ def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
     """
     distinct = rows.select(_KEY).unique(maintain_order=True)
     texts = distinct.select(pl.all().cast(pl.String))
-    keys = [None if op == "coalesced" else _ALIASES.get(op, op) for op in texts["op"].to_list()]
+    keys = [None if op == "coalesced" else wire_name(op) for op in texts["op"].to_list()]
     table = distinct.with_columns(
         pl.Series("key", keys, dtype=pl.Categorical),
         pl.Series("rooted", [key in ROOTED for key in keys], dtype=pl.Boolean),
@@ -51,6 +51,11 @@ def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
         pl.Series("dtype", [_dtype(row[0], *row[3:]) for row in texts.iter_rows()], dtype=pl.Categorical),
     )
     return rows.join(table, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
+
+
+def wire_name(op: str) -> str:
+    """The operation as it must agree between members."""
+    return _ALIASES.get(op, op)
 
 
 def _elements(op: str | None, in_sizes: str | None, out_sizes: str | None) -> int | None:
