@@ -12,7 +12,7 @@ from rankscope.parsers.workers import pool
 from rankscope.parsers.workers.pool import Pool, Result, WorkerError, workers_for
 from tests.parsers.dumps import Recorder
 
-# a worker in which a file named "killer" ends the process, and one named "sleeper" never comes back
+# a worker in which a file named "killer" ends the process, "babbler" sends what is no message, and so on
 SABOTAGED = """
 import sys; sys.path[:] = sys.argv[1:]
 import os, signal, time
@@ -23,6 +23,8 @@ def harm(path, *rest):
         os.kill(os.getpid(), signal.SIGSEGV)
     if path.endswith("leaver"):
         os._exit(3)
+    if path.endswith("babbler"):
+        os.write(3, bytes(range(200)) * 9)
     if path.endswith("sleeper"):
         time.sleep(600)
     return read(path, *rest)
@@ -54,10 +56,11 @@ def test_every_file_comes_back(tmp_path: Path, jobs: int) -> None:
 def test_one_that_dies_or_hangs_costs_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_START", SABOTAGED)
     monkeypatch.setattr(pool, "BASE_SECONDS", 2.0)
-    found = folder(tmp_path, ["a", "killer", "leaver", "sleeper", "z"])
+    found = folder(tmp_path, ["a", "babbler", "killer", "leaver", "sleeper", "z"])
     problems = {name: r.problem for name, r in results(found, 1).items()}
     assert problems == {
         "a": None,
+        "babbler": "decoding it made the process talk nonsense: refused",
         "killer": "decoding it ended the process (SIGSEGV): refused",
         "leaver": "decoding it ended the process (exit 3): refused",
         "sleeper": "takes too long to decode: given up",

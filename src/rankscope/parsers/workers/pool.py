@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import select
@@ -28,6 +29,10 @@ BYTES_PER_WORKER = 4 << 20
 """Another process is started for so many bytes: starting one takes as long as decoding them."""
 ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".zip")
 """Large files so named are shared between all workers, if they are archives; a name decides nothing else."""
+FAREWELL_SECONDS = 2.0
+"""A process that broke off has so long to end."""
+_BROKEN = (EOFError, OSError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError)
+"""What is raised when the pipe of a process ends, is closed by `stop`, or carries no message."""
 _START = "import sys; sys.path[:] = sys.argv[1:]; from rankscope.parsers.workers.worker import main; main()"
 
 
@@ -146,14 +151,7 @@ class _WorkerThread(threading.Thread):
     def stop(self) -> None:
         """Kills the process."""
         self.stopped = True
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except OSError:
-                    continue
+        _end(self.process)
 
     def _wait_until_ready(self) -> bool:
         """Whether the process says that it has started."""
@@ -161,7 +159,7 @@ class _WorkerThread(threading.Thread):
         output = self.process.stdout
         try:
             receive(lambda count: _read(output, count, time.monotonic() + BASE_SECONDS))
-        except (_SlowError, EOFError, OSError):
+        except (_SlowError, *_BROKEN):
             return False
         self.ready = True
         return True
@@ -172,14 +170,15 @@ class _WorkerThread(threading.Thread):
             self._ask(task)
         except _SlowError:
             problem = "takes too long to decode: given up"
-        except (EOFError, OSError):
+        except _BROKEN:
             problem = self._death()
         else:
             return None
         if not self.stopped:
-            self.process.kill()
-            self.process.wait()
+            _end(self.process)
             self.process, self.ready = _start(), False
+            if self.stopped:  # meanwhile
+                _end(self.process)
         return problem
 
     def _ask(self, task: Task) -> None:
@@ -196,7 +195,10 @@ class _WorkerThread(threading.Thread):
             self.results.put(_result(task, header, body))
 
     def _death(self) -> str:
-        code = self.process.wait()
+        try:
+            code = self.process.wait(timeout=FAREWELL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "decoding it made the process talk nonsense: refused"
         if code < 0:
             return f"decoding it ended the process ({signal.Signals(-code).name}): refused"
         return f"decoding it ended the process (exit {code}): refused"
@@ -211,6 +213,15 @@ def _start() -> subprocess.Popen[bytes]:
         [sys.executable, "-S", "-E", "-c", _START, *path],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, bufsize=0,
     )  # fmt: skip
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
 
 
 def _read(stream: IO[bytes], count: int, deadline: float) -> bytearray:
