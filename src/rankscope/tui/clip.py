@@ -8,7 +8,7 @@ import polars as pl
 
 from rankscope.analysis.model import Analysis
 from rankscope.report.escape import plain
-from rankscope.schema import Dataset
+from rankscope.schema import Dataset, Frame
 from rankscope.tui.detail.format import clock
 from rankscope.tui.header import finding_text
 from rankscope.tui.selection import Selection
@@ -23,10 +23,15 @@ def copied_text(dataset: Dataset, analysis: Analysis, selection: Selection) -> s
     if selection.finding is not None:
         lines.append(finding_text(analysis.findings[selection.finding]))
     lines.append(_operation(dataset, selection))
-    if selection.row is not None:
-        frames = dataset.stack(dataset.ops["stack_id"][selection.row])
-        lines += [f"  {plain(f.function)} {plain(f.file)}:{f.line}" for f in frames]
+    lines += [f"  {plain(f.function)} {plain(f.file)}:{f.line}" for f in _stack(dataset, analysis, selection)]
     return "\n".join(lines) + "\n"
+
+
+def _stack(dataset: Dataset, analysis: Analysis, selection: Selection) -> tuple[Frame, ...]:
+    """The stack of the operation; where there is none, that of the finding."""
+    if selection.row is not None:
+        return dataset.stack(dataset.ops["stack_id"][selection.row])
+    return analysis.findings[selection.finding].stack if selection.finding is not None else ()
 
 
 def _operation(dataset: Dataset, selection: Selection) -> str:

@@ -1,0 +1,337 @@
+"""What is typed, filtered, opened and written, by keys."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from textual.widgets import Input, OptionList
+
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset
+from rankscope.tui.app import RankscopeApp
+from rankscope.tui.clip import FILE
+from rankscope.tui.options import ViewOptions
+from rankscope.tui.popups import ChoiceScreen, HelpScreen
+from tests.builders import JobBuilder
+from tests.tui.drive import PLAIN, bar, board_of, opened, press, screen_text, settle
+from tests.tui.jobs import hang, healthy, step
+
+
+def rank(app: RankscopeApp) -> int:
+    selection = board_of(app).selection
+    assert selection is not None
+    return selection.rank
+
+
+async def type_text(app: RankscopeApp, text: str) -> None:
+    app.screen.query_one(Input).value = text
+
+
+# Axes and orders
+
+
+async def test_the_axis_of_time_and_back() -> None:
+    async with opened(hang()) as (app, pilot):
+        await press(app, pilot, "t")
+        assert board_of(app).view.kind == "time"
+        assert "|22:13:20" in screen_text(app)
+        assert "clocks" in bar(app, "status")
+        assert rank(app) == 6
+        await press(app, pilot, "f")
+        await type_text(app, "0-7")
+        await press(app, pilot, "enter")
+        assert board_of(app).view.kind == "time"
+        await press(app, pilot, "t")
+        assert board_of(app).view.kind == "sequence"
+        await press(app, pilot, "t")
+        assert board_of(app).view.kind == "time"
+
+
+async def test_without_times_the_sequence_stays() -> None:
+    dataset, analysis = healthy()
+    none = [pl.lit(None, pl.Int64).alias(name) for name in ("created_ns", "started_ns", "completed_ns")]
+    bare = replace(dataset, ops=dataset.ops.with_columns(none))
+    async with opened((bare, analysis)) as (app, pilot):
+        await press(app, pilot, "t")
+        assert board_of(app).view.kind == "sequence"
+        assert "no times were recorded" in bar(app, "keys")
+
+
+async def test_orders_are_gone_through() -> None:
+    async with opened(hang()) as (app, pilot):
+        seen = []
+        for _ in range(5):
+            await pilot.press("r")
+            seen.append(bar(app, "keys").strip())
+        assert seen == [
+            "lanes by distance from the root", "lanes by process group", "lanes by host", "lanes by how they look",
+            "lanes by rank",
+        ]  # fmt: skip
+        assert rank(app) == 6
+
+
+# What is typed
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("3", (3, 31)), ("rank 12", (12, 31)), ("@5", (6, 5)), ("#4", (6, 9))],
+)
+async def test_going_somewhere(text: str, wanted: tuple[int, int]) -> None:
+    async with opened(hang()) as (app, pilot):
+        await pilot.press("end", "h", "colon")
+        await type_text(app, text)
+        await press(app, pilot, "enter")
+        expected_unit = wanted[1] if wanted[1] != 31 else 30
+        assert (rank(app), board_of(app).unit) == (wanted[0], expected_unit)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("99", "no rank 99"), ("#999", "no collective #999"), ("xyz", "type "), ("22:13:20", "on the time axis")],
+)
+async def test_going_nowhere_says_why(text: str, says: str) -> None:
+    async with opened(hang()) as (app, pilot):
+        await pilot.press("colon")
+        await type_text(app, text)
+        await press(app, pilot, "enter")
+        assert says in bar(app, "keys")
+        assert rank(app) == 6
+
+
+async def test_going_to_a_time() -> None:
+    async with opened(hang()) as (app, pilot):
+        await press(app, pilot, "t", "colon")
+        await type_text(app, "22:13:20.005")
+        await press(app, pilot, "enter")
+        assert board_of(app).unit == 1_700_000_000_005_000_000
+        await press(app, pilot, "colon")
+        await type_text(app, "+2ms")
+        await press(app, pilot, "enter")
+        assert board_of(app).unit == 1_700_000_000_007_000_000
+
+
+async def test_searching_and_walking_hits() -> None:
+    async with opened(hang()) as (app, pilot):
+        await pilot.press("slash", *"rank", "space", *"9", "space", *"scatter", "enter")
+        await settle(app, pilot)
+        assert "find 'rank 9 scatter': 1/10" in bar(app, "status")
+        assert rank(app) == 9
+        column = board_of(app).unit
+        await pilot.press("n")
+        assert board_of(app).unit == column + 3
+        await pilot.press("N", "N")
+        assert "10/10" in bar(app, "status")
+        await pilot.press("escape")
+        assert "find" not in bar(app, "status")
+        await pilot.press("n")
+        assert "2/" in bar(app, "verdict")
+
+
+async def test_searching_for_what_is_not_there() -> None:
+    async with opened(hang()) as (app, pilot):
+        await pilot.press("slash", *"nothing", "enter")
+        await settle(app, pilot)
+        assert "find 'nothing': nothing" in bar(app, "status")
+        await pilot.press("n", "escape")
+        assert rank(app) == 6
+
+
+async def test_giving_up_a_prompt_changes_nothing() -> None:
+    async with opened(hang()) as (app, pilot):
+        await pilot.press("colon", "3", "escape")
+        await settle(app, pilot)
+        assert rank(app) == 6
+        assert app.focused is app.lanes.lanes
+        assert not app.screen.query(Input)
+
+
+# Filters
+
+
+async def test_filtering_ranks() -> None:
+    async with opened(hang()) as (app, pilot):
+        await pilot.press("f", *"4-7,12", "enter")
+        await settle(app, pilot)
+        assert board_of(app).model.ranks.tolist() == [4, 5, 6, 7, 12]
+        assert "only ranks 4-7,12" in bar(app, "status")
+        await pilot.press("escape")
+        assert len(board_of(app).model.ranks) == 16
+
+
+@pytest.mark.parametrize(("text", "says"), [("abc", "not a list of ranks"), ("400", "no rank up to 15")])
+async def test_filters_that_make_no_sense_are_refused(text: str, says: str) -> None:
+    async with opened(hang()) as (app, pilot):
+        await pilot.press("f", *text, "enter")
+        await settle(app, pilot)
+        assert says in bar(app, "keys")
+        assert len(board_of(app).model.ranks) == 16
+
+
+async def test_filtering_by_group() -> None:
+    async with opened(hang()) as (app, pilot):
+        await pilot.press("p", *"parallel_1", "enter")
+        await settle(app, pilot)
+        assert board_of(app).model.ranks.tolist() == [4, 5, 6, 7]
+        assert "only group TENSOR_PARALLEL_1" in bar(app, "status")
+
+
+async def test_filtering_by_operation_and_state() -> None:
+    async with opened(hang()) as (app, pilot):
+        await pilot.press("o", *"pending", "enter")
+        await settle(app, pilot)
+        assert board_of(app).model.ranks.tolist() == [0, 1, 2, 3, 4, 5, *range(7, 16)]
+        await pilot.press("o", *"gather", "down", "enter")
+        await settle(app, pilot)
+        assert "gather, pending" in bar(app, "status") or "nothing is left" in bar(app, "keys")
+
+
+async def test_a_list_of_choices_is_walked_with_arrows() -> None:
+    async with opened(hang()) as (app, pilot):
+        await pilot.press("p")
+        assert isinstance(app.screen, ChoiceScreen)
+        assert app.screen.query_one(OptionList).option_count == 6
+        await pilot.press("down", "down", "up", "down", "enter")
+        await settle(app, pilot)
+        assert "only group TENSOR_PARALLEL_0" in bar(app, "status")
+        await pilot.press("p", "escape")
+        assert not isinstance(app.screen, ChoiceScreen)
+
+
+# Other screens and what goes out
+
+
+async def test_help_is_opened_and_closed() -> None:
+    async with opened(hang()) as (app, pilot):
+        await pilot.press("question_mark")
+        assert "next finding" in screen_text(app)
+        await pilot.press("j", "k", "q")
+        assert app.screen is app.lanes
+
+
+@pytest.mark.parametrize(
+    ("words", "does"),
+    [("begin of the run", "unit"), ("zoom in", "chars"), ("order by", "ordering"), ("all keys", "help")],
+)
+async def test_the_command_palette_runs_actions(words: str, does: str) -> None:
+    async with opened(hang()) as (app, pilot):
+        await pilot.press("ctrl+p")
+        await type_text(app, words)
+        await press(app, pilot, "enter")
+        board = board_of(app)
+        done = {
+            "unit": board.unit == 0, "chars": board.view.chars == 4, "ordering": board.ordering == "distance",
+            "help": isinstance(app.screen, HelpScreen),
+        }  # fmt: skip
+        assert [name for name, value in done.items() if value] == [does]
+
+
+async def test_members_and_views_open_and_close() -> None:
+    async with opened(hang()) as (app, pilot):
+        await press(app, pilot, "enter")
+        assert type(app.screen).__name__ == "MemberScreen"
+        await press(app, pilot, "escape")
+        assert app.screen is app.lanes
+        for name, kind in (("findings", "FindingsScreen"), ("groups", "GroupsScreen"), ("files", "FilesScreen")):
+            await press(app, pilot, "v", *name, "enter")
+            assert type(app.screen).__name__ == kind
+            await press(app, pilot, "escape")
+            assert app.screen is app.lanes
+
+
+async def test_the_findings_are_exported(tmp_path: Path) -> None:
+    def export(dataset: Dataset, analysis: Analysis, folder: Path) -> Path:
+        path = folder / "findings.md"
+        path.write_text(analysis.verdict)
+        return path
+
+    async with opened(hang(), options=replace(PLAIN, export=export, export_dir=tmp_path)) as (app, pilot):
+        await pilot.press("e")
+        assert bar(app, "keys").strip().startswith("written: ")
+    assert "rank 6" in (tmp_path / "findings.md").read_text()
+
+
+async def test_an_export_that_fails_says_why(tmp_path: Path) -> None:
+    def export(dataset: Dataset, analysis: Analysis, folder: Path) -> Path:
+        raise PermissionError(13, "Permission denied")
+
+    async with opened(hang(), options=replace(PLAIN, export=export)) as (app, pilot):
+        await pilot.press("e")
+        assert bar(app, "keys").strip() == "not written: Permission denied"
+
+
+async def test_a_copy_goes_to_a_file_too(tmp_path: Path) -> None:
+    async with opened(hang(), options=replace(PLAIN, export_dir=tmp_path)) as (app, pilot):
+        await pilot.press("y", "h", "y")
+        assert "copied, also to" in bar(app, "keys")
+        assert app.clipboard.startswith("dumps: rank 6 never issued")
+    text = (tmp_path / FILE).read_text()
+    assert "rank 6 #11 of TENSOR_PARALLEL_1: never issued" in text
+    assert "model/attention.py:211" in text
+
+
+async def test_the_other_pane_takes_the_keys() -> None:
+    async with opened(hang()) as (app, pilot):
+        order = []
+        for _ in range(3):
+            order.append(app.focused.id if app.focused else None)
+            await pilot.press("tab")
+        assert order == ["lanes", "detail", "lanes"]
+
+
+# Sizes
+
+
+async def test_resizing_keeps_the_culprit_in_view() -> None:
+    async with opened(hang()) as (app, pilot):
+        for size in ((200, 50), (40, 12), (20, 8), (120, 30), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await settle(app, pilot)
+            assert "!6" in screen_text(app) or size[1] <= 8
+            assert rank(app) == 6
+
+
+async def test_wide_screens_have_the_detail_beside_the_lanes() -> None:
+    async with opened(hang(), size=(160, 45)) as (app, _):
+        assert app.lanes.detail.region.y == app.lanes.lanes.region.y
+        assert app.lanes.detail.region.x == app.lanes.lanes.region.right + 1
+    async with opened(hang(), size=(80, 24)) as (app, _):
+        assert app.lanes.detail.region.x == 0
+        assert app.lanes.detail.region.y > app.lanes.lanes.region.y
+
+
+async def test_hostile_names_stay_on_one_line() -> None:
+    job = JobBuilder(8, {"tp0": [0, 1, 2, 3], "tp1": [4, 5, 6, 7]})
+    job.descriptions["tp1"] = "\x1b[31m[red]\n\u202eevil[/red]"
+    for _ in range(3):
+        step(job, ["tp0", "tp1"])
+    job.collective("tp1", [4, 5, 7], op="all_reduce", state="scheduled", stack=(("\x1b]0;x\x07", "[b]f.py", 3),))
+    from rankscope.analysis import analyse
+    from tests.tui.jobs import still
+
+    dataset = still(job.build())
+    async with opened((dataset, analyse(dataset)), options=ViewOptions()) as (app, pilot):
+        for keys in (["k"], ["p"], ["escape"], ["y"], ["slash", "x", "enter"]):
+            await press(app, pilot, *keys)
+            text = screen_text(app)
+            assert "\x1b" not in text
+            assert "\u202e" not in text
+            assert "\x07" not in text
+
+
+async def test_holding_a_key_draws_the_detail_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(hang()) as (app, pilot):
+        seen: list[object] = []
+        monkeypatch.setattr(app.lanes.detail, "show", lambda *args: seen.append(args))
+        for _ in range(10):
+            app.lanes.lanes.action_move("left")
+        for _ in range(100):
+            await asyncio.sleep(0.02)
+            if seen:
+                break
+        await pilot.pause(0.1)
+        assert len(seen) == 1
