@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from textual.widgets import Input, OptionList
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
+from rankscope.tui import frame
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.clip import FILE
 from rankscope.tui.options import ViewOptions
@@ -324,14 +324,12 @@ async def test_hostile_names_stay_on_one_line() -> None:
 
 
 async def test_holding_a_key_draws_the_detail_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame, "DETAIL_AFTER", 0.4)
     async with opened(hang()) as (app, pilot):
+        await pilot.pause(0.6)
         seen: list[object] = []
         monkeypatch.setattr(app.lanes.detail, "show", lambda *args: seen.append(args))
         for _ in range(10):
             app.lanes.lanes.action_move("left")
-        for _ in range(100):
-            await asyncio.sleep(0.02)
-            if seen:
-                break
-        await pilot.pause(0.1)
+        await pilot.pause(1.5)
         assert len(seen) == 1
