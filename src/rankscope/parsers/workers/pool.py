@@ -130,13 +130,13 @@ class _WorkerThread(threading.Thread):
         super().__init__(daemon=True)
         self.tasks = tasks
         self.results = results
-        self.stopped = False
+        self.stopped = threading.Event()
         self.ready = False
         self.process = _start()
 
     def run(self) -> None:
         """Takes tasks until there are none."""
-        while not self.stopped:
+        while not self.stopped.is_set():
             try:
                 task = self.tasks.get_nowait()
             except queue.Empty:
@@ -145,12 +145,12 @@ class _WorkerThread(threading.Thread):
                 self.results.put(Result(task, fatal="the worker process does not start", last=True))
                 return
             problem = self._serve(task)
-            if not self.stopped:
+            if not self.stopped.is_set():
                 self.results.put(Result(task, kind="unreadable" if problem else None, problem=problem, last=True))
 
     def stop(self) -> None:
         """Kills the process."""
-        self.stopped = True
+        self.stopped.set()
         _end(self.process)
 
     def _wait_until_ready(self) -> bool:
@@ -174,10 +174,10 @@ class _WorkerThread(threading.Thread):
             problem = self._death()
         else:
             return None
-        if not self.stopped:
+        if not self.stopped.is_set():
             _end(self.process)
             self.process, self.ready = _start(), False
-            if self.stopped:  # meanwhile
+            if self.stopped.is_set():  # meanwhile
                 _end(self.process)
         return problem
 
