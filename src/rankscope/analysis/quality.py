@@ -8,7 +8,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Evidence, Finding, Severity
 from rankscope.analysis.wording import fold, plural, ranks_text
 
-FOREIGN = ("unknown", "not-a-file")
+FOREIGN = ("unknown", "not-a-file", "duplicate")
 """Kinds of files that are no input; they are listed, but nothing is wrong with them."""
 
 
