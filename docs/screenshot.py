@@ -4,30 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import tempfile
 import time
 from pathlib import Path
 
+import polars as pl
+
 from rankscope.commands.source import Source
+from rankscope.parsers.load import load
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.options import ViewOptions
 
 ROOT = Path(__file__).parents[1]
-HANG = "sample_data/two_groups"
+HANG = ROOT / "sample_data" / "two_groups"
 PICTURE = ROOT / "docs" / "screenshot.svg"
 SIZE = (100, 24)
+STILL_S = 600
+"""How long after its last event the job was dumped, in the picture: a checkout forgets when files were written."""
 
 
-async def draw() -> str:
+async def draw(dumps: Path) -> str:
     """The screen of the app on the hang, as SVG, once everything is on it."""
-    app = RankscopeApp(load=Source((HANG,)).load, title=HANG, options=ViewOptions(palette="true"))
+    app = RankscopeApp(load=Source((str(dumps),)).load, title=f"{dumps}/", options=ViewOptions(palette="true"))
     async with app.run_test(size=SIZE) as pilot:
         await app.workers.wait_for_complete()
         await pilot.pause(0.5)
-        return app.export_screenshot(title=f"rankscope {HANG}")
+        return app.export_screenshot(title=f"rankscope {dumps}/")
+
+
+def copy(dumps: Path) -> None:
+    """Copies the dumps, written `STILL_S` after the last thing that happened."""
+    shutil.copytree(HANG, dumps)
+    dataset = load([dumps])
+    written = dataset.ops.select(pl.col("created_ns").max()).item() / 1e9 + STILL_S
+    for path in dumps.iterdir():
+        os.utime(path, (written, written))
 
 
 if __name__ == "__main__":
     os.environ["TZ"] = "UTC"
     time.tzset()
-    os.chdir(ROOT)
-    PICTURE.write_text(asyncio.run(draw()))
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chdir(scratch)
+        copy(Path("dumps"))
+        PICTURE.write_text(asyncio.run(draw(Path("dumps"))))
