@@ -221,7 +221,7 @@ class Judge:
             culprits=ranks,
             nodes=nodes,
             focus=focus,
-            title=f"{ranks_text(ranks)} issued{where}, but the device never finished what its peers finished",
+            title=f"{ranks_text(ranks)} never finished{where} on the device, as the peers did",
             explanation=(
                 f"Completions of {ranks_text(ranks)} stopped while other members of the same groups finished the "
                 "same collectives: the device, or the thread that watches it, is dead."
