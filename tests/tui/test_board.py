@@ -251,6 +251,15 @@ def test_resizing_keeps_cursor_and_row_in_view(board: Board) -> None:
         assert board.top <= board.row < board.top + board.height
 
 
+def test_resizing_keeps_the_cursor_at_its_share(board: Board) -> None:
+    board.go_unit(15)
+    board.resize(20, 5)
+    board.centre(0.5)
+    for width in (40, 10, 20):
+        board.resize(width, 5)
+        assert abs(board.view.cell_of(15) / board.view.cells(width) - 0.5) <= 0.2
+
+
 def test_codes_of_the_row_are_those_of_its_ranks(board: Board) -> None:
     item = board.item
     assert item is not None

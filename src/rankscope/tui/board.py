@@ -108,10 +108,11 @@ class Board:
         self.refold()
 
     def resize(self, width: int, height: int) -> None:
-        """Fits the window into a widget of another size."""
+        """Fits the window into a widget of another size, the cursor at the same share of it."""
         if (width, height) != (self.width, self.height):
+            share = (self.unit - self.view.first) / self.view.span(self.width)
             self.width, self.height = max(width, 1), max(height, 1)
-            self._look_at(axis.reveal(self.view, self.unit, self.width))
+            self._look_at(axis.centre(self.view, self.unit, self.width, share))
 
     def set_order(self, ordering: Ordering) -> None:
         """Orders the lanes another way."""
