@@ -96,7 +96,7 @@ def main() -> None:
     """Runs all cases on two cores and writes the section."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--first", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=9000)
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--faults", nargs="*", default=list(FAULTS))
     parser.add_argument("--misses", type=Path, help="write every case that is not exact or allowed to this file")

@@ -84,7 +84,7 @@ def _make(fault: str, name: str, layout: Layout, style: Style, rng: random.Rando
     outcome = run(job, rng.randrange(1 << 30), skew)
     quiet: tuple[Moment, ...] = ("live", "live-apart", "ended")
     stopped: tuple[Moment, ...] = ("timeout", "own", "apart")
-    moment = rng.choice(stopped if outcome.engine.hung else quiet if fault != "straggler" else ("ended",))
+    moment = rng.choice(stopped if outcome.engine.hung else quiet if fault == "healthy" else ("ended",))
     single = "" if style.batched else " single"
     shape = f"{style.name}{single} tp{layout.tp} dp{layout.dp} pp{layout.pp} ep{layout.ep}"
     return Scenario(f"{name} ({shape}, {moment}, past {job.past}, skew {skew // MS} ms)", outcome, truth_of, moment)
