@@ -93,6 +93,7 @@ def test_a_terminal_that_never_answers_is_not_waited_for() -> None:
 def test_resizing_draws_everything_anew() -> None:
     with Terminal(command(), ENV) as terminal:
         terminal.until(VERDICT)
+        terminal.read(1)
         terminal.resize(130, 40)
         terminal.until(lambda text: VERDICT in text and "members" in text)
         terminal.resize(80, 24)
