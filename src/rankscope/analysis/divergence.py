@@ -24,6 +24,7 @@ def find_divergences(
         if not instance.is_pair and (known is None or instance.seq < known.seq):
             first[instance.group] = instance
     causes = {root.focus.group for root in roots if root.focus}
+    causes |= {node.key[0] for root in roots for node in root.nodes if node.key is not None}
     found = [_divergence(facts, reliability, first[group], group not in causes) for group in sorted(first)]
     return tuple(sorted(found, key=lambda d: (d.pending_since_ns or 0, d.group)))
 

@@ -20,6 +20,8 @@ WITNESSES = 3
 """Waiting ranks whose records are quoted as evidence."""
 ACCUSED = 8
 """Culprits whose records are quoted."""
+LEFT_OUT = ("missing-rank", "p2p-unmatched", "extra-collective")
+"""Kinds of which the culprit's last operation tells where it was."""
 CHAIN = 6
 """The longest chain shown with a finding."""
 
@@ -139,7 +141,7 @@ class Writer:
         text = root.notes.get(rank, "")
         joined = root.focus is not None and rank in root.focus.entries
         row = self._row(root, rank)
-        if reason is not None and row is not None and not joined:
+        if reason is not None and row is not None and not joined and root.kind in LEFT_OUT:
             text = f"{text}; the last it issued is {self._name(row)}" if text else f"last issued {self._name(row)}"
         return self._record(row, rank, text or "issued it")
 
