@@ -85,7 +85,8 @@ HEADER = [
 EXPLANATION = """Simulated dumps, 2,000 entries a rank, 11 to 20 frames each, one rank stuck. *report*: the whole
 process `rankscope report DIR --format json`, from start to exit. *x pickle*: that time over the time of a process that
 does nothing but `pickle.loads` the same files, one after the other: below 1 is faster. Medians of {times} runs, all
-commands in turn. *peak*: resident memory of the largest process."""
+commands in turn. *peak*: resident memory of the largest process. torchfrtrace runs with its defaults: it stops a
+group at ten mismatches."""
 
 
 def dumps(root: Path, ranks: int) -> Path:
