@@ -33,7 +33,6 @@ MISSES: dict[tuple[str, int, str, str], tuple[Score, str]] = {
     ("lost-send", 9005, "small", "wrapped"): ("unnamed", COUNTERS),
     ("lost-recv", 9008, "small", "wrapped"): ("unnamed", COUNTERS),
     ("compute-hang", 9007, "small", "wrapped"): ("accused", "a send done eagerly long ago is missed by its receiver"),
-    ("lost-recv", 3, "small", "only-active"): ("accused", "the whole circle is named, not the two that do not match"),
     ("straggler", 0, "small", "no-timing"): ("unnamed", "one stage of a pipeline is late, and no start events tell"),
 }
 """(fault, seed, size, kind of dump) -> how the answer compares, and why."""

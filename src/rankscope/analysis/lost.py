@@ -38,7 +38,7 @@ class LostPairs:
     def by_exclusion(self, component: tuple[Node, ...]) -> Root | None:
         """Without replicas, a circle with a single unmatched send or receive is put to the two ranks of it."""
         unmatched = self._unmatched(component)
-        if len(unmatched) == 1 and unmatched[0].counted and self._votes(unmatched[0]) == (0, 0):
+        if len(unmatched) == 1 and self._votes(unmatched[0]) == (0, 0):
             return self._either(unmatched[0], component)
         return None
 
@@ -50,9 +50,10 @@ class LostPairs:
         _, src, dst, _ = instance.key  # type: ignore[misc]
         pair, label = tuple(sorted((src, dst))), self.facts.label(instance.group)
         waiting, absent = (src, dst) if src in instance.entries else (dst, src)
+        eager = absent == src and not instance.counted
         return Root(
             kind="p2p-unmatched",
-            culprits=pair,
+            culprits=() if eager else pair,
             nodes=component,
             focus=instance,
             title=f"rank {waiting} waits in {instance.name} of {label}, which rank {absent} never matched",
@@ -62,7 +63,7 @@ class LostPairs:
             ),
             candidates=pair,
             confidence="low",
-            reasons=("no other pipeline to compare with",),
+            reasons=("no other pipeline to compare with", *(("the send may have finished early",) if eager else ())),
             next_steps=(f"Compare the stacks of ranks {src} and {dst} with the schedule.",),
         )
 
