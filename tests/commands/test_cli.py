@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import types
@@ -51,6 +52,14 @@ def test_a_path_opens_the_app(hang: list[Source], app: type[App]) -> None:
     assert options.path_map == (("/a", "/b"),)
     assert app.opened["load"](print)[1].status == "hang"
     assert hang == [Source(("dumps",), world_size=4)]
+
+
+def test_the_terminal_is_asked_for_its_size(
+    hang: list[Source], app: type[App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    run(["dumps"])
+    assert "COLUMNS" not in os.environ
 
 
 def test_options_may_come_before_the_path(hang: list[Source], app: type[App]) -> None:

@@ -40,6 +40,9 @@ def run(
     from rankscope.tui.app import RankscopeApp
     from rankscope.tui.options import from_environment
 
+    for name in ("COLUMNS", "LINES"):
+        # Where they are exported they hide that the terminal was resized.
+        os.environ.pop(name, None)
     options = from_environment(
         os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export
     )
