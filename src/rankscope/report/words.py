@@ -167,7 +167,9 @@ def summary(dataset: Dataset) -> str:
 
 def stillness(analysis: Analysis) -> str:
     """Since when the job hangs and how long it was still; "" where nothing tells."""
-    since = f"since {moment(analysis.hang_since_ns)}" if analysis.hang_since_ns is not None else ""
+    if analysis.hang_since_ns is None:
+        return ""
+    since = f"since {moment(analysis.hang_since_ns)}"
     still = (
         f"still for {duration(analysis.frozen_for_ns)} by the files' times"
         if analysis.frozen_for_ns is not None
