@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import subprocess
 import sys
 import tarfile
@@ -157,3 +158,12 @@ def test_bytes_are_decoded_the_same_however_they_are_given(tmp_path: Path) -> No
     (tmp_path / "rank_0.json").write_bytes(stream.getvalue())
     (tmp_path / "rank_1.pkl").write_bytes(hung_job()[1].pickle())
     assert load([tmp_path]).seen_ranks == (0, 1)
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_a_pickle_that_is_a_call_is_refused_by_name(tmp_path: Path, protocol: int) -> None:
+    write(tmp_path, hung_job())
+    (tmp_path / "rank_9").write_bytes(pickle.dumps(print, protocol=protocol))
+    problems = load([tmp_path]).files["problem"].drop_nulls().to_list()
+    assert len(problems) == 1
+    assert "print: refused" in problems[0]

@@ -28,6 +28,8 @@ _JSON_KEYS = re.compile(b'"' + _WORDS + b'"')
 _PICKLE_KEYS = re.compile(_WORDS)
 _HEAD = 512
 _SHORTEST = 24
+_GLOBALS = (b"c", b"\x8c")
+"""How a pickle begins that asks for a global at once: it is refused by name, and not passed over as unknown."""
 
 
 class NotADumpError(Exception):
@@ -35,11 +37,11 @@ class NotADumpError(Exception):
 
 
 def looks_like_dump(head: bytes) -> bool:
-    """Whether the first bytes of a file can begin a dump: a pickled or JSON dict or list."""
+    """Whether the first bytes of a file can begin a dump, a pickled or JSON dict or list, or a pickle to refuse."""
     if head[:1] == b"\x80":
         # protocol 2 is what the recorder writes; a script may have saved it again in a later one
         start = head[11:12] if head[2:3] == b"\x95" else head[2:3]
-        return head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and start in (b"}", b"]", b"")
+        return head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and start in (b"}", b"]", b"", *_GLOBALS)
     # traces and logs are JSON too, and large: a dump names itself in its first keys
     return _JSON_START.match(head) is not None and (len(head) < _SHORTEST or _JSON_KEYS.search(head) is not None)
 
