@@ -32,6 +32,7 @@ class JobBuilder:
         self.seqs: dict[tuple[int, str], int] = {}
         self.clock: dict[int, int] = {}
         self.no_dump: set[int] = set()
+        self.threads: list[dict[str, Any]] = []
 
     def collective(
         self,
@@ -51,6 +52,19 @@ class JobBuilder:
     def p2p(self, group: str, rank: int, peer: int, op: str, state: str = "completed", **more: Any) -> None:
         """Adds a send to `peer` or a recv from it (global ranks)."""
         self._row(rank, group, op, state, "[[8]]", (("pipe", "pipe.py", 5),), 0, True, peer, more)
+
+    def thread(
+        self, rank: int | None, stack: Sequence[tuple[str, str, int]], name: str = "MainThread", **more: Any
+    ) -> None:
+        """Adds a thread that py-spy saw in the process of `rank`, its stack innermost first."""
+        stack_id = self.stacks.setdefault(tuple(stack), len(self.stacks))
+        number = len(self.threads)
+        row = {
+            "file": 1000 + (rank or 0), "rank": rank, "pid": 4000 + (rank or 0), "parent_pid": None,
+            "command": "python train.py", "thread": name, "thread_id": number, "is_main": name == "MainThread",
+            "active": True, "gil": False, "stack_id": stack_id, "written_ns": None,
+        }  # fmt: skip
+        self.threads.append({**row, **more})
 
     def _row(
         self, rank: int, group: str, op: str, state: str, sizes: str, stack: tuple[tuple[str, str, int], ...],
@@ -93,7 +107,7 @@ class JobBuilder:
         )  # fmt: skip
         return Dataset(
             ops=ops, groups=groups, stacks=self._stacks(), frontiers=self._frontiers(ops, names),
-            files=self._files(ops), world_size=self.world_size, root="dumps",
+            threads=pl.DataFrame(self.threads, schema=dict(schema.THREADS)), files=self._files(ops), world_size=self.world_size, root="dumps",
         )  # fmt: skip
 
     def _stacks(self) -> pl.DataFrame:
@@ -126,5 +140,10 @@ class JobBuilder:
              "library_version": "2.27.3", "mtime_ns": None, "size": 1000, "wrapped": False, "filtered": "none",
              "has_stacks": True, "has_timing": False, "has_status": True, "problem": None, "used": True}
             for r in range(self.world_size) if r not in self.no_dump
+        ]  # fmt: skip
+        rows += [
+            {"file": t["file"], "path": f"py-spy_rank_{t['rank']}.txt", "kind": "py-spy", "rank": t["rank"],
+             "rank_source": "name", "attempt": 0, "rows": 0, "used": False}
+            for t in {t["file"]: t for t in self.threads}.values()
         ]  # fmt: skip
         return pl.DataFrame(rows, schema=dict(schema.FILES))

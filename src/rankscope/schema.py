@@ -126,6 +126,31 @@ FILES: dict[str, pl.DataType | type[pl.DataType]] = {
     "used": pl.Boolean,  # its rows are in `ops`
 }
 
+THREADS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "file": pl.UInt32,  # row of `files`: the py-spy dump
+    "rank": pl.Int32,  # null where nothing tells whose process it is
+    "pid": pl.Int64,
+    "parent_pid": pl.Int64,  # null unless it is a subprocess of the rank: a data loader's worker
+    "command": pl.String,  # the command line of the process; "" if unknown
+    "thread": pl.String,  # "MainThread", "Thread-1"; "" if it has no name
+    "thread_id": pl.Int64,
+    "is_main": pl.Boolean,
+    "active": pl.Boolean,  # running or runnable when it was sampled; null if not told
+    "gil": pl.Boolean,  # held the interpreter lock; null if not told
+    "stack_id": pl.UInt32,  # rows of `stacks`; a native frame has the library as its file and line 0
+    "written_ns": pl.Int64,  # modification time of the dump
+}
+"""One row for each thread of each process that py-spy dumped: where the host was, at one moment."""
+
+REPEATS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "rank": pl.Int32,
+    "file": pl.UInt32,  # row of `files`: the earlier dump
+    "written_ns": pl.Int64,  # when the earlier dump was written
+    "later_ns": pl.Int64,  # when the dump that is used was written
+    "progressed": pl.Boolean,  # an operation was issued, started or completed between the two
+}
+"""One row for each earlier dump of a recorder whose newest dump is used."""
+
 ATTEMPTS: dict[str, pl.DataType | type[pl.DataType]] = {
     "attempt": pl.UInt16,  # 0 is the oldest
     "label": pl.String,
@@ -183,6 +208,8 @@ class Dataset:
     attempts: pl.DataFrame = field(default_factory=lambda: empty(ATTEMPTS))
     messages: pl.DataFrame = field(default_factory=lambda: empty(MESSAGES))
     settings: pl.DataFrame = field(default_factory=lambda: empty(SETTINGS))
+    threads: pl.DataFrame = field(default_factory=lambda: empty(THREADS))
+    repeats: pl.DataFrame = field(default_factory=lambda: empty(REPEATS))
     attempt: int = 0
     """The attempt whose rows these are."""
     world_size: int = 0

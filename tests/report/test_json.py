@@ -13,7 +13,7 @@ from tests.report import samples
 FINDING_KEYS = [
     "id", "kind", "severity", "root_cause", "caused_by", "title", "explanation", "culprit_ranks", "culprits",
     "candidates", "waiting_ranks", "blast_radius", "confidence", "confidence_reasons", "chain", "group", "seq", "op",
-    "peer", "stack", "evidence", "next_steps",
+    "peer", "stack", "evidence", "counter_evidence", "next_steps",
 ]  # fmt: skip
 
 

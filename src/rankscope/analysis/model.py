@@ -101,6 +101,8 @@ class Finding:
     peer: int | None = None
     stack: tuple[Frame, ...] = ()
     evidence: tuple[Evidence, ...] = ()
+    counter_evidence: tuple[Evidence, ...] = ()
+    """What speaks against it."""
     next_steps: tuple[str, ...] = ()
     row: int | None = None
     """Row of `Dataset.ops` that shows it best, of the first culprit if it has one; not part of a report."""

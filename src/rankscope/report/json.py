@@ -64,6 +64,7 @@ def _finding(f: Finding) -> Json:
         "peer": f.peer,
         "stack": _stack(f.stack),
         "evidence": [_evidence(e) for e in f.evidence],
+        "counter_evidence": [_evidence(e) for e in f.counter_evidence],
         "next_steps": f.next_steps,
     }
 

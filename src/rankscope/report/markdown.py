@@ -54,7 +54,8 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
             ("Confidence", words.certainty(finding)),
         ]
     )
-    yield from _evidence(finding.evidence)
+    yield from _evidence("Evidence", finding.evidence)
+    yield from _evidence("Speaks against it", finding.counter_evidence)
     yield from _bullets("Who waits for whom", words.steps(finding, words.descriptions(dataset)), numbered=True)
     for title, frames in words.stacks(finding, dataset):
         yield f"**Stack of {title}** (innermost first)"
@@ -62,14 +63,14 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
     yield from _bullets("Follows from it", words.following_lines(analysis, finding))
 
 
-def _evidence(evidence: Sequence[Evidence]) -> Iterator[str]:
+def _evidence(title: str, evidence: Sequence[Evidence]) -> Iterator[str]:
     if not evidence:
         return
     rows = [(words.source(e), "" if e.rank is None else str(e.rank), e.text) for e in evidence[: words.MOST_EVIDENCE]]
     left = len(evidence) - len(rows)
     if left > 0:
         rows.append(("", "", f"{left:,} more in the JSON report"))
-    yield "**Evidence**"
+    yield f"**{title}**"
     yield _table(("where", "rank", "what"), rows)
 
 

@@ -43,8 +43,9 @@ def redact(
     stacks = dataset.stacks.with_columns(
         function=_mapped(dataset.stacks["function"], names.text), file=_mapped(dataset.stacks["file"], names.path)
     )
+    threads = dataset.threads.with_columns(command=_mapped(dataset.threads["command"], names.text))
     redacted = _redacted(analysis, names)
-    return replace(dataset, files=files, stacks=stacks, root=names.path(dataset.root)), redacted
+    return replace(dataset, files=files, stacks=stacks, threads=threads, root=names.path(dataset.root)), redacted
 
 
 def _hosts(dataset: Dataset, analysis: Analysis) -> list[str]:

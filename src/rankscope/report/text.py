@@ -56,7 +56,8 @@ def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator
     yield "waits", words.steps(finding, words.descriptions(dataset))
     for title, frames in words.stacks(finding, dataset):
         yield "stack", [f"of {title}", *frames]
-    yield "evidence", words.evidence_lines(finding)
+    yield "evidence", words.evidence_lines(finding.evidence)
+    yield "against", words.evidence_lines(finding.counter_evidence)
     yield "follows", words.following_lines(analysis, finding)
     yield "next", list(finding.next_steps)
 

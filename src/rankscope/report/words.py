@@ -225,11 +225,11 @@ def frames(stack: Sequence[Frame]) -> list[str]:
     return [*lines, f"({plural(left, 'frame')} left out)"] if left else lines
 
 
-def evidence_lines(finding: Finding) -> list[str]:
+def evidence_lines(evidence: Sequence[Evidence]) -> list[str]:
     """The evidence, each line beginning with its place."""
-    shown = finding.evidence[:MOST_EVIDENCE]
+    shown = evidence[:MOST_EVIDENCE]
     lines = [f"{source(e)}: {e.text}" if source(e) else e.text for e in shown]
-    return lines + _left(len(finding.evidence) - len(shown))
+    return lines + _left(len(evidence) - len(shown))
 
 
 def following_lines(analysis: Analysis, finding: Finding) -> list[str]:
