@@ -84,13 +84,19 @@ def disagreements(calls: pl.DataFrame) -> pl.DataFrame:
     Columns `ops`, `sizes`, `dtypes` say in what they differ. An instance in the past of a group that went on
     together afterwards (every member agreed on and finished a later one) is `settled`.
     """
-    counted = calls.group_by("group", "seq").agg(
-        _differ(pl.col("key").to_physical()).alias("ops"),
-        _differ(pl.col("elements")).alias("sizes"),
-        _differ(pl.col("dtype").to_physical()).alias("dtypes"),
-        pl.len().alias("members"),
-        (pl.col("state") == "completed").all().alias("finished"),
-    )
+    counted = (
+        calls.lazy()
+        .select(
+            "group", "seq", "elements", key=pl.col("key").to_physical(), dtype=pl.col("dtype").to_physical(),
+            done=pl.col("state") == "completed",
+        )
+        .group_by("group", "seq")
+        .agg(
+            _differ(pl.col("key")).alias("ops"), _differ(pl.col("elements")).alias("sizes"),
+            _differ(pl.col("dtype")).alias("dtypes"), pl.len().alias("members"), pl.col("done").all().alias("finished"),
+        )
+        .collect()
+    )  # fmt: skip
     differs = pl.col("ops") | pl.col("sizes") | pl.col("dtypes")
     together = (
         counted.filter(~differs & pl.col("finished") & (pl.col("members") > 1))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.instances import Entry, Instance, calls_at
+from rankscope.analysis.instances import Entry, Instance, at_places, calls_at
 from rankscope.analysis.presence import Absence
 from rankscope.schema import Group
 
@@ -141,7 +141,7 @@ class Cohorts:
     def _look_up(self, label: str, seq: int) -> dict[int, float]:
         groups = [g for g in self.facts.groups if self.facts.label(g.id) == label]
         table = pl.DataFrame([(g.id, seq) for g in groups], schema={"group": pl.UInt32, "seq": pl.Int64}, orient="row")
-        rows = self.facts.calls.join(table, on=["group", "seq"], how="semi")
+        rows = at_places(self.facts.calls, table)
         out: dict[int, float] = dict(rows.select("rank", "row").iter_rows())
         for group in groups:
             for rank, why in self.facts.presence.absences(group.id, seq, out).items():

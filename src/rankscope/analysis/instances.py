@@ -101,7 +101,7 @@ def pending_calls(facts: Facts) -> dict[CallKey, Instance]:
     """Collectives that some rank has issued and not finished."""
     calls = facts.calls
     open_keys = calls.filter(PENDING).select("group", "seq").unique()
-    rows = calls.join(open_keys, on=["group", "seq"], how="semi").select(
+    rows = at_places(calls, open_keys).select(
         "group", "seq", "rank", "row", "op", "state", "elements", "dtype", "created_ns"
     )
     out: dict[CallKey, Instance] = {}
@@ -143,9 +143,16 @@ def pending_pairs(facts: Facts) -> dict[PairKey, Instance]:
     return out
 
 
+def at_places(calls: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `calls` at the `group` and `seq` of any row of `places`, in their order."""
+    # most rows are out at the first look, which costs a tenth of a join
+    near = calls.filter(pl.col("seq").is_in(places["seq"].unique().implode()))
+    return near.join(places.select("group", "seq"), on=["group", "seq"], how="semi", maintain_order="left")
+
+
 def calls_at(facts: Facts, keys: pl.DataFrame) -> dict[CallKey, Instance]:
     """The collectives with the given `group` and `seq`, finished or not."""
-    rows = facts.calls.join(keys.select("group", "seq"), on=["group", "seq"], how="semi")
+    rows = at_places(facts.calls, keys)
     out: dict[CallKey, Instance] = {}
     for r in rows.iter_rows(named=True):
         key = (r["group"], r["seq"])

@@ -70,11 +70,12 @@ class Presence:
 
 def _frontiers(dataset: Dataset) -> dict[tuple[int, int], Frontier]:
     """Frontiers by (rank, group), with completions seen in rows where pg_status lags behind them."""
-    calls = dataset.ops.filter(~pl.col("is_p2p"))
     done = (
-        calls.filter(pl.col("state") == "completed")
+        dataset.ops.lazy()
+        .filter(~pl.col("is_p2p") & (pl.col("state") == "completed"))
         .group_by("rank", "group")
         .agg(pl.col("seq").max().alias("done_seq"))
+        .collect()
     )
     table = dataset.frontiers.join(done, on=["rank", "group"], how="left").select(
         "rank",

@@ -71,7 +71,7 @@ def _wrapped(facts: Facts, hung: bool) -> list[Finding]:
 
 
 def _timing(facts: Facts) -> list[Finding]:
-    libraries = facts.dataset.ops["library"].cast(pl.String).unique().drop_nulls().to_list()
+    libraries = facts.dataset.ops["library"].unique().cast(pl.String).drop_nulls().to_list()
     if facts.has_timing or set(libraries) <= {"gloo"}:
         return []
     return [

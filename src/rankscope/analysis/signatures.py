@@ -41,7 +41,9 @@ def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
     `key` is the operation on the wire, null for the closer of a coalesced group; `rooted` tells that one member may
     be done before another has joined.
     """
-    distinct = rows.select(_KEY).unique(maintain_order=True)
+    codes = rows.select(_code(rows).alias("code"))
+    first = codes.with_row_index("place").unique("code", keep="first").sort("place")
+    distinct = rows.select(_KEY)[first["place"]]
     texts = distinct.select(pl.all().cast(pl.String))
     keys = [None if op == "coalesced" else wire_name(op) for op in texts["op"].to_list()]
     table = distinct.with_columns(
@@ -50,7 +52,19 @@ def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
         pl.Series("elements", [_elements(*row[:3]) for row in texts.iter_rows()], dtype=pl.Int64),
         pl.Series("dtype", [_dtype(row[0], *row[3:]) for row in texts.iter_rows()], dtype=pl.Categorical),
     )
-    return rows.join(table, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
+    places = first.select("code", place=pl.int_range(pl.len(), dtype=pl.UInt32))
+    place = codes.join(places, on="code", how="left", maintain_order="left")["place"]
+    return rows.hstack([table[name].gather(place) for name in ("key", "rooted", "elements", "dtype")])
+
+
+def _code(rows: pl.DataFrame) -> pl.Expr:
+    """One number for each combination of `_KEY`, on which a join takes a third of the time of one on five columns."""
+    sizes = [(top or 0) + 2 for top in rows.select(pl.col(_KEY).to_physical().max()).row(0)]
+    if prod(sizes) >= 2**63:
+        return pl.struct(_KEY).rank("dense")
+    numbers = [pl.col(name).to_physical().cast(pl.Int64).fill_null(-1) + 1 for name in _KEY]
+    weights = [prod(sizes[:i]) for i in range(len(sizes))]
+    return pl.sum_horizontal(number * weight for number, weight in zip(numbers, weights, strict=True))
 
 
 def wire_name(op: str) -> str:
