@@ -47,7 +47,7 @@ class InputError(Exception):
 def load(
     paths: Sequence[Path], options: LoadOptions = LoadOptions(), progress: Callable[[Progress], None] | None = None
 ) -> Dataset:
-    """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if no dump is there."""
+    """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if there is no dump."""
     pattern = _pattern(options.rank_from)
     found = _walk(paths)
     pool = _pool(found, options.jobs)
@@ -60,7 +60,7 @@ def load(
     finally:
         pool.close()
     root = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-    if not any(source.dump for source in sources):
+    if not any(source.content for source in sources):
         raise InputError(_nothing(root, sources))
     try:
         return assemble(sources, printable(root), pattern, options.world_size, options.attempt)
@@ -101,7 +101,7 @@ def _read(pool: Pool, found: Sequence[Found], progress: Callable[[Progress], Non
     for result in pool.run():
         if result.kind is not None:
             sources.append(_source(result))
-            rows += result.dump.rows if result.dump else 0
+            rows += result.decoded.rows if result.decoded else 0
         if result.last:
             bytes_done += result.task.found.size // result.task.parts
             files_done += result.task.part == 0
@@ -116,7 +116,7 @@ def _source(result: Result) -> Source:
     found = result.task.found
     size = found.size if result.size is None else result.size
     mtime_ns = found.mtime_ns if result.mtime_ns is None else result.mtime_ns
-    return Source(found.shown + result.inner, result.kind or "unknown", size, mtime_ns, result.problem, result.dump)
+    return Source(found.shown + result.inner, result.kind or "unknown", size, mtime_ns, result.problem, result.decoded)
 
 
 def _nothing(root: str, sources: Sequence[Source]) -> str:
@@ -125,4 +125,5 @@ def _nothing(root: str, sources: Sequence[Source]) -> str:
         return f"{printable(root)}: no files"
     reasons = [f"{s.shown}: {s.problem}" for s in sources if s.problem][:5]
     more = f" and {len(sources) - len(reasons)} more" if len(sources) > len(reasons) else ""
-    return f"{printable(root)}: no flight recorder dump among {len(sources)} files ({'; '.join(reasons)}{more})"
+    looked = f"{len(sources)} files ({'; '.join(reasons)}{more})"
+    return f"{printable(root)}: no flight recorder or py-spy dump among {looked}"

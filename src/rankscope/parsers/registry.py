@@ -1,12 +1,13 @@
-"""The kinds of files that can be read. A new kind is a module with these two functions and one row here."""
+"""The kinds of files that can be read. A new kind is a module with these two functions and a row here and in `decoded`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rankscope.parsers.decoded import Decoded
 from rankscope.parsers.flight_recorder import decode
-from rankscope.parsers.flight_recorder.model import Dump
+from rankscope.parsers.py_spy import decode as py_spy
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,12 @@ class Kind:
     """What stands in the column `kind` of the table of files."""
     begins: Callable[[bytes], bool]
     """Whether a file of this kind can begin with these bytes."""
-    decode: Callable[[bytes], Dump]
-    """Reads one; raises decode.NotADumpError if it is something else after all."""
+    decode: Callable[[bytes], Decoded]
+    """Reads one; raises NotThisKindError, or decode.NotADumpError, if it is something else after all."""
 
 
-KINDS = (Kind("flight-recorder", decode.looks_like_dump, decode.decode),)
+KINDS = (
+    # the mark of the first is the plainer one: its threads as JSON begin like a recorder's entries
+    Kind("py-spy", py_spy.looks_like_snapshot, py_spy.decode),
+    Kind("flight-recorder", decode.looks_like_dump, decode.decode),
+)

@@ -70,14 +70,14 @@ ARCHIVES = {
 @pytest.mark.parametrize("data", PACKED.values(), ids=PACKED.keys())
 def test_a_dump_however_it_is_packed(tmp_path: Path, data: bytes) -> None:
     content = only(tmp_path, data)
-    assert content.dump is not None
-    assert (content.inner, content.kind, content.problem, content.dump.rows) == ("", "flight-recorder", None, 3)
+    assert content.decoded is not None
+    assert (content.inner, content.kind, content.problem, content.decoded.rows) == ("", "flight-recorder", None, 3)
 
 
 @pytest.mark.parametrize("data", ARCHIVES.values(), ids=ARCHIVES.keys())
 def test_a_directory_as_people_send_it(tmp_path: Path, data: bytes) -> None:
     found = contents(tmp_path, data)
-    rows = [(c.inner, c.kind, c.dump.rows if c.dump else None) for c in found]
+    rows = [(c.inner, c.kind, c.decoded.rows if c.decoded else None) for c in found]
     assert rows == [
         ("!dumps/rank_0", "flight-recorder", 3),
         ("!dumps/rank_1", "flight-recorder", 4),
@@ -146,8 +146,8 @@ def test_a_torn_packed_dump_keeps_what_is_whole(tmp_path: Path, name: str) -> No
         made.collective()
     packed = gzip.compress(made.pickle()) if name == "gzip" else zstandard.compress(made.pickle())
     content = only(tmp_path, packed[: len(packed) * 2 // 3])
-    assert content.dump is not None
-    assert 100 < content.dump.rows < 2000
+    assert content.decoded is not None
+    assert 100 < content.decoded.rows < 2000
     assert "cut off" in str(content.problem)
 
 

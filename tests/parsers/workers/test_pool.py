@@ -50,7 +50,7 @@ def test_every_file_comes_back(tmp_path: Path, jobs: int) -> None:
     found = folder(tmp_path, [f"rank_{i}" for i in range(9)])
     got = results(found, jobs)
     assert sorted(got) == [f"rank_{i}" for i in range(9)]
-    assert all(r.dump is not None and r.dump.rows == 1 for r in got.values())
+    assert all(r.decoded is not None and r.decoded.rows == 1 for r in got.values())
 
 
 def test_one_that_dies_or_hangs_costs_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

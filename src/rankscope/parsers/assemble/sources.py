@@ -10,7 +10,9 @@ import numpy as np
 
 from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.names import library_of, p2p_ranks
+from rankscope.parsers.decoded import Decoded
 from rankscope.parsers.flight_recorder.model import NULL, Dump
+from rankscope.parsers.py_spy.model import Snapshot
 
 KIND = "flight-recorder"
 
@@ -24,7 +26,7 @@ class Source:
     size: int
     mtime_ns: int | None
     problem: str | None
-    dump: Dump | None = None
+    content: Decoded | None = None
     rank: int | None = None
     rank_source: str | None = None
     attempt: int | None = None
@@ -33,6 +35,16 @@ class Source:
     """Why it is not used although nothing is wrong with it."""
     named: int | None = field(default=None)
     """The rank that its name or the user's option gives."""
+
+    @cached_property
+    def dump(self) -> Dump | None:
+        """The flight recorder's, if it is one."""
+        return self.content if isinstance(self.content, Dump) else None
+
+    @cached_property
+    def snapshot(self) -> Snapshot | None:
+        """py-spy's, if it is one."""
+        return self.content if isinstance(self.content, Snapshot) else None
 
     @cached_property
     def directory(self) -> str:

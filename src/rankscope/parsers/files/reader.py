@@ -1,4 +1,4 @@
-"""One path to what is in it: a dump, several in an archive, or the reason why none."""
+"""One path to what is in it: a dump of any kind, several in an archive, or the reason why none."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
+from rankscope.parsers.decoded import Decoded, NotThisKindError
 from rankscope.parsers.files import archives, layers
 from rankscope.parsers.files.limits import memory_limit
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
-from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.registry import KINDS, Kind
 
 NAME_LIMIT = 1024
 """Longer names of members are cut."""
+NOT_KNOWN = "not a kind of file that is known"
 DEPTH = 4
 """Layers of packing and archives in one another."""
 
@@ -28,7 +29,7 @@ class Content:
     """Path within the archive, with the leading "!"; empty for the file itself."""
     kind: str
     problem: str | None = None
-    dump: Dump | None = None
+    decoded: Decoded | None = None
     size: int | None = None
     """None: that of the file."""
     mtime_ns: int | None = None
@@ -43,10 +44,10 @@ class _Place:
     part: int = 0
     parts: int = 1
 
-    def found(self, kind: str, problem: str | None = None, dump: Dump | None = None) -> Content:
+    def found(self, kind: str, problem: str | None = None, decoded: Decoded | None = None) -> Content:
         """What was found here."""
         inside = (self.size, self.mtime_ns) if self.inner else (None, None)
-        return Content(self.inner, kind, problem, dump, *inside)
+        return Content(self.inner, kind, problem, decoded, *inside)
 
 
 def read(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[Content]:
@@ -106,22 +107,29 @@ def _members(members: Iterator[archives.Member], place: _Place) -> Iterator[Cont
 
 
 def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content:
-    kind = next((k for k in KINDS if k.begins(head)), None)
+    kinds = [k for k in KINDS if k.begins(head)]
     if not head:
         return place.found("empty", "empty file")
-    if kind is None:
-        return place.found("unknown", "not a kind of file that is known")
+    if not kinds:
+        return place.found("unknown", NOT_KNOWN)
     data, damage = layers.read_all(stream)
-    return _decode(kind, data, damage, place)
+    tried = place.found("unknown", NOT_KNOWN)
+    for kind in kinds:
+        tried = _decode(kind, data, damage, place)
+        if tried.kind != "unknown":
+            break
+    return tried
 
 
 def _decode(kind: Kind, data: bytes, damage: str | None, place: _Place) -> Content:
     try:
         with memory_limit(len(data)):
-            dump = kind.decode(data)
+            decoded = kind.decode(data)
     except RefusedError as error:
         return place.found("pickle", str(error))
+    except NotThisKindError as error:
+        return place.found("unknown", str(error))
     except NotADumpError as error:
         return place.found("unknown" if str(error) == NOT_A_DUMP else "damaged", str(error))
-    dump.problem = "; ".join(x for x in (damage, dump.problem) if x) or None
-    return place.found(kind.name, dump.problem, dump)
+    decoded.problem = "; ".join(x for x in (damage, decoded.problem) if x) or None
+    return place.found(kind.name, decoded.problem, decoded)

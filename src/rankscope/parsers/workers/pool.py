@@ -14,13 +14,11 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
+from rankscope.parsers.decoded import RESTORE, Decoded
 from rankscope.parsers.files.walk import Found
 from rankscope.parsers.workers.protocol import receive, send
-
-if TYPE_CHECKING:
-    from rankscope.parsers.flight_recorder.model import Dump
 
 BASE_SECONDS = 30.0
 BYTES_PER_SECOND = 1 << 19
@@ -55,7 +53,7 @@ class Result:
     problem: str | None = None
     size: int | None = None
     mtime_ns: int | None = None
-    dump: Dump | None = None
+    decoded: Decoded | None = None
     last: bool = False
     fatal: str | None = None
     """Why no worker can work at all."""
@@ -239,9 +237,8 @@ def _read(stream: IO[bytes], count: int, deadline: float) -> bytearray:
 
 
 def _result(task: Task, header: dict[str, Any], body: memoryview) -> Result:
-    from rankscope.parsers.flight_recorder.model import dump_from
-
-    dump = None if header["dump"] is None else dump_from(header["dump"], body, header["rows"])
+    content = header["decoded"]
+    decoded = None if content is None else RESTORE[header["kind"]](content, body, header["rows"])
     return Result(
-        task, header["inner"], header["kind"], header["problem"], header["size"], header["mtime_ns"], dump
+        task, header["inner"], header["kind"], header["problem"], header["size"], header["mtime_ns"], decoded
     )  # fmt: skip

@@ -41,11 +41,12 @@ def _serve(task: dict[str, Any], sink: IO[bytes]) -> None:
 def _message(content: Content) -> tuple[dict[str, Any], list[memoryview]]:
     header = {
         "inner": content.inner, "kind": content.kind, "problem": content.problem, "size": content.size,
-        "mtime_ns": content.mtime_ns, "rows": 0, "dump": None,
+        "mtime_ns": content.mtime_ns, "rows": 0, "decoded": None,
     }  # fmt: skip
-    if content.dump is None:
+    if content.decoded is None:
         return header, []
-    return {**header, "rows": content.dump.rows, "dump": content.dump.header()}, content.dump.body()
+    decoded = content.decoded
+    return {**header, "rows": decoded.rows, "decoded": decoded.header()}, decoded.body()
 
 
 def _exactly(source: IO[bytes], count: int) -> bytearray:

@@ -1,0 +1,47 @@
+"""What a kind of file decodes to, and how it crosses from a worker process: a JSON header, then raw arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Decoded(Protocol):
+    """The content of one file. A new kind has such a class and a row in `RESTORE`."""
+
+    problem: str | None
+    """What of the file could not be read; None if all could."""
+
+    @property
+    def rows(self) -> int:
+        """How many of its kind are in it: operations, threads."""
+
+    def header(self) -> dict[str, Any]:
+        """All but the arrays, as JSON values."""
+
+    def body(self) -> list[memoryview]:
+        """The arrays as bytes."""
+
+
+class NotThisKindError(Exception):
+    """The file only began like one of this kind: the next kind is asked."""
+
+
+def _dump(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
+    from rankscope.parsers.flight_recorder.model import dump_from
+
+    return dump_from(header, body, rows)
+
+
+def _snapshot(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
+    from rankscope.parsers.py_spy.model import snapshot_from
+
+    del body, rows
+    return snapshot_from(header)
+
+
+RESTORE: dict[str, Callable[[dict[str, Any], memoryview, int], Decoded]] = {
+    "flight-recorder": _dump,
+    "py-spy": _snapshot,
+}
+"""By the name of a kind: its object again from `header()`, `body()` and `rows`. Imports wait until one is there."""

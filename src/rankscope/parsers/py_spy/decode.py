@@ -1,0 +1,33 @@
+"""The bytes of a file to a Snapshot, whichever of its two forms py-spy wrote.
+
+Source of both forms: py-spy's src/dump.rs and src/stack_trace.rs, and dumps that py-spy 0.4.3 made.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rankscope.parsers.py_spy import documents, texts
+from rankscope.parsers.py_spy.model import Snapshot
+
+_STYLE = rb"(?:\x1b\[[0-9;]*m)*"
+_TEXT = re.compile(rb"(?m)^(?:\xef\xbb\xbf)?[ \t]*Process " + _STYLE + rb"\d{1,10}" + _STYLE + rb": [^\n]*(\n?)")
+_NEXT = re.compile(rb"(?m)^(?:Python v|Parent Process |Thread )")
+_JSON = re.compile(rb'\[\s*\{\s*"pid":\s*\d+,\s*"thread_id":')
+
+
+def looks_like_snapshot(head: bytes) -> bool:
+    """Whether the first bytes of a file can begin a dump, also after a prompt or a few other lines."""
+    if head[:1] == b"\x80" or b"\0" in head:
+        return False
+    if _JSON.search(head) is not None:
+        return True
+    begun = _TEXT.search(head)
+    # a command line may be longer than what is looked at here
+    return begun is not None and (not begun[1] or len(head) >= 512 or _NEXT.search(head, begun.end()) is not None)
+
+
+def decode(data: bytes) -> Snapshot:
+    """The dumps in `data`. Raises NotThisKindError."""
+    first = _JSON.search(data)
+    return documents.decode(data, first.start()) if first is not None else texts.decode(data)

@@ -1,0 +1,110 @@
+"""Dumps as JSON: a list of threads for each process; several lists may stand in one file, and the last may be torn."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from rankscope.parsers.decoded import NotThisKindError
+from rankscope.parsers.flight_recorder.model import StackFrame
+from rankscope.parsers.flight_recorder.values import integer, text, truth
+from rankscope.parsers.py_spy.interning import Collector, pid_of
+from rankscope.parsers.py_spy.model import Snapshot
+
+_LIST = re.compile(r'\[\s*(?=\{\s*"pid"\s*:)')
+_BETWEEN = re.compile(r"\s*,\s*(?=\{)")
+_END = re.compile(r"\s*\]")
+_CUT = "cut off or damaged: whole threads kept"
+
+
+def decode(data: bytes, start: int) -> Snapshot:
+    """The dumps in a file whose first list begins at `start`. Raises NotThisKindError if no thread is in it."""
+    collector = Collector()
+    torn = False
+    for threads, whole in _lists(data, start):
+        torn |= not whole
+        _document(threads, collector)
+    if not collector.snapshot.processes:
+        raise NotThisKindError("not a dump of py-spy")
+    return collector.done([_CUT if torn else ""])
+
+
+def _lists(data: bytes, start: int) -> Iterator[tuple[list[Any], bool]]:
+    """The lists of threads, and whether each is whole."""
+    try:
+        whole = orjson.loads(data[start:])
+    except orjson.JSONDecodeError:
+        yield from _one_by_one(data[start:].decode("utf-8", "replace"))
+        return
+    yield (whole if isinstance(whole, list) else []), True
+
+
+def _one_by_one(data: str) -> Iterator[tuple[list[Any], bool]]:
+    decoder = json.JSONDecoder()
+    at = 0
+    while (opened := _LIST.search(data, at)) is not None:
+        threads, at, whole = _elements(decoder, data, opened.end())
+        yield threads, whole
+
+
+def _elements(decoder: json.JSONDecoder, data: str, at: int) -> tuple[list[Any], int, bool]:
+    """The elements of a list from its first on, where they end, and whether the list does there."""
+    threads: list[Any] = []
+    while True:
+        try:
+            thread, at = decoder.raw_decode(data, at)
+        except (ValueError, RecursionError):
+            return threads, at + 1, False
+        threads.append(thread)
+        between = _BETWEEN.match(data, at)
+        if between is None:
+            return threads, at, _END.match(data, at) is not None
+        at = between.end()
+
+
+def _document(threads: list[Any], collector: Collector) -> None:
+    """One list: threads of one process, or of several."""
+    processes: dict[int, int] = {}
+    # the newest thread comes first in JSON, and last in a text
+    for thread in reversed(threads):
+        pid = pid_of(integer(thread.get("pid"))) if isinstance(thread, dict) else None
+        if pid is None or not isinstance(thread.get("frames"), list):
+            continue
+        if pid not in processes:
+            processes[pid] = _process(pid, thread.get("process_info"), collector)
+        if collector.full:
+            return
+        thread_id = integer(thread.get("os_thread_id"))
+        collector.thread(
+            processes[pid],
+            text(thread.get("thread_name")) or "",
+            integer(thread.get("thread_id")) if thread_id is None else thread_id,
+            (truth(thread.get("active")), truth(thread.get("owns_gil"))),
+            _frames(thread["frames"]),
+        )
+
+
+def _process(pid: int, info: Any, collector: Collector) -> int:
+    own = _object(info)
+    parent = _object(own.get("parent"))
+    command, parent_command = text(own.get("command_line")) or "", text(parent.get("command_line")) or ""
+    return collector.process(pid, pid_of(integer(parent.get("pid"))), command, parent_command)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _frames(frames: list[Any]) -> Iterator[StackFrame]:
+    for frame in frames:
+        name = text(frame.get("name")) if isinstance(frame, dict) else None
+        if name is None:
+            continue
+        line = integer(frame.get("line")) or 0
+        path, short = text(frame.get("filename")) or "", text(frame.get("short_filename"))
+        # of a library the text has the name alone
+        yield StackFrame(name, path if line > 0 or not short else short, max(0, line))
