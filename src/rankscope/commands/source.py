@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,13 +51,11 @@ class Source:
                 raise click.ClickException(f"{path}: {reason}") from error
 
     def load(self, progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
-        """Reads and analyses; raises ClickException where there is nothing to read.
-
-        The analysis is imported last: the processes that read have work by then.
-        """
+        """Reads and analyses; raises ClickException where there is nothing to read."""
         from rankscope.parsers.load import InputError, LoadOptions, load
 
         def tell(read: Progress) -> None:
+            _prepare()
             progress(Step(read.files_done, read.files_total, "reading"))
 
         options = LoadOptions(self.rank_from, self.world_size, self.attempt, self.jobs)
@@ -65,9 +64,15 @@ class Source:
         except InputError as error:
             raise click.ClickException(str(error)) from error
         progress(Step(0, 0, "analysing"))
-        from rankscope.analysis import analyse
+        return dataset, _prepare()(dataset)
 
-        return dataset, analyse(dataset)
+
+@cache
+def _prepare() -> Callable[[Dataset], Analysis]:
+    """Imports the analysis; called when the first file is read, while other processes read the rest."""
+    from rankscope.analysis import analyse
+
+    return analyse
 
 
 def with_local_paths(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rankscope.commands import report
-from rankscope.commands.source import Source
+from rankscope.commands.source import Source, Step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +48,15 @@ def run(
     options = from_environment(
         os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export
     )
-    RankscopeApp(load=source.load, title=source.title, options=options).run()
+
+    def load(progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
+        try:
+            return source.load(progress)
+        finally:
+            gc.freeze()
+            gc.enable()
+
+    RankscopeApp(load=load, title=source.title, options=options).run()
     return 0
 
 
