@@ -26,17 +26,19 @@ def _distinct(sources: list[Source]) -> list[Source]:
         if better is None:
             kept.append(source)
         else:
-            source.kind = "duplicate"
+            source.kind, source.newer = "duplicate", better
             source.note = f"another dump of the same recorder: {better.shown} is used"
     return kept
 
 
-def _worth(source: Source) -> tuple[int, int, bool, bool, bool, str]:
-    """Orders copies: the newest, then the most rows, then stacks, groups that are written down, status."""
+def _worth(source: Source) -> tuple[int, int, int, bool, bool, int, str]:
+    """Orders copies: the newest by events and by counters, the most rows, stacks, written groups, the file's time."""
     dump = source.dump or Dump()
     resolved = any(group.name for group in dump.config)
     newest = source.span[1] if source.span else 0
-    return newest, dump.rows, bool(dump.stacks), resolved, dump.status is not None, source.shown
+    counted = sum(status.enqueued + status.started + status.completed for status in dump.status or ())
+    written = source.mtime_ns or 0
+    return newest, counted, dump.rows, bool(dump.stacks), resolved, written, source.shown
 
 
 def _same_recorder(one: Source, other: Source) -> bool:

@@ -16,6 +16,7 @@ from rankscope.parsers.assemble.files import file_table
 from rankscope.parsers.assemble.frontiers import frontier_table, p2p_groups
 from rankscope.parsers.assemble.groups import Groups, describe, named, resolve
 from rankscope.parsers.assemble.operations import operations
+from rankscope.parsers.assemble.repeats import repeat_table
 from rankscope.parsers.assemble.sources import KIND, Source
 from rankscope.schema import Dataset
 
@@ -45,6 +46,7 @@ def assemble(
         **tables,
         files=file_table(sources, complete),
         attempts=_attempt_table(runs),
+        repeats=repeat_table(sources),
         attempt=max(0, chosen),
         world_size=world,
         root=root,

@@ -35,6 +35,8 @@ class Source:
     """Why it is not used although nothing is wrong with it."""
     named: int | None = field(default=None)
     """The rank that its name or the user's option gives."""
+    newer: Source | None = None
+    """The dump of the same recorder for which this one was set aside."""
 
     @cached_property
     def dump(self) -> Dump | None:
