@@ -12,6 +12,8 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.findings import Writer
 from rankscope.analysis.freeze import Freeze, judge_freeze
 from rankscope.analysis.graph import WaitGraph, build_graph
+from rankscope.analysis.mesh_misfits import find_misfits
+from rankscope.analysis.mesh_recover import recover_mesh
 from rankscope.analysis.mismatch import find_mismatches
 from rankscope.analysis.missing import find_missing
 from rankscope.analysis.model import Analysis, Finding, Step
@@ -95,10 +97,12 @@ def _conclude(
     slow = [] if roots or suspects else find_stragglers(facts)
     rest = [*slow, *([_moving(writer, suspects, freeze)] if suspects else [])]
     rest += find_consequences(facts, divergences, causes[0].id) if causes else []
+    mesh = recover_mesh(facts.dataset)
+    rest += find_misfits(facts.dataset, mesh, writer.places.hosts) if roots or suspects else []
     rest += find_gaps(facts, hung=bool(causes))
     findings = [*causes, *(replace(f, id=f"f{i}") for i, f in enumerate(rest, len(causes) + 1))]
     since = [i.since_ns for i in writer.graph.instances.values() if i.since_ns]
-    status, line = verdict(Situation(facts, findings, bool(since), freeze, reliability))
+    status, line = verdict(Situation(facts, findings, bool(since), freeze, reliability, writer.places))
     return Analysis(
         verdict=line,
         status=status,
@@ -107,6 +111,7 @@ def _conclude(
         frozen_for_ns=freeze.still_ns,
         hang_since_ns=min(since, default=None),
         waits=_waits(writer, [root for _, root in written] or suspects),
+        mesh=mesh,
     )
 
 

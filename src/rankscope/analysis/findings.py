@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import polars as pl
@@ -11,7 +11,8 @@ from rankscope.analysis.chains import Chains
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import WaitGraph
 from rankscope.analysis.instances import Instance
-from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef, Severity, Step
+from rankscope.analysis.model import Evidence, Finding, GroupRef, Severity, Step
+from rankscope.analysis.places import Places
 from rankscope.analysis.root import Root
 from rankscope.analysis.roots import Judge, absent_reason
 from rankscope.schema import Frame
@@ -39,23 +40,23 @@ class Writer:
         return dict(self.facts.dataset.files.select("file", "path").iter_rows())
 
     @cached_property
-    def _hosts(self) -> dict[int, str]:
-        used = self.facts.dataset.files.filter(pl.col("used") & pl.col("host").is_not_null())
-        return dict(used.select("rank", "host").iter_rows())
+    def places(self) -> Places:
+        """Where the ranks run."""
+        return Places(self.facts.dataset)
 
     def write(self, root: Root, severity: Severity = "critical") -> Finding:
         """The finding of one root cause."""
         waiting = sorted(self.judge.held_up(root.nodes) - set(root.culprits))
         if root.kind == "stuck-in-collective" and root.focus:
             waiting = sorted({*waiting, *root.focus.waiting()})
-        return Finding(
+        found = Finding(
             kind=root.kind,
             severity=severity,
             title=root.title,
-            explanation=self._with_host(root),
+            explanation=root.explanation,
             root_cause=True,
             culprit_ranks=tuple(sorted(root.culprits)),
-            culprits=tuple(Culprit(rank, self._hosts.get(rank)) for rank in sorted(root.culprits)),
+            culprits=tuple(map(self.places.culprit, sorted(root.culprits))),
             candidates=root.candidates,
             waiting_ranks=tuple(waiting),
             blast_radius=len(waiting),
@@ -71,6 +72,7 @@ class Writer:
             next_steps=root.next_steps,
             row=self._shown(root),
         )
+        return self._with_place(found)
 
     def chains(self, root: Root) -> dict[int, tuple[Step, ...]]:
         """For each rank that waits for a root its chain."""
@@ -81,11 +83,9 @@ class Writer:
         found = self.facts.groups[group]
         return GroupRef(found.name, found.description, found.ranks, key=found.id)
 
-    def _with_host(self, root: Root) -> str:
-        hosts = {self._hosts.get(rank) for rank in root.culprits}
-        if len(root.culprits) > 1 and len(hosts) == 1 and None not in hosts:
-            return f"{root.explanation} All of them are on {hosts.pop()}: drain that node."
-        return root.explanation
+    def _with_place(self, finding: Finding) -> Finding:
+        shared = self.places.shared([finding])
+        return replace(finding, explanation=f"{finding.explanation} {shared.sentence}") if shared else finding
 
     def _peer(self, root: Root) -> int | None:
         if root.focus is None or len(root.focus.key) != 4 or len(root.culprits) != 1:

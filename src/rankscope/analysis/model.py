@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rankscope.analysis.mesh import Mesh
 from rankscope.schema import Frame
 
 Severity = Literal["critical", "warning", "info"]
@@ -145,6 +146,8 @@ class Analysis:
     """When the first operation that never completed was issued."""
     waits: dict[int, tuple[Step, ...]] = field(default_factory=dict)
     """For each waiting rank, its chain to the root."""
+    mesh: Mesh | None = None
+    """The grid that the groups form; None where they do not clearly form one."""
 
     @property
     def culprits(self) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from rankscope.analysis.evidence import Reliability
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.model import Finding, Status
+from rankscope.analysis.places import Places
 from rankscope.analysis.wording import plural, ranks_text
 
 MISMATCHES = ("collective-mismatch", "size-mismatch", "dtype-mismatch", "extra-collective")
@@ -24,6 +25,7 @@ class Situation:
     """Whether any operation is not finished."""
     freeze: Freeze
     reliability: Reliability
+    places: Places
 
 
 def verdict(situation: Situation) -> tuple[Status, str]:
@@ -32,21 +34,27 @@ def verdict(situation: Situation) -> tuple[Status, str]:
         return "unknown", "no dump could be read"
     critical = [f for f in situation.findings if f.root_cause and f.severity == "critical"]
     if critical:
-        return ("mismatch" if critical[0].kind in MISMATCHES else "hang"), _sentence(critical)
+        return ("mismatch" if critical[0].kind in MISMATCHES else "hang"), _sentence(critical, situation.places)
     slow = [f for f in situation.findings if f.kind == "straggler"]
     if slow:
-        return "slow", slow[0].title
+        return "slow", slow[0].title + _shared(slow, situation.places)
     return _quiet(situation)
 
 
-def _sentence(critical: list[Finding]) -> str:
+def _sentence(critical: list[Finding], places: Places) -> str:
     first = critical[0]
     text = first.title
     if first.blast_radius:
         text += f"; {plural(first.blast_radius, 'rank')} {'waits' if first.blast_radius == 1 else 'wait'}"
     if len(critical) > 1:
         text += f" (and {plural(len(critical) - 1, 'more root cause')})"
-    return text
+    return text + _shared(critical, places)
+
+
+def _shared(findings: list[Finding], places: Places) -> str:
+    """What all culprits have in common, to end the sentence with."""
+    shared = places.shared(findings)
+    return f"; {shared.short}" if shared else ""
 
 
 def _quiet(situation: Situation) -> tuple[Status, str]:

@@ -1,0 +1,176 @@
+"""Process groups of one kind as a partition of the ranks, and the few that keep it from being one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from rankscope.analysis.mesh import Misfit
+from rankscope.analysis.mesh_names import is_told, name_of
+from rankscope.schema import Group
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Ranks parted into classes of one size. Ranks are numbered by their place among all that are parted."""
+
+    name: str
+    classes: Ints
+    """One row for each class, its members in their order."""
+    misfits: tuple[Misfit, ...] = ()
+    fitting: int = 0
+    """Groups that are what they should be."""
+
+    @property
+    def size(self) -> int:
+        """Members of each class."""
+        return int(self.classes.shape[1])
+
+    @cached_property
+    def index(self) -> Ints:
+        """The class of each rank."""
+        return self._spread(np.arange(len(self.classes))[:, None])
+
+    @cached_property
+    def place(self) -> Ints:
+        """The place of each rank in its class."""
+        return self._spread(np.arange(self.size)[None, :])
+
+    def _spread(self, values: Ints) -> Ints:
+        out = np.empty(self.classes.size, np.int64)
+        out[self.classes] = values
+        return out
+
+    def across(self, other: Partition) -> bool:
+        """Whether both are dimensions of one grid: who moves along one stays where it is in the other."""
+        return _constant(self.place[other.classes]) and _constant(other.place[self.classes])
+
+
+def _constant(rows: Ints) -> bool:
+    return bool((rows == rows[:, :1]).all())
+
+
+def partition(groups: Sequence[Group], ranks: Ints, seen: frozenset[int]) -> Partition | None:
+    """The groups of one kind as a partition of `ranks` (sorted); None where they are none.
+
+    A few groups may be odd (see `_Tiling`), or unknown because no member left a dump.
+    """
+    once = {g.ranks: g for g in groups if len(g.ranks) > 1}
+    members = [np.array(r, np.int64) for r in once]
+    if not members or any(not np.isin(m, ranks).all() for m in members):
+        return None
+    own = [np.searchsorted(ranks, m) for m in members]
+    exact = _exact(own, len(ranks))
+    name = name_of(groups[0].description)
+    if exact is not None:
+        return Partition(name, exact, fitting=len(own))
+    classes = _tiles(own, len(ranks))
+    if classes is None:
+        return None
+    return _Tiling(name, list(once.values()), own, ranks, seen, classes).partition()
+
+
+def _exact(members: Sequence[Ints], count: int) -> Ints | None:
+    size = len(members[0])
+    if size >= count or size * len(members) != count or any(len(m) != size for m in members):
+        return None
+    rows = np.stack(members)
+    if len(np.unique(rows)) != count:
+        return None
+    return rows[np.argsort(rows.min(axis=1))]
+
+
+def _tiles(members: Sequence[Ints], count: int) -> Ints | None:
+    """The classes that most groups speak of, if these are of one size and stride and tile all ranks."""
+    size = Counter(len(m) for m in members).most_common(1)[0][0]
+    steps = [set(np.diff(m).tolist()) for m in members if len(m) == size]
+    strides = Counter(min(s) for s in steps if len(s) == 1)
+    if not strides:
+        return None
+    stride = strides.most_common(1)[0][0]
+    if stride < 1 or size >= count or count % (size * stride):
+        return None
+    blocks = np.arange(count).reshape(-1, size, stride)
+    return blocks.transpose(0, 2, 1).reshape(-1, size)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tiling:
+    """Groups held against the classes that most of them speak of.
+
+    An odd group must stand in the place of just one class that no other group takes. Groups whose members all have
+    their own class elsewhere (pairs of neighbours, ends of a pipeline) are another kind of thing: then it is no
+    partition. Nor is it where a rank with a dump has no group although its class is whole.
+    """
+
+    name: str
+    groups: list[Group]
+    members: list[Ints]
+    ranks: Ints
+    seen: frozenset[int]
+    classes: Ints
+
+    @cached_property
+    def _class_of(self) -> Ints:
+        out = np.empty(self.classes.size, np.int64)
+        out[self.classes] = np.arange(len(self.classes))[:, None]
+        return out
+
+    @cached_property
+    def _fits(self) -> dict[int, int]:
+        """By class the group that is just that."""
+        out = {}
+        for at, own in enumerate(self.members):
+            of = self._class_of[own[0]]
+            if len(own) == self.classes.shape[1] and np.array_equal(np.sort(own), np.sort(self.classes[of])):
+                out[int(of)] = at
+        return out
+
+    def partition(self) -> Partition | None:
+        fitting = set(self._fits.values())
+        odd = [at for at in range(len(self.members)) if at not in fitting]
+        if not fitting or len(odd) > len(fitting):
+            return None
+        places = [self._stands_for(at) for at in odd]
+        taken = [c for c in places if c is not None]
+        if len(taken) < len(odd) or len(set(taken)) < len(taken) or self._others_seen({*self._fits, *taken}):
+            return None
+        misfits = [self._misfit(at, of) for at, of in zip(odd, taken, strict=True)]
+        return Partition(self.name, self.classes, tuple(m for m in misfits if m is not None), len(fitting))
+
+    def _stands_for(self, at: int) -> int | None:
+        """The class an odd group stands for; None if there is not just one."""
+        own = self.members[at]
+        of = self._class_of[own]
+        fresh = {int(c) for c in of if int(c) not in self._fits}
+        if len(fresh) != 1:
+            return None
+        found = fresh.pop()
+        inside = len(np.unique(own[of == found]))
+        if self.groups[at].membership != "config":
+            return found if inside == len(own) else None
+        return found if 2 * inside >= self.classes.shape[1] else None
+
+    def _others_seen(self, known: set[int]) -> bool:
+        """Whether a rank that left a dump is in none of the groups, although nothing odd explains it."""
+        left = [c for c in range(len(self.classes)) if c not in known]
+        return any(int(rank) in self.seen for c in left for rank in self.ranks[self.classes[c]])
+
+    def _misfit(self, at: int, of: int) -> Misfit | None:
+        group = self.groups[at]
+        if group.membership != "config" or not is_told(group.description):
+            return None
+        expected = tuple(self.ranks[self.classes[of]].tolist())
+        counts = Counter(group.ranks)
+        duplicated = sorted({r for r in group.ranks if r not in expected or counts[r] > 1})
+        missing = sorted(r for r in expected if r not in counts and r in self.seen)
+        if not duplicated and not missing:
+            return None
+        return Misfit(group.id, group.ranks, expected, tuple(duplicated), tuple(missing))

@@ -1,0 +1,166 @@
+"""Where ranks run: hosts, what hosts share, slots within them; and whether culprits have one of these in common.
+
+Nothing is said where hosts are not known, nor where chance alone puts culprits together easily.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import comb
+
+import polars as pl
+
+from rankscope.analysis.model import Culprit, Finding
+from rankscope.analysis.wording import plural
+from rankscope.schema import Dataset
+
+CHANCE = 0.05
+"""How likely chance may put all culprits' hosts under one switch for it to be said."""
+SLOT_CHANCE = 1 / 8
+"""The same of a slot, which is only observed: two hosts of eight devices are enough."""
+DRAINABLE = ("missing-rank", "gpu-stuck", "p2p-unmatched", "rank-failed", "init-hang", "straggler", "slow-link")
+"""Kinds that a broken node may cause; a mismatch is the program's doing."""
+_TOPOLOGY = "SLURM_TOPOLOGY_ADDR"
+"""Slurm's path of switches to the node, coarsest first: "spine1.leaf4.node07" (Slurm, topology/tree)."""
+_CHUNK = re.compile(r"\D*\d+")
+_ADDRESS = re.compile(r"(?:ip[-_.])?\d+(?:[-.]\d+){3}$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What culprits have in common."""
+
+    sentence: str
+    """For an explanation."""
+    short: str
+    """For the end of a line: "all on node07"."""
+
+
+class Places:
+    """The hosts of the ranks of a job."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        used = dataset.files.filter(pl.col("used") & pl.col("host").is_not_null() & pl.col("rank").is_not_null())
+        self._known: dict[int, str] = dict(used.select("rank", "host").iter_rows())
+        self._settings = _settings(dataset)
+        self._world = dataset.world_size
+
+    @cached_property
+    def hosts(self) -> dict[int, str]:
+        """The host of each rank, also of one without a dump where ranks lie on hosts in blocks."""
+        if not self._block:
+            return self._known
+        of_block = {rank // self._block: host for rank, host in self._known.items()}
+        blocks = {rank: of_block.get(rank // self._block) for rank in range(self._world)}
+        return {**{rank: host for rank, host in blocks.items() if host}, **self._known}
+
+    @cached_property
+    def _block(self) -> int:
+        """Ranks on each host if every host has a block of neighbours, two of them whole; else 0."""
+        ranks: dict[str, list[int]] = defaultdict(list)
+        for rank, host in self._known.items():
+            ranks[host].append(rank)
+        size = max(map(len, ranks.values()), default=0)
+        blocks = [{rank // size for rank in own} for own in ranks.values()]
+        whole = sum(len(own) == size for own in ranks.values())
+        apart = all(len(b) == 1 for b in blocks) and len(set.union(set(), *blocks)) == len(blocks)
+        return size if size > 1 and whole > 1 and apart else 0
+
+    def slot(self, rank: int) -> int | None:
+        """The place of a rank among those of its host; None where that is not known."""
+        told = self._settings.get(("LOCAL_RANK", rank), "")
+        if told.isascii() and told.isdigit() and len(told) < 6:
+            return int(told)
+        return rank % self._block if self._block and rank in self.hosts else None
+
+    def culprit(self, rank: int) -> Culprit:
+        """A rank with what is known of its place."""
+        slot = self.slot(rank)
+        return Culprit(rank, self.hosts.get(rank), device=None if slot is None else f"local rank {slot}")
+
+    def shared(self, findings: Sequence[Finding]) -> Shared | None:
+        """What the culprits of these findings have in common; None if there are not two, or nothing is."""
+        ranks = sorted({rank for finding in findings for rank in finding.culprit_ranks})
+        hosts = {rank: self.hosts[rank] for rank in ranks if rank in self.hosts}
+        if len(ranks) < 2 or len(hosts) < len(ranks):
+            return None
+        names = set(hosts.values())
+        if len(names) == 1:
+            return self._node(names.pop(), drain=all(finding.kind in DRAINABLE for finding in findings))
+        found = [self._switch(names), self._same_slot(ranks, len(names), findings)]
+        return next((shared for shared in found if shared is not None), None)
+
+    def _node(self, host: str, *, drain: bool) -> Shared | None:
+        if len(set(self.hosts.values())) == 1:
+            return None
+        advice = ": drain that node" if drain else ""
+        return Shared(f"All of them are on {host}{advice}.", f"all on {host}{advice}")
+
+    def _switch(self, culprits: set[str]) -> Shared | None:
+        """The narrowest switch, rack or part of a name that holds all culprits' hosts, if that is no chance."""
+        told = self._topology
+        units = told or {host: units_of(host) for host in set(self.hosts.values())}
+        shared = [u for u in units[min(culprits)] if all(u in units[host] for host in culprits)]
+        for unit in reversed(shared):
+            depth = units[min(culprits)].index(unit)
+            sizes = Counter(of[depth] for of in units.values() if len(of) > depth)
+            ways = sum(comb(n, len(culprits)) for n in sizes.values())
+            if sizes[unit] < len(units) and ways <= CHANCE * comb(len(units), len(culprits)):
+                return _under(unit, len(culprits), len(units) - sizes[unit], told=bool(told))
+        return None
+
+    @cached_property
+    def _topology(self) -> dict[str, tuple[str, ...]]:
+        """By host the switches above it, coarsest first, as Slurm tells; empty if it does not tell of every host."""
+        out: dict[str, tuple[str, ...]] = {}
+        for rank, host in self.hosts.items():
+            path = self._settings.get((_TOPOLOGY, rank), "").split(".")
+            if len(path) > 1:
+                out[host] = tuple(".".join(path[: at + 1]) for at in range(len(path) - 1))
+        return out if len(out) == len(set(self.hosts.values())) else {}
+
+    def _same_slot(self, ranks: Sequence[int], hosts: int, findings: Sequence[Finding]) -> Shared | None:
+        """Culprits in the same slot of different hosts, unless they are of one group that runs along that slot."""
+        slots = {self.slot(rank) for rank in ranks}
+        slot = slots.pop()
+        if slots or slot is None or hosts < len(ranks) or self._block ** (1 - hosts) > SLOT_CHANCE:
+            return None
+        along = [f for f in findings if f.group and len(f.culprit_ranks) > 1]
+        if any({self.slot(rank) for rank in f.group.ranks} == {slot} for f in along if f.group):
+            return None
+        return Shared(
+            f"Each of them is local rank {slot} of its host: the same slot, or the same rail of the network.",
+            f"all local rank {slot} of their hosts",
+        )
+
+
+def _under(unit: str, culprits: int, others: int, *, told: bool) -> Shared:
+    if told:
+        text = f"Their {plural(culprits, 'host')} are under switch {unit}, {plural(others, 'other host')} are not."
+        return Shared(f"{text} Look at that switch.", f"all under switch {unit}")
+    text = f"The names of their {plural(culprits, 'host')} have {unit} in common, those of {others} others do not"
+    return Shared(f"{text}: perhaps one rack or switch.", f"all on {unit}")
+
+
+def units_of(host: str) -> tuple[str, ...]:
+    """What the name of a host says it is part of, coarsest first: "pod3-sw2-n14" is in pod3 and in pod3-sw2.
+
+    Each part ends in a number, the whole name is none of them. Names made of an address say nothing.
+    """
+    if _ADDRESS.match(host):
+        return ()
+    short, *domains = host.split(".")
+    above = [".".join(domains[at:]) for at in range(len(domains) - 1, -1, -1)]
+    ends = [match.end() for match in _CHUNK.finditer(short)]
+    within = [short[:end] for end in ends if end < len(short)]
+    suffix = f".{above[-1]}" if above else ""
+    return (*(d for d in above if any(c.isdigit() for c in d)), *(name + suffix for name in within))
+
+
+def _settings(dataset: Dataset) -> dict[tuple[str, int], str]:
+    wanted = dataset.settings.filter(pl.col("name").is_in(["LOCAL_RANK", _TOPOLOGY]) & pl.col("rank").is_not_null())
+    return {(name, rank): value for rank, name, value in wanted.select("rank", "name", "value").iter_rows()}
