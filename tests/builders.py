@@ -143,7 +143,7 @@ class JobBuilder:
         ]  # fmt: skip
         rows += [
             {"file": t["file"], "path": f"py-spy_rank_{t['rank']}.txt", "kind": "py-spy", "rank": t["rank"],
-             "rank_source": "name", "attempt": 0, "rows": 0, "used": False}
+             "rank_source": "name", "attempt": 0, "rows": 0, "used": True}
             for t in {t["file"]: t for t in self.threads}.values()
         ]  # fmt: skip
         return pl.DataFrame(rows, schema=dict(schema.FILES))

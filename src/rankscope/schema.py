@@ -107,12 +107,12 @@ FRONTIERS: dict[str, pl.DataType | type[pl.DataType]] = {
 FILES: dict[str, pl.DataType | type[pl.DataType]] = {
     "file": pl.UInt32,
     "path": pl.String,  # as found below the given paths; "a.tar.gz!dumps/rank_0" inside an archive
-    "kind": pl.String,  # "flight-recorder", "archive", "unknown", "not-a-file", ...
+    "kind": pl.String,  # "flight-recorder", "py-spy", "archive", "unknown", "not-a-file", ...
     "rank": pl.Int32,
     "rank_source": RankSource,
     "attempt": pl.UInt16,
     "host": pl.String,
-    "rows": pl.UInt32,
+    "rows": pl.UInt32,  # operations, or threads
     "version": pl.String,  # of the format
     "library_version": pl.String,  # "2.27.3"
     "mtime_ns": pl.Int64,
@@ -123,7 +123,7 @@ FILES: dict[str, pl.DataType | type[pl.DataType]] = {
     "has_timing": pl.Boolean,  # start events were recorded
     "has_status": pl.Boolean,  # pg_status is there
     "problem": pl.String,  # why it could not be read, or only in part; null if all is well
-    "used": pl.Boolean,  # its rows are in `ops`
+    "used": pl.Boolean,  # its rows are in `ops`, or in `threads`; `Dataset.dumps` are the former
 }
 
 THREADS: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -140,7 +140,11 @@ THREADS: dict[str, pl.DataType | type[pl.DataType]] = {
     "stack_id": pl.UInt32,  # rows of `stacks`; a native frame has the library as its file and line 0
     "written_ns": pl.Int64,  # modification time of the dump
 }
-"""One row for each thread of each process that py-spy dumped: where the host was, at one moment."""
+"""One row for each thread of each process that py-spy dumped: where the host was, at one moment.
+
+A process dumped several times is there as often, at different `written_ns`. What stands in one file before a later
+dump of the same process was written so many nanoseconds earlier: the order is told, the distance is not.
+"""
 
 REPEATS: dict[str, pl.DataType | type[pl.DataType]] = {
     "rank": pl.Int32,
@@ -227,10 +231,14 @@ class Dataset:
         )
 
     @cached_property
+    def dumps(self) -> pl.DataFrame:
+        """The rows of `files` whose operations are in `ops`: what a rank left, not what others saw of it."""
+        return self.files.filter(pl.col("used") & (pl.col("kind") == SOURCES[0]))
+
+    @cached_property
     def seen_ranks(self) -> tuple[int, ...]:
-        """Ranks of which a dump was read, sorted."""
-        used = self.files.filter(pl.col("used") & pl.col("rank").is_not_null())
-        return tuple(sorted(used["rank"].unique().to_list()))
+        """Ranks of which a flight recorder dump was read, sorted."""
+        return tuple(sorted(self.dumps["rank"].drop_nulls().unique().to_list()))
 
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:

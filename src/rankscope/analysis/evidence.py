@@ -62,7 +62,7 @@ def _written(facts: Facts) -> dict[int, int]:
         .agg(pl.max_horizontal("created_ns", "completed_ns", "started_ns").max())
         .iter_rows()
     )
-    used = facts.dataset.files.filter(pl.col("used") & pl.col("mtime_ns").is_not_null() & pl.col("rank").is_not_null())
+    used = facts.dataset.dumps.filter(pl.col("mtime_ns").is_not_null() & pl.col("rank").is_not_null())
     times: dict[int, int] = {}
     for rank, mtime in used.select("rank", "mtime_ns").iter_rows():
         times[rank] = max(mtime, times.get(rank, 0))

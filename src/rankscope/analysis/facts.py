@@ -67,7 +67,7 @@ class Facts:
     @cached_property
     def has_timing(self) -> bool:
         """Whether every dump records when operations start."""
-        used = self.dataset.files.filter("used")
+        used = self.dataset.dumps
         return used.height > 0 and bool(used["has_timing"].all())
 
     def label(self, group: int) -> str:

@@ -4,17 +4,20 @@ The recorder does not store when it was dumped. What there is: the file's modifi
 of any rank, and operations that were given up by the watchdog. A job was still if nothing had happened on any rank
 for more than 2 s, for more than 20 times the usual gap between two events of the job (99th percentile), and for
 more than twice the longest gap it is known to have got over; or if an operation was older than its timeout.
+Two dumps of the same recorders, as far apart, that show the same prove it whatever the times in them say.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from rankscope.analysis.calls import PENDING
 from rankscope.analysis.facts import Facts
+from rankscope.analysis.repeats import Repeats
+from rankscope.analysis.wording import duration
 
 FLOOR_NS = 2_000_000_000
 GAPS = 20
@@ -41,7 +44,23 @@ class Freeze:
 
 
 def judge_freeze(facts: Facts) -> Freeze:
-    """Weighs the age of the newest event against the usual gap between events, and timeouts."""
+    """Weighs the age of the newest event against the usual gap between events, timeouts, and earlier dumps."""
+    freeze, repeats = _weigh(facts), Repeats(facts.dataset)
+    if facts.dataset.repeats.is_empty():
+        return freeze
+    since, until = repeats.still or (0, 0)
+    newest = _newest_ns(facts)
+    if until - since > freeze.needed_ns and (newest is None or since < newest + COPIED_NS):
+        reason = f"two dumps {duration(until - since)} apart show the same frontiers"
+        return replace(freeze, stopped=True, still_ns=freeze.still_ns or until - since, reason=reason)
+    if repeats.moved:
+        apart = max(later - written for written, later in repeats.moved.values())
+        return replace(freeze, reason=f"{freeze.reason}; operations went on between two dumps {duration(apart)} apart")
+    return freeze
+
+
+def _weigh(facts: Facts) -> Freeze:
+    """What the newest dumps say by themselves."""
     usual, longest = _gaps_ns(facts)
     needed = max(FLOOR_NS, GAPS * usual, 2 * longest)
     newest, written = _newest_ns(facts), _written_ns(facts)
@@ -92,7 +111,7 @@ def _newest_ns(facts: Facts) -> int | None:
 
 
 def _written_ns(facts: Facts) -> int | None:
-    used = facts.dataset.files.filter(pl.col("used") & pl.col("rank").is_not_null())
+    used = facts.dataset.dumps.filter(pl.col("rank").is_not_null())
     found = used["mtime_ns"].max()
     return int(found) if isinstance(found, int) else None
 

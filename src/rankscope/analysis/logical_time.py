@@ -123,7 +123,7 @@ def _p2p_keys(keyed: pl.LazyFrame, whole: list[int]) -> pl.LazyFrame:
 
 def _whole_ranks(dataset: Dataset) -> list[int]:
     """Ranks whose dump holds all they issued."""
-    whole = dataset.files.filter(pl.col("used") & ~pl.col("wrapped") & (pl.col("filtered") == "none"))
+    whole = dataset.dumps.filter(~pl.col("wrapped") & (pl.col("filtered") == "none"))
     return whole["rank"].drop_nulls().unique().to_list()
 
 

@@ -38,7 +38,7 @@ class Presence:
         self.seen = frozenset(dataset.seen_ranks)
         self.frontiers = _frontiers(dataset)
         self._members = tuple(group.ranks for group in dataset.group_list)
-        files = dataset.files.filter(pl.col("used") & pl.col("rank").is_not_null())
+        files = dataset.dumps.filter(pl.col("rank").is_not_null())
         self._whole = {
             rank: not wrapped and filtered == "none"
             for rank, wrapped, filtered in files.select("rank", "wrapped", "filtered").iter_rows()

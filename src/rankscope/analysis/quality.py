@@ -8,8 +8,8 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Evidence, Finding, Severity
 from rankscope.analysis.wording import fold, plural, ranks_text
 
-FOREIGN = ("unknown", "not-a-file", "duplicate")
-"""Kinds of files that are no input; they are listed, but nothing is wrong with them."""
+FOREIGN = ("unknown", "not-a-file", "duplicate", "py-spy")
+"""Kinds of files that are no dump of a rank; they are listed, but no operation is missing because of them."""
 
 
 def find_gaps(facts: Facts, hung: bool) -> list[Finding]:
@@ -57,7 +57,7 @@ def _missing(facts: Facts) -> list[Finding]:
 
 
 def _wrapped(facts: Facts, hung: bool) -> list[Finding]:
-    files = facts.dataset.files.filter(pl.col("used") & pl.col("wrapped").fill_null(False))
+    files = facts.dataset.dumps.filter(pl.col("wrapped").fill_null(False))
     if files.is_empty() or not hung:
         return []
     ranks = files["rank"].drop_nulls().to_list()

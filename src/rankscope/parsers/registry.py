@@ -1,4 +1,4 @@
-"""The kinds of files that can be read. A new kind is a module with these two functions and a row here and in `decoded`."""
+"""The kinds of files that can be read. A new kind is a module with these two functions, and a row here."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def unread(dataset: Dataset) -> list[Unread]:
 
 def summary(dataset: Dataset) -> str:
     """What was read, in a line: "4 ranks, 2 groups, 4 dumps with 380 operations"."""
-    dumps = dataset.files.filter("used").height
+    dumps = dataset.dumps.height
     parts = [plural(dataset.world_size, "rank"), plural(dataset.groups.height, "group")]
     line = f"{', '.join(parts)}, {plural(dumps, 'dump')} with {plural(dataset.ops.height, 'operation')}"
     attempts = dataset.attempts.height

@@ -104,5 +104,5 @@ def _reason(dataset: Dataset) -> pl.Expr:
 
 
 def _whole_ranks(dataset: Dataset) -> list[int]:
-    whole = dataset.files.filter(pl.col("used") & ~pl.col("wrapped") & (pl.col("filtered") == "none"))
+    whole = dataset.dumps.filter(~pl.col("wrapped") & (pl.col("filtered") == "none"))
     return whole["rank"].drop_nulls().unique().to_list()

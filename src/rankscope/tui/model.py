@@ -175,7 +175,7 @@ def _items(table: pl.DataFrame) -> Items:
 
 def _gaps(dataset: Dataset, ranks: NDArray[np.int32], items: Items, width: int) -> tuple[Ints, NDArray[np.uint8]]:
     """For each lane, the column before which nothing is known of it, and why."""
-    used = dataset.files.filter(pl.col("used") & pl.col("rank").is_not_null())
+    used = dataset.dumps.filter(pl.col("rank").is_not_null())
     lost = set(used.filter(pl.col("wrapped").fill_null(False))["rank"].to_list())
     real = items.row >= 0
     lanes = items.lane[real]

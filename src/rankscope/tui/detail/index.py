@@ -120,7 +120,7 @@ class OpIndex:
     @cached_property
     def partly_read(self) -> frozenset[int]:
         """Ranks of whose dump only a part could be read."""
-        files = self.dataset.files.filter(pl.col("used") & pl.col("problem").is_not_null())
+        files = self.dataset.dumps.filter(pl.col("problem").is_not_null())
         return frozenset(files["rank"].drop_nulls().to_list())
 
     @cached_property
