@@ -1,0 +1,120 @@
+"""Several dumps of one recorder: what they prove of the time between, and of whom."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.analysis import analyse
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.freeze import judge_freeze
+from rankscope.analysis.repeats import Repeats
+from rankscope.schema import Dataset
+from tests.analysis.jobs import running
+from tests.builders import START_NS
+
+SECOND = 1_000_000_000
+NOW = START_NS + 60 * SECOND
+
+
+def hanging() -> Dataset:
+    job = running()
+    job.collective(ranks=[0, 1, 3], state="scheduled")
+    return job.build()
+
+
+def repeated(
+    dataset: Dataset, rows: Mapping[int, tuple[int | None, bool | None]], used_ns: int | None = NOW, moment: int = NOW
+) -> Dataset:
+    """With an earlier dump of each of `rows`: seconds before the used one, and whether anything went on."""
+    table = [
+        {
+            "rank": rank,
+            "file": 100 + rank,
+            "written_ns": None if ago is None else moment - ago * SECOND,
+            "later_ns": None if ago is None else moment,
+            "progressed": moved,
+        }
+        for rank, (ago, moved) in rows.items()
+    ]
+    files = dataset.files.with_columns(mtime_ns=pl.lit(used_ns, dtype=pl.Int64))
+    return dataclasses.replace(
+        dataset, files=files, repeats=pl.DataFrame(table, schema=dict(schema.REPEATS)), world_size=dataset.world_size
+    )
+
+
+def ahead(dataset: Dataset, rank: int) -> Dataset:
+    """With the clock of a rank an hour ahead: the newest event seems to be newer than the files."""
+    shift = pl.when(pl.col("rank") == rank).then(3600 * SECOND).otherwise(0)
+    moved = [(pl.col(name) + shift).alias(name) for name in ("created_ns", "started_ns", "completed_ns")]
+    return dataclasses.replace(dataset, ops=dataset.ops.with_columns(moved))
+
+
+def same(*ranks: int, ago: int = 50) -> dict[int, tuple[int | None, bool | None]]:
+    return dict.fromkeys(ranks, (ago, False))
+
+
+def test_same_frontiers_twice_is_a_stopped_job() -> None:
+    freeze = judge_freeze(Facts(repeated(hanging(), same(0, 1, 2, 3))))
+    assert (freeze.stopped, freeze.reason) == (True, "two dumps 50 s apart show the same frontiers")
+
+
+def test_same_frontiers_twice_outweigh_a_clock_that_is_off() -> None:
+    skewed = ahead(hanging(), 1)
+    assert judge_freeze(Facts(repeated(skewed, {}))).stopped is None
+    analysis = analyse(repeated(skewed, same(0, 1, 2, 3)))
+    assert (analysis.culprits, analysis.frozen_for_ns) == ((2,), 50 * SECOND)
+    assert analysis.findings[0].confidence == "high"
+
+
+def test_dumps_within_a_moment_claim_nothing() -> None:
+    skewed = ahead(hanging(), 1)
+    assert judge_freeze(Facts(repeated(skewed, same(0, 1, 2, 3, ago=1)))).stopped is None
+
+
+def test_most_ranks_have_to_be_there_twice() -> None:
+    untimed = hanging()
+    untimed = dataclasses.replace(
+        untimed, ops=untimed.ops.with_columns(pl.lit(None, pl.Int64).alias(c) for c in ("created_ns", "completed_ns", "started_ns"))
+    )  # fmt: skip
+    assert judge_freeze(Facts(repeated(untimed, same(0, 1)))).stopped is None
+    assert judge_freeze(Facts(repeated(untimed, same(0, 1, 3)))).stopped is True
+
+
+def test_rank_with_one_dump_that_went_on_shows_that_the_job_did() -> None:
+    assert Repeats(repeated(ahead(hanging(), 2), same(0, 1, 3))).still is None
+    assert Repeats(repeated(hanging(), same(0, 1, 3))).still == (NOW - 50 * SECOND, NOW)
+
+
+def test_one_rank_that_went_on_shows_that_the_job_did() -> None:
+    live = repeated(hanging(), {**same(0, 1, 3), 2: (50, True)}, START_NS + SECOND, START_NS + SECOND)
+    freeze = judge_freeze(Facts(live))
+    assert freeze.stopped is False
+    assert freeze.reason.endswith("; operations went on between two dumps 50 s apart")
+
+
+def test_still_since_the_second_of_three_dumps() -> None:
+    dataset = repeated(hanging(), same(0, 1, 2, 3))
+    third = dataset.repeats.with_columns(written_ns=pl.col("written_ns") - 100 * SECOND, progressed=pl.lit(True))
+    repeats = Repeats(dataclasses.replace(dataset, repeats=pl.concat([dataset.repeats, third])))
+    assert repeats.still == (NOW - 50 * SECOND, NOW)
+    assert repeats.moved[2] == (NOW - 150 * SECOND, NOW)
+
+
+def test_ranks_dumped_one_after_the_other_have_no_time_in_common() -> None:
+    dataset = repeated(hanging(), same(0, 1, 2, 3))
+    late = pl.when(pl.col("rank") == 3).then(100 * SECOND).otherwise(0)
+    apart = dataset.repeats.with_columns(pl.col("written_ns") + late, pl.col("later_ns") + late)
+    assert Repeats(dataclasses.replace(dataset, repeats=apart)).still is None
+
+
+def test_what_cannot_be_told_or_believed_claims_nothing() -> None:
+    assert Repeats(repeated(hanging(), {**same(0), 1: (50, None), 2: (None, False), 3: (50, None)})).still is None
+
+
+def test_copies_of_the_day_after_claim_nothing() -> None:
+    day = NOW + 2 * 86_400 * SECOND
+    assert judge_freeze(Facts(repeated(hanging(), same(0, 1, 2, 3), day, day))).stopped is None
