@@ -70,6 +70,17 @@ def test_same_frontiers_twice_outweigh_a_clock_that_is_off() -> None:
     assert analysis.findings[0].confidence == "high"
 
 
+def test_two_dumps_must_be_further_apart_than_what_a_rank_is_known_to_get_over() -> None:
+    job = running(steps=200)
+    job.collective(delay_ns=40 * SECOND)
+    job.collective(ranks=[0, 1, 3], state="scheduled")
+    skewed = ahead(job.build(), 1)
+    later = NOW + 40 * SECOND
+    assert judge_freeze(Facts(repeated(skewed, same(0, 1, 2, 3, ago=50), later, later))).stopped is None
+    later = NOW + 100 * SECOND
+    assert judge_freeze(Facts(repeated(skewed, same(0, 1, 2, 3, ago=90), later, later))).stopped is True
+
+
 def test_dumps_within_a_moment_claim_nothing() -> None:
     skewed = ahead(hanging(), 1)
     assert judge_freeze(Facts(repeated(skewed, same(0, 1, 2, 3, ago=1)))).stopped is None
@@ -77,9 +88,8 @@ def test_dumps_within_a_moment_claim_nothing() -> None:
 
 def test_most_ranks_have_to_be_there_twice() -> None:
     untimed = hanging()
-    untimed = dataclasses.replace(
-        untimed, ops=untimed.ops.with_columns(pl.lit(None, pl.Int64).alias(c) for c in ("created_ns", "completed_ns", "started_ns"))
-    )  # fmt: skip
+    none = [pl.lit(None, pl.Int64).alias(name) for name in ("created_ns", "started_ns", "completed_ns")]
+    untimed = dataclasses.replace(untimed, ops=untimed.ops.with_columns(none))
     assert judge_freeze(Facts(repeated(untimed, same(0, 1)))).stopped is None
     assert judge_freeze(Facts(repeated(untimed, same(0, 1, 3)))).stopped is True
 

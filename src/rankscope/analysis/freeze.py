@@ -50,7 +50,8 @@ def judge_freeze(facts: Facts) -> Freeze:
         return freeze
     since, until = repeats.still or (0, 0)
     newest = _newest_ns(facts)
-    if until - since > freeze.needed_ns and (newest is None or since < newest + COPIED_NS):
+    copied = newest is not None and since >= newest + COPIED_NS
+    if not copied and until - since > _needed_twice_ns(facts, freeze.needed_ns):
         reason = f"two dumps {duration(until - since)} apart show the same frontiers"
         return replace(freeze, stopped=True, still_ns=freeze.still_ns or until - since, reason=reason)
     if repeats.moved:
@@ -61,8 +62,7 @@ def judge_freeze(facts: Facts) -> Freeze:
 
 def _weigh(facts: Facts) -> Freeze:
     """What the newest dumps say by themselves."""
-    usual, longest = _gaps_ns(facts)
-    needed = max(FLOOR_NS, GAPS * usual, 2 * longest)
+    needed = _needed_ns(*_gaps_ns(facts))
     newest, written = _newest_ns(facts), _written_ns(facts)
     if newest is None:
         return Freeze(None, None, needed, "no operation carries a time")
@@ -76,6 +76,20 @@ def _weigh(facts: Facts) -> Freeze:
     if _timed_out(facts, written):
         return Freeze(True, still, needed, "an operation is older than its timeout")
     return Freeze(False, still, needed, "the dumps were written within moments of the newest event")
+
+
+def _needed_ns(usual: int, longest: int) -> int:
+    return max(FLOOR_NS, GAPS * usual, 2 * longest)
+
+
+def _needed_twice_ns(facts: Facts, needed: int) -> int:
+    """How far apart two dumps must be: `needed`, or less by the gaps of each rank on its own clock, if one is off."""
+    ops = facts.dataset.ops.select("rank", "created_ns").drop_nulls()
+    own = pl.col("created_ns").diff().filter(pl.col("rank") == pl.col("rank").shift())
+    gaps = ops.select(own).to_series().to_numpy()
+    if not len(gaps):
+        return needed
+    return min(needed, _needed_ns(int(np.quantile(gaps, PERCENTILE, method="higher")), int(gaps.max())))
 
 
 def _gaps_ns(facts: Facts) -> tuple[int, int]:
