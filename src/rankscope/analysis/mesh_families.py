@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -63,10 +64,9 @@ def partition(groups: Sequence[Group], ranks: Ints, seen: frozenset[int]) -> Par
     A few groups may be odd (see `_Tiling`), or unknown because no member left a dump.
     """
     once = {g.ranks: g for g in groups if len(g.ranks) > 1}
-    members = [np.array(r, np.int64) for r in once]
-    if not members or any(not np.isin(m, ranks).all() for m in members):
+    own = _among(list(once), ranks)
+    if not own:
         return None
-    own = [np.searchsorted(ranks, m) for m in members]
     exact = _exact(own, len(ranks))
     name = name_of(groups[0].description)
     if exact is not None:
@@ -75,6 +75,15 @@ def partition(groups: Sequence[Group], ranks: Ints, seen: frozenset[int]) -> Par
     if classes is None:
         return None
     return _Tiling(name, list(once.values()), own, ranks, seen, classes).partition()
+
+
+def _among(members: Sequence[tuple[int, ...]], ranks: Ints) -> list[Ints]:
+    """For each group the places of its members among `ranks`; empty if one is not there."""
+    every = np.fromiter(chain.from_iterable(members), np.int64)
+    found = np.searchsorted(ranks, every)
+    if (found >= len(ranks)).any() or (ranks[found] != every).any() or not members:
+        return []
+    return np.split(found, np.cumsum([len(m) for m in members])[:-1])
 
 
 def _exact(members: Sequence[Ints], count: int) -> Ints | None:

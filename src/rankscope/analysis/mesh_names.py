@@ -23,6 +23,8 @@ _FILLERS = {
     "group", "groups", "parallel", "model", "mesh", "comm", "communicator", "pg", "process", "with", "and", "world",
     "ranks", "size",
 }  # fmt: skip
+LONGEST = 24
+"""Characters kept of a name."""
 _NOTHING = ("", "undefined", "none")
 _SIMPLE = ("pp", "dp_replicate", "dp_shard", "dp", "cp", "sp", "tp")
 EXPERT = ("ep", "edp", "etp")
@@ -40,12 +42,12 @@ def name_of(description: str) -> str:
         return UNNAMED
     own = re.fullmatch(r"mesh_(.*[a-zA-Z].*)", description.strip())
     if own:
-        return own[1]
+        return own[1][:LONGEST]
     words = [w for w in re.split(r"[^a-z]+", description.lower()) if w]
     expert = "expert" in words and {"tensor", "tp", "data", "dp", "model"} & set(words)
     parts = [_EXPERT.get(w) or _word(w) for w in words if w != "expert"] if expert else [_word(w) for w in words]
     told = [p for p in dict.fromkeys(parts) if p]
-    return "_".join(told) if told else "mp" if "model" in words else UNNAMED
+    return "_".join(told)[:LONGEST] if told else "mp" if "model" in words else UNNAMED
 
 
 def _word(word: str) -> str:

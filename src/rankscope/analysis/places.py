@@ -102,16 +102,24 @@ class Places:
 
     def _switch(self, culprits: set[str]) -> Shared | None:
         """The narrowest switch, rack or part of a name that holds all culprits' hosts, if that is no chance."""
-        told = self._topology
-        units = told or {host: units_of(host) for host in set(self.hosts.values())}
+        units = self._units
         shared = [u for u in units[min(culprits)] if all(u in units[host] for host in culprits)]
         for unit in reversed(shared):
             depth = units[min(culprits)].index(unit)
             sizes = Counter(of[depth] for of in units.values() if len(of) > depth)
             ways = sum(comb(n, len(culprits)) for n in sizes.values())
             if sizes[unit] < len(units) and ways <= CHANCE * comb(len(units), len(culprits)):
-                return _under(unit, len(culprits), len(units) - sizes[unit], told=bool(told))
+                return _under(unit, len(culprits), len(units) - sizes[unit], told=bool(self._topology))
         return None
+
+    @property
+    def parts(self) -> set[str]:
+        """Every switch, or part of a name, that more than one host may have in common."""
+        return {unit for units in self._units.values() for unit in units}
+
+    @cached_property
+    def _units(self) -> dict[str, tuple[str, ...]]:
+        return self._topology or {host: units_of(host) for host in set(self.hosts.values())}
 
     @cached_property
     def _topology(self) -> dict[str, tuple[str, ...]]:

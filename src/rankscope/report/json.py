@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
 
 from rankscope import __version__
+from rankscope.analysis.mesh import Dimension, Mesh
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step
 from rankscope.schema import Dataset, Frame
 
@@ -31,6 +32,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
             "ranks": {"seen": dataset.seen_ranks, "missing": dataset.missing_ranks},
             "inputs": dataset.files.select("path", "kind", "rank", "rows", "problem").to_dicts(),
             "findings": [_finding(f) for f in analysis.findings],
+            "mesh": _mesh(analysis.mesh, {rank for f in analysis.findings for rank in f.culprit_ranks}),
         }
     )
     return _NOT_ASCII.sub(_unicode_escape, raw.decode()).encode() if ascii_only else raw
@@ -95,6 +97,24 @@ def _evidence(e: Evidence) -> Json:
         "time_ns": e.time_ns,
         "text": e.text,
     }
+
+
+def _mesh(mesh: Mesh | None, ranks: Iterable[int]) -> Json | None:
+    """The grid, and of `ranks` their places on it."""
+    if mesh is None:
+        return None
+    names = [d.name for d in mesh.dimensions]
+    places = {rank: mesh.place(rank) for rank in sorted(ranks)}
+    return {
+        "dimensions": [_dimension(d) for d in mesh.dimensions],
+        "also": [_dimension(d) for d, _ in mesh.also],
+        "ranks": len(mesh.places),
+        "places": {str(rank): dict(zip(names, at, strict=True)) for rank, at in places.items() if at is not None},
+    }
+
+
+def _dimension(d: Dimension) -> Json:
+    return {"name": d.name, "size": d.size, "stride": d.stride}
 
 
 def _dump(report: Json) -> bytes:

@@ -33,6 +33,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         ("Culprits", hosts or culprits),
         ("Stopped", words.stillness(analysis)),
         ("Read", words.summary(dataset)),
+        ("Mesh", str(analysis.mesh) if analysis.mesh is not None else ""),
         ("No dump of", missing),
     ]
     yield from _facts(rows)
@@ -48,6 +49,7 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
         [
             ("Kind", finding.kind),
             ("Who", words.who(finding)),
+            ("On the mesh", words.on_mesh(finding, analysis.mesh)),
             ("Or else", words.ranks_phrase(others) if others else ""),
             ("Where", words.place(finding)),
             ("Held up", words.held_up(finding)),

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from rankscope.analysis.model import Analysis
+from rankscope.analysis.places import Places
 from rankscope.report.names import Names
 from rankscope.schema import Dataset, Frame
 
@@ -49,12 +50,14 @@ def redact(
 
 
 def _hosts(dataset: Dataset, analysis: Analysis) -> list[str]:
-    """Every host that is known by name, in a fixed order."""
+    """Every host that is known by name, and every switch or rack that is spoken of, in a fixed order."""
     accused = [c.host for f in analysis.findings for c in f.culprits if c.host]
     seen = (
         pl.concat([dataset.ops["host"].cast(pl.String), dataset.files["host"]]).drop_nulls().unique(maintain_order=True)
     )
-    return [*accused, *seen]
+    said = [analysis.verdict, *(f.explanation for f in analysis.findings)]
+    parts = sorted(part for part in Places(dataset).parts if any(part in text for text in said))
+    return [*accused, *seen, *parts]
 
 
 def _mapped(column: pl.Series, change: Callable[[str], str]) -> pl.Series:

@@ -31,6 +31,8 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if still:
         yield from _wrap(still)
     yield from _wrap(f"{dataset.root}: {words.summary(dataset)}" if dataset.root else words.summary(dataset))
+    if analysis.mesh is not None:
+        yield from _wrap(f"mesh: {analysis.mesh}")
     if dataset.missing_ranks:
         yield from _wrap(f"no dump of {words.ranks_phrase(dataset.missing_ranks)}")
 
@@ -49,6 +51,7 @@ def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator
     """What is known of a finding beyond its title, label by label."""
     others = tuple(r for r in finding.candidates if r not in finding.culprit_ranks)
     yield "who", [words.who(finding)]
+    yield "mesh", [words.on_mesh(finding, analysis.mesh)]
     yield "or else", [words.ranks_phrase(others)] if others else []
     yield "where", [words.place(finding)]
     yield "held up", [words.held_up(finding)]

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 
+from rankscope.analysis.mesh import Mesh
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step
 from rankscope.analysis.wording import duration, fold, plural
 from rankscope.schema import Dataset, Frame
@@ -21,6 +22,7 @@ MOST_EVIDENCE = 8
 MOST_FRAMES = 20
 MOST_STEPS = 8
 MOST_FILES = 20
+MOST_PLACES = 4
 MOST_PATHS = 3
 MOST_FOLLOWING = 5
 """How many of each a report for people lists; the JSON report has them all."""
@@ -87,6 +89,20 @@ def _accused(members: list[Culprit]) -> str:
     first = members[0]
     device = f", {first.device}" if first.device and len(members) == 1 else ""
     return ranks_phrase(ranks) + (f" on {first.host}" if first.host else "") + device
+
+
+def on_mesh(finding: Finding, mesh: Mesh | None) -> str:
+    """Where the accused are on the grid: "rank 12 is pp 1, dp 2, tp 0"; of many, what they have in common."""
+    places = {rank: mesh.where(rank) for rank in finding.culprit_ranks if mesh.place(rank)} if mesh else {}
+    if mesh is None or len(places) <= MOST_PLACES:
+        return "; ".join(f"rank {rank} is {where}" for rank, where in places.items())
+    common = []
+    for axis, dimension in enumerate(mesh.dimensions):
+        along = {mesh.places[rank][axis] for rank in places}
+        if len(along) == 1:
+            common.append(f"{dimension.name} {along.pop()}")
+    number = "all" if len(places) == len(finding.culprit_ranks) else f"{len(places)}"
+    return f"{number} of them are {', '.join(common)}" if common else ""
 
 
 def _without_rank(culprit: Culprit) -> str:
