@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from rankscope import schema
-from rankscope.parsers.assemble import attempts, coalesced, copies, ranks
+from rankscope.parsers.assemble import attempts, coalesced, copies, naming, ranks, snapshots
 from rankscope.parsers.assemble.attempts import Attempt
 from rankscope.parsers.assemble.completeness import Completeness, completeness
 from rankscope.parsers.assemble.files import file_table
@@ -17,7 +17,8 @@ from rankscope.parsers.assemble.frontiers import frontier_table, p2p_groups
 from rankscope.parsers.assemble.groups import Groups, describe, named, resolve
 from rankscope.parsers.assemble.operations import operations
 from rankscope.parsers.assemble.repeats import repeat_table
-from rankscope.parsers.assemble.sources import KIND, Source
+from rankscope.parsers.assemble.sources import KIND, SNAPSHOT_KIND, Source, config_world
+from rankscope.parsers.assemble.threads import thread_tables
 from rankscope.schema import Dataset
 
 
@@ -30,7 +31,8 @@ def assemble(
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows."""
     for source in sources:
-        ranks.claim(source, pattern)
+        if source.snapshot is None:
+            ranks.claim(source, pattern)
     dumps = [s for s in sources if s.dump is not None]
     runs = _runs(dumps)
     chosen = len(runs) - 1 if attempt is None else attempt
@@ -38,10 +40,14 @@ def assemble(
         raise NoSuchAttemptError(f"there is no attempt {chosen}: they are numbered from 0 to {len(runs) - 1}")
     used = _used(runs[chosen]) if runs else []
     _place_undecoded(sources, chosen)
-    world = world_size or _world(used, sources, chosen)
+    seen = snapshots.settle(sources, runs, chosen, pattern, world_size or _known_world(used))
+    world = world_size or max(
+        _world(used, sources, chosen), 1 + max((r for s in seen for r in s.ranks.values()), default=-1)
+    )
     places = {id(source): i for i, source in enumerate(sources)}
     complete = {id(source): completeness(source.dump) for source in dumps if source.dump}
     tables = _tables(used, [places[id(s)] for s in used], [complete[id(s)] for s in used], world)
+    tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
     return Dataset(
         **tables,
         files=file_table(sources, complete),
@@ -93,6 +99,10 @@ def _place_undecoded(sources: Sequence[Source], newest: int) -> None:
     for source in sources:
         if source.kind not in ("empty", "damaged"):
             continue
+        if source.kind == "empty" and naming.of_py_spy(source.shown):
+            # that py-spy wrote nothing says nothing of what the rank left itself
+            source.kind, source.rank, source.rank_source = SNAPSHOT_KIND, None, None
+            continue
         source.kind = KIND if source.named is not None else "unknown"
         if source.named is not None:
             source.attempt = by_directory.get(source.directory, newest if by_directory else None)
@@ -104,6 +114,12 @@ def _world(used: Sequence[Source], sources: Sequence[Source], attempt: int) -> i
     told += [max(g.ranks) + 1 for s in used if s.dump for g in s.dump.config if g.ranks]
     told += [s.rank + 1 for s in sources if s.kind == "flight-recorder" and s.attempt == attempt and s.rank is not None]
     return max(told, default=0)
+
+
+def _known_world(used: Sequence[Source]) -> int:
+    """The number of ranks where groups are written down; 0 where only the dumps that are there tell."""
+    world = config_world(list(used))
+    return max([world, *(1 + s.rank for s in used if s.rank is not None)]) if world else 0
 
 
 def _tables(used: list[Source], places: list[int], complete: list[Completeness], world: int) -> dict[str, pl.DataFrame]:

@@ -14,6 +14,7 @@ _HOST_RANK = re.compile(r"rank[_.\-](?P<host>[a-zA-Z][\w.\-]*?)[_.\-](?P<rank>\d
 _LAST_NUMBER = re.compile(r"(?:^|[_.\-a-zA-Z])(\d{1,6})$")
 _HOST_BEFORE = re.compile(r"^(?P<host>[\w\-]+(?:\.[\w\-]+)*?)\.pci\d+_rank")
 _HOST_AFTER = re.compile(r"rank[_.\-]?\d+\.(?P<host>[a-zA-Z][\w\-]*\d)$", re.IGNORECASE)
+_PY_SPY = re.compile(r"py[_.\-]?spy|(?<![a-z])stacks?(?![a-z])", re.IGNORECASE)
 _NODE = re.compile(r"^(?:\w+[_\-])?(?:node|host|worker|ip|dgx|hgx|nid|cn|compute|pod)[_\-]?[\w.\-]*\d$", re.IGNORECASE)
 _ATTEMPT = re.compile(r"^(?:attempt|restart|retry|try|run|incarnation|job)[_.\-]?\w*\d\w*$", re.IGNORECASE)
 
@@ -71,6 +72,11 @@ def host_of(shown: str) -> str | None:
         if match := pattern.search(stem):
             return match["host"]
     return next((directory for directory in above if _NODE.match(directory)), None)
+
+
+def of_py_spy(shown: str) -> bool:
+    """Whether a file is named as if py-spy had been told to write it."""
+    return _PY_SPY.search(_parts(shown)[0]) is not None
 
 
 def attempt_of(shown: str) -> str | None:

@@ -14,6 +14,7 @@ from rankscope.parsers.assemble.calls import call_table
 from rankscope.parsers.assemble.groups import Groups
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.model import CODES, NULL, NUMBERS, Codes, Dump, Shape
+from rankscope.parsers.py_spy.model import Snapshot
 
 _CODE_TABLES = {"call": "calls", "shape": "shapes", "stack": "stacks"}
 
@@ -27,7 +28,7 @@ def operations(sources: Sequence[Source], places: Sequence[int], groups: Groups)
         frame = frame.sort("rank", "created_ns", maintain_order=True)
     frame = torchcomms.renumber(frame, [i for i, dump in zip(places, dumps, strict=True) if torchcomms.wrote(dump)])
     frame = coalesced.resolve(frame)
-    stacks, stack_ids = _stack_table(dumps)
+    stacks, stack_ids = stack_table(dumps)
     frame = frame.with_columns(_spread(stack_ids, frame["stack_code"]).alias("stack_id"))
     return frame.select([pl.col(n).cast(t) for n, t in schema.OPS.items()]), stacks
 
@@ -84,7 +85,7 @@ def _spread(table: pl.Series, codes: pl.Series) -> pl.Series:
     return table.gather(clean)
 
 
-def _stack_table(dumps: Sequence[Dump]) -> tuple[pl.DataFrame, pl.Series]:
+def stack_table(dumps: Sequence[Dump | Snapshot]) -> tuple[pl.DataFrame, pl.Series]:
     """The table `stacks`, and for each stack of each dump its id."""
     frames: dict[Any, int] = {}
     stacks: dict[tuple[int, ...], int] = {}

@@ -15,6 +15,7 @@ from rankscope.parsers.flight_recorder.model import NULL, Dump
 from rankscope.parsers.py_spy.model import Snapshot
 
 KIND = "flight-recorder"
+SNAPSHOT_KIND = "py-spy"
 
 
 @dataclass

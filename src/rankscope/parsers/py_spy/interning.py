@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from rankscope.parsers.flight_recorder.model import StackFrame
@@ -79,21 +80,24 @@ class Collector:
         return snapshot
 
 
-def numbered(processes: list[Process]) -> list[Process]:
-    """Counts for each process how many later dumps of its tree follow; a tree begins where no parent is above it."""
+def trees(processes: list[Process]) -> list[int]:
+    """For each process the index of the first of its tree: a tree goes on while parents are above, and none twice."""
     roots: list[int] = []
     tree: set[int] = set()
-    for process in processes:
-        if process.parent_pid not in tree or process.pid in tree:
-            tree = set()
-            roots.append(process.pid)
-        else:
-            roots.append(roots[-1])
+    for i, process in enumerate(processes):
+        follows = process.parent_pid in tree and process.pid not in tree
+        tree = tree if follows else set()
+        roots.append(roots[-1] if follows else i)
         tree.add(process.pid)
-    later: dict[int, int] = {}
-    out: list[Process] = []
-    for i in range(len(processes) - 1, -1, -1):
-        out.append(processes[i]._replace(later=later.get(roots[i], 0)))
-        if i == 0 or roots[i] != roots[i - 1] or processes[i].pid == roots[i]:
-            later[roots[i]] = later.get(roots[i], 0) + 1
-    return out[::-1]
+    return roots
+
+
+def numbered(processes: list[Process]) -> list[Process]:
+    """The processes with how many later dumps of their tree follow."""
+    roots = trees(processes)
+    later: Counter[int] = Counter()
+    before: dict[int, int] = {}
+    for root in sorted(set(roots), reverse=True):
+        before[root] = later[processes[root].pid]
+        later[processes[root].pid] += 1
+    return [process._replace(later=before[root]) for process, root in zip(processes, roots, strict=True)]

@@ -1,0 +1,168 @@
+"""Which rank a py-spy dump is of, by its name or a command line. A wrong stack at a rank is worse than none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from rankscope.parsers.assemble import naming
+from rankscope.parsers.assemble.ranks import LIKELY_RANKS, LIKELY_SHARE
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.py_spy import command
+from rankscope.parsers.py_spy.model import Process, Snapshot
+from rankscope.parsers.py_spy.roles import Role, roles_of
+
+_LOCAL = re.compile(r"local[_.\-]?rank[_.\-]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_BARE = re.compile(r"^(?:.*[^a-z])?(?:py[_\-.]?spy|stack|stacks|trace|traces|threads?|backtraces?|dump|bt|r)?$")
+
+
+@dataclass
+class Seen:
+    """A py-spy dump, and the rank of each of its processes as far as it is known."""
+
+    source: Source
+    snapshot: Snapshot
+    ranks: dict[int, int] = field(default_factory=dict)
+    """By index of the owner."""
+    how: str | None = None
+    """One of schema.RANK_SOURCES."""
+    local: bool = False
+    """The number counts within a node."""
+    bare: bool = False
+    """The number in the name is not called a rank."""
+    certain: bool = False
+    """The recorder's dump beside it, or the user, says so too."""
+
+    @cached_property
+    def roles(self) -> list[Role]:
+        """The role of each process."""
+        return roles_of(self.snapshot)
+
+    @cached_property
+    def owners(self) -> dict[int, int]:
+        """Processes that are ranks: the index of the last dump of each, by process id."""
+        return {self.snapshot.processes[r.owner].pid: r.owner for r in self.roles if r.owner is not None}
+
+    @cached_property
+    def place(self) -> str:
+        """Where it was collected: the host that its path names, else its directory."""
+        return self.source.host or self.source.directory
+
+    def threads_of(self, pid: int) -> frozenset[int | None]:
+        """The threads of a process."""
+        processes = self.snapshot.processes
+        return frozenset(t.thread_id for t in self.snapshot.threads if processes[t.process].pid == pid)
+
+    def rank_of(self, index: int) -> int | None:
+        """The rank of a process."""
+        owner = self.roles[index].owner
+        return None if owner is None else self.ranks.get(owner)
+
+    def give_up(self, note: str) -> None:
+        """Says why no rank is known."""
+        self.ranks, self.how = {}, None
+        self.source.note = f"no rank known: {note}"
+
+
+def claim(seen: Seen, pattern: re.Pattern[str] | None, dumps: Sequence[Source], files: int, world: int) -> None:
+    """Gives the processes of a file the rank that the user, the name or their command lines say.
+
+    `dumps` are the recorder's of the same attempt, `files` counts those of py-spy, `world` is 0 if unknown.
+    """
+    told = naming.rank_by(pattern, seen.source.shown) if pattern is not None else None
+    if told is not None:
+        _give(seen, told, "option")
+        seen.certain = True
+        return
+    _by_name(seen, dumps, world or max(LIKELY_RANKS, LIKELY_SHARE * files))
+    if not seen.ranks and seen.source.note is None:
+        _by_command(seen)
+    if not seen.ranks and seen.source.note is None:
+        seen.give_up(_why(seen))
+
+
+def _by_name(seen: Seen, dumps: Sequence[Source], most: int) -> None:
+    shown = seen.source.shown
+    local = _LOCAL.findall(PurePosixPath(shown).name)
+    named = int(local[-1]) if local else naming.rank_of(shown)
+    if named is None or not (local or naming.says_rank(shown) or _may_be_rank(seen, named, most)):
+        return
+    beside = {s.rank: s for s in dumps if s.named == named and _together(s, seen.source)}
+    if len(beside) == 1:
+        # the same node counts alike: what was found out of the recorder's dump holds for this one
+        rank, dump = next(iter(beside.items()))
+        if rank is not None:
+            _give(seen, rank, dump.rank_source or "name")
+            seen.certain = True
+    elif any(s.named == named and s.rank != named for s in dumps):
+        seen.give_up(f"other nodes count their own ranks, too, and {named} is not one over all of them")
+    else:
+        _give(seen, named, "name")
+        seen.local = bool(local)
+        seen.bare = not local and not naming.says_rank(shown)
+
+
+def _may_be_rank(seen: Seen, number: int, most: int) -> bool:
+    """Whether a number that nothing calls a rank can be one: it is no process id, and follows a word for a stack."""
+    name = PurePosixPath(seen.source.shown.replace("!", "/")).name.lower()
+    before = re.split(rf"{number}(?:\.\w+)*$", name)[0]
+    return (
+        number < most
+        and number not in {p.pid for p in seen.snapshot.processes}
+        and bool(_BARE.match(before.rstrip("_-.")))
+    )
+
+
+def _together(dump: Source, other: Source) -> bool:
+    """Whether two files come from one node."""
+    return dump.host == other.host if dump.host and other.host else dump.directory == other.directory
+
+
+def _give(seen: Seen, rank: int, how: str) -> None:
+    """All of a file is of one rank, if it holds one process that can be."""
+    if len(seen.owners) != 1:
+        seen.give_up(_why(seen))
+        return
+    pid = next(iter(seen.owners))
+    seen.ranks = {r.owner: rank for r in seen.roles if r.owner is not None and _pid(seen, r.owner) == pid}
+    seen.how = how
+
+
+def _by_command(seen: Seen) -> None:
+    processes = seen.snapshot.processes
+    owners = {r.owner for r in seen.roles if r.owner is not None}
+    told = {i: command.rank_in(processes[i].command, processes[i].parent_command) for i in owners}
+    if not any(rank is not None for rank in told.values()):
+        told = {i: command.local_rank_in(processes[i].command) for i in owners}
+        seen.local = True
+    seen.ranks = {i: rank for i, rank in told.items() if rank is not None}
+    seen.how = "content" if seen.ranks else None
+    pids = {(rank, processes[i].pid) for i, rank in seen.ranks.items()}
+    if len(pids) > len({rank for rank, _ in pids}):
+        seen.give_up("several processes in it say that they are the same one")
+
+
+def _why(seen: Seen) -> str:
+    if len(seen.owners) > 1:
+        return f"{len(seen.owners)} processes in it may be ranks, and none says which"
+    if not seen.owners:
+        return "a process that starts ranks, or one that serves one"
+    return "neither its name nor a command line tells it"
+
+
+def _pid(seen: Seen, index: int) -> int:
+    return seen.snapshot.processes[index].pid
+
+
+def one_node(seen: Sequence[Seen], world: int) -> bool:
+    """Whether the job ran on one node, where a rank within the node is the rank."""
+    full = world > 0 and any(s.local and rank == world - 1 for s in seen for rank in s.ranks.values())
+    lines = {line for s in seen for p in s.snapshot.processes for line in _lines(p)}
+    return full or any(command.on_one_node(line, world) for line in lines)
+
+
+def _lines(process: Process) -> tuple[str, str]:
+    return process.command, process.parent_command

@@ -1,0 +1,184 @@
+"""The py-spy dumps of one attempt, and their processes brought to their ranks."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import combinations
+
+from rankscope.parsers.assemble.attempts import Attempt
+from rankscope.parsers.assemble.claims import Seen, claim, one_node
+from rankscope.parsers.assemble.naming import attempt_of
+from rankscope.parsers.assemble.sources import Source
+
+SLACK_NS = 60 * 1_000_000_000
+"""Clocks of hosts and of file servers differ by less; two processes of one rank start further apart."""
+COPIED_NS = 86_400 * 1_000_000_000
+"""A file written so long after the last event was copied: its time does not tell of which attempt it is."""
+
+
+def settle(
+    sources: Sequence[Source], runs: Sequence[Attempt], chosen: int, pattern: re.Pattern[str] | None, world: int
+) -> list[Seen]:
+    """The py-spy dumps of the chosen attempt with their ranks; the others get a note.
+
+    `world` is the number of ranks of the job, 0 if only the ranks of dumps tell it. Ranks of processes that contradict
+    each other are given up.
+    """
+    _attempts(sources, runs)
+    seen = [Seen(s, s.snapshot) for s in sources if s.snapshot is not None and s.attempt == (chosen if runs else 0)]
+    dumps = [s for s in runs[chosen].sources if s.used] if runs else []
+    for one in seen:
+        claim(one, pattern, dumps, len(seen), world)
+    _local(seen, world)
+    _beyond(seen, world)
+    _samples(seen)
+    kept = _rivals(seen)
+    for one in kept:
+        _finish(one)
+    return kept
+
+
+def _finish(seen: Seen) -> None:
+    ranks = set(seen.ranks.values())
+    seen.source.used = seen.snapshot.rows > 0
+    if len(ranks) == 1:
+        seen.source.rank, seen.source.rank_source = ranks.pop(), seen.how
+
+
+def _attempts(sources: Sequence[Source], runs: Sequence[Attempt]) -> None:
+    """Gives every py-spy dump the number of its attempt; None if it is of none that has dumps."""
+    snapshots = [s for s in sources if s.snapshot is not None]
+    if not runs:
+        newest = max(snapshots, key=lambda s: (s.mtime_ns or 0, s.shown), default=None)
+        for source in snapshots:
+            if newest is not None and attempt_of(source.shown) == attempt_of(newest.shown):
+                source.attempt = 0
+            else:
+                source.note = "of an earlier attempt"
+        return
+    tags = {attempt_of(s.shown): i for i, run in enumerate(runs) for s in run.sources}
+    homes: dict[str, set[int]] = defaultdict(set)
+    for i, run in enumerate(runs):
+        for dump in run.sources:
+            homes[dump.directory].add(i)
+    for source in snapshots:
+        tag, home = attempt_of(source.shown), homes.get(source.directory, set())
+        if tag is not None and tag in tags:
+            source.attempt = tags[tag]
+        elif len(home) == 1:
+            source.attempt = next(iter(home))
+            _check_time(source, runs[source.attempt])
+        else:
+            _by_time(source, runs)
+
+
+def _check_time(source: Source, run: Attempt) -> None:
+    start = _start(run)
+    if start is not None and source.mtime_ns is not None and source.mtime_ns < start - SLACK_NS:
+        source.attempt, source.note = None, "written before any operation in the dumps was issued"
+
+
+def _by_time(source: Source, runs: Sequence[Attempt]) -> None:
+    """The last attempt that had begun when the file was written."""
+    last = runs[-1].newest_ns
+    untimed = source.mtime_ns is None or (last is not None and source.mtime_ns > last + COPIED_NS)
+    if len(runs) > 1 and untimed:
+        source.note = "cannot be told of which attempt it is"
+        return
+    begun = [i for i, run in enumerate(runs) if source.mtime_ns is None or (_start(run) or 0) <= source.mtime_ns]
+    source.attempt = begun[-1] if begun else 0
+    _check_time(source, runs[source.attempt])
+
+
+def _start(run: Attempt) -> int | None:
+    return min((s.span[0] for s in run.sources if s.span), default=None)
+
+
+def _local(seen: Sequence[Seen], world: int) -> None:
+    """Takes back ranks that count within a node, unless there is only one."""
+    if not one_node(seen, world):
+        for one in seen:
+            if one.local and one.ranks:
+                one.give_up("what is told is the rank within its node")
+
+
+def _beyond(seen: Sequence[Seen], world: int) -> None:
+    for one in seen:
+        too_large = [rank for rank in one.ranks.values() if world and rank >= world]
+        if too_large:
+            one.give_up(f"the job has {world} ranks, and {max(too_large)} is not one of them")
+
+
+def _samples(seen: Sequence[Seen]) -> None:
+    """Takes back bare numbers that count the dumps of one process."""
+    by_pid: dict[tuple[str, int], list[Seen]] = defaultdict(list)
+    for one in seen:
+        if one.bare:
+            for pid in one.owners:
+                by_pid[one.place, pid].append(one)
+    for (_, pid), group in by_pid.items():
+        for a, b in combinations(group[:64], 2):
+            if set(a.ranks.values()) != set(b.ranks.values()) and _same_process(a, b, pid):
+                for one in group:
+                    one.give_up("the number in its name counts dumps of one process")
+                break
+
+
+def _same_process(one: Seen, other: Seen, pid: int) -> bool:
+    a, b = one.threads_of(pid), other.threads_of(pid)
+    return 2 * len(a & b) > max(len(a), len(b))
+
+
+def _rivals(seen: Sequence[Seen]) -> list[Seen]:
+    """Sets aside dumps of an earlier process of a rank, and takes back ranks that different processes claim."""
+    claims: dict[int, list[tuple[Seen, int]]] = defaultdict(list)
+    for one in seen:
+        for rank, pid in sorted({(rank, one.snapshot.processes[i].pid) for i, rank in one.ranks.items()}):
+            claims[rank].append((one, pid))
+    gone: set[int] = set()
+    for rank, claimed in claims.items():
+        if len({(one.place, pid) for one, pid in claimed}) > 1:
+            gone |= _contest(rank, claimed)
+    return [one for one in seen if id(one) not in gone]
+
+
+def _contest(rank: int, claimed: list[tuple[Seen, int]]) -> set[int]:
+    """Settles who is a rank that several processes claim; returns the identities of what is set aside."""
+    certain = [c for c in claimed if c[0].certain]
+    if certain and len(certain) < len(claimed):
+        _take_back(rank, [c for c in claimed if not c[0].certain])
+        return _contest(rank, certain) if len({(one.place, pid) for one, pid in certain}) > 1 else set()
+    newest = max(claimed, key=lambda c: (c[0].source.mtime_ns or 0, c[0].source.shown))
+    others = [c for c in claimed if c[1] != newest[1] or not _one_place(c, newest)]
+    if all(_earlier(other, newest) for other in others):
+        for one, _ in others:
+            one.source.kind, one.source.note = "duplicate", f"an earlier process of rank {rank}"
+        return {id(one) for one, _ in others}
+    _take_back(rank, claimed)
+    return set()
+
+
+def _one_place(one: tuple[Seen, int], other: tuple[Seen, int]) -> bool:
+    """Whether two dumps of one process id are of one process: containers on different nodes count alike."""
+    (a, pid), (b, _) = one, other
+    if a.place == b.place or (a.certain and b.certain):
+        return True
+    hosts = a.source.host, b.source.host
+    several = len(a.threads_of(pid)) > 3
+    return (None in hosts or hosts[0] == hosts[1]) and several and _same_process(a, b, pid)
+
+
+def _earlier(one: tuple[Seen, int], newest: tuple[Seen, int]) -> bool:
+    """Whether a process of the same node was there before, as far as the files' times tell."""
+    times = one[0].source.mtime_ns, newest[0].source.mtime_ns
+    apart = times[0] is not None and times[1] is not None and times[1] - times[0] > SLACK_NS
+    return apart and one[0].place == newest[0].place and len(one[0].owners) == 1
+
+
+def _take_back(rank: int, claimed: list[tuple[Seen, int]]) -> None:
+    for one, _ in claimed:
+        other = next((c[0] for c in claimed if c[0] is not one), None)
+        beside = f": {other.source.shown}" if other is not None else ""
+        one.give_up(f"another process claims to be rank {rank}, too{beside}")
