@@ -26,6 +26,7 @@ from rankscope.parsers.py_spy.model import Snapshot
 _STYLE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
 _PROCESS = re.compile(r"^[ \t]*Process (\d{1,10}): ", re.MULTILINE)
 _PYTHON = re.compile(r"^Python v\d\S* ?\(.*\)[ \t]*$", re.MULTILINE)
+_BEGUN = re.compile(r"^(?:Python v\d|Thread (?:0x|\d))", re.MULTILINE)
 _PARENT = re.compile(r"^Parent Process (\d{1,10}): (.*)$", re.MULTILINE)
 _THREAD = re.compile(r'^Thread (0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \(([a-z+]{1,32})\)(?:: "(.*))?$')
 _FRAME = re.compile(r"^(?: {1,7}|\t ?)(?=[^ \t])(.+)$")
@@ -44,7 +45,7 @@ def decode(data: bytes) -> Snapshot:
     text = _STYLE.sub("", data.decode("utf-8", "replace")) if b"\x1b" in data else data.decode("utf-8", "replace")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     starts = [match.start() for match in _PROCESS.finditer(text)]
-    if not any(_PYTHON.search(text, start) or "\nThread " in text for start in starts[:1]):
+    if not starts or _BEGUN.search(text, starts[0]) is None:
         raise NotThisKindError("not a dump of py-spy")
     collector, errors = Collector(), [""]
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
@@ -58,7 +59,8 @@ def decode(data: bytes) -> Snapshot:
 def _block(text: str, collector: Collector) -> str:
     """One process; returns the error that py-spy ended with, if any."""
     start = _PROCESS.match(text)
-    assert start is not None
+    if start is None or _BEGUN.search(text) is None:
+        return ""
     # a script given with -c stands in the command line with all of its lines
     python = _PYTHON.search(text)
     ends = python.start() if python else text.find("\n") if "\n" in text else len(text)
