@@ -1,7 +1,8 @@
-"""Collectives of all ranks, one row for each member and sequence number, and where members disagree."""
+"""Collectives of all ranks, one row for each member and sequence number."""
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from rankscope.analysis.signatures import with_signatures
@@ -46,15 +47,25 @@ _NEEDED = [
 
 def _real_state(rows: pl.DataFrame, frontiers: pl.DataFrame) -> pl.DataFrame:
     """What pg_status says is completed is so, and what an abort completed is not."""
-    reached = frontiers.select("rank", "group", "last_completed")
-    done = (pl.col("seq") <= pl.col("last_completed")).fill_null(False) & (pl.col("library") != "gloo")
+    finished = np.zeros(rows.height, np.bool_)
+    finished[_finished(rows, frontiers)] = True
     took = pl.col("completed_ns") - pl.col("created_ns")
     aborted = (pl.col("state") == "completed") & (took >= pl.col("timeout_ms") * 1_000_000).fill_null(False)
-    return rows.join(reached, on=["rank", "group"], how="left", maintain_order="left").with_columns(
+    return rows.with_columns(
         pl.when(aborted).then(pl.lit("scheduled", dtype=State))
-        .when(done).then(pl.lit("completed", dtype=State))
+        .when(pl.lit(pl.Series(finished))).then(pl.lit("completed", dtype=State))
         .otherwise("state").alias("state")
     )  # fmt: skip
+
+
+def _finished(rows: pl.DataFrame, frontiers: pl.DataFrame) -> pl.Series:
+    """The places of rows that say they are pending although pg_status says they are completed."""
+    pending = (
+        rows.select("rank", "group", "seq", "state", "library").with_row_index("place")
+        .filter((pl.col("state") != "completed") & (pl.col("library") != "gloo"))
+    )  # fmt: skip
+    reached = frontiers.select("rank", "group", "last_completed")
+    return pending.join(reached, on=["rank", "group"]).filter(pl.col("seq") <= pl.col("last_completed"))["place"]
 
 
 def _merge_coalesced(rows: pl.DataFrame) -> pl.DataFrame:
@@ -76,39 +87,3 @@ def _merge_coalesced(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("duration_ns").last(),
         pl.col("library").first(),
     )  # fmt: skip
-
-
-def disagreements(calls: pl.DataFrame) -> pl.DataFrame:
-    """Instances (group, seq) whose members issued different things, sorted by group and seq.
-
-    Columns `ops`, `sizes`, `dtypes` say in what they differ. An instance in the past of a group that went on
-    together afterwards (every member agreed on and finished a later one) is `settled`.
-    """
-    counted = (
-        calls.lazy()
-        .select(
-            "group", "seq", "elements", key=pl.col("key").to_physical(), dtype=pl.col("dtype").to_physical(),
-            done=pl.col("state") == "completed",
-        )
-        .group_by("group", "seq")
-        .agg(
-            _differ(pl.col("key")).alias("ops"), _differ(pl.col("elements")).alias("sizes"),
-            _differ(pl.col("dtype")).alias("dtypes"), pl.len().alias("members"), pl.col("done").all().alias("finished"),
-        )
-        .collect()
-    )  # fmt: skip
-    differs = pl.col("ops") | pl.col("sizes") | pl.col("dtypes")
-    together = (
-        counted.filter(~differs & pl.col("finished") & (pl.col("members") > 1))
-        .group_by("group").agg(pl.col("seq").max().alias("together"))
-    )  # fmt: skip
-    return (
-        counted.filter(differs).join(together, on="group", how="left")
-        .with_columns((pl.col("seq") < pl.col("together").fill_null(-1)).alias("settled"))
-        .sort("group", "seq")
-    )  # fmt: skip
-
-
-def _differ(column: pl.Expr) -> pl.Expr:
-    """Whether a column has more than one value besides null."""
-    return (column.min() != column.max()).fill_null(False)

@@ -7,7 +7,8 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.calls import PENDING, collect_calls, disagreements
+from rankscope.analysis.agreement import disagreements
+from rankscope.analysis.calls import PENDING, collect_calls
 from rankscope.analysis.pairs import collect_pairs
 from rankscope.analysis.presence import Presence
 from rankscope.schema import Dataset, Group

@@ -81,7 +81,7 @@ def _cores() -> int:
 
 
 class Pool:
-    """Starts the processes at once; `run` hands out tasks and yields what comes back, as it comes."""
+    """Starts the processes and hands out tasks at once, while others import; `run` yields what comes back."""
 
     def __init__(self, found: Sequence[Found], jobs: int | None) -> None:
         count = workers_for(found, jobs)
@@ -95,12 +95,12 @@ class Pool:
             self._threads = [_WorkerThread(self._tasks, self._results) for _ in range(count if tasks else 0)]
         except OSError as error:
             raise WorkerError(f"no worker process can be started: {error.strerror}") from error
+        for thread in self._threads:
+            thread.start()
 
     def run(self) -> Generator[Result]:
         """Every result of every task; ends when all tasks are done. Raises WorkerError."""
         try:
-            for thread in self._threads:
-                thread.start()
             while self._left:
                 result = self._results.get()
                 if result.fatal is not None:
