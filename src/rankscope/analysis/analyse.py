@@ -12,6 +12,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.findings import Writer
 from rankscope.analysis.freeze import Freeze, judge_freeze
 from rankscope.analysis.graph import WaitGraph, build_graph
+from rankscope.analysis.host_evidence import with_host_stacks
 from rankscope.analysis.mesh_misfits import find_misfits
 from rankscope.analysis.mesh_recover import recover_mesh
 from rankscope.analysis.mismatch import find_mismatches
@@ -101,6 +102,7 @@ def _conclude(
     rest += find_misfits(facts.dataset, mesh, writer.places.hosts) if roots or suspects else []
     rest += find_gaps(facts, hung=bool(causes))
     findings = [*causes, *(replace(f, id=f"f{i}") for i, f in enumerate(rest, len(causes) + 1))]
+    findings = with_host_stacks(facts, findings, still=freeze.stopped is True and not reliability.outdated)
     since = [i.since_ns for i in writer.graph.instances.values() if i.since_ns]
     status, line = verdict(Situation(facts, findings, bool(since), freeze, reliability, writer.places))
     return Analysis(

@@ -26,8 +26,9 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
     )
     label = f"{focus.name} of {facts.label(focus.group)}"
     few = len(ranks) < len(facts.presence.seen)
+    alive = sorted(set(facts.dataset.threads["rank"].drop_nulls()) & set(ranks))
     reasons = ["a rank that died leaves no dump, and neither does one whose dump was not collected"]
-    if len(ranks) > 1:
+    if len(ranks) > 1 and len(alive) < len(ranks):
         reasons.append("one of them may have died and taken the others with it")
     return Root(
         kind="missing-rank",
@@ -37,7 +38,7 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
         title=f"{ranks_text(ranks)} left no dump, and {label} waits for {'it' if len(ranks) == 1 else 'them'}",
         explanation=(
             f"{wait_text(focus.waiting())} in {label}. Every member that left a dump has joined; "
-            f"{ranks_text(ranks)} left none: the process died, or was killed before it could write."
+            f"{ranks_text(ranks)} left none: {_fate(ranks, alive)}."
         ),
         candidates=() if few else ranks,
         confidence="medium" if few else "low",
@@ -48,3 +49,10 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
             "Collect their dumps if they exist, and run again.",
         ),
     )
+
+
+def _fate(ranks: tuple[int, ...], alive: list[int]) -> str:
+    if not alive:
+        return "the process died, or was killed before it could write"
+    seen = f"py-spy found {ranks_text(alive)} alive"
+    return seen if len(alive) == len(ranks) else f"{seen}, the others died or were killed before they could write"

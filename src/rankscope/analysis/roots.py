@@ -11,6 +11,7 @@ from rankscope.analysis.cohort import Cohorts
 from rankscope.analysis.evidence import Reliability
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, WaitGraph, reverse_edges, sinks, upstream
+from rankscope.analysis.host_steps import host_steps
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.lost import LostPairs
 from rankscope.analysis.order import Deadlocks
@@ -112,8 +113,8 @@ class Judge:
                 "nothing pending that could hold it up: the host is stuck outside of communication, or left the loop."
             ),
             notes=dict.fromkeys(idle, "has nothing pending: its host is not waiting for any operation"),
-            next_steps=(
-                f"py-spy dump of {ranks_text(idle)}: what does the host do? (data loader, checkpoint, a lock, an exit)",
+            next_steps=host_steps(
+                self.facts.dataset, idle, "what does the host do? (data loader, checkpoint, a lock, an exit)"
             ),
         )
 
@@ -140,8 +141,8 @@ class Judge:
             candidates=idle,
             confidence="medium",
             reasons=(f"or {ranks_text(idle)} are stuck for one common reason, such as storage",),
-            next_steps=(
-                f"py-spy dump of {ranks_text(idle[:4])}: all at one place means a common cause, past it the branch",
+            next_steps=host_steps(
+                self.facts.dataset, idle[:3], "all at one place means a common cause, past it the branch"
             ),
         )
 
@@ -166,7 +167,7 @@ class Judge:
             candidates=idle,
             confidence="low",
             reasons=("gloo records no send and no receive",),
-            next_steps=(f"py-spy dump of {ranks_text(idle)}: who waits in which send or recv",),
+            next_steps=host_steps(self.facts.dataset, idle, "who waits in which send or recv?"),
         )
 
     def _pair(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...]) -> Root:
@@ -186,7 +187,7 @@ class Judge:
             ),
             notes=dict.fromkeys(idle, "has nothing pending: its host is not waiting for any operation"),
             next_steps=(
-                f"py-spy dump of {ranks_text(idle)}",
+                *host_steps(self.facts.dataset, idle, "what does the host do?"),
                 "Count the sends and receives of the pipeline schedule on both ranks.",
             ),
         )
@@ -229,7 +230,7 @@ class Judge:
             notes={r: _lag_text(self.facts, r, *self.reliability.dead_devices[r]) for r in ranks},
             next_steps=(
                 f"Look for Xid and ECC errors on the hosts of {ranks_text(ranks)} (dmesg, nvidia-smi -q).",
-                f"py-spy dump --native of {ranks_text(ranks)}.",
+                *host_steps(self.facts.dataset, ranks, native=True),
             ),
         )
 
@@ -302,7 +303,10 @@ class Judge:
                 "something in front of it on the device does not finish, such as a compute kernel."
             ),
             notes=dict.fromkeys(waiting, "issued it, but it never started on the device"),
-            next_steps=(f"cuda-gdb or py-spy --native on {ranks_text(waiting)}: which kernel runs?",),
+            next_steps=(
+                f"cuda-gdb on {ranks_text(waiting)}: which kernel runs?",
+                *host_steps(self.facts.dataset, waiting, native=True),
+            ),
         )
         few = 2 * len(waiting) <= len(focus.entries)
         return root if few else root.weaken("medium", "most members never started it")

@@ -31,7 +31,8 @@ class Situation:
 def verdict(situation: Situation) -> tuple[Status, str]:
     """(status, sentence) of the whole."""
     if not situation.facts.dataset.seen_ranks:
-        return "unknown", "no dump could be read"
+        threads = situation.facts.dataset.threads.height
+        return "unknown", situation.findings[0].title if threads and situation.findings else "no dump could be read"
     critical = [f for f in situation.findings if f.root_cause and f.severity == "critical"]
     if critical:
         return ("mismatch" if critical[0].kind in MISMATCHES else "hang"), _sentence(critical, situation.places)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rankscope.analysis.frames import kind_of
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Frame
 from rankscope.tui.detail import words
@@ -12,7 +13,7 @@ from rankscope.tui.detail.facts import Detail
 from rankscope.tui.detail.finding_text import short_text
 from rankscope.tui.detail.folds import Fold
 from rankscope.tui.detail.format import byte_count, clock, counted, duration, group_label, payload, plain, rank_ranges
-from rankscope.tui.detail.frames import kind_of, place
+from rankscope.tui.detail.frames import place
 from rankscope.tui.detail.index import Row
 from rankscope.tui.detail.line import BLANK, Line, Span, cut, line, wrap, wrapped
 

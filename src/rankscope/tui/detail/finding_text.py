@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from rankscope.analysis.frames import kind_of
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.report import words
 from rankscope.tui.detail.format import counted, plain
-from rankscope.tui.detail.frames import kind_of, label
+from rankscope.tui.detail.frames import label
 from rankscope.tui.detail.line import BLANK, Line, Role, Span, line, wrap
 
 _MOST = 200

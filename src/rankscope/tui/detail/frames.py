@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Literal
 
+from rankscope.analysis.frames import kind_of
 from rankscope.schema import Frame
 from rankscope.tui.detail.format import plain
 
-Kind = Literal["user", "torch", "native", "python"]
-"""Whose frame it is: the job's own code or a library of it, torch, C++ code, or the interpreter."""
-
-_TORCH = re.compile(
-    r"(?:^|/)(?:site|dist)-packages/torch/"
-    r"|(?:^|/)torch/(?:_\w+|distributed|nn|autograd|utils|optim|multiprocessing|cuda|fx|jit|library|csrc|_tensor\.py)(?:/|$)"
-)
-_NATIVE = re.compile(r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|so(?:\.\d+)*)$|^\?*$")
-_PYTHON = re.compile(r"(?:^|/)lib(?:64)?/python3[.\d]*/(?!(?:site|dist)-packages/)|^<frozen ")
 _GAP = " < "
-
-
-def kind_of(frame: Frame) -> Kind:
-    """Whose frame it is, by its file; paths of Windows count too."""
-    path = frame.file.replace("\\", "/")
-    if _NATIVE.search(path):
-        return "native"
-    if _TORCH.search(path):
-        return "torch"
-    return "python" if _PYTHON.search(path) else "user"
 
 
 def user_frames(stack: Sequence[Frame]) -> tuple[Frame, ...]:
@@ -43,8 +23,8 @@ def short_path(path: str, parts: int = 2) -> str:
 
 
 def place(frame: Frame) -> str:
-    """Where a frame is: "model/attention.py:211"."""
-    return f"{short_path(frame.file)}:{frame.line}"
+    """Where a frame is: "model/attention.py:211"; of a library, which has no lines, its name."""
+    return f"{short_path(frame.file)}:{frame.line}" if frame.line > 0 else short_path(frame.file)
 
 
 def label(frame: Frame) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rankscope.analysis.frames import kind_of
 from rankscope.schema import Frame
 from rankscope.tui.detail.format import plain, rank_ranges
-from rankscope.tui.detail.frames import kind_of, place, user_frames
+from rankscope.tui.detail.frames import place, user_frames
 from rankscope.tui.detail.line import Line, Role, Span, line, width_of
 
 Stacks = Iterable[tuple[Sequence[Frame], Sequence[int]]]

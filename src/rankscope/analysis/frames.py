@@ -1,0 +1,54 @@
+"""Whose a frame of a stack is: the job's own code, torch's, the interpreter's, or no Python at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from rankscope.schema import Frame
+
+Kind = Literal["user", "torch", "native", "python"]
+"""Whose frame it is: the job's own code or a library of it, torch, C++ code, or the interpreter."""
+
+_TORCH = re.compile(
+    r"(?:^|/)(?:site|dist)-packages/torch/"
+    r"|(?:^|/)torch/(?:_\w+|distributed|nn|autograd|utils|optim|multiprocessing|cuda|fx|jit|library|csrc"
+    r"|(?:_tensor|serialization)\.py)(?:/|$)"
+)
+_NATIVE = re.compile(r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|so(?:\.\d+)*)$|^\?*$")
+_PYTHON = re.compile(
+    r"(?:^|/)lib(?:64)?/python3[.\d]*/(?!(?:site|dist)-packages/)|^<frozen "
+    r"|^(?:asyncio|collections|concurrent|ctypes|encodings|http|importlib|json|logging|multiprocessing|urllib)/"
+    r"|^(?:bdb|cmd|codecs|contextlib|copy|functools|gzip|pdb|pickle|pickletools|queue|random|runpy|selectors|shutil"
+    r"|signal|socket|socketserver|ssl|subprocess|tarfile|tempfile|threading|weakref|zipfile)\.py$"
+)
+"""py-spy writes files of the interpreter and of packages without the directory they were installed in."""
+_PACKAGE = re.compile(
+    r"(?:^|/)(?:site|dist)-packages/"
+    r"|^(?:accelerate|aiobotocore|boto3|botocore|datasets|deepspeed|fsspec|gcsfs|grpc|huggingface_hub|lightning|numpy"
+    r"|pandas|PIL|pyarrow|pytorch_lightning|ray|requests|s3fs|safetensors|torchdata|torchvision|tqdm|transformers"
+    r"|triton|urllib3|wandb|webdataset|zmq)/"
+)
+
+
+def kind_of(frame: Frame) -> Kind:
+    """Whose frame it is, by its file; paths of Windows count too."""
+    path = frame.file.replace("\\", "/")
+    if _NATIVE.search(path) or is_native(frame):
+        return "native"
+    if _TORCH.search(path):
+        return "torch"
+    return "python" if _PYTHON.search(path) else "user"
+
+
+def is_native(frame: Frame) -> bool:
+    """Whether py-spy saw it in a library or in the interpreter itself: such frames have no line."""
+    return frame.line <= 0 and not frame.file.endswith((".py", ">"))
+
+
+def own_frames(stack: Sequence[Frame]) -> tuple[Frame, ...]:
+    """The frames of the job's own code, innermost first; where there are none, those of packages it uses."""
+    user = tuple(frame for frame in stack if kind_of(frame) == "user")
+    own = tuple(frame for frame in user if not _PACKAGE.search(frame.file.replace("\\", "/")))
+    return own or user

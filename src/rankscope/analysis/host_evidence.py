@@ -1,0 +1,183 @@
+"""Joins what py-spy saw of the hosts to the findings: as evidence, for them or against them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.host_alone import find_alone
+from rankscope.analysis.host_few import judge_few
+from rankscope.analysis.host_patterns import Pattern, find_pattern
+from rankscope.analysis.host_stacks import HostStack, host_stacks, sites
+from rankscope.analysis.host_words import same_call, site_text
+from rankscope.analysis.model import Culprit, Evidence, Finding
+from rankscope.analysis.wording import duration, ranks_text
+
+LEFT_OUT = ("missing-rank", "p2p-unmatched")
+"""Kinds that say of a host that it never issued something and waits for nobody."""
+APART_NS = 180 * 10**9
+"""Looks at a host further than this from its dump show another moment."""
+SITES = 4
+"""Places of hosts that are quoted for one finding."""
+_ELSEWHERE = frozenset({"exit", "storage", "data", "debugger", "compile"})
+"""What nobody does who waits in a collective, unless it was issued to run beside."""
+
+
+def with_host_stacks(facts: Facts, findings: Sequence[Finding], still: bool) -> list[Finding]:
+    """The findings with what py-spy saw; `still` says whether the job is known to have stopped.
+
+    Without any dump of the flight recorder, what the stacks alone tell comes first.
+    """
+    hosts = host_stacks(facts.dataset)
+    if not hosts:
+        return list(findings)
+    if not facts.dataset.seen_ranks:
+        return [replace(f, id=f"f{i}") for i, f in enumerate([find_alone(hosts), *findings], 1)]
+    look = _Look(facts, hosts, still)
+    return [look.joined(f) if f.root_cause else f for f in findings]
+
+
+@dataclass(frozen=True)
+class _Look:
+    facts: Facts
+    hosts: dict[int, HostStack]
+    still: bool
+
+    @cached_property
+    def pattern(self) -> Pattern | None:
+        return find_pattern(self.hosts)
+
+    @cached_property
+    def _dumped(self) -> dict[int, int]:
+        """When the dump of each rank was written."""
+        return dict(self.facts.dataset.dumps.select("rank", "mtime_ns").drop_nulls().iter_rows())
+
+    def joined(self, finding: Finding) -> Finding:
+        """A root cause with what py-spy says of it."""
+        if finding.kind == "extra-collective":
+            finding = judge_few(finding, self.hosts)
+        shown = self._of(finding.culprit_ranks) or self._of(finding.candidates) or self._of(_members(finding))
+        text = [_evidence(site_text(site), site.first) for site in sites(shown)[:SITES]]
+        against = self._against(finding)
+        finding = replace(
+            finding,
+            culprits=tuple(self._known(c) for c in finding.culprits),
+            evidence=(*text, *self._pattern_evidence(finding), *finding.evidence),
+            counter_evidence=(*finding.counter_evidence, *against),
+            next_steps=(*self._log_step(finding), *finding.next_steps),
+        )
+        return self._surer(self._doubted(finding))
+
+    def _of(self, ranks: Sequence[int]) -> list[HostStack]:
+        return [self.hosts[rank] for rank in ranks if rank in self.hosts]
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        return dict(self.facts.dataset.files.select("rank", "host").drop_nulls().iter_rows())
+
+    def _known(self, culprit: Culprit) -> Culprit:
+        """With the host and the process, where they are known."""
+        if culprit.rank is None or culprit.rank not in self.hosts:
+            return culprit
+        name, pid = self._names.get(culprit.rank), self.hosts[culprit.rank].pid
+        return replace(culprit, host=culprit.host or name, pid=pid if culprit.pid is None else culprit.pid)
+
+    def _pattern_evidence(self, finding: Finding) -> list[Evidence]:
+        """The pattern, where it says more than the stacks of this finding."""
+        pattern = self.pattern
+        if pattern is None or (pattern.letter == "A" and not self._leaving(finding)):
+            return []
+        return [Evidence(f"py-spy, pattern {pattern.letter}: {pattern.text}")]
+
+    def _leaving(self, finding: Finding) -> tuple[int, ...]:
+        """The accused that are leaving their groups while others are not."""
+        leaving = self.pattern.leaving if self.pattern else ()
+        return tuple(rank for rank in finding.culprit_ranks if rank in leaving)
+
+    def _log_step(self, finding: Finding) -> tuple[str, ...]:
+        leaving = self._leaving(finding) or (self.pattern.leaving if self.pattern else ())
+        if not leaving:
+            return ()
+        return (
+            f"Read the log of {ranks_text(leaving)} before destroy_process_group: an exception there is the cause.",
+        )
+
+    def _against(self, finding: Finding) -> list[Evidence]:
+        """What the stacks say against a finding: the accused waits itself, or somebody who waits does not."""
+        if finding.kind not in LEFT_OUT:
+            return []
+        accused = [h for h in self._of(finding.culprit_ranks) if h.communicates]
+        out = [_evidence(f"{site_text(s)}: {_excuse(finding, s.first)}", s.first) for s in sites(accused)[:SITES]]
+        members = set(_members(finding)) & set(finding.waiting_ranks)
+        busy = [h for h in self._of(sorted(members)) if h.activity.doing in _ELSEWHERE]
+        out += [_evidence(f"{site_text(s)}, though said to wait", s.first) for s in sites(busy)[:SITES]]
+        return out
+
+    def _doubted(self, finding: Finding) -> Finding:
+        """No surer than what speaks against it allows; who was seen waiting and left no dump is not accused."""
+        if finding.kind not in LEFT_OUT:
+            return finding
+        accused = [h.rank for h in self._of(finding.culprit_ranks) if h.communicates]
+        if accused:
+            finding = _capped(finding, "low", f"py-spy saw {ranks_text(accused)} wait for other ranks")
+            return _acquitted(finding, set(accused) - set(self.facts.dataset.seen_ranks))
+        if finding.counter_evidence:
+            return _capped(finding, "medium", "by py-spy not all of the ranks that wait were waiting")
+        return finding
+
+    def _surer(self, finding: Finding) -> Finding:
+        """Sure where py-spy saw every culprit outside of communication, at the time of the dumps."""
+        hosts = self._of(finding.culprit_ranks)
+        apart = [note for host in hosts if (note := self._apart(host))]
+        if apart:
+            return replace(finding, confidence_reasons=(*finding.confidence_reasons, apart[0]))
+        if finding.kind == "stuck-in-collective" and self.pattern and self.pattern.letter == "C":
+            same = "the same stack on all hosts: the network or the hardware rather than the program"
+            return replace(finding, confidence_reasons=(*finding.confidence_reasons, same))
+        agrees = finding.kind in LEFT_OUT and not finding.counter_evidence and all(h.is_away for h in hosts)
+        if not hosts or not agrees:
+            return finding
+        reason = f"py-spy saw {ranks_text([h.rank for h in hosts])} outside of any collective"
+        if not self.still or len(hosts) < len(finding.culprit_ranks):
+            return replace(finding, confidence_reasons=(*finding.confidence_reasons, reason))
+        return replace(finding, confidence="high", confidence_reasons=(reason,))
+
+    def _apart(self, host: HostStack) -> str:
+        """How far the look at a host is from its dump, or from the last of all; "" if close or unknown."""
+        dumped = self._dumped.get(host.rank, max(self._dumped.values(), default=None))
+        if dumped is None or host.written_ns is None or abs(host.written_ns - dumped) <= APART_NS:
+            return ""
+        order = "after" if host.written_ns > dumped else "before"
+        return f"py-spy looked at rank {host.rank} {duration(abs(host.written_ns - dumped))} {order} the dumps"
+
+
+def _members(finding: Finding) -> tuple[int, ...]:
+    return finding.group.ranks if finding.group else ()
+
+
+def _evidence(text: str, host: HostStack) -> Evidence:
+    return Evidence(f"py-spy: {text}", file=host.path or None, rank=host.rank, time_ns=host.written_ns)
+
+
+def _excuse(finding: Finding, host: HostStack) -> str:
+    if same_call(finding.op, host.activity):
+        return "inside the call it is said never to have made: not recorded yet, or seen later than its dump"
+    return "waits for other ranks itself, in what its dump does not show"
+
+
+def _capped(finding: Finding, confidence: str, reason: str) -> Finding:
+    levels = ("high", "medium", "low")
+    lower = max(finding.confidence, confidence, key=levels.index)
+    return replace(finding, confidence=lower, confidence_reasons=(*finding.confidence_reasons, reason))  # type: ignore[arg-type]
+
+
+def _acquitted(finding: Finding, ranks: set[int]) -> Finding:
+    """The finding without accusing `ranks`, who stay candidates."""
+    return replace(
+        finding,
+        culprit_ranks=tuple(r for r in finding.culprit_ranks if r not in ranks),
+        culprits=tuple(c for c in finding.culprits if c.rank not in ranks),
+        candidates=tuple(sorted({*finding.candidates, *ranks})),
+    )

@@ -1,0 +1,24 @@
+"""Which host to look at next, as a command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rankscope.analysis.wording import ranks_text
+from rankscope.schema import Dataset
+
+MOST = 3
+"""Ranks that are named one by one."""
+
+
+def host_steps(dataset: Dataset, ranks: Sequence[int], question: str = "", native: bool = False) -> tuple[str, ...]:
+    """What to collect of `ranks`: of those of which no py-spy dump is there; nothing where all have one."""
+    seen = set(dataset.threads["rank"].drop_nulls().unique())
+    left = [rank for rank in ranks if rank not in seen]
+    if not left:
+        return ()
+    hosts = dict(dataset.files.select("rank", "host").drop_nulls().iter_rows())
+    pids = [f"<pid of rank {rank}{f' on {hosts[rank]}' if rank in hosts else ''}>" for rank in left[:MOST]]
+    more = f"; the same of {ranks_text(left[MOST:])}" if left[MOST:] else ""
+    command = f"py-spy dump {'--native ' if native else ''}--pid {' and '.join(pids)}{more}"
+    return (f"{command}: {question}" if question else command,)

@@ -1,0 +1,64 @@
+"""Stacks of hosts in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rankscope.analysis.activities import Activity, name_of
+from rankscope.analysis.host_stacks import HostStack, HostThread, Site
+from rankscope.analysis.wording import ranks_text
+from rankscope.schema import Frame
+
+_LONGEST = 120
+"""Characters of a name or path that are told."""
+_VERBS = (
+    "barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "scatter", "gather", "reduce",
+    "send", "recv",
+)  # fmt: skip
+
+
+def place(frames: Sequence[Frame], most: int = 2) -> str:
+    """The innermost frames of the job's own code: "save ckpt.py:77 < main train.py:12"; "" without any."""
+    return " < ".join(f"{f.function[:_LONGEST]} {f.file[-_LONGEST:]}:{f.line}" for f in frames[:most])
+
+
+def doing(thread: HostThread) -> str:
+    """What a thread was doing and where: "in torch.save, from save ckpt.py:77"."""
+    where = place(thread.own)
+    if not where:
+        return thread.activity.words
+    return f"{thread.activity.words}, {'at' if thread.own[0] == thread.stack[0] else 'from'} {where}"
+
+
+def holder_text(host: HostStack) -> str:
+    """Who held the interpreter lock, if it was not the thread that is shown; "" else."""
+    holder = host.holder
+    if holder is not None:
+        return f"the interpreter lock (GIL) is held by {holder.label}, {doing(holder)}"
+    if host.activity.doing == "lock":
+        return "no thread that py-spy saw holds the interpreter lock (GIL): a native thread has it"
+    return ""
+
+
+def host_text(host: HostStack) -> str:
+    """What py-spy saw of a rank, but for who it is."""
+    thread = "" if host.trains.is_main else f" ({host.trains.label})"
+    return "; ".join(part for part in (f"{doing(host.trains)}{thread}", holder_text(host)) if part)
+
+
+def site_text(site: Site) -> str:
+    """ "ranks 0-2 in barrier, from main train.py:30"."""
+    return f"{ranks_text(site.ranks)} {host_text(site.first)}"
+
+
+def same_call(op: str | None, activity: Activity) -> bool:
+    """Whether a thread was in a call that makes operations like `op`: all_gather_object makes _all_gather_base."""
+    frame = activity.frame
+    if op is None or frame is None or activity.doing not in ("collective", "p2p"):
+        return False
+    return _verb(op) == _verb(name_of(frame)) is not None
+
+
+def _verb(name: str) -> str | None:
+    low = name.lower()
+    return next((verb for verb in _VERBS if verb in low or verb.replace("_", "") in low), None)
