@@ -30,7 +30,8 @@ def disagreements(calls: pl.DataFrame) -> pl.DataFrame:
     differs = pl.any_horizontal(*_MUST_AGREE)
     found = table.filter(differs)
     together = (
-        table.filter(~differs & pl.col("finished") & (pl.col("members") > 1) & pl.col("group").is_in(found["group"].implode()))
+        table.filter(~differs & pl.col("finished") & (pl.col("members") > 1))
+        .filter(pl.col("group").is_in(found["group"].implode()))
         .group_by("group").agg(pl.col("seq").max().alias("together"))
     )  # fmt: skip
     return (
