@@ -8,6 +8,7 @@ from functools import cached_property
 import polars as pl
 
 from rankscope.analysis.chains import Chains
+from rankscope.analysis.doubts import find_doubts
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import WaitGraph
 from rankscope.analysis.instances import Instance
@@ -69,6 +70,7 @@ class Writer:
             peer=self._peer(root),
             stack=self._stack(root),
             evidence=tuple(self._evidence(root)),
+            counter_evidence=find_doubts(self.judge, root),
             next_steps=root.next_steps,
             row=self._shown(root),
         )

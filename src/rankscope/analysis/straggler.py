@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from rankscope.analysis.doubts import not_always_last
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import duration, plural
@@ -171,5 +172,6 @@ def _finding(facts: Facts, late: Late) -> Finding:
         evidence=(
             Evidence(f"last in {late.times} of {late.of}, median margin {duration(late.margin_ns)}", rank=late.rank),
         ),
+        counter_evidence=not_always_last(late.times, late.of, label),
         next_steps=(f"Profile rank {late.rank} between two collectives: data loading, Python, clocks of its GPU.",),
     )

@@ -1,0 +1,237 @@
+"""What speaks against a root: only what the dumps show, each statement true of this job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from rankscope.analysis.cohort import Signature, signature
+from rankscope.analysis.evidence import Reliability
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.instances import Instance
+from rankscope.analysis.model import Evidence
+from rankscope.analysis.repeats import Repeats
+from rankscope.analysis.root import Root
+from rankscope.analysis.roots import Judge
+from rankscope.analysis.wording import duration, fold, plural, ranks_text
+
+MOMENT_NS = 2_000_000_000
+"""What is closer together may well be chance: hosts' clocks differ, and dumps take time to write."""
+ACCUSED = 8
+"""Culprits that are looked at one by one."""
+NEAR_HALF = 1 / 3
+"""From this share of the members on a minority is not small."""
+LEAST = 3
+"""So many ranks that did not come tell something by being at one place."""
+LATECOMERS = ("missing-rank", "p2p-unmatched", "extra-collective")
+"""Kinds that say of somebody that he did not come, if the rank has a dump."""
+
+
+def find_doubts(judge: Judge, root: Root) -> tuple[Evidence, ...]:
+    """Everything that speaks against one root, the culprits in order; empty if nothing does."""
+    asked = Doubts(judge.facts, judge, root)
+    if root.kind in ("collective-mismatch", "size-mismatch", "dtype-mismatch"):
+        return tuple(asked.of_votes())
+    of_rank: list[Callable[[int], Iterator[Evidence]]] = []
+    if root.kind in LATECOMERS and root.needs_stillness:
+        of_rank = [asked.older_dump, asked.still_busy, asked.moved]
+    elif root.kind == "gpu-stuck":
+        of_rank = [asked.later_completion, asked.moved]
+    found = [doubt for rank in sorted(asked.late)[:ACCUSED] for ask in of_rank for doubt in ask(rank)]
+    return (*found, *asked.one_place(), *asked.whole_hosts())
+
+
+def not_always_last(times: int, of: int, label: str) -> tuple[Evidence, ...]:
+    """What speaks against a rank that is last in `times` of `of` collectives of a group."""
+    others = of - times
+    return (Evidence(f"in {others} of {of} collectives of {label} another rank came last"),) if others else ()
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """Asks the dumps about one root."""
+
+    facts: Facts
+    judge: Judge
+    root: Root
+
+    @property
+    def _reliability(self) -> Reliability:
+        return self.judge.reliability
+
+    @cached_property
+    def late(self) -> tuple[int, ...]:
+        """The ranks of which the root says that they, or their devices, did not come."""
+        return self.root.candidates if self.root.kind == "extra-collective" else self.root.culprits
+
+    @cached_property
+    def _waiting(self) -> list[int]:
+        return self.root.focus.waiting() if self.root.focus else []
+
+    def older_dump(self, rank: int) -> Iterator[Evidence]:
+        """A dump older than what another rank issued last, or written soon after the others began to wait."""
+        written, since = self._reliability.written_ns.get(rank), self._since
+        if written is None or since is None:
+            return
+        older = max((self._reliability.written_ns.get(r, 0) for r in self._waiting), default=0) - written
+        if self._newest[0] - written > MOMENT_NS:
+            behind = duration(self._newest[0] - written)
+            text = f"its dump was written {behind} before rank {self._newest[1]} issued its last operation"
+        elif older > max(MOMENT_NS, written - since):
+            text = (
+                f"its dump was written {duration(max(0, written - since))} after the others began to wait, "
+                f"and {duration(older)} before theirs"
+            )
+        else:
+            return
+        yield self._of(rank, f"{text}: what it did in between is not in it")
+
+    @cached_property
+    def _since(self) -> int | None:
+        return self.root.focus.since_ns if self.root.focus else None
+
+    @cached_property
+    def _newest(self) -> tuple[int, int]:
+        """When any other rank issued something that is pending last, and which rank; (0, -1) if none did."""
+        late = set(self.late)
+        return max(
+            (
+                (entry.created_ns, rank)
+                for instance in self.judge.graph.instances.values()
+                for rank, entry in instance.entries.items()
+                if entry.pending and entry.created_ns and rank not in late
+            ),
+            default=(0, -1),
+        )
+
+    def still_busy(self, rank: int) -> Iterator[Evidence]:
+        """Something that a rank issued long after the others began to wait for it."""
+        newest = self._own(rank).filter(pl.col("created_ns").is_not_null()).tail(1)
+        if self._since is None or newest.is_empty():
+            return
+        after = int(newest["created_ns"][0]) - self._since
+        if after > MOMENT_NS:
+            name = self._name(newest)
+            text = f"it issued {name} {duration(after)} after the others began to wait: its host was running then"
+            yield self._of(rank, text, newest)
+
+    def moved(self, rank: int) -> Iterator[Evidence]:
+        """Operations that went on between two dumps of the rank."""
+        span = self._repeats.moved.get(rank)
+        if span is None:
+            return
+        others = sorted(self._repeats.unchanged.keys() - {rank})
+        beside = f", while nothing moved on {_some(others)}" if others else ""
+        text = f"between its dumps {duration(span[1] - span[0])} apart its operations went on{beside}: busy, or late"
+        yield Evidence(text, rank=rank, time_ns=span[1])
+
+    @cached_property
+    def _repeats(self) -> Repeats:
+        return Repeats(self.facts.dataset)
+
+    def later_completion(self, rank: int) -> Iterator[Evidence]:
+        """An operation in another group that a device finished although it was issued after the one it is stuck in."""
+        entry = self.root.focus.entries.get(rank) if self.root.focus else None
+        if self.root.focus is None or entry is None or entry.created_ns is None:
+            return
+        own = self._own(rank)
+        took = pl.col("completed_ns") - pl.col("created_ns")
+        ran = (pl.col("state") == "completed") & ~(took >= pl.col("timeout_ms") * 1_000_000).fill_null(False)
+        later = own.filter(ran & (pl.col("created_ns") > entry.created_ns) & (pl.col("group") != self.root.focus.group))
+        if later.height:
+            text = f"its device finished {self._name(later.tail(1))}, which it issued later: it was not dead then"
+            yield self._of(rank, text, later.tail(1))
+
+    def of_votes(self) -> Iterator[Evidence]:
+        """A minority that is not small, and replicas of the group that side with it."""
+        focus, accused = self.root.focus, set(self.root.culprits)
+        if focus is None:
+            return
+        votes = {rank: signature(e) for rank, e in focus.entries.items() if e.op}
+        right = Counter(votes[r] for r in sorted(votes) if r not in accused).most_common(1)
+        if not right:
+            return
+        if len(accused) >= NEAR_HALF * len(votes):
+            yield Evidence(f"{len(accused)} of {plural(len(votes), 'member')} are accused: no small minority")
+        yield from self._of_replicas(focus, votes, right[0][0])
+
+    def _of_replicas(self, focus: Instance, votes: dict[int, Signature], right: Signature) -> Iterator[Evidence]:
+        expected = self.judge.cohorts.expected(focus)
+        if expected is None or expected[0].fits(right):
+            return
+        siding = [rank for rank in self.root.culprits if votes[rank].fits(expected[0])]
+        if siding:
+            said = f"{plural(expected[1], 'replica')} of the group issued {expected[0]} there"
+            yield Evidence(f"{said}, as {ranks_text(siding)} did", rank=siding[0])
+
+    def one_place(self) -> Iterator[Evidence]:
+        """Of a collective that few issued: all others ended at the same operation, as with one common cause."""
+        if self.root.kind != "extra-collective" or len(self.late) < LEAST or not self.root.needs_stillness:
+            return
+        last = self._last.filter(pl.col("rank").is_in(list(self.late)))
+        places = last.select("group", "seq", "op", "is_p2p", "stack_id").unique()
+        same = places.height == 1 and last.height == len(self.late) and not places["is_p2p"][0]
+        if same:
+            frames = self.facts.dataset.stack(places["stack_id"][0])
+            where = f", at {frames[0].file}:{frames[0].line}" if frames else ""
+            text = (
+                f"{ranks_text(self.late)} all ended with {self._name(last)}{where}: a common cause would look the same"
+            )
+            yield Evidence(text)
+
+    def whole_hosts(self) -> Iterator[Evidence]:
+        """Of ranks without a dump: that not one rank of their host left any."""
+        accused = {*self.root.culprits, *self.root.candidates} - self.facts.presence.seen
+        size = self._block
+        if self.root.kind != "missing-rank" or not size:
+            return
+        missing = set(self.facts.dataset.missing_ranks)
+        for block in sorted({rank // size for rank in accused}):
+            ranks = list(range(block * size, min((block + 1) * size, self.facts.dataset.world_size)))
+            if missing.issuperset(ranks):
+                yield Evidence(
+                    f"not one of the {len(ranks)} ranks of that host, {fold(ranks)}, left a dump: it was lost as a "
+                    "whole, or its dumps were not collected",
+                    rank=ranks[0],
+                )
+
+    @cached_property
+    def _block(self) -> int:
+        """Ranks on each host, where the hosts of those with a dump hold blocks of neighbours; else 0."""
+        used = self.facts.dataset.files.filter(pl.col("used") & pl.col("host").is_not_null())
+        hosts = used.filter(pl.col("rank").is_not_null()).group_by("host").agg(pl.col("rank").unique())
+        size = int(hosts["rank"].list.len().max() or 0)  # type: ignore[arg-type]
+        blocks = [{rank // size for rank in ranks} for ranks in hosts["rank"].to_list()]
+        apart = all(len(block) == 1 for block in blocks) and len(set().union(*blocks)) == len(blocks)
+        return size if size > 1 and apart and len(blocks) > 1 else 0
+
+    def _own(self, rank: int) -> pl.DataFrame:
+        return self.facts.dataset.ops.filter(pl.col("rank") == rank)
+
+    @cached_property
+    def _last(self) -> pl.DataFrame:
+        """The last operation of each rank."""
+        ops = self.facts.dataset.ops
+        return ops.filter((pl.col("rank") != pl.col("rank").shift(-1)).fill_null(True))
+
+    def _name(self, rows: pl.DataFrame) -> str:
+        row = rows.row(0, named=True)
+        number = f"p2p #{row['p2p_seq']}" if row["is_p2p"] else f"#{row['seq']}"
+        return f"{row['op']} {number} of {self.facts.label(row['group'])}"
+
+    def _of(self, rank: int, text: str, rows: pl.DataFrame | None = None) -> Evidence:
+        """The doubt with the dump of a rank, and the record that shows it."""
+        used = self.facts.dataset.files.filter(pl.col("used") & (pl.col("rank") == rank))
+        path = used["path"][0] if used.height else None
+        if rows is None:
+            return Evidence(text, file=path, rank=rank)
+        return Evidence(text, path, rank, rows["record_id"][0], time_ns=rows["created_ns"][0])
+
+
+def _some(ranks: list[int]) -> str:
+    """Ranks by name, or how many where they are many."""
+    return ranks_text(ranks) if len(fold(ranks)) < 40 else plural(len(ranks), "other rank")

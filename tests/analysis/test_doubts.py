@@ -1,0 +1,161 @@
+"""What speaks against a root is said where the dumps show it, and nowhere else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.analysis import analyse
+from rankscope.analysis.doubts import not_always_last
+from rankscope.schema import Dataset
+from tests.analysis.jobs import running
+from tests.builders import START_NS, JobBuilder
+
+SECOND = 1_000_000_000
+
+
+def doubts(dataset: Dataset, kind: str) -> list[str]:
+    """What speaks against the one root, which must be of this kind."""
+    (root,) = [f for f in analyse(dataset).findings if f.root_cause]
+    assert root.kind == kind
+    return [e.text for e in root.counter_evidence]
+
+
+def written(dataset: Dataset, seconds: Mapping[int, float], rest: float = 600) -> Dataset:
+    """With dumps written so long after the start."""
+    times = [START_NS + int(seconds.get(rank, rest) * SECOND) for rank in dataset.files["rank"].to_list()]
+    return dataclasses.replace(dataset, files=dataset.files.with_columns(mtime_ns=pl.Series(times, dtype=pl.Int64)))
+
+
+def hosts(dataset: Dataset, size: int) -> Dataset:
+    """With `size` neighbours on each host."""
+    named = pl.concat_str(pl.lit("node"), pl.col("rank") // size)
+    return dataclasses.replace(dataset, files=dataset.files.with_columns(host=named))
+
+
+def missing() -> JobBuilder:
+    job = running()
+    job.collective(ranks=[0, 1, 3], state="scheduled")
+    return job
+
+
+def test_nothing_speaks_against_a_plain_hang() -> None:
+    assert doubts(written(missing().build(), {}), "missing-rank") == []
+
+
+def test_dump_of_the_culprit_was_written_before_those_of_the_others() -> None:
+    text = "its dump was written 1.99 s after the others began to wait, and 9.97 min before theirs"
+    assert doubts(written(missing().build(), {2: 2}), "missing-rank") == [
+        f"{text}: what it did in between is not in it"
+    ]
+    assert doubts(written(missing().build(), {2: 590}), "missing-rank") == []
+
+
+def test_dump_of_the_culprit_is_older_than_what_another_rank_did() -> None:
+    job = JobBuilder(4, {"side": [0, 1]})
+    job.collective()
+    job.collective(ranks=[0, 1, 3], state="scheduled")
+    job.collective("side", ranks=[0], state="scheduled", delay_ns=50 * SECOND)
+    (text,) = doubts(written(job.build(), {2: 30}, rest=6000), "missing-rank")
+    assert text.startswith("its dump was written 20 s before rank 0 issued its last operation")
+
+
+def test_culprit_that_still_issued_something_long_after() -> None:
+    job = JobBuilder(4, {"side": [2, 3]})
+    job.collective()
+    job.collective(ranks=[0, 1], state="scheduled")
+    for rank in (2, 3):
+        job.collective("side", ranks=[rank], delay_ns=30 * SECOND)
+    job.collective(ranks=[3], state="scheduled")
+    dataset = written(job.build(), {}, rest=6000)
+    (root,) = [f for f in analyse(dataset).findings if f.root_cause]
+    (doubt,) = root.counter_evidence
+    assert doubt.text.startswith("it issued all_reduce #1 of mesh_side 30 s after the others began to wait")
+    assert (doubt.rank, doubt.record_id, doubt.file) == (2, 1, "nccl_trace_rank_2")
+
+
+def test_culprit_that_went_on_between_two_dumps() -> None:
+    dataset = written(missing().build(), {})
+    rows = [
+        {"rank": r, "file": 10 + r, "written_ns": START_NS + 100 * SECOND, "later_ns": START_NS + 600 * SECOND,
+         "progressed": r == 2}
+        for r in range(4)
+    ]  # fmt: skip
+    twice = dataclasses.replace(dataset, repeats=pl.DataFrame(rows, schema=dict(schema.REPEATS)))
+    (text,) = doubts(twice, "missing-rank")
+    assert text.startswith(
+        "between its dumps 8.33 min apart its operations went on, while nothing moved on ranks 0,1,3"
+    )
+
+
+def test_device_that_finished_something_later_is_not_dead() -> None:
+    job = JobBuilder(4, {"side": [2, 3]})
+    job.collective()
+    job.collective(ranks=[0, 1, 3])
+    job.collective(ranks=[2], state="scheduled")
+    job.collective(ranks=[0, 1, 3], state="scheduled")
+    assert doubts(job.build(), "gpu-stuck") == []
+    job.collective("side", ranks=[2, 3])
+    (text,) = doubts(job.build(), "gpu-stuck")
+    assert text.startswith("its device finished all_reduce #1 of mesh_side, which it issued later")
+
+
+def test_minority_that_is_not_small() -> None:
+    job = running(5)
+    job.collective(ranks=[0, 1, 2], state="scheduled")
+    job.collective(ranks=[3, 4], op="broadcast", state="scheduled")
+    assert doubts(job.build(), "collective-mismatch") == ["2 of 5 members are accused: no small minority"]
+    job = running(8)
+    job.collective(ranks=range(7), state="scheduled")
+    job.collective(ranks=[7], op="broadcast", state="scheduled")
+    assert doubts(job.build(), "collective-mismatch") == []
+
+
+def test_replicas_that_side_with_the_accused() -> None:
+    groups = {name: list(range(4 * i, 4 * i + 4)) for i, name in enumerate(("a", "b", "c"))}
+    job = JobBuilder(12, groups)
+    job.descriptions.update(dict.fromkeys(groups, "tp"))
+    for name in groups:
+        job.collective(name)
+    job.collective("a", ranks=[0], op="broadcast", state="scheduled")
+    job.collective("a", ranks=[1, 2, 3], state="scheduled")
+    for name in "bc":
+        job.collective(name, op="broadcast")
+    found = doubts(job.build(), "collective-mismatch")
+    assert found == ["2 replicas of the group issued broadcast of 64 elements Float there, as rank 0 did"]
+
+
+def test_others_that_all_ended_at_one_place_may_have_a_common_cause() -> None:
+    job = running(8)
+    job.collective(ranks=[0], op="barrier", state="scheduled")
+    assert doubts(job.build(), "extra-collective") == [
+        "ranks 1-7 all ended with all_reduce #10 of default_pg, at train.py:10: a common cause would look the same"
+    ]
+    job = JobBuilder(8, {"side": [1, 2]})
+    job.collective()
+    job.collective("side")
+    job.collective(ranks=[0], op="barrier", state="scheduled")
+    assert doubts(job.build(), "extra-collective") == []
+
+
+def test_no_rank_of_a_host_left_a_dump() -> None:
+    job = running(16)
+    job.no_dump = set(range(8, 12))
+    job.collective(ranks=[r for r in range(16) if r not in job.no_dump], state="scheduled")
+    assert doubts(hosts(job.build(), 4), "missing-rank") == [
+        "not one of the 4 ranks of that host, 8-11, left a dump: it was lost as a whole, "
+        "or its dumps were not collected"
+    ]
+    assert doubts(job.build(), "missing-rank") == []
+    job.no_dump = {9}
+    job.collective(ranks=[8, 10, 11], state="scheduled")
+    assert doubts(hosts(job.build(), 4), "missing-rank") == []
+
+
+def test_straggler_that_is_not_always_last() -> None:
+    (doubt,) = not_always_last(12, 20, "dp")
+    assert doubt.text == "in 8 of 20 collectives of dp another rank came last"
+    assert not_always_last(20, 20, "dp") == ()
