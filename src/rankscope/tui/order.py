@@ -13,16 +13,28 @@ from rankscope.tui.fold import Hashes
 from rankscope.tui.model import Model
 
 Ints = NDArray[np.int64]
-Ordering = Literal["rank", "distance", "group", "host", "alike"]
+Ordering = Literal["rank", "distance", "group", "host", "stage", "alike"]
 
 ORDERINGS: dict[Ordering, str] = {
     "rank": "by rank",
     "distance": "by distance from the root",
     "group": "by process group",
     "host": "by host",
+    "stage": "by pipeline stage",
     "alike": "by how they look",
 }
 """Orderings and how they are called."""
+
+
+STAGE = "pp"
+"""What the mesh calls the pipeline."""
+
+
+def orderings(model: Model) -> list[Ordering]:
+    """The orderings there are for these lanes: by stage only where the mesh has a pipeline."""
+    mesh = model.analysis.mesh
+    staged = mesh is not None and any(d.name == STAGE for d in mesh.dimensions)
+    return [name for name in ORDERINGS if staged or name != "stage"]
 
 
 def order_lanes(model: Model, ordering: Ordering, group: int | None, looks: Hashes) -> Ints:
@@ -38,6 +50,8 @@ def order_lanes(model: Model, ordering: Ordering, group: int | None, looks: Hash
         keys = _distances(model)
     elif ordering == "group":
         keys = _group_places(model, group)
+    elif ordering == "stage":
+        keys = _stages(model)
     else:
         keys = _hosts(model) if ordering == "host" else _first_seen(looks)
     return np.argsort(keys, kind="stable").astype(np.int64)
@@ -96,6 +110,13 @@ def _hosts(model: Model) -> Ints:
     names = sorted(set(hosts.values()))
     place = {name: at for at, name in enumerate(names)}
     return np.array([place.get(hosts.get(rank, ""), len(names)) for rank in model.ranks.tolist()], np.int64)
+
+
+def _stages(model: Model) -> Ints:
+    """The pipeline stage of each rank by the mesh; ranks without one come last."""
+    far = 2**31
+    stages = (model.analysis.mesh.along(STAGE) if model.analysis.mesh else None) or {}
+    return np.array([stages.get(rank, far) for rank in model.ranks.tolist()], np.int64)
 
 
 def host_of(dataset: Dataset) -> dict[int, str]:

@@ -17,7 +17,7 @@ from rankscope.tui.footer import Found
 from rankscope.tui.frame import LanesFrame
 from rankscope.tui.goto import HINT, Target, parse
 from rankscope.tui.letters import LETTERS
-from rankscope.tui.order import ORDERINGS, Ordering
+from rankscope.tui.order import ORDERINGS, orderings
 from rankscope.tui.pick import column_of
 from rankscope.tui.prompt import Prompt
 from rankscope.tui.search import search
@@ -86,14 +86,15 @@ class LanesScreen(LanesFrame):
 
     def action_views(self) -> None:
         """Offers the other views."""
-        self.choose("view", ["findings", "groups", "files"], self._open_view)
+        self.choose("view", ["findings", "groups", "mesh", "files"], self._open_view)
 
     def _open_view(self, index: int) -> None:
         from rankscope.tui.detail.screens.files import FilesScreen
         from rankscope.tui.detail.screens.findings import FindingsScreen
         from rankscope.tui.detail.screens.groups import GroupsScreen
+        from rankscope.tui.detail.screens.mesh import MeshScreen
 
-        kind = (FindingsScreen, GroupsScreen, FilesScreen)[index]
+        kind = (FindingsScreen, GroupsScreen, MeshScreen, FilesScreen)[index]
         self.app.push_screen(kind(self.whole.dataset, self.whole.analysis, self.options), self._jump)
 
     def _jump(self, result: Selection | int | None) -> None:
@@ -142,7 +143,7 @@ class LanesScreen(LanesFrame):
 
     def action_order(self) -> None:
         """Orders the lanes another way."""
-        names: list[Ordering] = list(ORDERINGS)
+        names = orderings(self.board.model)
         self.board.set_order(names[(names.index(self.board.ordering) + 1) % len(names)])
         self.note(f"lanes {ORDERINGS[self.board.ordering]}")
         self.lanes.changed()

@@ -114,6 +114,7 @@ def _absent(detail: Detail, width: int) -> list[Line]:
         joined_line(detail, width),
         waits_line(detail),
         *odd_lines(detail, width),
+        mesh_line(detail),
         _files_line(detail),
     ]
 
@@ -226,6 +227,7 @@ def group_line(detail: Detail, row: Row) -> Line:
     size = payload(row["in_sizes"], row["in_dtypes"])
     facts = [
         group_label(detail.group),
+        plain(detail.where),
         byte_count(size) if size else "",
         plain(row["host"]),
         f"thread {plain(row['thread'])}" if row["thread"] else "",
@@ -233,6 +235,11 @@ def group_line(detail: Detail, row: Row) -> Line:
         f"record {row['record_id']}" if row["record_id"] is not None else "",
     ]
     return labelled("group", ", ".join(fact for fact in facts if fact))
+
+
+def mesh_line(detail: Detail) -> Line:
+    """The place of the rank on the mesh."""
+    return labelled("mesh", plain(detail.where)) if detail.where else ()
 
 
 def _files_line(detail: Detail) -> Line:

@@ -56,6 +56,8 @@ class Detail:
     """What people call groups, by their names."""
     messages: tuple[tuple[int | None, str], ...]
     """Log lines of the rank around the operation: time and text."""
+    where: str = ""
+    """The place of the rank on the mesh: "pp 1, dp 2, tp 0"; "" if it has none."""
 
 
 def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
@@ -82,6 +84,7 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
         groups=_group_names(index, past),
         descriptions=index.descriptions,
         messages=_messages(index.dataset, selection.rank, at_ns),
+        where=analysis.mesh.where(selection.rank) if analysis.mesh is not None else "",
     )
 
 
