@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -62,11 +62,12 @@ def read(data: str | bytes) -> Snapshot:
 
 def stack(snapshot: Snapshot, thread: int = 0) -> list[tuple[str, str, int]]:
     """The frames of a thread."""
-    return [tuple(snapshot.frames[i]) for i in snapshot.stacks[snapshot.threads[thread].stack]]
+    frames = [snapshot.frames[i] for i in snapshot.stacks[snapshot.threads[thread].stack]]
+    return [(frame.function, frame.file, frame.line) for frame in frames]
 
 
 def dataset_of(
-    files: dict[str, str | bytes], mtimes: dict[str, int | None] | None = None, world_size: int | None = None,
+    files: Mapping[str, str | bytes], mtimes: Mapping[str, int | None] | None = None, world_size: int | None = None,
     attempt: int | None = None,
 ) -> Dataset:  # fmt: skip
     """The Dataset of files of either kind, without worker processes."""

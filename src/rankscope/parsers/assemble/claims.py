@@ -90,14 +90,15 @@ def _by_name(seen: Seen, dumps: Sequence[Source], most: int) -> None:
     named = int(local[-1]) if local else naming.rank_of(shown)
     if named is None or not (local or naming.says_rank(shown) or _may_be_rank(seen, named, most)):
         return
-    beside = {s.rank: s for s in dumps if s.named == named and _together(s, seen.source)}
+    alike = [s for s in dumps if s.named == named and bool(local) == bool(_LOCAL.search(s.shown))]
+    beside = {s.rank: s for s in alike if _together(s, seen.source)}
     if len(beside) == 1:
         # the same node counts alike: what was found out of the recorder's dump holds for this one
         rank, dump = next(iter(beside.items()))
         if rank is not None:
             _give(seen, rank, dump.rank_source or "name")
             seen.certain = True
-    elif any(s.named == named and s.rank != named for s in dumps):
+    elif any(s.rank != named for s in alike):
         seen.give_up(f"other nodes count their own ranks, too, and {named} is not one over all of them")
     else:
         _give(seen, named, "name")

@@ -18,6 +18,8 @@ from rankscope.parsers.py_spy.model import Snapshot
 _LIST = re.compile(r'\[\s*(?=\{\s*"pid"\s*:)')
 _BETWEEN = re.compile(r"\s*,\s*(?=\{)")
 _END = re.compile(r"\s*\]")
+DAMAGE_LIMIT = 64
+"""After so many torn lists a file is not read any further."""
 _CUT = "cut off or damaged: whole threads kept"
 
 
@@ -45,9 +47,10 @@ def _lists(data: bytes, start: int) -> Iterator[tuple[list[Any], bool]]:
 
 def _one_by_one(data: str) -> Iterator[tuple[list[Any], bool]]:
     decoder = json.JSONDecoder()
-    at = 0
-    while (opened := _LIST.search(data, at)) is not None:
+    at = damaged = 0
+    while damaged < DAMAGE_LIMIT and (opened := _LIST.search(data, at)) is not None:
         threads, at, whole = _elements(decoder, data, opened.end())
+        damaged += not whole
         yield threads, whole
 
 
