@@ -63,7 +63,7 @@ def partition(groups: Sequence[Group], ranks: Ints, seen: frozenset[int]) -> Par
 
     A few groups may be odd (see `_Tiling`), or unknown because no member left a dump.
     """
-    once = {g.ranks: g for g in groups if len(g.ranks) > 1}
+    once = {g.ranks: g for g in groups if len(g.ranks) > 1 or g.membership != "config"}
     own = _among(list(once), ranks)
     if not own:
         return None
@@ -88,7 +88,7 @@ def _among(members: Sequence[tuple[int, ...]], ranks: Ints) -> list[Ints]:
 
 def _exact(members: Sequence[Ints], count: int) -> Ints | None:
     size = len(members[0])
-    if size >= count or size * len(members) != count or any(len(m) != size for m in members):
+    if not 1 < size < count or size * len(members) != count or any(len(m) != size for m in members):
         return None
     rows = np.stack(members)
     if len(np.unique(rows)) != count:
@@ -104,7 +104,7 @@ def _tiles(members: Sequence[Ints], count: int) -> Ints | None:
     if not strides:
         return None
     stride = strides.most_common(1)[0][0]
-    if stride < 1 or size >= count or count % (size * stride):
+    if size < 2 or stride < 1 or size >= count or count % (size * stride):
         return None
     blocks = np.arange(count).reshape(-1, size, stride)
     return blocks.transpose(0, 2, 1).reshape(-1, size)

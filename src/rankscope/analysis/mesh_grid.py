@@ -13,8 +13,8 @@ from rankscope.analysis.mesh_names import EXPERT, UNNAMED, score
 
 MOST = 24
 """Partitions that are tried."""
-REST = "replica"
-"""The name of a dimension that no group runs along, but that must be there: copies of what the groups form."""
+REST = "rest"
+"""The name of a dimension that no group runs along, but that must be there."""
 
 
 @dataclass(frozen=True, eq=False)

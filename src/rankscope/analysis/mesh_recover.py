@@ -9,7 +9,7 @@ import numpy as np
 
 from rankscope.analysis.mesh import Dimension, Mesh, Misfit
 from rankscope.analysis.mesh_families import Ints, Partition, partition
-from rankscope.analysis.mesh_grid import Grid, choose, distinct, stride_of
+from rankscope.analysis.mesh_grid import REST, Grid, choose, distinct, stride_of
 from rankscope.analysis.mesh_names import EXPERT, UNNAMED, kinds
 from rankscope.schema import Dataset, Group
 
@@ -57,11 +57,15 @@ def _mesh(grid: Grid, found: list[Partition], ranks: Ints, world_size: int) -> M
 
 
 def _names(ordered: Sequence[Partition], found: Sequence[Partition]) -> list[str]:
-    """The names of the dimensions, each once; dp_cp is dp where nothing is parted along cp."""
+    """The names of the dimensions, each once; dp_cp is dp where nothing is parted along cp.
+
+    What no group runs along are replicas of what the groups form, if it is outermost.
+    """
     without_cp = not any(p.name == "cp" for p in found)
     names: list[str] = []
     for at, dimension in enumerate(ordered):
         name = dimension.name if dimension.name != UNNAMED else f"dim{at}"
+        name = "replica" if name == REST and at == 0 else name
         name = "dp" if name == "dp_cp" and without_cp and not any(d.name == "dp" for d in ordered) else name
         names.append(name if name not in names else f"{name}_{at}")
     return names
