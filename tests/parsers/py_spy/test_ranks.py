@@ -246,3 +246,16 @@ def test_stacks_stand_behind_those_of_the_recorders() -> None:
     assert both.ops["stack_id"].equals(alone.ops["stack_id"])
     assert both.threads["stack_id"].min() > both.ops["stack_id"].max()  # type: ignore[operator]
     assert [f.function for f in both.stack(both.threads["stack_id"][0])] == ["forward", "<module>"]
+
+
+def test_a_process_that_another_file_knows_is_recognised() -> None:
+    everyone = family(
+        process(1, command=LAUNCHER), *(process(i, parent=(1, LAUNCHER), threads=3) for i in (20, 30, 40))
+    )
+    files: dict[str, str | bytes] = {f"rank_{i}.txt": process(i * 10, threads=3) for i in (2, 3)}
+    dataset = dataset_of({**files, "all.txt": everyone})
+    mine = dataset.threads.filter((dataset.threads["file"] == 0) & dataset.threads["is_main"])
+    assert mine.select("rank", "pid").rows() == [(2, 20), (3, 30), (None, 1), (None, 40)]
+    assert problem_of(dataset, "all.txt") == "no rank known of 1 of its 3 processes"
+    elsewhere = dataset_of({**files, "other/all.txt": everyone})
+    assert elsewhere.threads.filter(elsewhere.threads["file"] == 0)["rank"].null_count() == 10

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -17,6 +18,9 @@ from rankscope.parsers.py_spy.roles import Role, roles_of
 
 _LOCAL = re.compile(r"local[_.\-]?rank[_.\-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _BARE = re.compile(r"^(?:.*[^a-z])?(?:py[_\-.]?spy|stack|stacks|trace|traces|threads?|backtraces?|dump|bt|r)?$")
+
+Named = Mapping[int, Sequence[Source]]
+"""Dumps of flight recorders by the rank in their names."""
 
 
 @dataclass
@@ -42,9 +46,17 @@ class Seen:
         return roles_of(self.snapshot)
 
     @cached_property
-    def owners(self) -> dict[int, int]:
-        """Processes that are ranks: the index of the last dump of each, by process id."""
-        return {self.snapshot.processes[r.owner].pid: r.owner for r in self.roles if r.owner is not None}
+    def owners(self) -> dict[int, list[int]]:
+        """Processes that are ranks: by process id the index of each time it was dumped."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for index in sorted({role.owner for role in self.roles if role.owner is not None}):
+            found[self.snapshot.processes[index].pid].append(index)
+        return dict(found)
+
+    @property
+    def unknown(self) -> list[int]:
+        """Process ids of those of which no rank is known."""
+        return [pid for pid, indices in self.owners.items() if not self.ranks.keys() & set(indices)]
 
     @cached_property
     def place(self) -> str:
@@ -67,10 +79,10 @@ class Seen:
         self.source.note = f"no rank known: {note}"
 
 
-def claim(seen: Seen, pattern: re.Pattern[str] | None, dumps: Sequence[Source], files: int, world: int) -> None:
+def claim(seen: Seen, pattern: re.Pattern[str] | None, dumps: Named, files: int, world: int) -> None:
     """Gives the processes of a file the rank that the user, the name or their command lines say.
 
-    `dumps` are the recorder's of the same attempt, `files` counts those of py-spy, `world` is 0 if unknown.
+    `dumps` are the recorders' of the same attempt, `files` counts those of py-spy, `world` is 0 if unknown.
     """
     told = naming.rank_by(pattern, seen.source.shown) if pattern is not None else None
     if told is not None:
@@ -84,13 +96,13 @@ def claim(seen: Seen, pattern: re.Pattern[str] | None, dumps: Sequence[Source], 
         seen.give_up(_why(seen))
 
 
-def _by_name(seen: Seen, dumps: Sequence[Source], most: int) -> None:
+def _by_name(seen: Seen, dumps: Named, most: int) -> None:
     shown = seen.source.shown
     local = _LOCAL.findall(PurePosixPath(shown).name)
     named = int(local[-1]) if local else naming.rank_of(shown)
     if named is None or not (local or naming.says_rank(shown) or _may_be_rank(seen, named, most)):
         return
-    alike = [s for s in dumps if s.named == named and bool(local) == bool(_LOCAL.search(s.shown))]
+    alike = [s for s in dumps.get(named, ()) if bool(local) == bool(_LOCAL.search(s.shown))]
     beside = {s.rank: s for s in alike if _together(s, seen.source)}
     if len(beside) == 1:
         # the same node counts alike: what was found out of the recorder's dump holds for this one
@@ -127,14 +139,13 @@ def _give(seen: Seen, rank: int, how: str) -> None:
     if len(seen.owners) != 1:
         seen.give_up(_why(seen))
         return
-    pid = next(iter(seen.owners))
-    seen.ranks = {r.owner: rank for r in seen.roles if r.owner is not None and _pid(seen, r.owner) == pid}
+    seen.ranks = {index: rank for indices in seen.owners.values() for index in indices}
     seen.how = how
 
 
 def _by_command(seen: Seen) -> None:
     processes = seen.snapshot.processes
-    owners = {r.owner for r in seen.roles if r.owner is not None}
+    owners = [index for indices in seen.owners.values() for index in indices]
     told = {i: command.rank_in(processes[i].command, processes[i].parent_command) for i in owners}
     if not any(rank is not None for rank in told.values()):
         told = {i: command.local_rank_in(processes[i].command) for i in owners}
@@ -152,10 +163,6 @@ def _why(seen: Seen) -> str:
     if not seen.owners:
         return "a process that starts ranks, or one that serves one"
     return "neither its name nor a command line tells it"
-
-
-def _pid(seen: Seen, index: int) -> int:
-    return seen.snapshot.processes[index].pid
 
 
 def one_node(seen: Sequence[Seen], world: int) -> bool:

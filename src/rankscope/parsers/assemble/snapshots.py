@@ -28,23 +28,31 @@ def settle(
     """
     _attempts(sources, runs)
     seen = [Seen(s, s.snapshot) for s in sources if s.snapshot is not None and s.attempt == (chosen if runs else 0)]
-    dumps = [s for s in runs[chosen].sources if s.used] if runs else []
+    dumps: dict[int, list[Source]] = defaultdict(list)
+    for source in runs[chosen].sources if runs else ():
+        if source.used and source.named is not None:
+            dumps[source.named].append(source)
     for one in seen:
         claim(one, pattern, dumps, len(seen), world)
     _local(seen, world)
     _beyond(seen, world)
     _samples(seen)
     kept = _rivals(seen)
+    _recognise(kept)
     for one in kept:
         _finish(one)
     return kept
 
 
 def _finish(seen: Seen) -> None:
-    ranks = set(seen.ranks.values())
+    ranks, unknown = set(seen.ranks.values()), len(seen.unknown)
     seen.source.used = seen.snapshot.rows > 0
-    if len(ranks) == 1:
-        seen.source.rank, seen.source.rank_source = ranks.pop(), seen.how
+    if ranks and unknown:
+        seen.source.note = f"no rank known of {unknown} of its {len(seen.owners)} processes"
+    elif ranks:
+        seen.source.note = None
+        if len(ranks) == 1:
+            seen.source.rank, seen.source.rank_source = ranks.pop(), seen.how
 
 
 def _attempts(sources: Sequence[Source], runs: Sequence[Attempt]) -> None:
@@ -129,6 +137,20 @@ def _samples(seen: Sequence[Seen]) -> None:
 def _same_process(one: Seen, other: Seen, pid: int) -> bool:
     a, b = one.threads_of(pid), other.threads_of(pid)
     return 2 * len(a & b) > max(len(a), len(b))
+
+
+def _recognise(seen: Sequence[Seen]) -> None:
+    """Gives processes of files that tell no rank the one that another file of the same place gives them."""
+    known: dict[tuple[str, int], list[tuple[int, Seen]]] = defaultdict(list)
+    for one in seen:
+        for index, rank in one.ranks.items():
+            known[one.place, one.snapshot.processes[index].pid].append((rank, one))
+    for one in [s for s in seen if not s.ranks]:
+        for pid, indices in one.owners.items():
+            told = known.get((one.place, pid), [])
+            if len({rank for rank, _ in told}) == 1 and _same_process(one, told[0][1], pid):
+                one.ranks |= dict.fromkeys(indices, told[0][0])
+                one.how = told[0][1].how
 
 
 def _rivals(seen: Sequence[Seen]) -> list[Seen]:
