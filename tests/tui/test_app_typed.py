@@ -236,7 +236,12 @@ async def test_members_and_views_open_and_close() -> None:
         assert type(app.screen).__name__ == "MemberScreen"
         await press(app, pilot, "escape")
         assert app.screen is app.lanes
-        for name, kind in (("findings", "FindingsScreen"), ("groups", "GroupsScreen"), ("files", "FilesScreen")):
+        for name, kind in (
+            ("findings", "FindingsScreen"),
+            ("groups", "GroupsScreen"),
+            ("mesh", "MeshScreen"),
+            ("files", "FilesScreen"),
+        ):
             await press(app, pilot, "v", *name, "enter")
             assert type(app.screen).__name__ == kind
             await press(app, pilot, "escape")
