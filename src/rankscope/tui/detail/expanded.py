@@ -8,7 +8,7 @@ from rankscope.analysis.frames import kind_of
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Frame
 from rankscope.tui.detail import words
-from rankscope.tui.detail.compact import doing_line, heading, labelled, last_lines, launched, waits_line
+from rankscope.tui.detail.compact import doing_line, heading, labelled, last_lines, launched, mesh_line, waits_line
 from rankscope.tui.detail.facts import Detail
 from rankscope.tui.detail.finding_text import short_text
 from rankscope.tui.detail.folds import Fold
@@ -41,7 +41,8 @@ def expanded(detail: Detail, analysis: Analysis, width: int) -> list[Line]:
 def _head(detail: Detail, width: int) -> list[Line]:
     lines = wrap(heading(detail, 0), width, 2)
     if detail.row is None:
-        extra = [doing_line(detail), *last_lines(detail), waits_line(detail, in_groups=True), *_files(detail)]
+        extra = [doing_line(detail), *last_lines(detail), waits_line(detail, in_groups=True)]
+        extra += [mesh_line(detail), *_files(detail)]
     else:
         extra = [*_facts(detail, detail.row), waits_line(detail, in_groups=True)]
     return lines + wrapped(filter(None, extra), width, 8)
@@ -53,6 +54,7 @@ def _facts(detail: Detail, row: Row) -> list[Line]:
     facts = {
         "group": group_label(detail.group),
         "members": rank_ranges(detail.group.ranks, 60) if detail.group else "",
+        "mesh": plain(detail.where),
         "carries": carried + (f", {byte_count(size)}" if size and carried else ""),
         "issued": clock(row["created_ns"]) + (f", started {clock(row['started_ns'])}" if row["started_ns"] else ""),
         "on": ", ".join(plain(text) for text in (row["host"], row["library"], row["thread"]) if text),
