@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from rankscope.parsers.decoded import NotThisKindError
 from rankscope.parsers.py_spy.decode import decode, looks_like_snapshot
 from rankscope.parsers.py_spy.model import snapshot_from
-from rankscope.parsers.py_spy.roles import roles_of
 from tests.parsers.py_spy.dumps import LAUNCHER, dataset_of, document, family, process
 
 SEEDS = [
@@ -34,7 +33,7 @@ def check(data: bytes) -> None:
     with contextlib.suppress(NotThisKindError):
         snapshot = decode(data)
         assert snapshot_from(orjson.loads(orjson.dumps(snapshot.header()))) == snapshot
-        assert len(roles_of(snapshot)) == len(snapshot.processes)
+        assert len(snapshot.roles) == len(snapshot.processes)
         dataset = dataset_of({"rank_0.txt": data}) if looks_like_snapshot(data[:512]) else None
         assert dataset is None or dataset.threads.height == snapshot.rows
 

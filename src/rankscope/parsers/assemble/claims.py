@@ -14,7 +14,6 @@ from rankscope.parsers.assemble.ranks import LIKELY_RANKS, LIKELY_SHARE
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.py_spy import command
 from rankscope.parsers.py_spy.model import Process, Snapshot
-from rankscope.parsers.py_spy.roles import Role, roles_of
 
 _LOCAL = re.compile(r"local[_.\-]?rank[_.\-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _BARE = re.compile(r"^(?:.*[^a-z])?(?:py[_\-.]?spy|stack|stacks|trace|traces|threads?|backtraces?|dump|bt|r)?$")
@@ -41,15 +40,10 @@ class Seen:
     """The recorder's dump beside it, or the user, says so too."""
 
     @cached_property
-    def roles(self) -> list[Role]:
-        """The role of each process."""
-        return roles_of(self.snapshot)
-
-    @cached_property
     def owners(self) -> dict[int, list[int]]:
         """Processes that are ranks: by process id the index of each time it was dumped."""
         found: dict[int, list[int]] = defaultdict(list)
-        for index in sorted({role.owner for role in self.roles if role.owner is not None}):
+        for index in sorted({role.owner for role in self.snapshot.roles if role.owner is not None}):
             found[self.snapshot.processes[index].pid].append(index)
         return dict(found)
 
@@ -70,7 +64,7 @@ class Seen:
 
     def rank_of(self, index: int) -> int | None:
         """The rank of a process."""
-        owner = self.roles[index].owner
+        owner = self.snapshot.roles[index].owner
         return None if owner is None else self.ranks.get(owner)
 
     def give_up(self, note: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import polars as pl
@@ -25,30 +26,32 @@ def thread_tables(
         (int(i) for i in (ops["stack_id"].max(), stacks["stack_id"].max()) if isinstance(i, int)), default=-1
     )
     table = table.with_columns((pl.col("stack_id") + beyond).cast(pl.UInt32))
-    numbers = [i + beyond for i in ids.to_list()]
-    rows: list[dict[str, Any]] = []
-    offset = 0
+    columns: dict[str, list[Any]] = {name: [] for name in schema.THREADS}
+    numbers = ids.to_numpy()
     for one in ordered:
-        rows.extend(_rows(one, places[id(one.source)], numbers[offset : offset + len(one.snapshot.stacks)]))
-        offset += len(one.snapshot.stacks)
-    threads = pl.DataFrame(rows, schema=dict(schema.THREADS))
+        count = len(one.snapshot.stacks)
+        _append(columns, one, places[id(one.source)], (numbers[:count] + beyond).tolist())
+        numbers = numbers[count:]
+    threads = pl.DataFrame(columns, schema=dict(schema.THREADS))
     return threads.sort("rank", "written_ns", maintain_order=True, nulls_last=True), pl.concat([stacks, table])
 
 
-def _rows(seen: Seen, place: int, stack_ids: list[int]) -> list[dict[str, Any]]:
-    processes = [
-        {
-            "file": place, "rank": seen.rank_of(i), "pid": p.pid, "parent_pid": seen.roles[i].parent_pid,
-            "command": p.command,
-            "written_ns": None if seen.source.mtime_ns is None else seen.source.mtime_ns - p.later,
-        }
-        for i, p in enumerate(seen.snapshot.processes)
-    ]  # fmt: skip
-    return [
-        {
-            **processes[t.process], "thread": t.name, "thread_id": t.thread_id,
-            "is_main": is_main(t.name, t.thread_id, seen.snapshot.processes[t.process].pid),
-            "active": t.active, "gil": t.gil, "stack_id": stack_ids[t.stack],
-        }
-        for t in seen.snapshot.threads
-    ]  # fmt: skip
+def _append(columns: dict[str, list[Any]], seen: Seen, place: int, stack_ids: list[int]) -> None:
+    snapshot, written = seen.snapshot, seen.source.mtime_ns
+    threads, processes = snapshot.threads, snapshot.processes
+    by_process: dict[str, list[Any]] = {
+        "rank": [seen.rank_of(i) for i in range(len(processes))],
+        "pid": [p.pid for p in processes],
+        "parent_pid": [role.parent_pid for role in snapshot.roles],
+        "command": [p.command for p in processes],
+        "written_ns": [None if written is None else written - p.later for p in processes],
+    }
+    for name, values in by_process.items():
+        columns[name].extend(values[t.process] for t in threads)
+    columns["file"].extend(repeat(place, len(threads)))
+    columns["thread"].extend(t.name for t in threads)
+    columns["thread_id"].extend(t.thread_id for t in threads)
+    columns["is_main"].extend(is_main(t.name, t.thread_id, processes[t.process].pid) for t in threads)
+    columns["active"].extend(t.active for t in threads)
+    columns["gil"].extend(t.gil for t in threads)
+    columns["stack_id"].extend(stack_ids[t.stack] for t in threads)

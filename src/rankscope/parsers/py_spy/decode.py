@@ -9,6 +9,7 @@ import re
 
 from rankscope.parsers.py_spy import documents, texts
 from rankscope.parsers.py_spy.model import Snapshot
+from rankscope.parsers.py_spy.roles import roles_of
 
 _STYLE = rb"(?:\x1b\[[0-9;]*m)*"
 _TEXT = re.compile(rb"(?m)^(?:\xef\xbb\xbf)?[ \t]*Process " + _STYLE + rb"\d{1,10}" + _STYLE + rb": [^\n]*(\n?)")
@@ -30,4 +31,6 @@ def looks_like_snapshot(head: bytes) -> bool:
 def decode(data: bytes) -> Snapshot:
     """The dumps in `data`. Raises NotThisKindError."""
     first = _JSON.search(data)
-    return documents.decode(data, first.start()) if first is not None else texts.decode(data)
+    snapshot = documents.decode(data, first.start()) if first is not None else texts.decode(data)
+    snapshot.roles = roles_of(snapshot)
+    return snapshot

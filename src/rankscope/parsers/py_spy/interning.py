@@ -35,6 +35,8 @@ class Collector:
         self.cut_stacks = 0
         self.full = False
         """Whether a bound was reached: what follows is left out."""
+        self.lines: dict[str, StackFrame | None] = {}
+        """Frames by the text they were read from: most come again and again."""
         self._frames: dict[StackFrame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
 

@@ -36,7 +36,16 @@ class Thread(NamedTuple):
     """Index into `stacks`."""
 
 
-_TABLES: dict[str, type[Any]] = {"processes": Process, "threads": Thread, "frames": StackFrame}
+class Role(NamedTuple):
+    """What a process is."""
+
+    owner: int | None
+    """Index of the process that is the rank: itself, or one above it. None for a launcher, or if it is not there."""
+    parent_pid: int | None
+    """None unless it serves its owner."""
+
+
+_TABLES: dict[str, type[Any]] = {"processes": Process, "roles": Role, "threads": Thread, "frames": StackFrame}
 
 
 @dataclass
@@ -44,6 +53,8 @@ class Snapshot:
     """One file: its processes, in the order of the file, and their threads."""
 
     processes: list[Process] = field(default_factory=list)
+    roles: list[Role] = field(default_factory=list)
+    """One for each process."""
     threads: list[Thread] = field(default_factory=list)
     frames: list[StackFrame] = field(default_factory=list)
     """A native frame has the library as its file, and line 0."""

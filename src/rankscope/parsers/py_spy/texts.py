@@ -37,7 +37,7 @@ _STATES: dict[str, tuple[bool | None, bool | None]] = {
     # of an idle thread it is not written whether it holds the lock
     "active+gil": (True, True), "active": (True, False), "idle": (False, None), "idle+gil": (False, True),
 }  # fmt: skip
-_TORN = re.compile(r"^(?:Thread .*|Python v.*|Pro?c?e?s?s?.*|Pare?n?t?.*|Th?r?e?a?d?)$")
+_TORN = re.compile(r"^(?:Thread (?:0x|\d)|Python v\d|Process \d)")
 
 
 def decode(data: bytes) -> Snapshot:
@@ -79,17 +79,17 @@ def _threads(lines: Iterator[str], process: int, collector: Collector) -> str:
     found: list[tuple[re.Match[str], list[StackFrame]]] = []
     frames: list[StackFrame] = []
     error = ""
+    known = collector.lines
     for raw in lines:
-        line = raw.rstrip("\n")
-        if thread := _THREAD.match(line):
-            frames = []
-            found.append((thread, frames))
-        elif found and not _DEEPER.match(line) and (written := _FRAME.match(line)):
-            frame = _frame(written[1])
+        if raw[:1] in " \t":
+            frame = known[raw] if raw in known else known.setdefault(raw, _written(raw))
             if frame is not None:
                 frames.append(frame)
-        elif line.startswith("Error: "):
-            error = error or f"py-spy gave up: {clip(line[7:])[:200]}"
+        elif thread := _THREAD.match(raw):
+            frames = []
+            found.append((thread, frames))
+        elif raw.startswith("Error: "):
+            error = error or f"py-spy gave up: {clip(raw[7:].rstrip())[:200]}"
             frames = []
     held = any(thread[2].endswith("+gil") for thread, _ in found)
     for thread, stack in found:
@@ -102,6 +102,12 @@ def _threads(lines: Iterator[str], process: int, collector: Collector) -> str:
 def _id(text: str) -> int | None:
     value = int(text, 16 if text[:2] in ("0x", "0X") else 10)
     return value if value <= INT64_LIMIT else None
+
+
+def _written(line: str) -> StackFrame | None:
+    """The frame in an indented line; None if it is one of the locals, or torn."""
+    frame = None if _DEEPER.match(line) else _FRAME.match(line)
+    return _frame(frame[1]) if frame else None
 
 
 def _frame(text: str) -> StackFrame | None:
