@@ -11,6 +11,7 @@ from rankscope.analysis.mesh_recover import recover_mesh
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.detail.compact import compact
+from rankscope.tui.detail.expanded import expanded
 from rankscope.tui.detail.facts import look_up
 from rankscope.tui.detail.index import OpIndex
 from rankscope.tui.detail.line import text_of, width_of
@@ -153,6 +154,8 @@ def test_the_pane_names_the_place_of_the_rank() -> None:
     dataset, analysis = job()
     lines = [text_of(parts) for parts in compact(look_up(OpIndex(dataset), analysis, Selection(6)), 80)]
     assert "mesh    pp 0, dp 3, tp 0" in lines
+    wide = [text_of(parts) for parts in expanded(look_up(OpIndex(dataset), analysis, Selection(6)), analysis, 60)]
+    assert "mesh    pp 0, dp 3, tp 0" in wide
     without = [text_of(parts) for parts in compact(look_up(OpIndex(dataset), hang()[1], Selection(6)), 80)]
     assert not any(line.startswith("mesh") for line in without)
 
