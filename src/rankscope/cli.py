@@ -125,6 +125,9 @@ def view(**options: Any) -> int:
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE, which must not exist.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
+@click.option(
+    "--why", type=click.IntRange(0), multiple=True, metavar="RANK", help="Say why RANK is accused or not; repeatable."
+)
 @click.option("--redact", is_flag=True, help="Replace host names, users and paths, for public threads.")
 @click.option("--redact-sources", is_flag=True, help="As --redact, and names of source files too.")
 def report(**options: Any) -> int:

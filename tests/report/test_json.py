@@ -19,7 +19,10 @@ FINDING_KEYS = [
 
 def test_keys_stand_in_their_order() -> None:
     report = orjson.loads(render_json(*samples.hang()))
-    assert list(report) == ["schema", "tool", "verdict", "status", "world_size", "ranks", "inputs", "findings", "mesh"]
+    assert list(report) == [
+        "schema", "tool", "verdict", "status", "world_size", "ranks", "inputs", "findings", "mesh", "why",
+    ]  # fmt: skip
+    assert report["why"] == []
     assert [list(f) for f in report["findings"]] == [FINDING_KEYS] * 3
     assert list(report["inputs"][0]) == ["path", "kind", "rank", "rows", "problem"]
     assert list(report["findings"][0]["chain"][0]) == ["rank", "waits_in", "for_rank"]

@@ -131,6 +131,27 @@ class Divergence:
 
 
 @dataclass(frozen=True)
+class Reason:
+    """One line of an answer."""
+
+    about: str
+    """What it tells: rule, evidence, against, clears, also, waits, root, state, unlike or close."""
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why a rank is accused, or why not."""
+
+    rank: int
+    accused: bool
+    finding: str | None
+    """Id of the finding that accuses it, or that explains what it waits for."""
+    title: str
+    lines: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True)
 class Analysis:
     """The verdict and everything it rests on."""
 
@@ -146,6 +167,8 @@ class Analysis:
     """When the first operation that never completed was issued."""
     waits: dict[int, tuple[Step, ...]] = field(default_factory=dict)
     """For each waiting rank, its chain to the root."""
+    whys: tuple[Why, ...] = ()
+    """Answers for ranks that somebody asked about."""
     mesh: Mesh | None = None
     """The grid that the groups form; None where they do not clearly form one."""
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import getpass
 import os
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
+
+import click
 
 from rankscope.commands.narrate import Narrator
 from rankscope.commands.output import emit, refuse_existing
@@ -28,6 +31,7 @@ def run(
     redact: bool = False,
     redact_sources: bool = False,
     ascii_only: bool = False,
+    why: tuple[int, ...] = (),
     path_map: tuple[tuple[str, str], ...] = (),
     rank_from: str | None = None,
     world_size: int | None = None,
@@ -39,10 +43,23 @@ def run(
     source.check()
     refuse_existing(output, force)
     dataset, analysis = with_local_paths(*_load(source), path_map)
+    analysis = _answered(dataset, analysis, why)
     if redact or redact_sources:
         dataset, analysis = _redacted(dataset, analysis, not redact_sources)
     emit(rendered(dataset, analysis, form or _format_of(output), ascii_only), output, force)
     return int(analysis.is_critical)
+
+
+def _answered(dataset: Dataset, analysis: Analysis, ranks: tuple[int, ...]) -> Analysis:
+    """With an answer for each of the ranks; ClickException if the job has no such rank."""
+    if not ranks:
+        return analysis
+    from rankscope.analysis.why import NoSuchRankError, explain
+
+    try:
+        return replace(analysis, whys=tuple(explain(dataset, analysis, rank) for rank in dict.fromkeys(ranks)))
+    except NoSuchRankError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def rendered(dataset: Dataset, analysis: Analysis, form: Format, ascii_only: bool) -> bytes:

@@ -10,7 +10,7 @@ import orjson
 
 from rankscope import __version__
 from rankscope.analysis.mesh import Dimension, Mesh
-from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step
+from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step, Why
 from rankscope.schema import Dataset, Frame
 
 SCHEMA = 1
@@ -33,6 +33,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
             "inputs": dataset.files.select("path", "kind", "rank", "rows", "problem").to_dicts(),
             "findings": [_finding(f) for f in analysis.findings],
             "mesh": _mesh(analysis.mesh, {rank for f in analysis.findings for rank in f.culprit_ranks}),
+            "why": [_why(w) for w in analysis.whys],
         }
     )
     return _NOT_ASCII.sub(_unicode_escape, raw.decode()).encode() if ascii_only else raw
@@ -69,6 +70,11 @@ def _finding(f: Finding) -> Json:
         "counter_evidence": [_evidence(e) for e in f.counter_evidence],
         "next_steps": f.next_steps,
     }
+
+
+def _why(w: Why) -> Json:
+    lines = [{"about": r.about, **_evidence(r.evidence)} for r in w.lines]
+    return {"rank": w.rank, "accused": w.accused, "finding": w.finding, "title": w.title, "lines": lines}
 
 
 def _culprit(c: Culprit) -> Json:

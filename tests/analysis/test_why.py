@@ -1,0 +1,229 @@
+"""Every rank gets an answer, and what it says is true of the dumps."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import polars as pl
+import pytest
+
+from rankscope import schema
+from rankscope.analysis import analyse
+from rankscope.analysis.model import Why
+from rankscope.analysis.why import NoSuchRankError, explain
+from rankscope.schema import Dataset
+from tests.analysis.jobs import mesh, running
+from tests.builders import START_NS, JobBuilder
+
+SECOND = 1_000_000_000
+
+
+def ask(dataset: Dataset, rank: int) -> Why:
+    return explain(dataset, analyse(dataset), rank)
+
+
+def told(why: Why, about: str) -> list[str]:
+    return [reason.evidence.text for reason in why.lines if reason.about == about]
+
+
+def cascade() -> JobBuilder:
+    """Rank 3 leaves out a collective with 2; 0 and 1 wait in consequence."""
+    job = mesh()
+    job.collective("1")
+    job.collective("2", ranks=[2], state="scheduled")
+    job.collective("3", ranks=[0], state="scheduled")
+    job.collective("4", ranks=[1], state="scheduled")
+    return job
+
+
+def test_accused_with_the_rule_the_evidence_and_what_would_clear_it() -> None:
+    why = ask(cascade().build(), 3)
+    assert (why.rank, why.accused, why.finding) == (3, True, "f1")
+    assert why.title == "rank 3 is accused: rank 3 never issued all_reduce #6 of tp"
+    assert told(why, "rule")[0].startswith("missing-rank: others wait in what it never issued, and it has nothing")
+    assert "nothing pending" in told(why, "evidence")[0]
+    assert told(why, "state") == ["rank 3, tp: last issued all_reduce #5, completed; last completed #5"]
+    assert told(why, "clears") == [
+        "a dump of it, as new as those of the others, in which it issued all_reduce #6 of tp or waits in another "
+        "operation"
+    ]
+
+
+def test_waiting_is_told_step_by_step_with_the_records() -> None:
+    why = ask(cascade().build(), 0)
+    assert (why.accused, why.finding) == (False, "f1")
+    assert why.title == "rank 0 is not accused: it waits for rank 2, at the end for rank 3"
+    steps = [r.evidence for r in why.lines if r.about == "waits"]
+    assert [(e.rank, e.file, e.text) for e in steps] == [
+        (0, "nccl_trace_rank_0", "rank 0 waits in all_reduce #6 of dp for rank 2"),
+        (2, "nccl_trace_rank_2", "rank 2 waits in all_reduce #6 of tp for rank 3"),
+    ]
+    assert all(e.record_id is not None for e in steps)
+    assert told(why, "root") == ["it ends there: f1 missing-rank: rank 3 never issued all_reduce #6 of tp"]
+    assert told(why, "state") == [
+        "rank 0, dp: last issued all_reduce #6, pending; last completed #5",
+        "rank 3, tp: last issued all_reduce #5, completed; last completed #5; nothing of it is pending",
+    ]
+    assert told(why, "unlike") == ["it is no member of tp, where it began"]
+
+
+def test_victim_that_also_lacks_something_is_told_why_that_does_not_count() -> None:
+    why = ask(cascade().build(), 2)
+    assert told(why, "unlike") == ["it issued all_reduce #6 of tp; rank 3 never did"]
+    assert told(why, "close") == [
+        "it never issued all_reduce #6 of dp, but has all_reduce #6 of tp pending, which keeps it from it"
+    ]
+
+
+def test_healthy_rank() -> None:
+    why = ask(running().build(), 1)
+    assert (why.accused, why.finding) == (False, None)
+    assert why.title.endswith("it waits for nothing; its dump holds 10 operations, all of them finished")
+    assert told(why, "root")[0].startswith("nobody is accused: 4 ranks, no divergence")
+
+
+def test_rank_that_does_not_exist() -> None:
+    dataset = running().build()
+    with pytest.raises(NoSuchRankError, match=r"^there is no rank 4: the job has 4 ranks, 0 to 3$"):
+        ask(dataset, 4)
+    with pytest.raises(NoSuchRankError):
+        ask(dataset, -1)
+    with pytest.raises(NoSuchRankError, match="no rank of the job is known"):
+        ask(dataclasses.replace(JobBuilder(0).build(), world_size=0), 0)
+
+
+def test_rank_without_a_dump() -> None:
+    job = running()
+    job.no_dump = {1}
+    job.collective(ranks=[0, 2, 3], state="scheduled")
+    accused = ask(job.build(), 1)
+    assert (accused.accused, told(accused, "state")) == (True, [])
+    assert "only then a rank without a dump is accused" in told(accused, "rule")[0]
+    assert told(ask(job.build(), 0), "unlike") == ["it issued all_reduce #11 of default_pg"]
+    other = running()
+    other.no_dump = {1}
+    other.collective(ranks=[0, 3], state="scheduled")
+    spared = ask(other.build(), 1)
+    assert (spared.accused, spared.title) == (
+        False, "rank 1 is not accused: it left no dump, and what was recorded explains the wait without it",
+    )  # fmt: skip
+
+
+def test_rank_that_no_group_names() -> None:
+    dataset = dataclasses.replace(running().build(), world_size=6)
+    assert ask(dataset, 5).title.endswith("no group names it: nothing shows that it was part of the job")
+
+
+def test_dump_that_could_not_be_read_is_named() -> None:
+    job = running()
+    job.no_dump = {1}
+    dataset = job.build()
+    row = {"file": 9, "path": "rank_1", "kind": "flight-recorder", "rank": 1, "problem": "empty", "used": False}
+    files = pl.concat([dataset.files, pl.DataFrame([row], schema=dict(schema.FILES))])
+    (reason,) = [r for r in ask(dataclasses.replace(dataset, files=files), 1).lines if r.about == "close"]
+    assert (reason.evidence.file, reason.evidence.text) == ("rank_1", "empty")
+
+
+def test_device_that_stopped() -> None:
+    job = running()
+    job.collective(ranks=[0, 1, 3])
+    job.collective(ranks=[2], state="scheduled")
+    job.collective(ranks=[0, 1, 3], state="scheduled")
+    assert told(ask(job.build(), 2), "rule")[0].startswith("gpu-stuck: it issued what its peers issued")
+    assert told(ask(job.build(), 0), "unlike") == ["it finished all_reduce #11 of default_pg; rank 2 did not"]
+
+
+def test_mismatch_names_who_fits() -> None:
+    job = running()
+    job.collective(ranks=[0, 1, 3], state="scheduled")
+    job.collective(ranks=[2], op="broadcast", state="scheduled")
+    assert told(ask(job.build(), 0), "unlike") == [
+        "at all_reduce #11 of default_pg it issued what fits the others, rank 2 did not"
+    ]
+    assert "the minority is accused" in told(ask(job.build(), 2), "rule")[0]
+
+
+def test_only_the_moving_job_holds_the_accusation_back() -> None:
+    job = running()
+    job.collective(ranks=[0, 1, 3], state="scheduled")
+    dataset = job.build()
+    written = pl.lit(START_NS + 200_000_000)
+    why = ask(dataclasses.replace(dataset, files=dataset.files.with_columns(mtime_ns=written)), 2)
+    assert not why.accused
+    (held, never) = told(why, "close")
+    assert held.startswith("only that the job had not stopped holds an accusation back: the dumps were written within")
+    assert never == "it never issued all_reduce #11 of default_pg"
+
+
+def test_candidate_of_a_finding_that_accuses_another() -> None:
+    job = running(8)
+    job.collective(ranks=[0], op="barrier", state="scheduled")
+    why = ask(job.build(), 4)
+    assert told(why, "close")[0].startswith("it is a candidate of f1 extra-collective: or ranks 1-7 are stuck")
+
+
+def test_older_dump_is_told() -> None:
+    job = running(4, 20)
+    for _ in range(2):
+        job.collective(ranks=[0, 1, 2], delay_ns=30 * SECOND, state="completed")
+    job.collective(ranks=[0, 1, 2], state="scheduled")
+    dataset = job.build()
+    times = pl.when(pl.col("rank") == 3).then(START_NS + SECOND).otherwise(START_NS + 3600 * SECOND)
+    why = ask(dataclasses.replace(dataset, files=dataset.files.with_columns(mtime_ns=times)), 3)
+    assert not why.accused
+    assert told(why, "close") == [
+        "its dump cannot tell whether it issued all_reduce #23 of default_pg: nothing that it lacks is held against it",
+        "its dump was written 59 s before the newest operation of the job was issued",
+    ]
+
+
+def test_two_dumps_of_a_rank_are_told() -> None:
+    dataset = cascade().build()
+    rows = [
+        {"rank": r, "file": 9, "written_ns": START_NS, "later_ns": START_NS + 60 * SECOND, "progressed": r == 3}
+        for r in range(4)
+    ]
+    twice = dataclasses.replace(dataset, repeats=pl.DataFrame(rows, schema=dict(schema.REPEATS)))
+    assert "two dumps of it, 60 s apart, show the same" in told(ask(twice, 0), "close")
+    assert any("its operations went on" in text for text in told(ask(twice, 3), "against"))
+
+
+def test_everybody_joined_and_nobody_finishes() -> None:
+    job = running()
+    job.collective(state="scheduled")
+    why = ask(job.build(), 1)
+    assert why.title == "rank 1 is not accused: it waits in all_reduce #11, as all members do"
+
+
+def test_pending_with_nobody_to_explain_it() -> None:
+    job = running()
+    job.collective(ranks=[0, 1, 3])
+    job.collective(ranks=[2], state="started")
+    assert ask(job.build(), 2).title.endswith("it waits in all_reduce #11, and nothing in these dumps says why")
+
+
+def test_other_side_of_a_receive_that_was_never_posted() -> None:
+    job = running()
+    job.p2p("0", 0, 1, "send", state="scheduled")
+    why = ask(job.build(), 0)
+    assert told(why, "unlike") == ["it posted its side of send #1 of default_pg; rank 1 did not"]
+    assert told(why, "state")[0].startswith("rank 0, default_pg: last issued send to 1, pending")
+    assert "one side of a send and receive" in told(ask(job.build(), 1), "rule")[0]
+
+
+def test_straggler() -> None:
+    job = JobBuilder(4)
+    for step in range(30):
+        for rank in range(4):
+            created = START_NS + step * 200_000_000 + (50_000_000 if rank == 3 else rank * 1000)
+            job.collective(ranks=[rank], created_ns=created, completed_ns=START_NS + step * 200_000_000 + 60_000_000)
+    why = ask(job.build(), 3)
+    assert (why.accused, told(why, "rule")[0][:10]) == (True, "straggler:")
+
+
+def test_ring_that_wrapped_and_abort_are_told_as_such() -> None:
+    job = running()
+    job.collective(ranks=[0, 1, 3], completed_ns=START_NS + 700 * SECOND, timeout_ms=600_000)
+    assert told(ask(job.build(), 0), "state")[0].startswith(
+        "rank 0, default_pg: last issued all_reduce #11, aborted after its timeout"
+    )
