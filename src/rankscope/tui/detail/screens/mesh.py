@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -64,6 +65,10 @@ class MeshScreen(ListPage):
         title = line(Span(" mesh", "head"), "  ", Span(plain(str(self.mesh)), "bold"))
         rows = Span(f"   rows along {self._layout.along}", "dim")
         return [title, (*legend(self.letters, self.dataset.world_size), rows)]
+
+    @cached_property
+    def _rank_at(self) -> dict[tuple[int, ...], int]:
+        return {place: rank for rank, place in self.mesh.places.items()} if self.mesh else {}
 
     @property
     def rank(self) -> int | None:
@@ -131,8 +136,8 @@ class MeshScreen(ListPage):
             return []
         parts: list[Span | str] = []
         for axis, dimension in enumerate(mesh.dimensions):
-            rest = (*place[:axis], *place[axis + 1 :])
-            ranks = [r for r, at in mesh.places.items() if (*at[:axis], *at[axis + 1 :]) == rest]
+            along = [(*place[:axis], at, *place[axis + 1 :]) for at in range(dimension.size)]
+            ranks = [self._rank_at[at] for at in along if at in self._rank_at]
             parts += [Span(f"{', ' if parts else ''}{plain(dimension.name)} ", "dim"), rank_ranges(ranks, 24)]
         return [line(Span("along ", "dim"), *parts)]
 
