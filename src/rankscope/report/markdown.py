@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rankscope import __version__
-from rankscope.analysis.model import Analysis, Evidence, Finding
+from rankscope.analysis.model import Analysis, Evidence, Finding, Why
 from rankscope.analysis.wording import plural
 from rankscope.report import words
 from rankscope.report.escape import code_block, markdown
+from rankscope.report.whys import sections
 from rankscope.schema import Dataset
 
 
@@ -17,6 +18,8 @@ def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
     leading = words.leading(analysis)
     notes = [f for f in leading if f.severity == "info"]
     parts = [*_head(dataset, analysis)]
+    for why in analysis.whys:
+        parts += _why(why)
     for number, finding in enumerate((f for f in leading if f.severity != "info"), 1):
         parts += _finding(number, finding, dataset, analysis)
     parts += [*_notes(notes), *_unread(dataset), *_next_steps(leading)]
@@ -37,6 +40,11 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         ("No dump of", missing),
     ]
     yield from _facts(rows)
+
+
+def _why(why: Why) -> Iterator[str]:
+    yield f"## Why? {_inline(why.title[:1].upper() + why.title[1:])}"
+    yield _table(("", ""), [(label, line) for label, lines in sections(why) for line in lines])
 
 
 def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from rankscope.analysis.model import Analysis, Finding
+from rankscope.analysis.model import Analysis, Finding, Why
 from rankscope.analysis.wording import plural
 from rankscope.report import words
 from rankscope.report.escape import plain
+from rankscope.report.whys import sections
 from rankscope.schema import Dataset
 
 WIDTH = 80
@@ -19,6 +20,8 @@ _LABEL = 14
 def render_text(dataset: Dataset, analysis: Analysis) -> str:
     """The report as text, whatever the files said made harmless."""
     parts: list[str] = [*_head(dataset, analysis)]
+    for why in analysis.whys:
+        parts += ["", *_why(why)]
     for number, finding in enumerate(words.leading(analysis), 1):
         parts += ["", *_finding(number, finding, dataset, analysis)]
     parts += _unread(dataset)
@@ -35,6 +38,13 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         yield from _wrap(f"mesh: {analysis.mesh}")
     if dataset.missing_ranks:
         yield from _wrap(f"no dump of {words.ranks_phrase(dataset.missing_ranks)}")
+
+
+def _why(why: Why) -> Iterator[str]:
+    yield "-" * WIDTH
+    yield from _wrap(f"Why? {why.title[:1].upper()}{why.title[1:]}", indent=3)
+    for label, lines in sections(why):
+        yield from _labelled(label, lines)
 
 
 def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator[str]:

@@ -41,6 +41,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("next_finding", ("n",), "next finding, or next hit while searching", "Findings", "screen", "next"),
     Action("previous_finding", ("N",), "previous finding, or previous hit while searching", "Findings", "screen"),
     Action("chain", ("c",), "along the chain: to the rank that this one waits for", "Findings", "screen", "chain"),
+    Action("why", ("W",), "why the rank is accused, or why it is not", "Findings", "screen", "why"),
     Action("open", ("enter",), "open what is under the cursor: members and stacks", "Findings", "screen", "open"),
     Action("views", ("v",), "other views: findings, groups, mesh, files", "Findings", "screen", "views"),
     Action("up", ("up", "k"), "lane above", "Move", "lanes"),
@@ -86,7 +87,7 @@ ACTIONS: tuple[Action, ...] = (
 BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}
 """The actions by their id."""
 FOOTER = (
-    "help", "quit", "next_finding", "open", "axis", "search", "goto", "chain", "unfold", "views", "filter_ranks",
+    "help", "quit", "next_finding", "open", "axis", "search", "goto", "chain", "why", "unfold", "views", "filter_ranks",
 )  # fmt: skip
 """What the footer names, the most important first."""
 

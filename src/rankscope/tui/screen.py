@@ -84,6 +84,16 @@ class LanesScreen(LanesFrame):
         screen = MemberScreen(self.whole.dataset, self.whole.analysis, selection, self.options)
         self.app.push_screen(screen, self._jump)
 
+    def action_why(self) -> None:
+        """Says why the rank under the cursor is accused, or why it is not."""
+        selection = self.board.selection
+        if selection is None:
+            return
+        from rankscope.tui.detail.screens.why import WhyScreen
+
+        screen = WhyScreen(self.whole.dataset, self.whole.analysis, selection.rank, self.options)
+        self.app.push_screen(screen, self._jump)
+
     def action_views(self) -> None:
         """Offers the other views."""
         self.choose("view", ["findings", "groups", "mesh", "files"], self._open_view)
