@@ -8,10 +8,12 @@ that send or receive, it belongs to the program, and the rank without it is the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 
 from rankscope.analysis.cohort import Cohorts
+from rankscope.analysis.counters import Count, Counters
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, WaitGraph
 from rankscope.analysis.instances import Instance
@@ -34,6 +36,40 @@ class LostPairs:
             if with_it > without:
                 return self._root(instance, component, with_it)
         return None
+
+    def by_counters(self, nodes: tuple[Node, ...]) -> Root | None:
+        """Where sends cannot be counted: the only rank of the pipeline that issued fewer or more than its stage."""
+        pairs = [i for node in nodes if (i := self.graph.instance(node)) is not None and i.is_pair and not i.counted]
+        for instance in sorted(pairs, key=lambda i: (i.since_ns or 0, i.key)):
+            counts = self.counters.compare(self.facts.groups[instance.group].ranks)
+            odd = {rank: count for rank, count in counts.items() if count.own != count.usual}
+            if len(odd) == 1:
+                return self._odd(*next(iter(odd.items())), instance, nodes)
+        return None
+
+    @cached_property
+    def counters(self) -> Counters:
+        """What ranks have issued, against their replicas."""
+        return Counters(self.facts, self.cohorts)
+
+    def _odd(self, rank: int, count: Count, instance: Instance, nodes: tuple[Node, ...]) -> Root:
+        number = abs(count.own - count.usual)
+        many = "a send or receive" if number == 1 else f"{number} sends or receives"
+        did = f"left out {many}" if count.own < count.usual else f"issued {many} too many"
+        root = Root(
+            kind="p2p-unmatched",
+            culprits=(rank,),
+            nodes=nodes,
+            focus=instance,
+            title=f"rank {rank} {did} in {count.group}",
+            explanation=(
+                f"When it came to {count.place}, rank {rank} had issued {count.own} operations in {count.group}; the "
+                f"same stage of other pipelines had issued {count.usual}. What follows pairs up wrongly, and waits."
+            ),
+            notes={rank: f"had issued {count.own} operations in {count.group}, and its replicas {count.usual}"},
+            next_steps=(f"Compare the stacks of rank {rank} with its replicas at this point of the schedule.",),
+        )
+        return root if count.votes > 1 else root.weaken("medium", "only two replicas to compare")
 
     def by_exclusion(self, component: tuple[Node, ...]) -> Root | None:
         """Without replicas, a circle with a single unmatched send or receive is put to the two ranks of it."""

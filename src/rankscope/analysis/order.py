@@ -24,6 +24,8 @@ class Deadlocks:
 
     def judge(self, component: tuple[Node, ...]) -> Root:
         """The root of a strongly connected component of more than one node."""
+        if self._uncounted(component):
+            return self._among_pairs(component)
         path, ranks = self._cycle(component)
         culprits = self._alone(component) or self._minority(component)
         focus = self._focus(component)
@@ -47,6 +49,31 @@ class Deadlocks:
         if culprits:
             return root.weaken("medium", "the order of the majority is taken for the right one")
         return root.weaken("low", "no majority tells which order is the right one")
+
+    def _uncounted(self, component: tuple[Node, ...]) -> bool:
+        """Whether the circle is made of sends and receives only, all met, and which belongs to which is not known."""
+        found = [i for node in component if (i := self.graph.instance(node)) is not None]
+        return all(i.is_pair and len(i.entries) == 2 for i in found) and any(not i.counted for i in found)
+
+    def _among_pairs(self, component: tuple[Node, ...]) -> Root:
+        ranks, focus = self._ranks(component), self._focus(component)
+        label = self.facts.label(focus.group) if focus else "?"
+        return Root(
+            kind="p2p-unmatched",
+            culprits=(),
+            nodes=component,
+            focus=focus,
+            title=f"{ranks_text(ranks)} wait for each other in sends and receives of {label}",
+            explanation=(
+                "How many came before is not known, since older operations were overwritten or left out, so which send "
+                "belongs to which receive cannot be told: two may be entered in opposite order, one may be missing, "
+                "or a device does not get to them."
+            ),
+            candidates=ranks,
+            confidence="low",
+            reasons=("older sends and receives are not in the dumps",),
+            next_steps=("Set TORCH_FR_BUFFER_SIZE higher, so that the recorder keeps a whole step.",),
+        )
 
     def skipped(self, component: tuple[Node, ...]) -> Root | None:
         """A rank that left a collective out and went on: the only one that is ahead of every other somewhere else."""

@@ -54,16 +54,16 @@ class Judge:
         single = [members[0] for members in self.sinks if len(members) == 1]
         roots = self._hosts([n for n in single if n.kind == "host"])
         roots += self._devices([n for n in single if n.kind == "device"])
-        roots += [
-            root for n in single if n.kind == "op" and n not in self.judged and (root := self._operation(n)) is not None
-        ]
-        deadlocks = Deadlocks(self.facts, self.graph, self.cohorts)
         lost = LostPairs(self.facts, self.graph, self.cohorts)
+        deadlocks = Deadlocks(self.facts, self.graph, self.cohorts)
+        operations = [n for n in single if n.kind == "op" and n not in self.judged]
+        roots += [root for n in operations if (root := lost.by_counters((n,)) or self._operation(n)) is not None]
         roots += [
-            lost.by_replicas(m) or deadlocks.skipped(m) or lost.by_exclusion(m) or deadlocks.judge(m)
+            lost.by_replicas(m) or lost.by_counters(m) or deadlocks.skipped(m) or lost.by_exclusion(m)
+            or deadlocks.judge(m)
             for m in self.sinks
             if len(m) > 1
-        ]
+        ]  # fmt: skip
         return [root for root in roots if self._matters(root)]
 
     def _matters(self, root: Root) -> bool:

@@ -1,0 +1,99 @@
+"""How many sends and receives a rank has issued, held against the same stage of other pipelines.
+
+Where a ring wrapped, or a dump keeps only what is active, nobody can count the k-th between two ranks. But every entry
+carries `op_id`, which counts the operations of its group on its rank from the beginning (ProcessGroupNCCL.cpp): ranks
+of one stage must stand at the same number when they come to the same collective.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import polars as pl
+
+from rankscope.analysis.cohort import Cohorts
+from rankscope.analysis.facts import Facts
+
+
+class Count(NamedTuple):
+    """Operations a rank had issued in a group with sends and receives when it came to a collective."""
+
+    own: int
+    usual: int
+    """What most ranks of its stage had issued by then."""
+    votes: int
+    """How many say so."""
+    group: str
+    place: str
+    """The collective, the last that can be compared."""
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Compares ranks with their replicas."""
+
+    facts: Facts
+    cohorts: Cohorts
+
+    def compare(self, ranks: Iterable[int]) -> dict[int, Count]:
+        """For each of `ranks` that can be compared where it stands against the majority of its stage."""
+        return {rank: count for rank in ranks if (count := self._last(rank)) is not None}
+
+    def _last(self, rank: int) -> Count | None:
+        stage = self.cohorts.stage_of(rank)
+        replicas = [r for r, other in self.cohorts.stages.items() if other == stage and r != rank]
+        own = self._table.filter(pl.col("rank") == rank)
+        others = self._table.filter(pl.col("rank").is_in(replicas)).join(
+            own, on=["counter", "label", "seq"], how="semi"
+        )
+        votes: dict[tuple[str, str, int], Counter[int]] = {}
+        for *key, count in others.select("counter", "label", "seq", "count").iter_rows():
+            votes.setdefault((key[0], key[1], key[2]), Counter())[count] += 1
+        for counter, label, seq, op, count in (
+            own.sort("row", descending=True).select("counter", "label", "seq", "op", "count").iter_rows()
+        ):
+            ranked = votes.get((counter, label, seq), Counter[int]()).most_common(1)
+            if ranked and 2 * ranked[0][1] > votes[counter, label, seq].total():
+                return Count(count, *ranked[0], counter, f"{op} #{seq} of {label}")
+        return None
+
+    @cached_property
+    def _table(self) -> pl.DataFrame:
+        """One row for each collective and each kind of group with sends: rank, row, label, seq, op, counter, count.
+
+        Only where every record between the last send or receive and the collective is there.
+        """
+        labels = pl.DataFrame(
+            {"group": [g.id for g in self.facts.groups], "label": [self.facts.label(g.id) for g in self.facts.groups],
+             "paired": [g.has_p2p for g in self.facts.groups]},
+            schema={"group": pl.UInt32, "label": pl.String, "paired": pl.Boolean},
+        )  # fmt: skip
+        rows = (
+            self.facts.dataset.ops.select("rank", "record_id", "group", "seq", "op_id", pl.col("op").cast(pl.String))
+            .with_row_index("row")
+            .with_columns(run=pl.col("record_id") - pl.col("row").cast(pl.Int64))
+            .join(labels, on="group", how="left", maintain_order="left")
+        )
+        counters = rows.filter("paired")["label"].unique().sort()
+        return pl.concat([_EMPTY, *(_counted(rows, counter) for counter in counters)])
+
+
+def _counted(rows: pl.DataFrame, counter: str) -> pl.DataFrame:
+    count = pl.when(pl.col("paired") & (pl.col("label") == counter)).then("op_id").forward_fill().over("rank", "run")
+    return (
+        rows.with_columns(count=count, counter=pl.lit(counter))
+        .filter(~pl.col("paired") & pl.col("count").is_not_null() & pl.col("seq").is_not_null())
+        .select(_EMPTY.columns)
+    )
+
+
+_EMPTY = pl.DataFrame(
+    schema={
+        "rank": pl.Int32, "row": pl.UInt32, "label": pl.String, "seq": pl.Int64, "op": pl.String,
+        "counter": pl.String, "count": pl.Int64,
+    }
+)  # fmt: skip
