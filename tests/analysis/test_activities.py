@@ -26,7 +26,7 @@ def frames(stack: Stack) -> list[Frame]:
         (hosts.SAVE, "storage", "in torch.save"),
         (hosts.LOAD, "data", "waiting for the data loader"),
         (hosts.ITEM, "device", "reading a value from the device, as .item() does"),
-        (hosts.TAKE_GIL, "lock", "waiting for the interpreter lock (GIL)"),
+        (hosts.TAKE_GIL, "lock", "waiting for the GIL"),
         (hosts.BACKWARD, "backward", "in backward"),
         ((("new_group", hosts.C10D, 1), *MAIN), "setup", "setting up process groups, in new_group"),
         (

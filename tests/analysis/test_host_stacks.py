@@ -37,8 +37,8 @@ def test_the_holder_of_the_interpreter_lock_is_named() -> None:
     job.thread(0, LOOP, name="logger", gil=True)
     job.thread(1, TAKE_GIL)
     found = host_stacks(job.build())
-    assert "(GIL) is held by logger, running, at preprocess data/clean.py:12" in host_text(found[0])
-    assert "a native thread has it" in host_text(found[1])
+    assert "the GIL is held by logger, running, at preprocess data/clean.py:12" in host_text(found[0])
+    assert "a native thread does" in host_text(found[1])
 
 
 def test_only_the_newest_look_counts_and_no_worker_of_a_data_loader() -> None:

@@ -239,6 +239,7 @@ async def test_members_and_views_open_and_close() -> None:
         for name, kind in (
             ("findings", "FindingsScreen"),
             ("groups", "GroupsScreen"),
+            ("host", "HostsScreen"),
             ("mesh", "MeshScreen"),
             ("files", "FilesScreen"),
         ):

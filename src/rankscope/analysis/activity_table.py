@@ -72,7 +72,7 @@ TABLE = (
     Row(4, "device", "reading a value from the device, as .item() does", r".*_local_scalar_dense.*", native=True),
     Row(5, "device", "waiting for the device, in {}", r"(cuda|hip|cu|aclrt)\w*(Synchronize|EventQuery|Memcpy)\w*",
         native=True),
-    Row(5, "lock", "waiting for the interpreter lock (GIL)", r"take_gil|PyGILState_Ensure|PyEval_RestoreThread",
+    Row(5, "lock", "waiting for the GIL", r"take_gil|PyGILState_Ensure|PyEval_RestoreThread",
         native=True),
     Row(5, "gc", "collecting garbage", r"gc_collect\w*|_?PyGC_Collect|deduce_unreachable", native=True),
     Row(5, "storage", "in {}, on a file", r"\w*?(p?read|p?write|f(data)?sync|open(at)?|fallocate)(64)?",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import NamedTuple
 
 import polars as pl
 
@@ -32,25 +32,56 @@ class HostThread:
     """ "MainThread", "Thread-3 (pin_memory)"; "" if it has none."""
     thread_id: int | None
     is_main: bool
-    active: bool | None
     gil: bool | None
     stack: tuple[Frame, ...]
     """Innermost first."""
-
-    @cached_property
-    def activity(self) -> Activity:
-        """What it was doing."""
-        return classify(self.stack, self.active)
-
-    @cached_property
-    def own(self) -> tuple[Frame, ...]:
-        """The frames of the job's own code, innermost first."""
-        return own_frames(self.stack)
+    own: tuple[Frame, ...]
+    """The frames of the job's own code, innermost first."""
+    activity: Activity
+    """What it was doing."""
 
     @property
     def label(self) -> str:
         """What to call it."""
         return self.name or (f"thread {self.thread_id}" if self.thread_id is not None else "an unnamed thread")
+
+
+class _Row(NamedTuple):
+    """What is needed of a row of `threads`."""
+
+    rank: int
+    file: int
+    pid: int | None
+    thread: str | None
+    thread_id: int | None
+    is_main: bool | None
+    active: bool | None
+    gil: bool | None
+    stack_id: int | None
+    written_ns: int | None
+
+
+class _Maker:
+    """Makes threads of rows, and looks at each stack once however many ranks were in it."""
+
+    def __init__(self, dataset: Dataset, table: pl.DataFrame) -> None:
+        self._dataset, self._table = dataset, table
+        self._known: dict[tuple[int | None, bool | None], tuple[tuple[Frame, ...], Activity]] = {}
+
+    def thread(self, row: _Row) -> HostThread:
+        """The thread of a row."""
+        stack = self._dataset.stack(row.stack_id)
+        key = (row.stack_id, row.active)
+        if key not in self._known:
+            self._known[key] = (own_frames(stack), classify(stack, row.active))
+        return HostThread(row.thread or "", row.thread_id, bool(row.is_main), row.gil, stack, *self._known[key])
+
+    def process(self, row: _Row) -> list[_Row]:
+        """All threads of the process of a row, in the order of the dump."""
+        first = int(self._table["rank"].search_sorted(row.rank, "left"))
+        after = int(self._table["rank"].search_sorted(row.rank, "right"))
+        rows = map(_Row._make, self._table[first:after].iter_rows())
+        return [other for other in rows if (other.file, other.pid) == (row.file, row.pid)]
 
 
 @dataclass(frozen=True)
@@ -64,13 +95,15 @@ class HostStack:
     written_ns: int | None
     trains: HostThread
     """The main thread, or the one that works where the main thread waits for it."""
-    threads: tuple[HostThread, ...]
-    """All of the process, in the order of the dump."""
+    holder: HostThread | None
+    """The thread that held the interpreter lock, where it is another one than `trains`."""
+    _row: _Row = field(repr=False, compare=False)
+    _maker: _Maker = field(repr=False, compare=False)
 
     @cached_property
-    def holder(self) -> HostThread | None:
-        """The thread that held the interpreter lock, where it is another one than `trains`."""
-        return next((t for t in self.threads if t.gil and t is not self.trains), None)
+    def threads(self) -> tuple[HostThread, ...]:
+        """All of the process, in the order of the dump."""
+        return tuple(map(self._maker.thread, self._maker.process(self._row)))
 
     @property
     def activity(self) -> Activity:
@@ -88,47 +121,44 @@ class HostStack:
         return self.activity.doing in COMMUNICATION
 
 
-def host_stacks(dataset: Dataset) -> dict[int, HostStack]:
-    """The newest look at each rank; subprocesses such as workers of a data loader are left out."""
+def host_stacks(dataset: Dataset, ranks: Collection[int] | None = None) -> dict[int, HostStack]:
+    """The newest look at each rank, or at each of `ranks`; workers of a data loader and the like are left out."""
     threads = dataset.threads
     if threads.is_empty():
         return {}
     own = threads.filter(pl.col("rank").is_not_null() & pl.col("parent_pid").is_null())
+    if ranks is not None:
+        own = own.filter(pl.col("rank").is_in(list(ranks)))
     newest = pl.col("written_ns").max().over("rank")
     own = own.filter(newest.is_null() | (pl.col("written_ns") == newest)).sort(
         "rank", "file", "pid", maintain_order=True
     )
-    paths = dict(dataset.files.select("file", "path").iter_rows())
-    rows = own.iter_rows(named=True)
-    return {rank: _of_rank(dataset, rank, list(found), paths) for rank, found in groupby(rows, lambda row: row["rank"])}
+    own = own.select(_Row._fields)
+    maker, paths = _Maker(dataset, own), dict(dataset.files.select("file", "path").iter_rows())
+    telling = pl.col("is_main") | pl.col("gil") | pl.struct("rank", "file", "pid").is_first_distinct()
+    rows = map(_Row._make, own.filter(telling).iter_rows())
+    return {rank: _of_rank(maker, list(found), paths) for rank, found in groupby(rows, lambda row: row.rank)}
 
 
-def _of_rank(dataset: Dataset, rank: int, rows: list[dict[str, Any]], paths: dict[int, str]) -> HostStack:
-    """Of several processes of a rank the one that has got furthest into the job's own code."""
-    processes = [list(found) for _, found in groupby(rows, lambda row: (row["file"], row["pid"]))]
-    made = [(own, [_thread(dataset, row) for row in own]) for own in processes]
-    own, threads = max(made, key=lambda pair: _worth(_trains(pair[1])))
-    first = own[0]
-    path = paths.get(first["file"]) or ""
-    return HostStack(rank, first["pid"], path, first["written_ns"], _trains(threads), tuple(threads))
+def _of_rank(maker: _Maker, rows: list[_Row], paths: dict[int, str]) -> HostStack:
+    """Of several processes of a rank the one that communicates, or has got furthest into the job's own code."""
+    processes = [list(found) for _, found in groupby(rows, lambda row: (row.file, row.pid))]
+    made = [(own, *_trains(maker, own)) for own in processes]
+    own, row, trains = max(made, key=lambda one: (one[2].activity.doing in COMMUNICATION, len(one[2].own)))
+    holder = next((maker.thread(r) for r in own if r.gil and r != row), None)
+    return HostStack(row.rank, row.pid, paths.get(row.file) or "", row.written_ns, trains, holder, row, maker)
 
 
-def _worth(thread: HostThread) -> tuple[bool, int]:
-    return thread.activity.doing in COMMUNICATION, len(thread.own)
-
-
-def _thread(dataset: Dataset, row: dict[str, Any]) -> HostThread:
-    stack = dataset.stack(row["stack_id"])
-    return HostThread(row["thread"] or "", row["thread_id"], bool(row["is_main"]), row["active"], row["gil"], stack)
-
-
-def _trains(threads: Sequence[HostThread]) -> HostThread:
+def _trains(maker: _Maker, rows: Sequence[_Row]) -> tuple[_Row, HostThread]:
     """The main thread; where that waits for another one, the other that works."""
-    main = next((t for t in threads if t.is_main), threads[0])
-    if main.activity.doing not in ELSEWHERE:
-        return main
-    others = (t for t in threads if t is not main and not _BACKGROUND.search(t.name) and t.activity.doing in _TRAINS)
-    return next(others, main)
+    main = next((row for row in rows if row.is_main), rows[0])
+    thread = maker.thread(main)
+    if thread.activity.doing in ELSEWHERE:
+        for row in maker.process(main):
+            other = maker.thread(row)
+            if row != main and other.activity.doing in _TRAINS and not _BACKGROUND.search(other.name):
+                return row, other
+    return main, thread
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,9 @@ def holder_text(host: HostStack) -> str:
     """Who held the interpreter lock, if it was not the thread that is shown; "" else."""
     holder = host.holder
     if holder is not None:
-        return f"the interpreter lock (GIL) is held by {holder.label}, {doing(holder)}"
+        return f"the GIL is held by {holder.label}, {doing(holder)}"
     if host.activity.doing == "lock":
-        return "no thread that py-spy saw holds the interpreter lock (GIL): a native thread has it"
+        return "no thread that py-spy saw holds it, so a native thread does"
     return ""
 
 

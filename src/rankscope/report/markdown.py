@@ -9,6 +9,7 @@ from rankscope.analysis.model import Analysis, Evidence, Finding, Why
 from rankscope.analysis.wording import plural
 from rankscope.report import words
 from rankscope.report.escape import code_block, markdown
+from rankscope.report.hosts import host_sections
 from rankscope.report.whys import sections
 from rankscope.schema import Dataset
 
@@ -69,6 +70,9 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
     yield from _bullets("Who waits for whom", words.steps(finding, words.descriptions(dataset)), numbered=True)
     for title, frames in words.stacks(finding, dataset):
         yield f"**Stack of {title}** (innermost first)"
+        yield code_block(frames)
+    for title, frames in host_sections(finding, dataset):
+        yield f"**Host stack of {_inline(title)}, by py-spy** (innermost first)"
         yield code_block(frames)
     yield from _bullets("Follows from it", words.following_lines(analysis, finding))
 

@@ -44,7 +44,9 @@ def redact(
     stacks = dataset.stacks.with_columns(
         function=_mapped(dataset.stacks["function"], names.text), file=_mapped(dataset.stacks["file"], names.path)
     )
-    threads = dataset.threads.with_columns(command=_mapped(dataset.threads["command"], names.text))
+    threads = dataset.threads.with_columns(
+        command=_mapped(dataset.threads["command"], names.text), thread=_mapped(dataset.threads["thread"], names.text)
+    )
     redacted = _redacted(analysis, names)
     return replace(dataset, files=files, stacks=stacks, threads=threads, root=names.path(dataset.root)), redacted
 

@@ -9,6 +9,7 @@ from rankscope.analysis.model import Analysis, Finding, Why
 from rankscope.analysis.wording import plural
 from rankscope.report import words
 from rankscope.report.escape import plain
+from rankscope.report.hosts import host_sections
 from rankscope.report.whys import sections
 from rankscope.schema import Dataset
 
@@ -69,6 +70,8 @@ def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator
     yield "waits", words.steps(finding, words.descriptions(dataset))
     for title, frames in words.stacks(finding, dataset):
         yield "stack", [f"of {title}", *frames]
+    for title, frames in host_sections(finding, dataset):
+        yield "host stack", [f"of {title}, by py-spy", *frames]
     yield "evidence", words.evidence_lines(finding.evidence)
     yield "against", words.evidence_lines(finding.counter_evidence)
     yield "follows", words.following_lines(analysis, finding)

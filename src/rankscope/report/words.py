@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import polars as pl
 
+from rankscope.analysis.frames import kind_of
 from rankscope.analysis.mesh import Mesh
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step
 from rankscope.analysis.wording import duration, fold, plural
@@ -27,7 +27,6 @@ MOST_PATHS = 3
 MOST_FOLLOWING = 5
 """How many of each a report for people lists; the JSON report has them all."""
 
-_LIBRARY = re.compile(r"(?:site|dist)-packages/torch/|/lib/python3\.\d+/(?!(?:site|dist)-packages/)|^<frozen ")
 _LAST_NS = 253_402_300_799 * 10**9
 
 
@@ -234,7 +233,7 @@ def stacks(finding: Finding, dataset: Dataset) -> list[tuple[str, list[str]]]:
 
 def frames(stack: Sequence[Frame]) -> list[str]:
     """A stack, innermost first: "forward  model.py:88"; without the frames of torch and Python at its two ends."""
-    own = [i for i, frame in enumerate(stack) if not _LIBRARY.search(frame.file)] or range(len(stack))
+    own = [i for i, frame in enumerate(stack) if kind_of(frame) == "user"] or range(len(stack))
     kept = stack[own[0] : own[-1] + 1][:MOST_FRAMES] if stack else ()
     lines = [f"{f.function}  {f.file}:{f.line}" for f in kept]
     left = len(stack) - len(lines)

@@ -96,15 +96,16 @@ class LanesScreen(LanesFrame):
 
     def action_views(self) -> None:
         """Offers the other views."""
-        self.choose("view", ["findings", "groups", "mesh", "files"], self._open_view)
+        self.choose("view", ["findings", "groups", "host stacks", "mesh", "files"], self._open_view)
 
     def _open_view(self, index: int) -> None:
         from rankscope.tui.detail.screens.files import FilesScreen
         from rankscope.tui.detail.screens.findings import FindingsScreen
         from rankscope.tui.detail.screens.groups import GroupsScreen
+        from rankscope.tui.detail.screens.hosts import HostsScreen
         from rankscope.tui.detail.screens.mesh import MeshScreen
 
-        kind = (FindingsScreen, GroupsScreen, MeshScreen, FilesScreen)[index]
+        kind = (FindingsScreen, GroupsScreen, HostsScreen, MeshScreen, FilesScreen)[index]
         self.app.push_screen(kind(self.whole.dataset, self.whole.analysis, self.options), self._jump)
 
     def _jump(self, result: Selection | int | None) -> None:

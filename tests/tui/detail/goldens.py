@@ -22,11 +22,12 @@ from rankscope.tui.detail.line import Line, text_of
 from rankscope.tui.detail.screens.files import FilesScreen
 from rankscope.tui.detail.screens.findings import FindingsScreen
 from rankscope.tui.detail.screens.groups import GroupsScreen
+from rankscope.tui.detail.screens.hosts import HostsScreen
 from rankscope.tui.detail.screens.member import MemberScreen
 from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
-from tests.tui.detail.samples import CULPRIT, DP, LAST_SEQ, TP, hang, hostile
+from tests.tui.detail.samples import CULPRIT, DP, LAST_SEQ, TP, hang, hostile, looked
 from tests.tui.detail.show import opened, screen_text
 
 FOLDER = Path(__file__).parent / "golden"
@@ -78,6 +79,8 @@ def _panes() -> dict[str, Callable[[], str]]:
         "pane-narrow": lambda: pane_text(case, whole, 40),
         "pane-full-absent": lambda: pane_text(case, whole, 46, full=True),
         "pane-full-pending": lambda: pane_text(case, pending, 46, full=True),
+        "pane-host": lambda: pane_text(looked(), whole, 80),
+        "pane-full-host": lambda: pane_text(looked(), whole, 46, full=True),
         "pane-hostile": lambda: pane_text(hostile(), replace(whole, rank=1, group=1, seq=2), 80, full=True),
     }
 
@@ -93,6 +96,12 @@ def _pages() -> dict[str, Make]:
         "members-wide": lambda: page_text(MemberScreen(dataset, analysis, absent()), WIDE),
         "findings-80x24": lambda: page_text(FindingsScreen(dataset, analysis, BARE), NARROW),
         "findings-wide": lambda: page_text(FindingsScreen(dataset, analysis), WIDE),
+        "hosts-80x24": lambda: page_text(HostsScreen(*looked(), BARE), NARROW),
+        "hosts-all-80x24": lambda: page_text(HostsScreen(*looked(), BARE), NARROW, "a", "down"),
+        "hosts-internals-80x24": lambda: page_text(HostsScreen(*looked(), BARE), NARROW, "i"),
+        "hosts-wide": lambda: page_text(HostsScreen(*looked()), WIDE),
+        "hosts-none": lambda: page_text(HostsScreen(dataset, analysis, BARE), NARROW),
+        "hosts-hostile": lambda: page_text(HostsScreen(evil, verdict, BARE), NARROW),
         "groups-80x24": lambda: page_text(GroupsScreen(dataset, analysis, BARE), NARROW),
         "groups-wide": lambda: page_text(GroupsScreen(dataset, analysis), WIDE),
         "files-80x24": lambda: page_text(FilesScreen(dataset, analysis, BARE), NARROW),

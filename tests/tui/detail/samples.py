@@ -10,6 +10,7 @@ import polars as pl
 from rankscope import schema
 from rankscope.analysis.model import Analysis, Culprit, Divergence, Evidence, Finding, GroupRef, Step, Wait
 from rankscope.schema import Dataset, Frame
+from tests.analysis.hosts import LOAD, LOOP, REDUCE, TAKE_GIL
 from tests.builders import START_NS, STEP_NS, JobBuilder
 
 MODULE = ("_call_impl", "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", 1762)
@@ -27,6 +28,20 @@ LAST_SEQ = 5
 
 def hang() -> tuple[Dataset, Analysis]:
     """Eight ranks: rank 6 never issued #5 of its TP group, three wait for it there, and four in consequence."""
+    return _hang_job().build(), _hang_analysis()
+
+
+def looked() -> tuple[Dataset, Analysis]:
+    """The same, and py-spy looked at seven of them: rank 6 waits for the GIL, which its logger holds."""
+    job = _hang_job()
+    for rank in range(7):
+        job.thread(rank, TAKE_GIL if rank == CULPRIT else REDUCE, active=False, written_ns=START_NS)
+        job.thread(rank, LOAD, name="Thread-2 (pin_memory)", active=False, written_ns=START_NS)
+    job.thread(CULPRIT, (("flush", "/app/log/sink.py", 9), *LOOP), name="logger", gil=True, written_ns=START_NS)
+    return job.build(), _hang_analysis()
+
+
+def _hang_job() -> JobBuilder:
     job = JobBuilder(8, {"41": [4, 5, 6, 7], "7": [0, 4]})
     job.descriptions.update({"41": "TENSOR_MODEL_PARALLEL_GROUP", "7": "DATA_PARALLEL_GROUP"})
     for _ in range(4):
@@ -37,7 +52,7 @@ def hang() -> tuple[Dataset, Analysis]:
         in_dtypes='["BFloat16"]',
     )  # fmt: skip
     job.collective("7", ranks=[0], op="reduce_scatter", state="scheduled", stack=BACKWARD)
-    return job.build(), _hang_analysis()
+    return job
 
 
 def _hang_analysis() -> Analysis:
@@ -87,8 +102,11 @@ def hostile() -> tuple[Dataset, Analysis]:
     job.descriptions[HOSTILE] = HOSTILE
     job.collective(HOSTILE, op=HOSTILE, stack=((HOSTILE, f"/app/{HOSTILE}", 1),), sizes=HOSTILE, host=HOSTILE)
     job.collective(HOSTILE, ranks=[0], op=HOSTILE, state="scheduled", stack=((HOSTILE, HOSTILE, 1),))
+    job.thread(0, ((HOSTILE, HOSTILE, 3), (HOSTILE, f"{HOSTILE}.so", 0)), name=HOSTILE, gil=True)
+    job.thread(1, ((HOSTILE, HOSTILE, 3),), command=HOSTILE)
     dataset = job.build()
-    files = dataset.files.with_columns(path=pl.lit(HOSTILE), problem=pl.lit(HOSTILE), kind=pl.lit(HOSTILE))
+    kind = pl.when(pl.col("kind") == "py-spy").then(pl.lit(HOSTILE)).otherwise("kind")
+    files = dataset.files.with_columns(path=pl.lit(HOSTILE), problem=pl.lit(HOSTILE), kind=kind)
     finding = Finding(
         kind=HOSTILE, severity="critical", title=HOSTILE, explanation=HOSTILE, root_cause=True, culprit_ranks=(1,),
         culprits=(Culprit(1, HOSTILE),), confidence_reasons=(HOSTILE,), group=GroupRef(HOSTILE, HOSTILE, (0, 1), key=1),

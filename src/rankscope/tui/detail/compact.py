@@ -31,9 +31,15 @@ def brief(detail: Detail, width: int) -> list[Line]:
     """What concerns the rank alone, for where its peers are listed anyway."""
     stack = stack_line(detail.stack, width, "stack" if detail.row else "last at")
     if detail.row is not None:
-        body = [stack, _own_line(detail), group_line(detail, detail.row)]
+        body = [stack, host_line(detail, width), _own_line(detail), group_line(detail, detail.row)]
     else:
-        body = [doing_line(detail), *last_lines(detail), stack if detail.history.last else (), _files_line(detail)]
+        body = [
+            doing_line(detail),
+            host_line(detail, width),
+            *last_lines(detail),
+            stack if detail.history.last else (),
+            _files_line(detail),
+        ]
     return [cut(parts, width) for parts in [heading(detail, width), *body] if parts]
 
 
@@ -97,6 +103,7 @@ def _present(detail: Detail, width: int) -> list[Line]:
     assert row is not None
     return [
         stack_line(detail.stack, width),
+        host_line(detail, width),
         _own_line(detail),
         *odd_lines(detail, width),
         joined_line(detail, width),
@@ -109,6 +116,7 @@ def _absent(detail: Detail, width: int) -> list[Line]:
     past = detail.history
     return [
         doing_line(detail),
+        host_line(detail, width),
         stack_line(detail.stack, width, "last at") if past.last else (),
         *last_lines(detail),
         joined_line(detail, width),
@@ -165,6 +173,17 @@ def stack_line(stack: tuple[Frame, ...], width: int, label: str = "stack") -> Li
     """The user's frames in one line; that there is none is said."""
     text = one_line(stack, width - _LABEL)
     return labelled(label, text) if text else labelled(label, Span("not recorded", "dim"))
+
+
+def host_line(detail: Detail, width: int) -> Line:
+    """What py-spy saw the host do, and who holds the interpreter lock where that is another thread."""
+    host = detail.host
+    if host is None:
+        return ()
+    held = f", GIL held by {plain(host.holder.label)}" if host.holder is not None else ""
+    doing = f"{plain(host.activity.words)}{held}"
+    where = one_line(host.trains.own, width - _LABEL - len(doing) - 2)
+    return labelled("host", Span(doing, "bold"), f"  {where}" if where else "")
 
 
 def _own_line(detail: Detail) -> Line:

@@ -28,6 +28,7 @@ def expanded(detail: Detail, analysis: Analysis, width: int) -> list[Line]:
     sections = [
         _head(detail, width),
         _stack(detail, width),
+        _host(detail, width),
         _members(detail, width),
         _finding(detail, analysis, width),
         _messages(detail, width),
@@ -77,6 +78,20 @@ def _stack(detail: Detail, width: int) -> list[Line]:
         return []
     title = "stack" if detail.row else "stack of what it issued last"
     return [line(Span(title, "head")), *(cut(parts, width) for parts in stack_lines(detail.stack))]
+
+
+def _host(detail: Detail, width: int) -> list[Line]:
+    """What py-spy saw of the host, and the thread that holds the interpreter lock where that is another one."""
+    host = detail.host
+    if host is None:
+        return []
+    at = f" at {clock(host.written_ns)}" if host.written_ns is not None else ""
+    title = line(Span("host", "head"), f"  {plain(host.trains.label)} {plain(host.activity.words)}, by py-spy{at}")
+    lines = [*wrap(title, width, 2), *stack_lines(host.trains.stack)]
+    if host.holder is not None:
+        held = line(Span("holds the GIL", "head"), f"  {plain(host.holder.label)} {plain(host.holder.activity.words)}")
+        lines += [*wrap(held, width, 2), *stack_lines(host.holder.stack)]
+    return [cut(parts, width) for parts in lines]
 
 
 def stack_lines(stack: Sequence[Frame]) -> list[Line]:

@@ -8,6 +8,7 @@ from typing import get_args
 
 import polars as pl
 
+from rankscope.analysis.host_stacks import HostStack, host_stacks
 from rankscope.analysis.model import Analysis, Finding, Step
 from rankscope.analysis.presence import Frontier
 from rankscope.schema import Dataset, Frame, Group
@@ -56,6 +57,8 @@ class Detail:
     """What people call groups, by their names."""
     messages: tuple[tuple[int | None, str], ...]
     """Log lines of the rank around the operation: time and text."""
+    host: HostStack | None = None
+    """Where py-spy saw the rank."""
     where: str = ""
     """The place of the rank on the mesh: "pp 1, dp 2, tp 0"; "" if it has none."""
 
@@ -84,6 +87,7 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
         groups=_group_names(index, past),
         descriptions=index.descriptions,
         messages=_messages(index.dataset, selection.rank, at_ns),
+        host=host_stacks(index.dataset, [selection.rank]).get(selection.rank),
         where=analysis.mesh.where(selection.rank) if analysis.mesh is not None else "",
     )
 

@@ -63,8 +63,8 @@ def _parts(analysis: Analysis, finding: Finding, groups: Mapping[str, str]) -> I
     yield "waits", words.steps(finding, groups)
     yield "next", list(finding.next_steps)
     yield "stack", [label(f) + ("" if kind_of(f) == "user" else f" ({kind_of(f)})") for f in finding.stack]
-    for label, given in (("evidence", finding.evidence), ("against", finding.counter_evidence)):
-        yield label, [": ".join(p for p in (words.source(e), e.text) if p) for e in given]
+    for name, given in (("evidence", finding.evidence), ("against", finding.counter_evidence)):
+        yield name, [": ".join(p for p in (words.source(e), e.text) if p) for e in given]
     yield "follows", [f.title for f in words.following(analysis, finding)]
 
 

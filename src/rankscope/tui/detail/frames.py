@@ -55,3 +55,8 @@ def _shortened(texts: Sequence[str], width: int) -> str:
         if len(line) <= width:
             return line
     return texts[0]
+
+
+def full_place(frame: Frame) -> str:
+    """Where a frame is, with its whole path: "/app/model/attention.py:211"."""
+    return plain(frame.file) + (f":{frame.line}" if frame.line > 0 else "")

@@ -104,6 +104,18 @@ def _chain_lines(chain: Sequence[Node], lead: str, rest: str, width: int) -> lis
     return [*lines, TreeLine(line(*parts), tuple(frames), tuple(at), ranks)]
 
 
+def remark(text: str) -> Frame:
+    """What stands in a tree for something that is said of a stack, and is no frame of it."""
+    return Frame(text, "", 0)
+
+
+def is_remark(frame: Frame) -> bool:
+    """Whether there is no code behind it."""
+    return not frame.file and not frame.line
+
+
 def _frame_spans(frame: Frame) -> list[Span]:
+    if is_remark(frame):
+        return [Span(f"({plain(frame.function)})", "warn")]
     role: Role = "text" if kind_of(frame) == "user" else "dim"
     return [Span(plain(frame.function) or "?", role), Span(f" {place(frame)}", "dim")]
