@@ -162,3 +162,8 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bytes_that_are_no_text() -> None:
     snapshot = read(process(frames=["f (a.py:3)"]).encode().replace(b"a.py", b"\xff\x1b[2J\xfe.py"))
     assert stack(snapshot) == [("f", "\ufffd\ufffd.py", 3)]
+
+
+def test_control_characters_are_kept_as_data() -> None:
+    text = process(frames=["f\0\x08\x9b31m[bold] (a\u202e.py:3)"])
+    assert stack(read(text)) == [("f\0\x08\x9b31m[bold]", "a\u202e.py", 3)]

@@ -19,7 +19,7 @@ _JSON = re.compile(rb'\[\s*\{\s*"pid":\s*\d+,\s*"thread_id":')
 
 def looks_like_snapshot(head: bytes) -> bool:
     """Whether the first bytes of a file can begin a dump, also after a prompt or a few other lines."""
-    if head[:1] == b"\x80" or b"\0" in head:
+    if head[:1] == b"\x80":
         return False
     if _JSON.search(head) is not None:
         return True

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from rankscope.parsers.decoded import NotThisKindError
 from rankscope.parsers.flight_recorder.model import StackFrame
 from rankscope.parsers.flight_recorder.values import INT64_LIMIT
-from rankscope.parsers.py_spy.interning import Collector, clip, pid_of
+from rankscope.parsers.py_spy.interning import FRAME_LIMIT, THREAD_LIMIT, Collector, clip, pid_of
 from rankscope.parsers.py_spy.model import Snapshot
 
 _STYLE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
@@ -82,12 +82,16 @@ def _threads(lines: Iterator[str], process: int, collector: Collector) -> str:
     known = collector.lines
     for raw in lines:
         if raw[:1] in " \t":
+            if len(frames) > FRAME_LIMIT:
+                continue
             frame = known[raw] if raw in known else known.setdefault(raw, _written(raw))
             if frame is not None:
                 frames.append(frame)
         elif thread := _THREAD.match(raw):
             frames = []
             found.append((thread, frames))
+            if len(found) > THREAD_LIMIT:
+                break
         elif raw.startswith("Error: "):
             error = error or f"py-spy gave up: {clip(raw[7:].rstrip())[:200]}"
             frames = []
