@@ -114,6 +114,21 @@ def test_minority_that_is_not_small() -> None:
     assert doubts(job.build(), "collective-mismatch") == []
 
 
+def test_tie_that_the_replicas_decided() -> None:
+    groups = {f"g{i}": [2 * i, 2 * i + 1] for i in range(4)}
+    job = JobBuilder(8, groups)
+    job.descriptions.update(dict.fromkeys(groups, "tp"))
+    for name in groups:
+        job.collective(name)
+    job.collective("g0", ranks=[0], op="broadcast", state="scheduled")
+    job.collective("g0", ranks=[1], state="scheduled")
+    for name in list(groups)[1:]:
+        job.collective(name)
+    assert doubts(job.build(), "collective-mismatch") == [
+        "the 2 members are evenly split: only the replicas of the group decide"
+    ]
+
+
 def test_replicas_that_side_with_the_accused() -> None:
     groups = {name: list(range(4 * i, 4 * i + 4)) for i, name in enumerate(("a", "b", "c"))}
     job = JobBuilder(12, groups)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -11,9 +12,13 @@ from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Why
 from rankscope.analysis.why import NoSuchRankError, explain
+from rankscope.parsers.load import load
 from rankscope.schema import Dataset
 from tests.analysis.jobs import mesh, running
 from tests.builders import START_NS, JobBuilder
+from tests.simulator.faults import FAULTS
+from tests.simulator.options import MODES
+from tests.simulator.scenario import make
 
 SECOND = 1_000_000_000
 
@@ -185,6 +190,8 @@ def test_two_dumps_of_a_rank_are_told() -> None:
     ]
     twice = dataclasses.replace(dataset, repeats=pl.DataFrame(rows, schema=dict(schema.REPEATS)))
     assert "two dumps of it, 60 s apart, show the same" in told(ask(twice, 0), "close")
+    all_still = dataclasses.replace(twice, repeats=twice.repeats.with_columns(progressed=pl.lit(False)))
+    assert "two dumps of it, 60 s apart, show the same" in told(ask(all_still, 3), "evidence")
     assert any("its operations went on" in text for text in told(ask(twice, 3), "against"))
 
 
@@ -221,7 +228,20 @@ def test_straggler() -> None:
     assert (why.accused, told(why, "rule")[0][:10]) == (True, "straggler:")
 
 
-def test_ring_that_wrapped_and_abort_are_told_as_such() -> None:
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_rank_of_a_job_gets_an_answer_that_agrees_with_the_findings(fault: str, tmp_path: Path) -> None:
+    make(fault, 2).write(tmp_path, MODES["wrapped"])
+    dataset = load([tmp_path])
+    analysis = analyse(dataset)
+    for rank in range(dataset.world_size):
+        why = explain(dataset, analysis, rank)
+        assert why.accused == any(rank in f.culprit_ranks for f in analysis.findings)
+        assert why.finding in {None, *(f.id for f in analysis.findings)}
+        assert all(reason.evidence.text for reason in why.lines)
+        assert told(why, "rule" if why.accused else "root")
+
+
+def test_abort_is_told_as_such() -> None:
     job = running()
     job.collective(ranks=[0, 1, 3], completed_ns=START_NS + 700 * SECOND, timeout_ms=600_000)
     assert told(ask(job.build(), 0), "state")[0].startswith(

@@ -155,7 +155,9 @@ class Doubts:
         right = Counter(votes[r] for r in sorted(votes) if r not in accused).most_common(1)
         if not right:
             return
-        if len(accused) >= NEAR_HALF * len(votes):
+        if 2 * len(accused) == len(votes):
+            yield Evidence(f"the {len(votes)} members are evenly split: only the replicas of the group decide")
+        elif len(accused) >= NEAR_HALF * len(votes):
             yield Evidence(f"{len(accused)} of {plural(len(votes), 'member')} are accused: no small minority")
         yield from self._of_replicas(focus, votes, right[0][0])
 

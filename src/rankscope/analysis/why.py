@@ -71,6 +71,9 @@ def _accused(view: RankView, finding: Finding, others: list[Finding]) -> Iterato
     own = [e for e in finding.evidence if e.rank == view.rank]
     for evidence in (*own, *[e for e in finding.evidence if e.rank != view.rank][:WITNESSES]):
         yield Reason("evidence", evidence)
+    still, _ = view.repeats()
+    if still is not None:
+        yield Reason("evidence", still)
     for evidence in view.state(_groups(view, finding)) if view.seen else ():
         yield Reason("state", evidence)
     for evidence in finding.counter_evidence:

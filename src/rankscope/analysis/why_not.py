@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from rankscope.analysis.model import Analysis, Divergence, Evidence, Finding, Reason, Step, Why
 from rankscope.analysis.presence import Absence
-from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.why_view import RankView, group_of, label_of, name_of, step_evidence, subject
 from rankscope.analysis.wording import duration, plural, ranks_text
 
@@ -180,8 +179,4 @@ def _dumps(view: RankView) -> Iterator[Evidence]:
     if view.written_ns is not None and isinstance(newest, int) and newest - view.written_ns > LATER_NS:
         behind = duration(newest - view.written_ns)
         yield view.evidence(f"its dump was written {behind} before the newest operation of the job was issued")
-    repeats = Repeats(view.dataset)
-    for spans, what in ((repeats.unchanged, "show the same"), (repeats.moved, "show that its operations went on")):
-        if view.rank in spans:
-            since, until = spans[view.rank]
-            yield view.evidence(f"two dumps of it, {duration(until - since)} apart, {what}")
+    yield from filter(None, view.repeats())

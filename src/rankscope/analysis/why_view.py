@@ -12,7 +12,8 @@ import polars as pl
 from rankscope.analysis.calls import PENDING
 from rankscope.analysis.model import Evidence, Finding, Step
 from rankscope.analysis.presence import Absence, Presence
-from rankscope.analysis.wording import plural
+from rankscope.analysis.repeats import Repeats
+from rankscope.analysis.wording import duration, plural
 from rankscope.schema import Dataset, Group
 
 Row = dict[str, Any]
@@ -106,6 +107,18 @@ class RankView:
         if frontier is not None and frontier.enqueued:
             return self.evidence(f"rank {self.rank}, {label}: last issued #{frontier.enqueued}{done}")
         return self.evidence(f"rank {self.rank}, {label}: issued nothing that is known")
+
+    def repeats(self) -> tuple[Evidence | None, Evidence | None]:
+        """(that two dumps of it show the same, that its operations went on between two), each with how far apart."""
+        spans = Repeats(self.dataset)
+        told = ((spans.unchanged, "show the same"), (spans.moved, "show that its operations went on"))
+        still, moved = (
+            self.evidence(f"two dumps of it, {duration(of[self.rank][1] - of[self.rank][0])} apart, {what}")
+            if self.rank in of
+            else None
+            for of, what in told
+        )
+        return still, moved
 
     def evidence(self, text: str, row: Row | None = None) -> Evidence:
         """A line on this rank that points at its dump, or at one record."""
