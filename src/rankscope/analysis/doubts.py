@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,22 +27,80 @@ NEAR_HALF = 1 / 3
 """From this share of the members on a minority is not small."""
 LEAST = 3
 """So many ranks that did not come tell something by being at one place."""
+MISMATCHES = ("collective-mismatch", "size-mismatch", "dtype-mismatch")
 LATECOMERS = ("missing-rank", "p2p-unmatched", "extra-collective")
 """Kinds that say of somebody that he did not come, if the rank has a dump."""
 
 
-def find_doubts(judge: Judge, root: Root) -> tuple[Evidence, ...]:
-    """Everything that speaks against one root, the culprits in order; empty if nothing does."""
-    asked = Doubts(judge.facts, judge, root)
-    if root.kind in ("collective-mismatch", "size-mismatch", "dtype-mismatch"):
-        return tuple(asked.of_votes())
-    of_rank: list[Callable[[int], Iterator[Evidence]]] = []
-    if root.kind in LATECOMERS and root.needs_stillness:
-        of_rank = [asked.older_dump, asked.still_busy, asked.moved]
-    elif root.kind == "gpu-stuck":
-        of_rank = [asked.later_completion, asked.moved]
-    found = [doubt for rank in sorted(asked.late)[:ACCUSED] for ask in of_rank for doubt in ask(rank)]
-    return (*found, *asked.one_place(), *asked.whole_hosts())
+@dataclass(frozen=True)
+class Doubter:
+    """Asks one job for what speaks against its roots; what all of them need is worked out once."""
+
+    judge: Judge
+
+    @property
+    def facts(self) -> Facts:
+        """What the dumps say."""
+        return self.judge.facts
+
+    def against(self, root: Root) -> tuple[Evidence, ...]:
+        """Everything that speaks against one root, the culprits in order; empty if nothing does."""
+        asked = Doubts(self, root)
+        if root.kind in MISMATCHES:
+            return tuple(asked.of_votes())
+        of_rank: list[Callable[[int], Iterator[Evidence]]] = []
+        if root.kind in LATECOMERS and root.needs_stillness:
+            of_rank = [asked.older_dump, asked.still_busy, asked.moved]
+        elif root.kind == "gpu-stuck":
+            of_rank = [asked.later_completion, asked.moved]
+        found = [doubt for rank in sorted(asked.late)[:ACCUSED] for ask in of_rank for doubt in ask(rank)]
+        return (*found, *asked.one_place(), *asked.whole_hosts())
+
+    def newest(self, without: Collection[int]) -> tuple[int, int]:
+        """When any rank but these issued what is pending last, and which rank; (0, -1) if none did."""
+        return next(((ns, rank) for ns, rank in self._issued if rank not in without), (0, -1))
+
+    @cached_property
+    def _issued(self) -> list[tuple[int, int]]:
+        """(when, rank) of the last pending operation of each rank, the newest first."""
+        last: dict[int, int] = {}
+        for instance in self.judge.graph.instances.values():
+            for rank, entry in instance.entries.items():
+                if entry.pending and entry.created_ns:
+                    last[rank] = max(entry.created_ns, last.get(rank, 0))
+        return sorted(((ns, rank) for rank, ns in last.items()), key=lambda item: (-item[0], item[1]))
+
+    @cached_property
+    def repeats(self) -> Repeats:
+        """What earlier dumps say."""
+        return Repeats(self.facts.dataset)
+
+    @cached_property
+    def last(self) -> pl.DataFrame:
+        """The last operation of each rank."""
+        ops = self.facts.dataset.ops
+        return ops.filter((pl.col("rank") != pl.col("rank").shift(-1)).fill_null(True))
+
+    def own(self, rank: int) -> pl.DataFrame:
+        """The operations of a rank."""
+        ranks = self.facts.dataset.ops["rank"]
+        start, end = ranks.search_sorted(rank, "left"), ranks.search_sorted(rank, "right")
+        return self.facts.dataset.ops.slice(start, end - start)
+
+    @cached_property
+    def block(self) -> int:
+        """Ranks on each host, where the hosts of those with a dump hold blocks of neighbours; else 0."""
+        used = self.facts.dataset.dumps.filter(pl.col("host").is_not_null() & pl.col("rank").is_not_null())
+        hosts = used.group_by("host").agg(pl.col("rank").unique())["rank"].to_list()
+        size = max(map(len, hosts), default=0)
+        blocks = [{rank // size for rank in ranks} for ranks in hosts]
+        apart = all(len(block) == 1 for block in blocks) and len(set().union(*blocks)) == len(blocks)
+        return size if size > 1 and apart and len(blocks) > 1 else 0
+
+    @cached_property
+    def paths(self) -> dict[int, str]:
+        """The dump of each rank."""
+        return dict(self.facts.dataset.dumps.select("rank", "path").drop_nulls().iter_rows())
 
 
 def not_always_last(times: int, of: int, label: str) -> tuple[Evidence, ...]:
@@ -55,13 +113,12 @@ def not_always_last(times: int, of: int, label: str) -> tuple[Evidence, ...]:
 class Doubts:
     """Asks the dumps about one root."""
 
-    facts: Facts
-    judge: Judge
+    job: Doubter
     root: Root
 
     @property
     def _reliability(self) -> Reliability:
-        return self.judge.reliability
+        return self.job.judge.reliability
 
     @cached_property
     def late(self) -> tuple[int, ...]:
@@ -78,9 +135,9 @@ class Doubts:
         if written is None or since is None:
             return
         older = max((self._reliability.written_ns.get(r, 0) for r in self._waiting), default=0) - written
-        if self._newest[0] - written > MOMENT_NS:
-            behind = duration(self._newest[0] - written)
-            text = f"its dump was written {behind} before rank {self._newest[1]} issued its last operation"
+        newest, other = self.job.newest(frozenset(self.late))
+        if newest - written > MOMENT_NS:
+            text = f"its dump was written {duration(newest - written)} before rank {other} issued its last operation"
         elif older > max(MOMENT_NS, written - since):
             text = (
                 f"its dump was written {duration(max(0, written - since))} after the others began to wait, "
@@ -94,23 +151,9 @@ class Doubts:
     def _since(self) -> int | None:
         return self.root.focus.since_ns if self.root.focus else None
 
-    @cached_property
-    def _newest(self) -> tuple[int, int]:
-        """When any other rank issued something that is pending last, and which rank; (0, -1) if none did."""
-        late = set(self.late)
-        return max(
-            (
-                (entry.created_ns, rank)
-                for instance in self.judge.graph.instances.values()
-                for rank, entry in instance.entries.items()
-                if entry.pending and entry.created_ns and rank not in late
-            ),
-            default=(0, -1),
-        )
-
     def still_busy(self, rank: int) -> Iterator[Evidence]:
         """Something that a rank issued long after the others began to wait for it."""
-        newest = self._own(rank).filter(pl.col("created_ns").is_not_null()).tail(1)
+        newest = self.job.own(rank).filter(pl.col("created_ns").is_not_null()).tail(1)
         if self._since is None or newest.is_empty():
             return
         after = int(newest["created_ns"][0]) - self._since
@@ -121,24 +164,20 @@ class Doubts:
 
     def moved(self, rank: int) -> Iterator[Evidence]:
         """Operations that went on between two dumps of the rank."""
-        span = self._repeats.moved.get(rank)
+        span = self.job.repeats.moved.get(rank)
         if span is None:
             return
-        others = sorted(self._repeats.unchanged.keys() - {rank})
+        others = sorted(self.job.repeats.unchanged.keys() - {rank})
         beside = f", while nothing moved on {_some(others)}" if others else ""
         text = f"between its dumps {duration(span[1] - span[0])} apart its operations went on{beside}: busy, or late"
         yield Evidence(text, rank=rank, time_ns=span[1])
-
-    @cached_property
-    def _repeats(self) -> Repeats:
-        return Repeats(self.facts.dataset)
 
     def later_completion(self, rank: int) -> Iterator[Evidence]:
         """An operation in another group that a device finished although it was issued after the one it is stuck in."""
         entry = self.root.focus.entries.get(rank) if self.root.focus else None
         if self.root.focus is None or entry is None or entry.created_ns is None:
             return
-        own = self._own(rank)
+        own = self.job.own(rank)
         took = pl.col("completed_ns") - pl.col("created_ns")
         ran = (pl.col("state") == "completed") & ~(took >= pl.col("timeout_ms") * 1_000_000).fill_null(False)
         later = own.filter(ran & (pl.col("created_ns") > entry.created_ns) & (pl.col("group") != self.root.focus.group))
@@ -162,7 +201,7 @@ class Doubts:
         yield from self._of_replicas(focus, votes, right[0][0])
 
     def _of_replicas(self, focus: Instance, votes: dict[int, Signature], right: Signature) -> Iterator[Evidence]:
-        expected = self.judge.cohorts.expected(focus)
+        expected = self.job.judge.cohorts.expected(focus)
         if expected is None or expected[0].fits(right):
             return
         siding = [rank for rank in self.root.culprits if votes[rank].fits(expected[0])]
@@ -174,11 +213,11 @@ class Doubts:
         """Of a collective that few issued: all others ended at the same operation, as with one common cause."""
         if self.root.kind != "extra-collective" or len(self.late) < LEAST or not self.root.needs_stillness:
             return
-        last = self._last.filter(pl.col("rank").is_in(list(self.late)))
+        last = self.job.last.filter(pl.col("rank").is_in(list(self.late)))
         places = last.select("group", "seq", "op", "is_p2p", "stack_id").unique()
         same = places.height == 1 and last.height == len(self.late) and not places["is_p2p"][0]
         if same:
-            frames = self.facts.dataset.stack(places["stack_id"][0])
+            frames = self.job.facts.dataset.stack(places["stack_id"][0])
             where = f", at {frames[0].file}:{frames[0].line}" if frames else ""
             text = (
                 f"{ranks_text(self.late)} all ended with {self._name(last)}{where}: a common cause would look the same"
@@ -187,13 +226,13 @@ class Doubts:
 
     def whole_hosts(self) -> Iterator[Evidence]:
         """Of ranks without a dump: that not one rank of their host left any."""
-        accused = {*self.root.culprits, *self.root.candidates} - self.facts.presence.seen
-        size = self._block
+        accused = {*self.root.culprits, *self.root.candidates} - self.job.facts.presence.seen
+        size = self.job.block
         if self.root.kind != "missing-rank" or not size:
             return
-        missing = set(self.facts.dataset.missing_ranks)
+        missing = set(self.job.facts.dataset.missing_ranks)
         for block in sorted({rank // size for rank in accused}):
-            ranks = list(range(block * size, min((block + 1) * size, self.facts.dataset.world_size)))
+            ranks = list(range(block * size, min((block + 1) * size, self.job.facts.dataset.world_size)))
             if missing.issuperset(ranks):
                 yield Evidence(
                     f"not one of the {len(ranks)} ranks of that host, {fold(ranks)}, left a dump: it was lost as a "
@@ -201,34 +240,14 @@ class Doubts:
                     rank=ranks[0],
                 )
 
-    @cached_property
-    def _block(self) -> int:
-        """Ranks on each host, where the hosts of those with a dump hold blocks of neighbours; else 0."""
-        used = self.facts.dataset.files.filter(pl.col("used") & pl.col("host").is_not_null())
-        hosts = used.filter(pl.col("rank").is_not_null()).group_by("host").agg(pl.col("rank").unique())
-        size = int(hosts["rank"].list.len().max() or 0)  # type: ignore[arg-type]
-        blocks = [{rank // size for rank in ranks} for ranks in hosts["rank"].to_list()]
-        apart = all(len(block) == 1 for block in blocks) and len(set().union(*blocks)) == len(blocks)
-        return size if size > 1 and apart and len(blocks) > 1 else 0
-
-    def _own(self, rank: int) -> pl.DataFrame:
-        return self.facts.dataset.ops.filter(pl.col("rank") == rank)
-
-    @cached_property
-    def _last(self) -> pl.DataFrame:
-        """The last operation of each rank."""
-        ops = self.facts.dataset.ops
-        return ops.filter((pl.col("rank") != pl.col("rank").shift(-1)).fill_null(True))
-
     def _name(self, rows: pl.DataFrame) -> str:
         row = rows.row(0, named=True)
         number = f"p2p #{row['p2p_seq']}" if row["is_p2p"] else f"#{row['seq']}"
-        return f"{row['op']} {number} of {self.facts.label(row['group'])}"
+        return f"{row['op']} {number} of {self.job.facts.label(row['group'])}"
 
     def _of(self, rank: int, text: str, rows: pl.DataFrame | None = None) -> Evidence:
         """The doubt with the dump of a rank, and the record that shows it."""
-        used = self.facts.dataset.files.filter(pl.col("used") & (pl.col("rank") == rank))
-        path = used["path"][0] if used.height else None
+        path = self.job.paths.get(rank)
         if rows is None:
             return Evidence(text, file=path, rank=rank)
         return Evidence(text, path, rank, rows["record_id"][0], time_ns=rows["created_ns"][0])

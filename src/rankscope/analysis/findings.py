@@ -8,7 +8,7 @@ from functools import cached_property
 import polars as pl
 
 from rankscope.analysis.chains import Chains
-from rankscope.analysis.doubts import find_doubts
+from rankscope.analysis.doubts import Doubter
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import WaitGraph
 from rankscope.analysis.instances import Instance
@@ -41,6 +41,10 @@ class Writer:
         return dict(self.facts.dataset.files.select("file", "path").iter_rows())
 
     @cached_property
+    def _doubter(self) -> Doubter:
+        return Doubter(self.judge)
+
+    @cached_property
     def places(self) -> Places:
         """Where the ranks run."""
         return Places(self.facts.dataset)
@@ -70,7 +74,7 @@ class Writer:
             peer=self._peer(root),
             stack=self._stack(root),
             evidence=tuple(self._evidence(root)),
-            counter_evidence=find_doubts(self.judge, root),
+            counter_evidence=self._doubter.against(root),
             next_steps=root.next_steps,
             row=self._shown(root),
         )
