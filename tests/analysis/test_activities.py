@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis.activities import classify
-from rankscope.analysis.frames import own_frames
+from rankscope.analysis.frames import own_frames, short_name
 from rankscope.schema import Frame
 from tests.analysis import hosts
 from tests.analysis.hosts import MAIN, Stack
@@ -71,6 +71,18 @@ def test_an_event_loop_that_called_the_job_is_not_what_it_does() -> None:
     loop = (("_run_once", "asyncio/base_events.py", 1), ("run_forever", "asyncio/base_events.py", 2))
     assert classify(frames((*hosts.LOOP, *loop)), active=True).doing == "running"
     assert classify(frames((*loop, *MAIN))).doing == "thread"
+
+
+def test_python_names_a_call_better_than_the_library_below_it() -> None:
+    native = (("c10d::Work::wait", "libtorch_cpu.so", 0),)
+    assert classify(frames((*native, *hosts.REDUCE))).words == "in all_reduce"
+    assert classify(frames((*native, *MAIN))).words == "waiting for other ranks, in c10d::Work::wait"
+
+
+def test_arguments_of_templates_are_left_out() -> None:
+    assert short_name(Frame("std::f<int (*)(char)>::call(int)", "a.so", 0)) == "std::f"
+    assert short_name(Frame("<lambda>", "a.py", 3)) == "<lambda>"
+    assert short_name(Frame("<" * 200, "a.so", 0)) == "<"
 
 
 def test_own_frames_leave_out_libraries_and_packages() -> None:

@@ -47,9 +47,9 @@ def classify(stack: Sequence[Frame], active: bool | None = None) -> Activity:
         return Activity("none", "without a frame")
     own = next((depth for depth, frame in enumerate(stack) if kind_of(frame) == "user"), len(stack))
     rows = [(row, depth) for depth, frame in enumerate(stack) if (row := _row(frame)) is not None]
-    hits = [(row.tier, depth, row) for row, depth in rows if row.tier < CALLED_BACK or depth < own]
+    hits = [(row.tier, row.native, depth, row) for row, depth in rows if row.tier < CALLED_BACK or depth < own]
     if hits:
-        _, depth, row = min(hits, key=lambda hit: hit[:2])
+        *_, depth, row = min(hits, key=lambda hit: hit[:3])
         return Activity(row.doing, row.words.format(name_of(stack[depth])), stack[depth])
     if active:
         return Activity("running", "running")

@@ -20,7 +20,7 @@ class Row:
     """A pattern of a frame and what it means."""
 
     tier: int
-    """Of the patterns that fit a stack those of the lowest tier win, among them the innermost frame."""
+    """Of the patterns that fit a stack those of the lowest tier win, then those of Python, then the innermost frame."""
     doing: Doing
     words: str
     """As it follows "rank 3 is"; `{}` is the name of the function."""
@@ -50,7 +50,7 @@ TABLE = (
     Row(2, "collective", "in {}",
         r"(monitored_)?barrier|(all_)?(gather|reduce|to_all)\w*|_?reduce_scatter\w*|_all_gather\w*|broadcast\w*|"
         r"scatter\w*|_?wait_tensor", _C10D),
-    Row(2, "collective", "in a collective ({})",
+    Row(2, "collective", "waiting for other ranks, in {}",
         r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|GroupEnd|CommInit\w*|CommSplit)\w*|gloo::.*|"
         r"c10d::ProcessGroup.*|c10d::Work::.*", native=True),
     Row(3, "debugger", "in a debugger", r"interaction|_?cmdloop|set_trace", r"^(.*/)?(pdb|bdb|cmd|code)\.py$"),

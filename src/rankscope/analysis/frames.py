@@ -31,6 +31,9 @@ _PACKAGE = re.compile(
     r"|triton|urllib3|wandb|webdataset|zmq)/"
 )
 
+_ARGUMENTS = re.compile(r"(?<=.)[<({].*", re.DOTALL)
+_LONGEST = 80
+
 
 def kind_of(frame: Frame) -> Kind:
     """Whose frame it is, by its file; paths of Windows count too."""
@@ -45,6 +48,12 @@ def kind_of(frame: Frame) -> Kind:
 def is_native(frame: Frame) -> bool:
     """Whether py-spy saw it in a library or in the interpreter itself: such frames have no line."""
     return frame.line <= 0 and not frame.file.endswith((".py", ">"))
+
+
+def short_name(frame: Frame) -> str:
+    """The function; of a native one without the arguments of templates and functions, which fill a page."""
+    name = _ARGUMENTS.sub("", frame.function) if is_native(frame) else frame.function
+    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
 
 
 def own_frames(stack: Sequence[Frame]) -> tuple[Frame, ...]:

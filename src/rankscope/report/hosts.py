@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rankscope.analysis.frames import is_native, kind_of
+from rankscope.analysis.frames import is_native, kind_of, short_name
 from rankscope.analysis.host_stacks import HostThread, host_stacks, sites
 from rankscope.analysis.model import Finding
 from rankscope.analysis.wording import plural, ranks_text
@@ -44,7 +44,7 @@ def frame_lines(stack: Sequence[Frame]) -> list[str]:
 def frame_line(frame: Frame) -> str:
     """A frame: "save  ckpt.py:77", "take_gil  python3.11 (native)"."""
     return (
-        f"{frame.function}  {frame.file} (native)"
+        f"{short_name(frame)}  {frame.file} (native)"
         if is_native(frame)
         else f"{frame.function}  {frame.file}:{frame.line}"
     )

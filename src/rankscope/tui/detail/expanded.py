@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rankscope.analysis.frames import kind_of
+from rankscope.analysis.frames import kind_of, short_name
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Frame
 from rankscope.tui.detail import words
@@ -116,7 +116,7 @@ def frame_line(frame: Frame) -> Line:
     own = kind_of(frame) == "user"
     return line(
         "  ",
-        Span(plain(frame.function) or "?", "bold" if own else "dim"),
+        Span(plain(short_name(frame)) or "?", "bold" if own else "dim"),
         Span(f"  {place(frame)}", "text" if own else "dim"),
     )
 

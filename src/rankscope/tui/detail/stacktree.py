@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rankscope.analysis.frames import kind_of
+from rankscope.analysis.frames import kind_of, short_name
 from rankscope.schema import Frame
 from rankscope.tui.detail.format import plain, rank_ranges
 from rankscope.tui.detail.frames import place, user_frames
@@ -118,4 +118,4 @@ def _frame_spans(frame: Frame) -> list[Span]:
     if is_remark(frame):
         return [Span(f"({plain(frame.function)})", "warn")]
     role: Role = "text" if kind_of(frame) == "user" else "dim"
-    return [Span(plain(frame.function) or "?", role), Span(f" {place(frame)}", "dim")]
+    return [Span(plain(short_name(frame)) or "?", role), Span(f" {place(frame)}", "dim")]
