@@ -1,0 +1,85 @@
+"""How processes ended: what srun, slurmstepd, the kernel, torchrun and the C library print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rankscope.parsers.logs.c10d.say import number, tell
+from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.record import Record
+
+LITERALS = (
+    "srun: error: ", "slurmstepd: error: ", "oom-kill", "oom_kill", "Killed process ", "closing signal SIG",
+    "failed (exitcode: ", "Fatal Python error: ", "got signal: ", "Process received signal", "Signal: ",
+    "core dumped",
+)  # fmt: skip
+TASK_LIMIT = 1 << 18
+_SRUN = re.compile(r"srun: error: ([\w.\-]{1,255}): tasks? ([\d,\-]{1,2000}): (.{1,200})")
+_EXIT = re.compile(r"Exited with exit code (\d{1,5})")
+_CANCELLED = re.compile(
+    r"slurmstepd: error: \*{3} (?:STEP|JOB) (\S{1,60}) ON (\S{1,255}) CANCELLED AT \S{1,30}"
+    r"(?: DUE TO (.{1,60}?))? \*{3}"
+)
+_KILLED = re.compile(r"Killed process (\d{1,10})(?:,? \(([^)]{0,64})\))?")
+_STEP = re.compile(r"Detected (\d{1,6}) oom.kill event")
+_CHILD = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,6}) \(pid: (\d{1,10})\)")
+_CLOSING = re.compile(r"Sending process (\d{1,10}) closing signal (SIG[A-Z]{2,8})")
+_FATAL = re.compile(r"Fatal Python error: ([^\n]{1,200})")
+_GOT = re.compile(r"Process (\d{1,10}) got signal: (\d{1,3})")
+_NAMED = re.compile(r"^\W{0,40}Signal: ([A-Z][\w ]{1,40}) \((\d{1,3})\)")
+_CORE = re.compile(
+    r"(Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception) +\(core dumped\)"
+)
+_BY_NAME = {"SIGHUP": 1, "SIGINT": 2, "SIGABRT": 6, "SIGKILL": 9, "SIGTERM": 15}
+_BY_WORDS = {
+    "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4, "Floating point exception": 8,
+}  # fmt: skip
+
+
+def events(record: Record) -> Iterator[Event]:
+    """The events in a record."""
+    text = record.text
+    if (task := _SRUN.search(text)) is not None:
+        yield from _srun(record, task)
+    elif (step := _STEP.search(text)) is not None:
+        yield tell("oom-kill", record, pid=None, name=None, count=number(record, step))
+    elif (killed := _KILLED.search(text)) is not None:
+        yield tell("oom-kill", record, pid=number(record, killed), name=killed[2], count=1)
+    elif (cancelled := _CANCELLED.search(text)) is not None:
+        yield tell("job-cancelled", record, step=cancelled[1], host=cancelled[2], why=cancelled[3])
+    elif (child := _CHILD.search(text)) is not None:
+        code, local_rank, pid = map(int, child.groups())
+        yield tell("child-exit", record, exitcode=code, local_rank=local_rank, pid=pid)
+    else:
+        yield from _signals(record)
+
+
+def tasks_in(listed: str) -> list[int]:
+    """The numbers in `0-2,5`; as many as a job can have."""
+    numbers: list[int] = []
+    for part in listed.split(","):
+        low, _, high = part.partition("-")
+        if low.isdecimal() and (high.isdecimal() or not high) and len(low) < 9 and len(high) < 9:
+            numbers += range(int(low), min(int(high or low) + 1, int(low) + TASK_LIMIT - len(numbers)))
+    return numbers
+
+
+def _srun(record: Record, task: re.Match[str]) -> Iterator[Event]:
+    """Values: `host`, `tasks` (of Slurm: ranks only where srun starts one process for each), `how`, `exitcode`."""
+    how = task[3].strip()
+    code = _EXIT.search(how)
+    yield tell("srun-exit", record, host=task[1], tasks=tasks_in(task[2]), how=how, exitcode=number(record, code))
+
+
+def _signals(record: Record) -> Iterator[Event]:
+    """Values: `signal` as a number, `pid`, `sender`: "launcher" where torchrun ends a bystander."""
+    text = record.text
+    if (closing := _CLOSING.search(text)) is not None:
+        yield tell("signal", record, signal=_BY_NAME.get(closing[2]), pid=int(closing[1]), sender="launcher")
+    elif (got := _GOT.search(text)) is not None:
+        yield tell("signal", record, signal=int(got[2]), pid=int(got[1]), sender="outside")
+    elif (named := _NAMED.search(text)) is not None:
+        yield tell("signal", record, signal=int(named[2]), pid=None, sender=None)
+    elif (words := _FATAL.search(text) or _CORE.search(text)) is not None:
+        yield tell("signal", record, signal=_BY_WORDS.get(words[1].strip()), pid=None, sender=None)

@@ -1,0 +1,128 @@
+"""Records of a log in, events out."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from rankscope.parsers.logs.c10d import (
+    desync,
+    endings,
+    failed_stack,
+    fingerprints,
+    setup,
+    torchrun,
+    tracebacks,
+    watchdog,
+)
+from rankscope.parsers.logs.c10d.known_errors import KnownErrors
+from rankscope.parsers.logs.c10d.say import TEXT_LIMIT
+from rankscope.parsers.logs.c10d.screen import Screen
+from rankscope.parsers.logs.c10d.span import Span
+from rankscope.parsers.logs.c10d.table import KnownError, packaged
+from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.record import Record
+
+OPEN_LIMIT = 1 << 16
+_RANK = re.compile(r"\[rank\d+\]: ?")
+_LINES = (watchdog, fingerprints, setup, endings)
+_SPANS = (tracebacks, torchrun, desync, failed_stack)
+_PLAIN = (desync, failed_stack)
+"""Of these only the first line has the prefix of its rank."""
+
+
+class Recogniser:
+    """Finds the events of one file, whose records come in its order.
+
+    Lines of several ranks may stand between each other: what spans lines is followed in each stream, told by rank and
+    launcher's prefix. Records are best given many at a time.
+    """
+
+    def __init__(self, table: Sequence[KnownError] | None = None) -> None:
+        self._known = KnownErrors(packaged() if table is None else table)
+        words = (word for module in (*_LINES, *_SPANS) for word in module.LITERALS)
+        self._screen = Screen((*words, *self._known.literals))
+        self._open: defaultdict[tuple[int | None, str], list[_Open]] = defaultdict(list)
+        self._opened = 0
+        self._maybe: list[Record] = []
+
+    def feed(self, record: Record) -> list[Event]:
+        """The events that are complete with this record."""
+        return self.feed_all([record])
+
+    def feed_all(self, records: Sequence[Record]) -> list[Event]:
+        """The events that are complete with these records, in no order but that of their kind."""
+        texts = [r.text if len(r.text) <= TEXT_LIMIT else r.text[:TEXT_LIMIT] for r in records]
+        found: list[Event] = []
+        for record, wanted in zip(records, self._screen.many(texts), strict=True):
+            if wanted or self._opened:
+                found += self._line(record, wanted)
+        known, self._maybe = self._maybe, []
+        return found + self._known.events(known, [r.text[:TEXT_LIMIT] for r in known])
+
+    def finish(self) -> list[Event]:
+        """What was still going on at the end."""
+        left = [event for opened in self._open.values() for one in opened for event in one.span.done()]
+        self._open.clear()
+        self._opened = 0
+        return left
+
+    def _line(self, record: Record, wanted: bool) -> Iterator[Event]:
+        span = None
+        if self._opened:
+            span, over = self._continued(record)
+            yield from over
+        if not wanted or (span is not None and span.quotes):
+            return
+        if span is None:
+            yield from self._begun(record)
+        told = span.told_rank if span is not None else None
+        record = record._replace(rank=told) if record.rank is None and told is not None else record
+        for module in _LINES:
+            for event in module.events(record):
+                in_traceback = isinstance(span, tracebacks.Traceback)
+                yield event._replace(values={**event.values, "in_traceback": in_traceback})
+        self._maybe.append(record)
+
+    def _continued(self, record: Record) -> tuple[Span | None, list[Event]]:
+        """The span that takes a record, and the events of those that end with it."""
+        events: list[Event] = []
+        stream = self._open.get(_stream(record))
+        for one in tuple(reversed(stream or ())):
+            if one.span.takes(record):
+                one.missed = 0
+                return one.span, events
+            one.missed += 1
+            if one.missed > one.span.patience:
+                events += self._close(stream or [], one)
+        return None, events
+
+    def _close(self, stream: list[_Open], one: _Open) -> list[Event]:
+        stream.remove(one)
+        self._opened -= 1
+        return one.span.done()
+
+    def _begun(self, record: Record) -> Iterator[Event]:
+        for module in _SPANS:
+            span = module.begins(record)
+            if span is None:
+                continue
+            stream = self._open[_stream(record._replace(rank=None) if module in _PLAIN else record)]
+            stream.append(_Open(span))
+            self._opened += 1
+            if self._opened > OPEN_LIMIT:
+                yield from self._close(stream, stream[0])
+
+
+def _stream(record: Record) -> tuple[int | None, str]:
+    """Whose line it is: its rank, and what stands in front but the rank."""
+    return record.rank, _RANK.sub("", record.label)
+
+
+class _Open:
+    """A span, and how many lines in a row were not its own."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.missed = 0

@@ -1,0 +1,73 @@
+"""What all recognisers share: the group and rank in front of a message, numbers that may be cut, events of a record."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rankscope.parsers.logs.event import Event, event
+from rankscope.parsers.logs.record import Record
+
+TEXT_LIMIT = 8192
+"""No more of a line is looked at: longer ones are no message of c10d."""
+SHOWN_LIMIT = 2000
+COUNTER_LIMIT = 1 << 40
+"""Greater counters are memory that torch 2.3 and 2.4 never set."""
+_GROUP = re.compile(
+    r"\[PG (?:(?:ID (?P<id>\d{1,9}) )?PG GUID (?P<guid>[^\s()\]]{1,200})(?:\((?P<desc>[^()]{0,200})\))?"
+    r"|GUID (?P<guid2>[^\s()\]]{1,200})(?:\((?P<desc2>[^()]{0,200})\))?"
+    r"|(?P<old>\d{1,9})(?: \((?P<olddesc>[^()]{0,200})\))?) Rank (?P<rank>-?\d{1,9})\]"
+)
+_IN_GROUP = re.compile(r"\[Rank (\d{1,9})\]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+def shown(text: str) -> str:
+    """Text without control characters, of bounded length."""
+    return _CONTROL.sub(" ", text[:SHOWN_LIMIT]).strip()
+
+
+def tell(kind: str, record: Record, /, shows: str = "", **values: Any) -> Event:
+    """An event of a record, with the process group that stands in front of the message.
+
+    Values: `pg_id`, `pg_guid`, `pg_desc`, `pg_rank` as printed, None where not; `rank_in_group`, the `[Rank r]`, which
+    is the rank in the group that logged first in the process: where there is no other it is a guess.
+    """
+    where = place(record.text)
+    if record.rank is None and record.label:
+        where["label"] = shown(record.label)
+    made = event(kind, record, shown(shows or record.text), **values, **where)
+    if made.rank is None and where["pg_desc"] == "default_pg":
+        # its ranks are the global ones
+        return made._replace(rank=where["pg_rank"])
+    return made
+
+
+def place(text: str) -> dict[str, Any]:
+    """The process group and the rank in it, as the prefix of a message says."""
+    text = text[:TEXT_LIMIT]
+    group, inner = _GROUP.search(text), _IN_GROUP.search(text)
+    rank = int(inner[1]) if inner else None
+    if group is None:
+        return {"pg_id": None, "pg_guid": None, "pg_desc": None, "pg_rank": None, "rank_in_group": rank}
+    number = group["id"] or group["old"]
+    own = int(group["rank"])
+    return {
+        "pg_id": int(number) if number else None,
+        "pg_guid": group["guid"] or group["guid2"],
+        "pg_desc": group["desc"] or group["desc2"] or group["olddesc"],
+        "pg_rank": own,
+        "rank_in_group": own if rank is None else rank,
+    }
+
+
+def number(record: Record, match: re.Match[str] | None, group: int | str = 1) -> int | None:
+    """The number a group of a match holds; None if there is none, or if the line is cut right behind it."""
+    if match is None or match[group] is None or len(match[group]) > 20:
+        return None
+    return None if record.torn and match.end(group) == len(match.string) else int(match[group])
+
+
+def counter(value: int | None) -> int | None:
+    """A counter of works; None for what was never set."""
+    return value if value is not None and -1 <= value <= COUNTER_LIMIT else None

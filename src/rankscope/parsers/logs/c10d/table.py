@@ -1,0 +1,132 @@
+"""The table of known errors: a text file of the package, and a user's own of the same form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from rankscope.parsers.logs.c10d.literals import required
+
+ROLES = ("root", "victim", "context", "noise")
+"""What a line can be: a cause, the harm others took of it, something worth knowing, or nothing. In order of rank."""
+ACCUSES = ("self", "named", "nobody")
+"""Whom a cause speaks against: the rank that prints it, the ranks its group `ranks` takes from the line, or no rank."""
+COLUMNS = ("id", "role", "accuses", "layer", "pattern", "meaning", "next", "source")
+_REQUIRED = ("id", "role", "pattern")
+PATTERN_LIMIT = 500
+ENTRY_LIMIT = 1000
+SIZE_LIMIT = 1 << 20
+
+
+class TableError(Exception):
+    """A table that cannot be read; the message names file and line."""
+
+
+class KnownError(NamedTuple):
+    """A line of a log whose meaning is known."""
+
+    id: str
+    role: str
+    """One of `ROLES`."""
+    accuses: str
+    """One of `ACCUSES`; "nobody" for all that is no root."""
+    layer: str
+    """What speaks: c10d, nccl, cuda, host, network, launcher, scheduler, python, gloo, framework."""
+    pattern: str
+    """A regular expression of Rust's regex crate, which takes time linear in the line whatever the pattern."""
+    meaning: str
+    next: str
+    source: str
+    words: tuple[str, ...]
+    """A line without any of them does not match."""
+
+
+@cache
+def packaged() -> tuple[KnownError, ...]:
+    """The table that comes with rankscope."""
+    place = resources.files("rankscope.parsers.logs.c10d") / "known_errors.tsv"
+    return _read(place.read_text("utf-8"), "known_errors.tsv")
+
+
+def read_table(path: Path) -> tuple[KnownError, ...]:
+    """A user's own table: tab-separated below a line that names columns: `id`, `role`, `pattern`. Raises TableError."""
+    try:
+        if path.stat().st_size > SIZE_LIMIT:
+            raise TableError(f"{path}: larger than {SIZE_LIMIT >> 20} MiB: no table of errors")
+        text = path.read_text("utf-8-sig")
+    except OSError as e:
+        raise TableError(f"{path}: {e.strerror}") from e
+    except UnicodeDecodeError as e:
+        raise TableError(f"{path}: not UTF-8 text") from e
+    return _read(text, str(path))
+
+
+def merged(own: Iterable[KnownError], users: Iterable[KnownError]) -> tuple[KnownError, ...]:
+    """Both tables, the user's first; an id of the user's replaces the one of the package."""
+    first = {error.id: error for error in users}
+    return (*first.values(), *(error for error in own if error.id not in first))
+
+
+def _read(text: str, name: str) -> tuple[KnownError, ...]:
+    rows = [
+        (at, line.rstrip("\r").split("\t"))
+        for at, line in enumerate(text.split("\n"), 1)
+        if line.strip() and not line.startswith("#")
+    ]
+    columns = _columns(rows[0][1], f"{name}:{rows[0][0]}") if rows else []
+    if not rows:
+        raise TableError(f"{name}: empty: the first line names the columns {', '.join(COLUMNS)}")
+    if len(rows) > ENTRY_LIMIT + 1:
+        raise TableError(f"{name}: more than {ENTRY_LIMIT} entries")
+    found: dict[str, KnownError] = {}
+    for at, cells in rows[1:]:
+        error = _entry(columns, cells, f"{name}:{at}")
+        if error.id in found:
+            raise TableError(f"{name}:{at}: id '{error.id}' is there twice")
+        found[error.id] = error
+    return tuple(found.values())
+
+
+def _columns(cells: list[str], place: str) -> list[str]:
+    columns = [cell.strip() for cell in cells]
+    missing = [name for name in _REQUIRED if name not in columns]
+    if missing:
+        raise TableError(f"{place}: no column '{missing[0]}': the first line names the columns, with tabs between them")
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown:
+        raise TableError(f"{place}: unknown column '{unknown[0]}': there are {', '.join(COLUMNS)}")
+    return columns
+
+
+def _entry(columns: list[str], cells: list[str], place: str) -> KnownError:
+    if len(cells) > len(columns):
+        raise TableError(f"{place}: {len(cells)} cells for {len(columns)} columns")
+    values = dict.fromkeys(COLUMNS, "") | {k: v.strip() for k, v in zip(columns, cells, strict=False)}
+    values["accuses"] = values["accuses"] or ("self" if values["role"] == "root" else "nobody")
+    # blanks at the ends of a pattern belong to it
+    pattern = dict(zip(columns, cells, strict=False)).get("pattern", "")
+    if not values["id"] or not pattern:
+        raise TableError(f"{place}: no {'pattern' if values['id'] else 'id'}")
+    if values["role"] not in ROLES:
+        raise TableError(f"{place}: role '{values['role']}' is none of {', '.join(ROLES)}")
+    if values["accuses"] not in ACCUSES:
+        raise TableError(f"{place}: accuses '{values['accuses']}' is none of {', '.join(ACCUSES)}")
+    if (values["accuses"] == "named") != ("(?P<ranks>" in pattern):
+        raise TableError(f"{place}: who accuses 'named' has a group (?P<ranks>...) in the pattern, and nobody else")
+    return KnownError(**{**values, "pattern": pattern}, words=_words(pattern, place))
+
+
+def _words(pattern: str, place: str) -> tuple[str, ...]:
+    if len(pattern) > PATTERN_LIMIT:
+        raise TableError(f"{place}: pattern longer than {PATTERN_LIMIT} characters")
+    try:
+        pl.Series([""]).str.contains(pattern)
+        return required(pattern)
+    except (ValueError, pl.exceptions.PolarsError) as e:
+        said = [line.strip() for line in str(e).splitlines() if line.strip()]
+        raise TableError(f"{place}: pattern: {said[-1] if said else 'not valid'}") from e

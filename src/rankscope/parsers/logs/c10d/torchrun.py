@@ -1,0 +1,101 @@
+"""The summary torchrun prints when a child died. What it calls root cause is the first child that ended, no more."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rankscope.parsers.logs.c10d.say import TEXT_LIMIT, shown, tell
+from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.record import Record
+
+LITERALS = ("Failures:", "Root Cause")
+MESSAGE_LINES = 200
+_SECTION = re.compile(r"^(?:(Failures:|Other Failures:)|(Root Cause(?: \(first observed failure\))?:))\s*$")
+_CHILD = re.compile(r"^\[\d{1,6}\]:\s*$")
+_ENTRY = re.compile(r"^  (time|host|rank|exitcode|error_file|traceback|msg)\s*: ?(.*)$")
+_RULE = re.compile(r"^[=*]{8,}\s*$")
+_LINE = re.compile(r"^[-]{8,}\s*$")
+_RANK = re.compile(r"(\d{1,9}) \(local_rank: (\d{1,6})\)")
+_EXIT = re.compile(r"(-?\d{1,5}) \(pid: (\d{1,10})\)(?:\s+\((SIG\w{1,12})\))?")
+
+
+class Summary:
+    """Collects the failures of one; each is an event with the global rank the summary gives.
+
+    Values: `time` and `host` as printed, `local_rank`, `exitcode`, `pid`, `signal` by name, `error_file`, `message`,
+    `first`: whether it is the one that ended first.
+    """
+
+    quotes = False
+
+    def __init__(self, section: re.Match[str]) -> None:
+        self._first = section[2] is not None
+        self._record: Record | None = None
+        self._entries: dict[str, str] = {}
+        self._message: list[str] = []
+        self._events: list[Event] = []
+        self._closed = False
+
+    @property
+    def patience(self) -> int:
+        """Lines of other processes may stand in it, but none after its end."""
+        return 0 if self._closed else 64
+
+    @property
+    def told_rank(self) -> int | None:
+        """The global rank of the child whose entries come now."""
+        found = _RANK.match(self._entries.get("rank", ""))
+        return int(found[1]) if found else None
+
+    def takes(self, record: Record) -> bool:
+        """Whether a line belongs to it; reads it if so."""
+        text = record.text[:TEXT_LIMIT]
+        if self._closed:
+            return False
+        if _RULE.match(text):
+            # the older form goes on with another section, which is taken for a summary of its own
+            self._child()
+            self._closed = True
+        elif (section := _SECTION.match(text)) is not None:
+            self._child()
+            self._first = section[2] is not None
+        elif _CHILD.match(text):
+            self._child()
+            self._record = record
+        elif (entry := _ENTRY.match(text)) is not None and self._record is not None:
+            self._entries[entry[1]] = entry[2].strip()
+        elif text.startswith("  ") and self._record is not None and "traceback" in self._entries:
+            self._message += [text[2:]] if len(self._message) < MESSAGE_LINES else []
+        else:
+            return bool(_LINE.match(text)) or "NO_OTHER_FAILURES" in text
+        return True
+
+    def done(self) -> list[Event]:
+        """The failures, in the summary's order."""
+        self._child()
+        return self._events
+
+    def _child(self) -> None:
+        if self._record is not None and self._entries:
+            self._events.append(self._event(self._record))
+        self._record, self._entries, self._message = None, {}, []
+
+    def _event(self, record: Record) -> Event:
+        entries = self._entries
+        rank, exit_ = _RANK.match(entries.get("rank", "")), _EXIT.match(entries.get("exitcode", ""))
+        message = shown("\n".join([entries.get("traceback") or entries.get("msg") or "", *self._message]))
+        values: dict[str, Any] = {
+            "time": entries.get("time"), "host": entries.get("host"), "local_rank": int(rank[2]) if rank else None,
+            "exitcode": int(exit_[1]) if exit_ else None, "pid": int(exit_[2]) if exit_ else None,
+            "signal": exit_[3] if exit_ else None, "error_file": entries.get("error_file"), "message": message,
+            "first": self._first,
+        }  # fmt: skip
+        text = f"rank {entries.get('rank', '?')} ended with exit code {entries.get('exitcode', '?')}"
+        return tell("torchrun-failure", record, text, **values)._replace(rank=int(rank[1]) if rank else None)
+
+
+def begins(record: Record) -> Summary | None:
+    """A summary that begins with this record."""
+    section = _SECTION.match(record.text[:TEXT_LIMIT])
+    return Summary(section) if section is not None else None

@@ -1,0 +1,148 @@
+"""Exceptions of Python, with the ones they came from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from rankscope.parsers.logs.c10d.say import TEXT_LIMIT, shown, tell
+from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.record import Record
+
+LITERALS = ("Traceback (most recent call last):",)
+FRAME_LIMIT = 512
+CHAIN_LIMIT = 16
+FOREIGN_LIMIT = 64
+"""So many lines of somebody else may come between two of a traceback that has no prefix of its own."""
+MESSAGE_LINES = 32
+_FRAME = re.compile(r'^  File "([^"]{1,4096})", line (\d{1,9})(?:, in (.{1,1000}))?$')
+_SOURCE = re.compile(r"^(?: {4}|  \[Previous line repeated )")
+_EXCEPTION = re.compile(
+    r"^((?:[A-Za-z_][\w<>]{0,100}\.){0,16}(?:[A-Z]\w{0,100}|[a-z]\w{0,100}error|error|timeout))(?:: (.*)|:\s*)?$"
+)
+_CAUSES = {
+    "The above exception was the direct cause of the following exception:": "cause",
+    "During handling of the above exception, another exception occurred:": "context",
+}
+_HEAD = re.compile(r"^(?:\[[EWIF](?:\d{3,4} | \w)|[EWIF]\d{3,4} \d\d:)")
+_MORE = re.compile(
+    r"^(?:nccl[A-Z]\w+: |Last error:|\s*Original exception: |CUDA kernel errors might "
+    r"|For debugging consider passing CUDA|Compile with `TORCH_USE_CUDA_DSA|Exception raised from |frame #\d+: "
+    r"|\[?/\S*/gloo/)"
+)
+_LAUNCHERS = ("torch/distributed/run.py", "torch/distributed/launcher/api.py", "accelerate/commands/")
+
+
+@dataclass
+class _Link:
+    """One exception of a chain."""
+
+    frames: list[list[str | int]] = field(default_factory=list)
+    kind: str = ""
+    message: list[str] = field(default_factory=list)
+    relation: str = ""
+    """What it is to the next."""
+
+    def row(self) -> list[Any]:
+        return [self.relation, self.kind, shown("\n".join(self.message)), self.frames[::-1]]
+
+
+class Traceback:
+    """Collects one chain of exceptions.
+
+    Values: `exception`, `message`, `frames` (innermost first, rows [function, file, line]) of the last, which ended the
+    process; `causes` of rows [relation, exception, message, frames], the nearest first; `launcher`: whether it is
+    torchrun's own, which only tells that a child died.
+    """
+
+    told_rank = None
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._indent = len(record.text) - len(record.text.lstrip())
+        self._chain = [_Link()]
+        self._waits = ""
+        """What stood between two exceptions: the next traceback belongs to the chain."""
+        self.quotes = False
+        """Whether the line taken last is code, not a message."""
+
+    def takes(self, record: Record) -> bool:
+        """Whether a line belongs to it; reads it if so."""
+        text = record.text[:TEXT_LIMIT]
+        text = text[self._indent :] if not text[: self._indent].strip() else text
+        self.quotes = False
+        if not self._chain[-1].kind:
+            return self._frame(text) or self._exception(text, record)
+        return self._after(text, record)
+
+    @property
+    def patience(self) -> int:
+        """None once its message may be over, for what follows could be taken for more of it."""
+        return 0 if self._chain[-1].kind and not self._waits else FOREIGN_LIMIT
+
+    def done(self) -> list[Event]:
+        """The event, at its first line."""
+        chain = [link for link in self._chain if link.kind or link.frames]
+        last = chain[-1] if chain else _Link()
+        message = shown("\n".join(last.message))
+        values = {
+            "exception": last.kind, "message": message, "frames": last.frames[::-1],
+            "causes": [link.row() for link in chain[-2::-1]],
+            "launcher": last.kind.endswith("ChildFailedError")
+            or any(place in str(frame[1]) for frame in last.frames for place in _LAUNCHERS),
+        }  # fmt: skip
+        made = tell(
+            "traceback", self._record, f"{last.kind or 'Traceback'}: {message}" if message else last.kind, **values
+        )
+        return [made._replace(torn=made.torn or not last.kind)]
+
+    def _frame(self, text: str) -> bool:
+        link = self._chain[-1]
+        if (frame := _FRAME.match(text)) is not None:
+            if len(link.frames) < FRAME_LIMIT:
+                link.frames.append([frame[3] or "<module>", frame[1], int(frame[2])])
+        elif not (link.frames and _SOURCE.match(text)):
+            return False
+        self.quotes = True
+        return True
+
+    def _exception(self, text: str, record: Record) -> bool:
+        link = self._chain[-1]
+        found = _EXCEPTION.match(text)
+        if found is None or not link.frames or self._other(text, record):
+            return False
+        link.kind, link.message = found[1], [found[2] or ""]
+        return True
+
+    def _after(self, text: str, record: Record) -> bool:
+        """What follows an exception: more of its message, or the next of the chain."""
+        line = text.strip()
+        if line in _CAUSES:
+            self._chain[-1].relation = self._waits = _CAUSES[line]
+        elif line == LITERALS[0] and self._waits and len(self._chain) < CHAIN_LIMIT:
+            self._waits = ""
+            self._chain.append(_Link())
+        elif not line:
+            return True
+        else:
+            return not self._waits and self._message(text, record)
+        return True
+
+    def _message(self, text: str, record: Record) -> bool:
+        link = self._chain[-1]
+        own = self._record.rank is not None and not self._other(text, record)
+        after_last = link.message[-1:] == ["Last error:"]
+        if len(link.message) >= MESSAGE_LINES or LITERALS[0] in text or not (own or after_last or _MORE.match(text)):
+            return False
+        link.message.append(text)
+        return True
+
+    def _other(self, text: str, record: Record) -> bool:
+        """Whether a line is a message of its own, from the same process."""
+        return _HEAD.match(text) is not None or (record.stamp is None) != (self._record.stamp is None)
+
+
+def begins(record: Record) -> Traceback | None:
+    """A traceback that begins with this record."""
+    return Traceback(record) if record.text.strip() == LITERALS[0] else None

@@ -1,0 +1,108 @@
+"""What the watchdog and the heartbeat monitor of ProcessGroupNCCL print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from rankscope.parsers.logs.c10d.say import counter, number, tell
+from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.record import Record
+
+LITERALS = (
+    "Watchdog caught collective operation timeout", " work: ", "watchdog thread terminated with exception",
+    "raised the following async exception", "found async exception when checking for",
+    "watchdog got stuck for", "Heartbeat monitor timed out", "Could not acquire GIL within",
+    "dump signal", "to signal dumping", "dumping nccl trace to", "debug info to ", "writing NCCLPG debug info: ",
+    "timed out in blocking wait", "remote error detected from rank",
+)  # fmt: skip
+_RAN = re.compile(r"\) ran for (\d+) milliseconds before timing out")
+_WORK = re.compile(r"WorkNCCL\(((?:[^()]|\(ms\))*)")
+_FIELDS = {
+    "seq": re.compile(r"SeqNum=(\d+)"),
+    "numel_in": re.compile(r"NumelIn=(\d+)"),
+    "numel_out": re.compile(r"NumelOut=(\d+)"),
+    "timeout_ms": re.compile(r"Timeout\(ms\)=(\d+)"),
+}
+_OP = re.compile(r"OpType=([A-Za-z_0-9]{1,64})(?=[,)])")
+_SHAPE = re.compile(r"TensorShape=\[([\d, ]{0,200})\]")
+_COUNTERS = re.compile(r"[Ll]ast enqueued (?:[A-Z]+ )?work: (-?\d+), last completed (?:[A-Z]+ )?work: (-?\d+)")
+_AT = re.compile(r"(?:Timeout at [A-Z]+ work|by watchdog at work(?: sequence id)?): (\d+)")
+_ENDED = re.compile(r"watchdog thread terminated with exception: ?(.*)")
+_RAISED = re.compile(
+    r"(?:raised the following async exception|found async exception when checking for \w+ errors): ?(.*)"
+)
+_SOURCE = re.compile(r"collective timeout from\s+(?:(this local rank)|rank (-?\d+))")
+_STUCK = re.compile(r"watchdog got stuck for (\d+) seconds")
+_LEFT = re.compile(r"workMetaList_\.size\(\)=(\d+)")
+_WRITTEN = re.compile(
+    r"(?:(?P<started>dumping nccl trace to)|(?P<failed>Error opening file for writing [A-Za-z ]{1,40}debug info:)"
+    r"|(?P<done>Finished writing [A-Za-z ]{1,40}debug info to)) (?P<path>\S{1,4096})"
+)
+_REMOTE = re.compile(r"remote error detected from rank: ?(\d+)")
+
+
+def events(record: Record) -> Iterator[Event]:
+    """The events in a record."""
+    text = record.text
+    if "Watchdog caught collective operation timeout" in text or "timed out in blocking wait" in text:
+        quoted = "terminated with exception" in text or "what(): " in text
+        yield tell("watchdog-timeout", record, **work(record), ran_ms=number(record, _RAN.search(text)), repeats=quoted)
+    if (counters := _COUNTERS.search(text)) is not None:
+        yield tell("pg-status", record, **status(record, counters))
+    if (ended := _ENDED.search(text)) is not None:
+        yield tell("watchdog-thread-terminated", record, reason=ended[1][:1000], repeats="what(): " in text)
+    elif (raised := _RAISED.search(text)) is not None:
+        yield tell("async-error", record, **work(record), reason=raised[1][:1000])
+    elif (remote := _REMOTE.search(text)) is not None:
+        yield tell("async-error", record, **work(record), reason="remote", from_rank_in_group=number(record, remote))
+    yield from _heartbeats(record)
+    yield from _dumps(record)
+
+
+def work(record: Record) -> dict[str, Any]:
+    """The fields of `WorkNCCL(…)` in a message: `seq`, `op`, `numel_in`, `numel_out`, `timeout_ms`, `shape`."""
+    found = _WORK.search(record.text)
+    start, end = found.span(1) if found else (0, 0)
+    inside = record._replace(text=record.text[start:end], torn=record.torn and end == len(record.text))
+    values: dict[str, Any] = {k: number(inside, pattern.search(inside.text)) for k, pattern in _FIELDS.items()}
+    op, shape = _OP.search(record.text, start, end + 1), _SHAPE.search(inside.text)
+    dims = re.findall(r"\d{1,18}", shape[1]) if shape else []
+    return {**values, "op": op[1] if op else None, "shape": [int(d) for d in dims] if shape else None}
+
+
+def status(record: Record, counters: re.Match[str]) -> dict[str, Any]:
+    """`last_enqueued`, `last_completed`, `at_work`; None for what was never set, and -1 for "none yet"."""
+    enqueued, completed = counter(number(record, counters, 1)), counter(number(record, counters, 2))
+    if enqueued is not None and completed is not None and completed > enqueued:
+        enqueued = completed = None
+    at = counter(number(record, _AT.search(record.text)))
+    return {"last_enqueued": enqueued, "last_completed": completed, "at_work": at}
+
+
+def _heartbeats(record: Record) -> Iterator[Event]:
+    text = record.text
+    if (stuck := _STUCK.search(text)) is not None:
+        yield tell("heartbeat", record, problem="watchdog-stuck", seconds=number(record, stuck), pending=None)
+    elif "Heartbeat monitor timed out" in text:
+        left = number(record, _LEFT.search(text))
+        yield tell("heartbeat", record, problem="monitor-timed-out", seconds=None, pending=left)
+    elif "Could not acquire GIL within" in text:
+        yield tell("heartbeat", record, problem="gil", seconds=None, pending=None)
+
+
+def _dumps(record: Record) -> Iterator[Event]:
+    text = record.text
+    if "ceived a dump signal due to" in text:
+        source = _SOURCE.search(text)
+        own = source is not None and source[1] is not None
+        asked = number(record, source, 2)
+        yield tell("dump-signal", record, own=own, from_rank=asked if asked is not None and asked >= 0 else None)
+    elif "dump signal from another rank" in text:
+        yield tell("dump-signal", record, own=False, from_rank=None)
+    elif "to signal dumping" in text:
+        yield tell("dump-signal", record, own=True, from_rank=None)
+    if (written := _WRITTEN.search(text)) is not None:
+        state = "failed" if written["failed"] else "done" if written["done"] else "started"
+        yield tell("dump-written", record, path=written["path"], state=state)
