@@ -1,0 +1,243 @@
+"""What one log says, as arrays and small tables, and the form in which it crosses from a worker process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rankscope.parsers.logs.event import Event, event_from
+from rankscope.parsers.logs.record import Stamp
+
+Numbers = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+
+TAIL_ROWS = 20_000
+"""So many of the last operations of a communicator are kept in full."""
+CHECKPOINT = 1024
+"""A fingerprint is taken after so many collectives."""
+
+NULL = int(np.iinfo(np.int64).min)
+"""Stands for "not known" in the number columns."""
+
+NUMBERS = (
+    "ordinal", "count", "reduction", "root", "op_count", "offset", "line", "stamp_ns",
+)  # fmt: skip
+"""Columns with a number of its own for each operation; NULL where it is not known.
+
+`ordinal` counts from 0 on: collectives by themselves, and sends, receives and signals by themselves. `root` is the peer
+of a send or receive. `op_count` is what the line says: no sequence number."""
+CODES = ("comm", "op", "datatype", "flags")
+"""Columns that point into a table of what repeats, and small numbers; -1 where not known."""
+TORN, IS_P2P = 1, 2
+"""Bits of `flags`."""
+
+
+class Process(NamedTuple):
+    """A process that wrote to the log."""
+
+    host: str
+    pid: int
+    rank: int | None = None
+    """Global rank, where a prefix says so."""
+    label: str = ""
+    """The launcher's prefix."""
+    torn_at: int | None = None
+    """Offset of its first record that is cut: from there on one of its lines may be missing, and ordinals be off."""
+    records: int = 0
+    glued: bool = False
+    """It was only ever seen in the middle of lines: its host may have a piece of another record in front."""
+
+
+class Comm(NamedTuple):
+    """One life of a communicator in one process: a pointer from its initialisation to its end."""
+
+    process: int
+    """Index into `processes`."""
+    pointer: str
+    """Of the heap, as text: equal in other processes by chance, and used again after the end."""
+    offset: int
+    """Where it was initialised, or first seen."""
+    line: int
+    init: bool = False
+    """A line of its initialisation was seen: ordinals count from its first collective on."""
+    rank: int | None = None
+    """In the communicator."""
+    nranks: int | None = None
+    device: int | None = None
+    nvml_device: int | None = None
+    bus_id: str = ""
+    comm_id: str = ""
+    """commId as printed; "" where the version does not print it. Of splits in 2.21 and 2.22 it means nothing."""
+    parent: str = ""
+    """Pointer of the communicator it was split from."""
+    parent_comm: int | None = None
+    """Its index into `comms`, if that is in the same log."""
+    split: int | None = None
+    """splitCount, childCount from 2.29 on."""
+    color: int | None = None
+    key: int | None = None
+    function: str = ""
+    state: str = "seen"
+    """seen, start, complete, finalized, revoked, aborting, destroyed, aborted: the last that a line told."""
+    started: Stamp | None = None
+    completed: Stamp | None = None
+    ended: Stamp | None = None
+    end_offset: int | None = None
+    source: str = ""
+    """"coll" or "call": from which of the two kinds of lines its operations are."""
+    collectives: int = 0
+    """All of them, kept or not."""
+    p2p: int = 0
+    first_op_count: int | None = None
+    fingerprints: list[int] = []
+    """A running hash of operation, count, datatype and root, after each CHECKPOINT collectives: equal on all ranks
+    that issued the same ones in the same order."""
+
+
+class Setting(NamedTuple):
+    """A variable or value that a process said it uses."""
+
+    process: int
+    """-1 where the line does not say which."""
+    name: str
+    value: str
+    offset: int
+    line: int
+
+
+class Warned(NamedTuple):
+    """A warning or error of NCCL."""
+
+    process: int
+    level: str
+    place: str
+    """File and line in NCCL's source."""
+    text: str
+    trail: list[str]
+    """The calls that returned the error, innermost first: `init.cc:867 -> 5`."""
+    offset: int
+    line: int
+    tid: int | None
+    stamp: Stamp | None
+    torn: bool
+
+
+class RasComm(NamedTuple):
+    """What NCCL's RAS says of one communicator."""
+
+    comm: str
+    """Its hash in JSON, `#group-index (hash)` in the text."""
+    size: int | None
+    present: int | None
+    missing: int | None
+    status: str
+    rank: int | None
+    """The rank the row is about; None for the communicator itself."""
+    host: str
+    pid: int | None
+    device: int | None
+    counts: dict[str, int]
+    """How often the rank launched each kind of collective."""
+    offset: int
+    line: int
+    text: str
+
+
+class Inspected(NamedTuple):
+    """What NCCL's Inspector says of one kind of operation of one rank of one communicator."""
+
+    comm: str
+    name: str
+    rank: int | None
+    nranks: int | None
+    host: str
+    pid: int | None
+    op: str
+    rows: int
+    first_seq: int
+    last_seq: int
+    """coll_sn counts all of the kind in the communicator, also those that are not dumped."""
+    total_us: float
+    slowest_us: float
+    dumped_us: int
+    """Time of the last dump."""
+
+
+_TABLES: dict[str, type[Any]] = {
+    "processes": Process, "comms": Comm, "settings": Setting, "warnings": Warned, "ras": RasComm,
+    "inspected": Inspected,
+}  # fmt: skip
+_STAMPS = ("started", "completed", "ended", "stamp")
+
+
+@dataclass
+class LogContent:
+    """One log, or a range of one."""
+
+    processes: list[Process] = field(default_factory=list)
+    comms: list[Comm] = field(default_factory=list)
+    ops: list[str] = field(default_factory=list)
+    """Names of operations as NCCL prints them: AllReduce."""
+    settings: list[Setting] = field(default_factory=list)
+    """NCCL_* variables; `version` is the library's."""
+    warnings: list[Warned] = field(default_factory=list)
+    ras: list[RasComm] = field(default_factory=list)
+    inspected: list[Inspected] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    """How many lines, records, torn records and records of each kind."""
+    problem: str | None = None
+    numbers: Numbers = field(default_factory=lambda: np.empty((len(NUMBERS), 0), np.int64))
+    """Shape (len(NUMBERS), operations kept), by communicator, each in the order of the log."""
+    codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))
+    """Shape (len(CODES), operations kept)."""
+
+    @property
+    def rows(self) -> int:
+        """Number of operations, kept in full or not, and of events."""
+        return sum(comm.collectives + comm.p2p for comm in self.comms) + len(self.events)
+
+    def column(self, name: str) -> Numbers:
+        """A number column."""
+        column: Numbers = self.numbers[NUMBERS.index(name)]
+        return column
+
+    def code(self, name: str) -> Codes:
+        """A code column."""
+        column: Codes = self.codes[CODES.index(name)]
+        return column
+
+    def header(self) -> dict[str, Any]:
+        """All but the arrays, as JSON values."""
+        tables = {name: list(map(_plain, getattr(self, name))) for name in _TABLES}
+        kept = int(self.numbers.shape[1])
+        plain = {"ops": self.ops, "counts": self.counts, "problem": self.problem, "kept": kept}
+        return {**tables, **plain, "events": list(map(_plain, self.events))}
+
+    def body(self) -> list[memoryview]:
+        """The arrays as bytes."""
+        return [np.ascontiguousarray(a).data.cast("B") for a in (self.numbers, self.codes) if a.size]
+
+
+def log_from(header: dict[str, Any], body: memoryview) -> LogContent:
+    """The log whose `header()` and `body()` these are; the arrays are views of `body`."""
+    kept = header.pop("kept")
+    split = len(NUMBERS) * 8 * kept
+    numbers = np.frombuffer(body[:split], np.int64).reshape(len(NUMBERS), kept)
+    codes = np.frombuffer(body[split:], np.int32).reshape(len(CODES), kept)
+    named = {name: [_row(kind, row) for row in header[name]] for name, kind in _TABLES.items()}
+    events = [event_from(row) for row in header["events"]]
+    return LogContent(**{**header, **named, "events": events}, numbers=numbers, codes=codes)
+
+
+def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(tuple(value) if isinstance(value, Stamp) else value for value in row)
+
+
+def _row(kind: type[Any], values: list[Any]) -> Any:
+    row = kind(*values)
+    stamps = {n: Stamp(*getattr(row, n)) for n in _STAMPS if getattr(row, n, None) is not None}
+    return row._replace(**stamps) if stamps else row

@@ -1,0 +1,106 @@
+"""Numbers and names out of many places of a block of bytes at once: eight bytes are loaded as one word, and worked on.
+
+A word holds the first byte in its lowest bits. Sums of digits as in "SWAR" parsing: neighbouring digits are joined to
+numbers of two, four and eight digits in three steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Words = npt.NDArray[np.uint64]
+Places = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+PAD = 16
+"""So many bytes stand before and behind the text of a block."""
+BEFORE, BEHIND = b"x" * (PAD - 1) + b"\n", b"x" * PAD
+
+
+def _u(value: int) -> np.uint64:
+    return np.uint64(value & (1 << 64) - 1)
+
+
+_FIRST = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
+"""Keeps the first n bytes of a word."""
+_LAST = np.array([((1 << 64) - 1) ^ ((1 << 8 * (8 - n)) - 1) for n in range(9)], np.uint64)
+_ZEROS, _NINES, _HIGH = _u(0x3030303030303030), _u(0x7676767676767676), _u(0x8080808080808080)
+_PRIME = _u(0x9E3779B97F4A7C15)
+
+
+def load(padded: bytearray) -> Words:
+    """The word that begins at each byte, without copying. Shape (bytes - 7,)."""
+    return np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded, strides=(1,))
+
+
+def constant(text: bytes) -> np.uint64:
+    """A word of up to eight bytes."""
+    return _u(int.from_bytes(text, "little"))
+
+
+def equal(words: Words, at: Places, text: bytes) -> Mask:
+    """Whether up to eight bytes stand at each place."""
+    found = words[at]
+    if len(text) < 8:
+        found &= _FIRST[len(text)]
+    same: Mask = found == constant(text)
+    return same
+
+
+def last(words: Words, end: Places, length: Places) -> Words:
+    """The last `length` bytes before each place, eight at most; the end is in the highest bits."""
+    kept: Words = words[end - 8] & _LAST.take(length, mode="clip")
+    return kept
+
+
+def mix(hashed: Words, word: Words) -> Words:
+    """Takes a word into a hash: a polynomial of an odd number."""
+    hashed = hashed * _PRIME
+    hashed += word
+    return hashed
+
+
+def text_hash(words: Words, start: Places, length: Places) -> Words:
+    """A hash of the text of at least eight bytes at each place."""
+    hashed = length.astype(np.uint64)
+    final = start + length - 8
+    for at in range(0, int(length.max(initial=0)), 8):
+        hashed = mix(hashed, words[np.minimum(start + at, final)])
+    return hashed
+
+
+def decimals(words: Words, start: Places, end: Places) -> tuple[Places, Mask]:
+    """Numbers of up to 16 digits, and whether each is one."""
+    length = end - start
+    longest = int(length.max(initial=0))
+    if longest == 1:
+        digit = (words[start] & _u(0xFF)).view(np.int64) - 48
+        return digit, (digit >= 0) & (digit <= 9) & (length == 1)
+    low, good = _eight(words, end, length)
+    if longest > 8:
+        high, fine = _eight(words, np.maximum(end - 8, 8), length - 8)
+        low, good = low + high * _u(100_000_000), good & fine
+    return low.view(np.int64), good & (length > 0) & (length <= 16)
+
+
+def _eight(words: Words, end: Places, length: Places) -> tuple[Words, Mask]:
+    digits = words[end - 8]
+    digits ^= _ZEROS
+    digits &= _LAST.take(length, mode="clip")
+    good = ((digits | (digits + _NINES)) & _HIGH) == 0
+    digits = (digits * _u(10) + (digits >> _u(8))) & _u(0x00FF00FF00FF00FF)
+    digits = (digits * _u(100) + (digits >> _u(16))) & _u(0x0000FFFF0000FFFF)
+    return (digits * _u(10_000) + (digits >> _u(32))) & _u(0xFFFFFFFF), good
+
+
+def hexadecimals(words: Words, start: Places, end: Places) -> tuple[Places, Mask]:
+    """Hexadecimal numbers of up to 8 digits in small letters, and whether each is one."""
+    length = end - start
+    text = words[end - 8]
+    digits = (text & _u(0x0F0F0F0F0F0F0F0F)) + ((text >> _u(6)) & _u(0x0101010101010101)) * _u(9)
+    digits &= _LAST.take(length, mode="clip")
+    digits = ((digits << _u(4)) + (digits >> _u(8))) & _u(0x00FF00FF00FF00FF)
+    digits = ((digits << _u(8)) + (digits >> _u(16))) & _u(0x0000FFFF0000FFFF)
+    value = ((digits << _u(16)) + (digits >> _u(32))) & _u(0xFFFFFFFF)
+    return value.view(np.int64), (length > 0) & (length <= 8)

@@ -1,0 +1,63 @@
+"""What launchers, collectors and other tools put in front of a line: a table, gone through until nothing fits."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from rankscope.parsers.logs import stamps
+from rankscope.parsers.logs.record import Stamp
+
+_HEAD = r"(?=[^\s:]+:\d+:\d+ |\[rank\d|\[[IWEF][ \d]|[IWEF]\d{3,4} |\[default\d|NCCL version )"
+"""What must follow where a prefix could be the text itself."""
+_TABLE = {
+    "rank": r"\[rank\d{1,7}\]: ?",
+    "default": r"\[default\d{1,7}\]: ?",
+    "mpirun": r"\[\d{1,9},\d{1,9}\]<std(?:out|err|diag)>: ?",
+    "ray": r"\([A-Za-z_][^()\n]{0,200}\bpid=\d{1,10}(?:, ip=[0-9A-Fa-f.:]{2,45})?\) ?",
+    "bracketed": rf"\[(?:{stamps.FULL})\] ?",
+    "stamp": rf"(?:{stamps.FULL}|{stamps.CLOCK}|{stamps.SYSLOG})[ \t]+",
+    "ctime": rf"(?:{stamps.SYSLOG})(?=\[\d{{1,9}},\d)",
+    "cri": r"std(?:out|err) [FP] ",
+    "colour": r"\[\d{1,3}(?:;\d{1,3}){0,4}m ?",
+    "srun": r" {0,6}\d{1,6}: (?=\S)",
+    "address": r"\d{1,3}(?:\.\d{1,3}){3}: ",
+    "index": rf"\[\d{{1,6}}\] ?{_HEAD}",
+    "host": rf"[A-Za-z][\w.\-]{{0,254}}(?:\[\d{{1,10}}\])?: {_HEAD}",
+    "grep": r"[\w./\-]{0,512}?\.(?:txt|log|out|err|o)(?:\.\d{1,9})?[:-](?:\d{1,9}[:-])? ?(?=\S)",
+    "unit": rf"[A-Za-z][\w.\-]{{0,254}} [\w.\-/]{{1,64}}\[\d{{1,10}}\]: {_HEAD}",
+}
+_PREFIX = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _TABLE.items()))
+_TIMES = ("bracketed", "stamp", "ctime")
+_SILENT = ("cri", "colour")
+_MOST = 12
+REPEATED = re.compile(r" \[repeated \d+x across cluster\](?: \([^()]*\))?\s*$")
+"""What Ray puts behind a line that several workers printed."""
+
+
+class Prefix(NamedTuple):
+    """What stood in front."""
+
+    end: int
+    """Where the text itself begins."""
+    rank: int | None
+    label: str
+    stamp: Stamp | None
+
+
+def strip(text: str) -> Prefix:
+    """The prefixes of a line."""
+    at, rank, stamp = 0, None, None
+    labels: list[str] = []
+    for _ in range(_MOST):
+        found = _PREFIX.match(text, at)
+        if found is None:
+            break
+        kind, at = found.lastgroup, found.end()
+        if kind == "rank":
+            rank = int(found[0][5:].rstrip("]: "))
+        if kind in _TIMES:
+            stamp = stamp or stamps.stamp(found[0].lstrip("["))
+        elif kind not in _SILENT:
+            labels.append(found[0])
+    return Prefix(at, rank, "".join(labels), stamp)
