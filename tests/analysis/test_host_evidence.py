@@ -116,6 +116,15 @@ def test_a_look_at_another_time_is_said_and_convinces_nobody() -> None:
         assert finding.confidence == ("medium" if late == 1500 else "high")
 
 
+def test_a_look_at_another_time_acquits_nobody() -> None:
+    job = missing_one(WORLD, CULPRIT)
+    job.no_dump = {CULPRIT}
+    finding = root(analyse(still(seen(job, stacks(REDUCE), START_NS - 1800 * 10**9))))
+    assert (finding.culprit_ranks, finding.confidence) == ((CULPRIT,), "medium")
+    assert "py-spy looked at rank 3 40 min before the dumps" in finding.confidence_reasons
+    assert finding.counter_evidence
+
+
 def test_a_cleanup_deadlock_points_at_the_log_of_who_leaves() -> None:
     finding = judged(LEAVE)
     assert finding.culprit_ranks == (CULPRIT,)
@@ -153,6 +162,7 @@ def test_a_rest_that_shares_one_cause_is_the_root() -> None:
     assert (finding.kind, finding.culprit_ranks) == ("missing-rank", tuple(range(1, WORLD)))
     assert (finding.waiting_ranks, finding.confidence) == ((0,), "medium")
     assert "all of them are in torch.save" in finding.title
+    assert not finding.counter_evidence
 
 
 def test_a_rest_that_is_busy_at_many_places_accuses_nobody() -> None:

@@ -56,7 +56,8 @@ class _Look:
 
     def joined(self, finding: Finding) -> Finding:
         """A root cause with what py-spy says of it."""
-        if finding.kind == "extra-collective":
+        given = finding.kind
+        if given == "extra-collective":
             finding = judge_few(finding, self.hosts)
         shown = self._of(finding.culprit_ranks) or self._of(finding.candidates) or self._of(_members(finding))
         text = [_evidence(site_text(site), site.first) for site in sites(shown)[:SITES]]
@@ -68,7 +69,9 @@ class _Look:
             counter_evidence=(*finding.counter_evidence, *against),
             next_steps=(*self._log_step(finding), *finding.next_steps),
         )
-        return self._surer(self._doubted(finding))
+        if against:
+            return self._doubted(finding)
+        return self._surer(finding) if given == finding.kind else finding
 
     def _of(self, ranks: Sequence[int]) -> list[HostStack]:
         return [self.hosts[rank] for rank in ranks if rank in self.hosts]
@@ -117,22 +120,21 @@ class _Look:
 
     def _doubted(self, finding: Finding) -> Finding:
         """No surer than what speaks against it allows; who was seen waiting and left no dump is not accused."""
-        if finding.kind not in LEFT_OUT:
-            return finding
+        apart = self._apart_of(finding)
+        if apart:
+            return _capped(finding, "medium", apart)
         accused = [h.rank for h in self._of(finding.culprit_ranks) if h.communicates]
         if accused:
             finding = _capped(finding, "low", f"py-spy saw {ranks_text(accused)} wait for other ranks")
             return _acquitted(finding, set(accused) - set(self.facts.dataset.seen_ranks))
-        if finding.counter_evidence:
-            return _capped(finding, "medium", "by py-spy not all of the ranks that wait were waiting")
-        return finding
+        return _capped(finding, "medium", "by py-spy not all of the ranks that wait were waiting")
 
     def _surer(self, finding: Finding) -> Finding:
         """Sure where py-spy saw every culprit outside of communication, at the time of the dumps."""
         hosts = self._of(finding.culprit_ranks)
-        apart = [note for host in hosts if (note := self._apart(host))]
+        apart = self._apart_of(finding)
         if apart:
-            return replace(finding, confidence_reasons=(*finding.confidence_reasons, apart[0]))
+            return replace(finding, confidence_reasons=(*finding.confidence_reasons, apart))
         if finding.kind == "stuck-in-collective" and self.pattern and self.pattern.letter == "C":
             same = "the same stack on all hosts: the network or the hardware rather than the program"
             return replace(finding, confidence_reasons=(*finding.confidence_reasons, same))
@@ -143,6 +145,9 @@ class _Look:
         if not self.still or len(hosts) < len(finding.culprit_ranks):
             return replace(finding, confidence_reasons=(*finding.confidence_reasons, reason))
         return replace(finding, confidence="high", confidence_reasons=(reason,))
+
+    def _apart_of(self, finding: Finding) -> str:
+        return next((note for host in self._of(finding.culprit_ranks) if (note := self._apart(host))), "")
 
     def _apart(self, host: HostStack) -> str:
         """How far the look at a host is from its dump, or from the last of all; "" if close or unknown."""

@@ -52,6 +52,8 @@ def _shared(finding: Finding, rest: Sequence[HostStack], seen: str) -> Finding:
         confidence="medium",
         confidence_reasons=(seen,),
         stack=(),
+        evidence=(*finding.evidence, *finding.counter_evidence),
+        counter_evidence=(),
         next_steps=("Look for what they share: file system, object store, name service, a lock file.",),
     )
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from rankscope.analysis.host_stacks import host_stacks
+from rankscope.tui.detail.facts import look_up
 from rankscope.tui.detail.host_forest import host_forest
+from rankscope.tui.detail.index import OpIndex
 from rankscope.tui.detail.line import text_of
 from rankscope.tui.detail.lines import LineList
 from rankscope.tui.detail.screens.hosts import HostsScreen
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.selection import Selection
 from tests.analysis.hosts import LEAVE, REDUCE
 from tests.builders import JobBuilder
 from tests.tui.detail.samples import CULPRIT, QUIET, hang, hostile, looked
@@ -112,3 +117,11 @@ async def test_the_screen_of_any_size_does_not_fail(size: tuple[int, int]) -> No
             await pilot.press("a", "i", "down", "right", "left", "G", "tab", "tab")
             await pilot.pause()
             assert "\x1b" not in screen_text(app)
+
+
+def test_the_dump_of_the_recorder_comes_before_that_of_py_spy() -> None:
+    dataset, analysis = looked()
+    renamed = pl.when(pl.col("kind") == "py-spy").then(pl.format("a_{}", "rank")).otherwise("path")
+    files = dataset.files.with_columns(path=renamed).sort("path")
+    detail = look_up(OpIndex(replace(dataset, files=files)), analysis, Selection(CULPRIT))
+    assert [path for path, _ in detail.files] == [f"nccl_trace_rank_{CULPRIT}", f"a_{CULPRIT}"]

@@ -11,7 +11,7 @@ import polars as pl
 from rankscope.analysis.host_stacks import HostStack, host_stacks
 from rankscope.analysis.model import Analysis, Finding, Step
 from rankscope.analysis.presence import Frontier
-from rankscope.schema import Dataset, Frame, Group
+from rankscope.schema import SOURCES, Dataset, Frame, Group
 from rankscope.tui.detail.folds import Fold, fold
 from rankscope.tui.detail.format import group_short
 from rankscope.tui.detail.history import History, history
@@ -147,7 +147,8 @@ def _labelled(index: OpIndex, position: int) -> Row:
 
 def _files(dataset: Dataset, rank: int) -> tuple[tuple[str, str | None], ...]:
     files = dataset.files.filter((pl.col("rank") == rank) & (pl.col("attempt") == dataset.attempt).fill_null(True))
-    return tuple(files.select("path", "problem").iter_rows())
+    own_first = files.sort(pl.col("kind") != SOURCES[0], maintain_order=True)
+    return tuple(own_first.select("path", "problem").iter_rows())
 
 
 def _messages(dataset: Dataset, rank: int, at_ns: int | None) -> tuple[tuple[int | None, str], ...]:
