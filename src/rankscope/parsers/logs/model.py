@@ -31,7 +31,7 @@ NUMBERS = (
 of a send or receive. `op_count` is what the line says: no sequence number."""
 CODES = ("comm", "op", "datatype", "flags")
 """Columns that point into a table of what repeats, and small numbers; -1 where not known."""
-TORN, IS_P2P = 1, 2
+TORN, IS_P2P, IS_CALL = 1, 2, 4
 """Bits of `flags`."""
 
 
@@ -85,9 +85,10 @@ class Comm(NamedTuple):
     started: Stamp | None = None
     completed: Stamp | None = None
     ended: Stamp | None = None
+    start_offset: int | None = None
+    """Of its line "Init START"; the two below are of "Init COMPLETE" and of its end."""
+    complete_offset: int | None = None
     end_offset: int | None = None
-    source: str = ""
-    """"coll" or "call": from which of the two kinds of lines its operations are."""
     collectives: int = 0
     """All of them, kept or not."""
     p2p: int = 0
@@ -190,6 +191,8 @@ class LogContent:
     counts: dict[str, int] = field(default_factory=dict)
     """How many lines, records, torn records and records of each kind."""
     problem: str | None = None
+    ranged: bool = False
+    """It is a range of a log, with all of its operations, to be joined with the others."""
     numbers: Numbers = field(default_factory=lambda: np.empty((len(NUMBERS), 0), np.int64))
     """Shape (len(NUMBERS), operations kept), by communicator, each in the order of the log."""
     codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))
@@ -198,7 +201,9 @@ class LogContent:
     @property
     def rows(self) -> int:
         """Number of operations, kept in full or not, and of events."""
-        return sum(comm.collectives + comm.p2p for comm in self.comms) + len(self.events)
+        kept = int(self.numbers.shape[1])
+        told = kept if self.ranged else sum(comm.collectives + comm.p2p for comm in self.comms)
+        return told + len(self.events)
 
     def column(self, name: str) -> Numbers:
         """A number column."""
@@ -214,7 +219,7 @@ class LogContent:
         """All but the arrays, as JSON values."""
         tables = {name: list(map(_plain, getattr(self, name))) for name in _TABLES}
         kept = int(self.numbers.shape[1])
-        plain = {"ops": self.ops, "counts": self.counts, "problem": self.problem, "kept": kept}
+        plain = {"ops": self.ops, "counts": self.counts, "problem": self.problem, "ranged": self.ranged, "kept": kept}
         return {**tables, **plain, "events": list(map(_plain, self.events))}
 
     def body(self) -> list[memoryview]:

@@ -1,7 +1,7 @@
 """All COLL lines of a block of a log at once, as columns.
 
 A line is taken apart by its spaces, counted from its end: every name must stand where it should, or the line is left
-to the slow way. The text in front of "NCCL INFO" is the same for many lines: it is looked at once for each that differs.
+to the slow way. The text in front of "NCCL INFO" of many lines is the same: each is looked at once.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Operation(NamedTuple):
     op: str
     pointer: str
     nranks: int | None
-    count: int
+    elements: int
     datatype: int
     reduction: int
     root: int

@@ -20,9 +20,15 @@ def setting(message: str) -> tuple[str, str] | None:
     """Name and value of a setting; the version is `version`. A number is printed with a dot behind it."""
     if found := _ENV.match(message):
         return found["name"], found["value"]
-    if found := _VERSION.match(message):
-        return "version", f"{found['library']} {found['value']}"
+    if told := version(message):
+        return told
     for name, pattern in _OTHERS:
         if found := pattern.match(message):
             return name, found[1].strip()
     return None
+
+
+def version(message: str) -> tuple[str, str] | None:
+    """The version of the library: a line without a head up to 2.21."""
+    found = _VERSION.match(message)
+    return ("version", f"{found['library']} {found['value']}") if found else None

@@ -10,8 +10,8 @@ import re
 from typing import Any
 
 _LIFE = re.compile(
-    r"(?:\[Rank \d{1,9}\] )?(?:(?P<function>nccl\w{1,64}) )?comm (?P<pointer>0x[0-9a-fA-F]{1,16}) rank (?P<rank>\d{1,9}) "
-    r"n[rR]anks (?P<nranks>\d{1,9}) (?P<pairs>.{0,600}?)- "
+    r"(?:\[Rank \d{1,9}\] )?(?:(?P<function>nccl\w{1,64}) )?comm (?P<pointer>0x[0-9a-fA-F]{1,16}) "
+    r"rank (?P<rank>\d{1,9}) n[rR]anks (?P<nranks>\d{1,9}) (?P<pairs>.{0,600}?)- "
     r"(?P<what>Init|Destroy|Abort|Finalize|Revoke) (?P<step>START|COMPLETE)"
 )
 _NUMBERS = {

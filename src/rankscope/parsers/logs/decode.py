@@ -1,0 +1,87 @@
+"""A file to a LogContent: whole, or a range of its bytes."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import IO
+
+import orjson
+
+from rankscope.parsers.files.layers import DAMAGE, TooLargeError
+from rankscope.parsers.logs.blocks import blocks
+from rankscope.parsers.logs.decoder import Decoder
+from rankscope.parsers.logs.model import LogContent
+from rankscope.parsers.logs.nccl import ras
+from rankscope.parsers.logs.records import NCCL_HEAD
+
+DOCUMENT_BYTES = 256 << 20
+SEARCH_BYTES = 1 << 16
+"""A range is cut in front of a head within so many bytes, so as not to cut a traceback; else at a line end."""
+_HEAD = re.compile(NCCL_HEAD.encode())
+
+
+def decode(stream: IO[bytes], first: bytes = b"") -> LogContent:
+    """A log from its beginning on; `first` was read of it already."""
+    if ras.looks_like_document(first):
+        data = first + stream.read(DOCUMENT_BYTES - len(first))
+        return _document(data) or decode_range(io.BytesIO(data), 0, None)
+    return decode_range(stream, 0, None, first)
+
+
+def decode_part(stream: IO[bytes], size: int, part: int, parts: int) -> LogContent:
+    """One of `parts` ranges of a file that can be searched; ranges meet at beginnings of lines."""
+    start = _cut(stream, size * part // parts) if part else 0
+    end = _cut(stream, size * (part + 1) // parts) if part + 1 < parts else size
+    stream.seek(start)
+    return decode_range(stream, start, max(start, end), ranged=True)
+
+
+def decode_range(
+    stream: IO[bytes], start: int, end: int | None, first: bytes = b"", ranged: bool = False
+) -> LogContent:
+    """The bytes from `start`, where the stream stands, to `end`."""
+    decoder, problem = Decoder(ranged), None
+    try:
+        for block in blocks(stream, start, end, first):
+            decoder.block(*block)
+    except TooLargeError as error:
+        problem = str(error)
+    except DAMAGE as error:
+        problem = f"packed file is damaged ({type(error).__name__})"
+    content = decoder.done()
+    content.problem = problem
+    return content
+
+
+def _cut(stream: IO[bytes], at: int) -> int:
+    """The beginning of a line at or behind a place: of one with a head, if there is one near."""
+    stream.seek(at - 1)
+    text = stream.read(SEARCH_BYTES)
+    line = text.find(b"\n") + 1
+    if not line:
+        return _next_line(stream, at - 1 + len(text))
+    head = _HEAD.search(text, line)
+    return at - 1 + (max(text.rfind(b"\n", 0, head.start()) + 1, line) if head else line)
+
+
+def _next_line(stream: IO[bytes], at: int) -> int:
+    stream.seek(at)
+    while text := stream.read(SEARCH_BYTES):
+        found = text.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at += len(text)
+    return at
+
+
+def _document(data: bytes) -> LogContent | None:
+    """The JSON of a query to RAS; None if it is something else."""
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    told = ras.Ras()
+    if not told.document(document):
+        return None
+    return LogContent(ras=told.done())

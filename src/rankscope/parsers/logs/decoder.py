@@ -1,0 +1,284 @@
+"""A range of a log to its content, block by block."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from rankscope.parsers.logs.c10d.recogniser import Recogniser
+from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.model import IS_CALL, IS_P2P, NULL, TORN, LogContent, Setting
+from rankscope.parsers.logs.nccl import coll, env, init
+from rankscope.parsers.logs.nccl import words as w
+from rankscope.parsers.logs.nccl.blocks import CollRows, Group, Lines, coll_rows
+from rankscope.parsers.logs.nccl.comms import Comms, Processes
+from rankscope.parsers.logs.nccl.heads import Head, head
+from rankscope.parsers.logs.nccl.inspector import Inspector
+from rankscope.parsers.logs.nccl.names import P2P
+from rankscope.parsers.logs.nccl.ras import Ras
+from rankscope.parsers.logs.nccl.rows import Rows
+from rankscope.parsers.logs.nccl.warn import Warnings
+from rankscope.parsers.logs.nccl.words import Mask, Places
+from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.records import Splitter
+from rankscope.parsers.logs.tails import Tails
+
+BATCH = 4096
+"""So many records go to the recogniser at a time."""
+FOLD_ROWS = 200_000
+"""After so many operations all but the tails is let go."""
+MOST_EVENTS = 200_000
+MOST_SETTINGS = 200_000
+_CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
+_KNOWN_HEADS = 1 << 16
+
+
+class _Known(NamedTuple):
+    """What the head of a COLL line says."""
+
+    process: int
+    stamp_ns: int
+
+
+class Decoder:
+    """Takes the blocks of one range of a log in order."""
+
+    def __init__(self, ranged: bool = False) -> None:
+        self.content = LogContent(ranged=ranged)
+        self._tails = Tails()
+        self.counts: Counter[str] = Counter()
+        self.processes, self.comms, self.rows = Processes(), Comms(), Rows()
+        self.warnings, self.ras, self.inspector = Warnings(), Ras(), Inspector()
+        self._splitter, self._recogniser = Splitter(), Recogniser()
+        self._waiting: list[Record] = []
+        self._heads: dict[bytes, _Known | None] = {}
+        self._ops: dict[str, int] = {}
+        self._settings: set[tuple[int, str, str]] = set()
+        self._line = 1
+
+    def block(self, padded: bytearray, size: int, offset: int) -> None:
+        """A text of whole lines with the padding of `words`; only the last of a log may lack its line end."""
+        lines = Lines(padded, size)
+        rows = coll_rows(lines) if padded.find(b"opCount", w.PAD, w.PAD + size) >= 0 else None
+        starts, ends = lines.bounds()
+        slow = np.ones(len(starts), np.bool_)
+        taken, known = self._take(rows) if rows is not None else (None, [])
+        if rows is not None and taken is not None:
+            slow[rows.line[taken]] = False
+        view = memoryview(padded)
+        for i in np.flatnonzero(slow).tolist():
+            text = bytes(view[w.PAD + starts[i] : w.PAD + ends[i] + 1])
+            self.line(text, offset + int(starts[i]), self._line + i, text.endswith(b"\n"))
+        if rows is not None and taken is not None:
+            self._many(rows, taken, known, offset)
+        if not self.content.ranged and self.rows.count >= FOLD_ROWS:
+            self._tails.add(*self.rows.take(), list(self._ops))
+        self._line += len(starts)
+        self.counts["lines"] += len(starts)
+
+    def line(self, text: bytes, offset: int, number: int, whole: bool = True) -> None:
+        """One line, the slow way."""
+        glued = False
+        for record in self._splitter.records(text, offset, number, whole):
+            self._record(record, glued)
+            glued = True
+
+    def done(self) -> LogContent:
+        """All that was found."""
+        self._flush()
+        self._add(self._recogniser.finish())
+        content = self.content
+        content.processes, content.comms, content.warnings = self.processes.rows, self.comms.rows, self.warnings.rows
+        content.ras, content.inspected = self.ras.done(), self.inspector.done()
+        content.ops = list(self._ops)
+        content.counts = dict(self.counts)
+        if content.ranged:
+            content.numbers, content.codes = self.rows.take()
+        else:
+            self._tails.add(*self.rows.take(), content.ops)
+            content.comms, content.numbers, content.codes = self._tails.done(content.comms)
+        return content
+
+    # the fast way
+
+    def _take(self, rows: CollRows) -> tuple[Mask, list[_Known | None]]:
+        """Which rows can be used, and for each group whose they are."""
+        known = [self._known(group) for group in rows.groups]
+        usable = np.array([one is not None for one in known], np.bool_)
+        return usable[rows.group], known
+
+    def _known(self, group: Group) -> _Known | None:
+        if coll.COLL.search(group.line.decode("utf-8", "replace")) is None:
+            return None
+        if group.head not in self._heads:
+            if len(self._heads) >= _KNOWN_HEADS:
+                self._heads.clear()
+            self._heads[group.head] = self._head(group.head)
+        return self._heads[group.head]
+
+    def _head(self, text: bytes) -> _Known | None:
+        """None if a head is not the only thing in front of the collective."""
+        if b"\r" in text or b"\x1b" in text or text.startswith(b"{"):
+            return None
+        records = list(self._splitter.records(text + b"NCCL INFO", 0, 0))
+        found = head(records[0].text) if len(records) == 1 else None
+        if found is None or found.level != "INFO" or found.message or found.place:
+            return None
+        process = self.processes.of(found.host, found.pid, records[0], False)
+        stamp = records[0].stamp
+        return None if process is None else _Known(process, stamp.ns if stamp else NULL)
+
+    def _many(self, rows: CollRows, taken: Mask, known: list[_Known | None], offset: int) -> None:
+        """Puts the rows of a block to their communicators."""
+        comm, op, torn, p2p = (np.zeros(len(rows.line), np.int64) for _ in range(4))
+        comm[:] = -1
+        stamp_ns = rows.stamp_ns
+        offsets, numbers = rows.start + offset, rows.line + self._line
+        by_comm: dict[tuple[int, str], list[int]] = {}
+        for i, (one, group) in enumerate(zip(known, rows.groups, strict=True)):
+            if one is not None:
+                by_comm.setdefault((one.process, group.pointer), []).append(i)
+        order = np.argsort(rows.group, kind="stable")
+        bounds = np.searchsorted(rows.group[order], np.arange(len(rows.groups) + 1)).tolist()
+        for (process, pointer), groups in by_comm.items():
+            of_groups = {i: order[bounds[i] : bounds[i + 1]] for i in groups}
+            mine = np.sort(np.concatenate(list(of_groups.values())))
+            comm[mine] = self.comms.of_rows(process, pointer, offsets[mine], numbers[mine])
+            self.processes.count(process, len(mine))
+            for i, places in of_groups.items():
+                self._group(rows.groups[i], places, comm, (op, torn, p2p))
+                one = known[i]
+                if one is not None and one.stamp_ns != NULL:
+                    stamp_ns[places] = np.where(stamp_ns[places] == NULL, one.stamp_ns, stamp_ns[places])
+        keep = np.flatnonzero(taken & (comm >= 0))
+        self.counts["operations"] += len(keep)
+        self.rows.many(
+            offset=offsets[keep], line=numbers[keep], comm=comm[keep], op=op[keep], count=rows.count[keep],
+            datatype=rows.datatype[keep], reduction=rows.reduction[keep], root=rows.root[keep],
+            op_count=rows.op_count[keep], stamp_ns=stamp_ns[keep], flags=torn[keep] * TORN + p2p[keep] * IS_P2P,
+        )  # fmt: skip
+
+    def _group(self, group: Group, places: Places, comm: Places, out: tuple[Places, Places, Places]) -> None:
+        op, torn, p2p = out
+        found = coll.COLL.search(group.line.decode("utf-8", "replace"))
+        operation = coll.operation(found[0], False) if found else None
+        op[places], p2p[places] = self._op(group.op), group.op in P2P
+        if operation is None:
+            return
+        for at in np.unique(comm[places]).tolist():
+            if at >= 0 and not self._agrees(at, operation):
+                # put together from two cut lines
+                torn[places[comm[places] == at]] = 1
+
+    def _agrees(self, at: int, operation: coll.Operation) -> bool:
+        """Whether a communicator can have such a line; takes from it what was not known."""
+        row = self.comms.rows[at]
+        if row.nranks is not None and operation.nranks is not None and row.nranks != operation.nranks:
+            return False
+        self.comms.update(at, operation.nranks, operation.rank)
+        return True
+
+    def _op(self, name: str) -> int:
+        return self._ops.setdefault(name, len(self._ops)) if len(self._ops) < 4096 else self._ops.setdefault("", 0)
+
+    # the slow way
+
+    def _record(self, record: Record, glued: bool) -> None:
+        self.counts["records"] += 1
+        self.counts["torn"] += record.torn
+        found = head(record.text) if "NCCL" in record.text or " WARN " in record.text else None
+        if found is not None:
+            self._nccl(found, record, glued)
+        elif not (self._headless(record) or self.inspector.feed(record) or self.ras.feed(record)):
+            self._pass_on(record)
+
+    def _headless(self, record: Record) -> bool:
+        """The end of a line of which the head is missing, and the version, which never has one."""
+        told = env.version(record.text)
+        if told is not None:
+            self._setting(-1, told, record)
+            return True
+        operation = coll.operation(record.text, True) if "opCount" in record.text else None
+        owner = self.comms.owner(operation.pointer) if operation else None
+        if operation is not None and owner is not None:
+            self.counts["headless"] += 1
+            self._operation(owner, operation, record._replace(torn=True))
+        return operation is not None
+
+    def _nccl(self, found: Head, record: Record, glued: bool) -> None:
+        self.counts[found.level] += 1
+        process = self.processes.of(found.host, found.pid, record, glued)
+        if process is None:
+            return
+        self.processes.count(process, 1, record.offset if record.torn else None)
+        if found.level in ("WARN", "ERROR"):
+            self.warnings.warn(process, found, record)
+            self._pass_on(record)
+        elif not self._message(process, found, record):
+            self.warnings.said(process, found, record)
+            self.counts["other"] += 1
+            self._pass_on(record)
+
+    def _message(self, process: int, found: Head, record: Record) -> bool:
+        """Takes the message of a record; False if it is none of those that are known."""
+        message = found.message
+        if found.level == "CALL":
+            operation = coll.call(message)
+        elif message.startswith(_CHANNEL):
+            self.counts["channels"] += 1
+            return True
+        elif " Bytes -> Algo " in message:
+            self.counts["tuning"] += 1
+            return True
+        else:
+            operation = coll.operation(message, record.torn) if "opCount" in message else None
+        if operation is not None:
+            self._operation(process, operation, record, found.level == "CALL")
+            return True
+        if " - " in message or "- Init" in message:
+            life = init.life(message)
+            if life is not None:
+                self.comms.life(process, life[0], life[1], life[2], record)
+                self.counts["life"] += 1
+                return True
+        if self.warnings.trail(process, found, record):
+            return True
+        told = None if record.torn else env.setting(message)
+        if told is not None:
+            self._setting(process, told, record)
+        return told is not None or found.level == "CALL"
+
+    def _operation(self, process: int, operation: coll.Operation, record: Record, is_call: bool = False) -> None:
+        place = np.array([record.offset], np.int64), np.array([record.line], np.int64)
+        at = int(self.comms.of_rows(process, operation.pointer, *place)[0])
+        if at < 0:
+            return
+        torn = record.torn or not self._agrees(at, operation)
+        self.counts["operations"] += 1
+        self.rows.one(
+            offset=record.offset, line=record.line, comm=at, op=self._op(operation.op), count=operation.elements,
+            datatype=operation.datatype, reduction=operation.reduction, root=operation.root,
+            op_count=operation.op_count, stamp_ns=record.stamp.ns if record.stamp else NULL,
+            flags=torn * TORN + (operation.op in P2P) * IS_P2P + is_call * IS_CALL,
+        )  # fmt: skip
+
+    def _setting(self, process: int, told: tuple[str, str], record: Record) -> None:
+        if (process, *told) not in self._settings and len(self._settings) < MOST_SETTINGS:
+            self._settings.add((process, *told))
+            self.content.settings.append(Setting(process, *told, record.offset, record.line))
+
+    def _pass_on(self, record: Record) -> None:
+        self._waiting.append(record)
+        if len(self._waiting) >= BATCH:
+            self._flush()
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._add(self._recogniser.feed_all(waiting))
+
+    def _add(self, events: list[Event]) -> None:
+        room = MOST_EVENTS - len(self.content.events)
+        self.content.events += events[: max(0, room)]
+        self.counts["events"] += len(events)

@@ -1,0 +1,141 @@
+"""Ranges of one log, decoded apart, put together in their order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from rankscope.parsers.logs.model import CODES, NUMBERS, Comm, LogContent, Process
+from rankscope.parsers.logs.nccl.init import ENDED
+from rankscope.parsers.logs.tails import Tails
+
+MOST_EVENTS = 1_000_000
+
+
+class Joiner:
+    """Takes the ranges of a log one after the other; keeps no more than the tails of what went before."""
+
+    def __init__(self) -> None:
+        self._content = LogContent()
+        self._counts: Counter[str] = Counter()
+        self._processes: dict[tuple[str, int], int] = {}
+        self._last: dict[tuple[int, str], int] = {}
+        self._ops: dict[str, int] = {}
+        self._settings: set[tuple[int, str, str]] = set()
+        self._inspected: dict[Any, int] = {}
+        self._tails = Tails()
+        self._problems: list[str] = []
+
+    def add(self, part: LogContent) -> None:
+        """Takes the next range."""
+        lines = self._counts["lines"]
+        processes = np.array([self._process(row) for row in part.processes] or [0], np.int64)
+        comms = self._comms(part, processes, lines)
+        self._rows(part, comms, lines)
+        self._tables(part, processes, lines)
+        self._counts.update(part.counts)
+        self.lost(part.problem)
+
+    def lost(self, problem: str | None) -> None:
+        """Says what could not be read of a range."""
+        if problem and problem not in self._problems:
+            self._problems.append(problem)
+
+    def done(self) -> LogContent:
+        """The whole log."""
+        content = self._content
+        content.ops, content.counts = list(self._ops), dict(self._counts)
+        content.comms, content.numbers, content.codes = self._tails.done(content.comms)
+        content.problem = "; ".join(self._problems) or None
+        return content
+
+    def _process(self, row: Process) -> int:
+        rows = self._content.processes
+        at = self._processes.setdefault((row.host, row.pid), len(rows))
+        if at == len(rows):
+            rows.append(row)
+            return at
+        known = rows[at]
+        rows[at] = known._replace(
+            rank=row.rank if known.rank is None else known.rank, label=known.label or row.label,
+            torn_at=row.torn_at if known.torn_at is None else known.torn_at, records=known.records + row.records,
+            glued=known.glued and row.glued,
+        )  # fmt: skip
+        return at
+
+    def _comms(self, part: LogContent, processes: np.ndarray[Any, Any], lines: int) -> np.ndarray[Any, Any]:
+        """Where each communicator of a range has its row."""
+        rows = self._content.comms
+        at: list[int] = []
+        for row in part.comms:
+            key = (int(processes[row.process]), row.pointer)
+            parent = None if row.parent_comm is None else at[row.parent_comm] if row.parent_comm < len(at) else None
+            moved = row._replace(process=key[0], line=row.line + lines, parent_comm=parent)
+            if row.parent and parent is None:
+                moved = moved._replace(parent_comm=self._last.get((key[0], row.parent)))
+            before = self._last.get(key)
+            if before is not None and _continues(rows[before], row):
+                rows[before] = _joined(rows[before], moved)
+                at.append(before)
+                continue
+            self._last[key] = len(rows)
+            at.append(len(rows))
+            rows.append(moved)
+        return np.array(at or [0], np.int64)
+
+    def _rows(self, part: LogContent, comms: np.ndarray[Any, Any], lines: int) -> None:
+        if not part.numbers.shape[1]:
+            return
+        names = np.array([self._ops.setdefault(op, len(self._ops)) for op in part.ops] or [0], np.int32)
+        numbers, codes = part.numbers.copy(), part.codes.copy()
+        numbers[NUMBERS.index("line")] += lines
+        codes[CODES.index("op")] = names[codes[CODES.index("op")]]
+        codes[CODES.index("comm")] = comms[codes[CODES.index("comm")]]
+        order = np.lexsort((numbers[NUMBERS.index("offset")], codes[CODES.index("comm")]))
+        self._tails.add(numbers[:, order], codes[:, order], list(self._ops))
+
+    def _tables(self, part: LogContent, processes: np.ndarray[Any, Any], lines: int) -> None:
+        content = self._content
+        for setting in part.settings:
+            process = int(processes[setting.process]) if setting.process >= 0 else -1
+            if (process, setting.name, setting.value) not in self._settings:
+                self._settings.add((process, setting.name, setting.value))
+                content.settings.append(setting._replace(process=process, line=setting.line + lines))
+        content.warnings += [
+            w._replace(process=int(processes[w.process]), line=w.line + lines) for w in part.warnings
+        ]  # fmt: skip
+        content.ras += [row._replace(line=row.line + lines) for row in part.ras]
+        room = max(0, MOST_EVENTS - len(content.events))
+        content.events += [event._replace(line=event.line + lines) for event in part.events[:room]]
+        for row in part.inspected:
+            key = (row.comm, row.rank, row.host, row.pid, row.op)
+            at = self._inspected.setdefault(key, len(content.inspected))
+            if at == len(content.inspected):
+                content.inspected.append(row)
+                continue
+            known = content.inspected[at]
+            content.inspected[at] = known._replace(
+                rows=known.rows + row.rows, first_seq=min(known.first_seq, row.first_seq),
+                last_seq=max(known.last_seq, row.last_seq), total_us=known.total_us + row.total_us,
+                slowest_us=max(known.slowest_us, row.slowest_us), dumped_us=max(known.dumped_us, row.dumped_us),
+            )  # fmt: skip
+
+
+def _continues(before: Comm, row: Comm) -> bool:
+    """Whether a communicator seen in a range is one that lived on from an earlier range."""
+    if before.state in ENDED or row.start_offset is not None:
+        return False
+    return not row.init or before.state == "start"
+
+
+def _joined(before: Comm, row: Comm) -> Comm:
+    keep = ("process", "pointer", "offset", "line", "init", "state", "fingerprints", "collectives", "p2p")
+    told = {
+        name: value
+        for name, value in row._asdict().items()
+        if name not in keep and value not in (None, "") and getattr(before, name) in (None, "")
+    }
+    state = before.state if row.state == "seen" else row.state
+    return before._replace(**told, state=state, init=before.init or row.init)

@@ -1,0 +1,141 @@
+"""The processes of a log, and the lives of their communicators, put together line by line."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rankscope.parsers.logs.model import Comm, Process
+from rankscope.parsers.logs.nccl.init import ENDED
+from rankscope.parsers.logs.nccl.words import Places
+from rankscope.parsers.logs.record import Record, Stamp
+
+MOST = 100_000
+"""More processes or communicators are not told apart in one part of a log."""
+
+
+class Place(NamedTuple):
+    """Where in a log."""
+
+    offset: int
+    line: int
+
+
+class Processes:
+    """Who wrote to a log."""
+
+    def __init__(self) -> None:
+        self.rows: list[Process] = []
+        self.places: dict[tuple[str, int], int] = {}
+
+    def of(self, host: str, pid: int, record: Record, glued: bool) -> int | None:
+        """The index of a process; None if there are too many."""
+        at = self.places.get((host, pid))
+        if at is None:
+            if len(self.rows) >= MOST:
+                return None
+            at = self.places[host, pid] = len(self.rows)
+            self.rows.append(Process(host, pid, record.rank, record.label, glued=glued))
+            return at
+        row = self.rows[at]
+        if (row.glued and not glued) or (row.rank is None and record.rank is not None):
+            rank, label = row.rank if record.rank is None else record.rank, row.label or record.label
+            self.rows[at] = row._replace(rank=rank, label=label, glued=row.glued and glued)
+        return at
+
+    def count(self, at: int, records: int, torn_at: int | None = None) -> None:
+        """That so many more records are from a process, the last of them cut at an offset."""
+        row = self.rows[at]
+        first = torn_at if row.torn_at is None else row.torn_at
+        self.rows[at] = row._replace(records=row.records + records, torn_at=first)
+
+
+class Comms:
+    """Communicators by process and pointer; each has a row for each of its lives."""
+
+    def __init__(self) -> None:
+        self.rows: list[Comm] = []
+        self.lives: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+        self.owners: defaultdict[str, set[int]] = defaultdict(set)
+
+    def life(self, process: int, pointer: str, state: str, told: dict[str, Any], record: Record) -> None:
+        """What a line of its initialisation or end says."""
+        at = self._at(process, pointer, state, record)
+        if at is None or not state:
+            return
+        row = self.rows[at]
+        known = {name: value for name, value in told.items() if getattr(row, name) in (None, "")}
+        if told.get("parent") and row.parent_comm is None:
+            known["parent_comm"] = self._open(process, told["parent"], record.offset)
+        known.update(_stamps(state, record))
+        self.rows[at] = row._replace(state=state, init=row.init or state in ("start", "complete"), **known)
+
+    def _at(self, process: int, pointer: str, state: str, record: Record) -> int | None:
+        """The life that a line belongs to, which may begin with it."""
+        lives = self.lives.get((process, pointer))
+        last = self.rows[lives[-1]] if lives else None
+        if state == "start" or (state == "complete" and (last is None or last.state != "start")):
+            return self._new(process, pointer, Place(record.offset, record.line))
+        if last is None:
+            # its beginning stood before what was read: collectives from there on are its own
+            return self._new(process, pointer, Place(0, 0))
+        return lives[-1] if lives else None
+
+    def _new(self, process: int, pointer: str, place: Place) -> int | None:
+        if len(self.rows) >= MOST:
+            return None
+        at = len(self.rows)
+        self.rows.append(Comm(process, pointer, *place))
+        lives = self.lives[process, pointer]
+        lives.append(at)
+        lives.sort(key=lambda i: self.rows[i].offset)
+        self.owners[pointer].add(process)
+        return at
+
+    def _open(self, process: int, pointer: str, offset: int) -> int | None:
+        lives = self.lives.get((process, pointer), ())
+        return max((i for i in lives if self.rows[i].offset <= offset), default=None)
+
+    def owner(self, pointer: str) -> int | None:
+        """The only process that has such a communicator; None if none or several have."""
+        owners = self.owners.get(pointer, set())
+        return next(iter(owners)) if len(owners) == 1 else None
+
+    def of_rows(self, process: int, pointer: str, offsets: Places, lines: Places) -> Places:
+        """The life that each of some operations belongs to, in the order of the log; -1 if there are too many."""
+        found = np.full(len(offsets), -1, np.int64)
+        lives = self.lives.get((process, pointer), [])
+        begins = [self.rows[i].offset for i in lives]
+        which = np.searchsorted(np.array(begins, np.int64), offsets, "right") - 1
+        for place in np.unique(which).tolist():
+            rows = np.flatnonzero(which == place)
+            ended = self.rows[lives[place]].end_offset if place >= 0 else -1
+            late = rows if ended is None else rows[offsets[rows] > ended]
+            if ended is None:
+                found[rows] = lives[place]
+                continue
+            if place >= 0:
+                found[rows] = lives[place]
+            if late.size:
+                # what initialised it is missing
+                fresh = self._new(process, pointer, Place(int(offsets[late[0]]), int(lines[late[0]])))
+                found[late] = -1 if fresh is None else fresh
+        return found
+
+    def update(self, at: int, nranks: int | None, rank: int | None) -> None:
+        """What lines of operations say."""
+        row = self.rows[at]
+        if (row.nranks is None and nranks is not None) or (row.rank is None and rank is not None):
+            self.rows[at] = row._replace(
+                nranks=nranks if row.nranks is None else row.nranks, rank=rank if row.rank is None else row.rank
+            )  # fmt: skip
+
+
+def _stamps(state: str, record: Record) -> dict[str, Stamp | int | None]:
+    if state == "start":
+        return {"started": record.stamp, "start_offset": record.offset}
+    if state == "complete":
+        return {"completed": record.stamp, "complete_offset": record.offset}
+    return {"ended": record.stamp, "end_offset": record.offset} if state in ENDED else {}

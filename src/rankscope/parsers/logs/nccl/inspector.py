@@ -1,0 +1,74 @@
+"""JSON lines of NCCL's Inspector (2.28 on), summed up for each kind of operation of each rank.
+
+`coll_sn` counts the operations of its kind in the communicator, dumped or not: operations under 8 KiB are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from rankscope.parsers.flight_recorder.values import integer, text
+from rankscope.parsers.logs.model import Inspected
+from rankscope.parsers.logs.record import Record
+
+MOST = 100_000
+_KINDS = (("coll_perf", "coll"), ("p2p_perf", "p2p"))
+_Key = tuple[str, int | None, str, int | None, str]
+
+
+class Inspector:
+    """Sums over the lines of one log."""
+
+    def __init__(self) -> None:
+        self._rows: dict[_Key, Inspected] = {}
+
+    def feed(self, record: Record) -> bool:
+        """Takes a line; False if it is none of the Inspector."""
+        line = record.text
+        if not line.startswith("{") or "_perf" not in line:
+            return False
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            return False
+        kind = next(((row[k], name) for k, name in _KINDS if isinstance(row.get(k), dict)), None)
+        if kind is None:
+            return False
+        self._add(_object(row.get("header")), _object(row.get("metadata")), *kind)
+        return True
+
+    def done(self) -> list[Inspected]:
+        """A row for each kind of operation of each rank of each communicator."""
+        return list(self._rows.values())
+
+    def _add(self, header: dict[str, Any], metadata: dict[str, Any], perf: dict[str, Any], kind: str) -> None:
+        host, pid = text(metadata.get("hostname")) or "", integer(metadata.get("pid"))
+        comm, op = _word(header.get("id")), text(perf.get(kind)) or ""
+        key: _Key = (comm, integer(header.get("rank")), host, pid, op)
+        seq, microseconds = integer(perf.get(f"{kind}_sn")), _number(perf.get(f"{kind}_exec_time_us"))
+        if seq is None or (key not in self._rows and len(self._rows) >= MOST):
+            return
+        before = self._rows.get(key) or Inspected(
+            comm, text(header.get("comm_name")) or "", key[1], integer(header.get("n_ranks")), host, pid, op, 0, seq,
+            seq, 0.0, 0.0, 0,
+        )  # fmt: skip
+        self._rows[key] = before._replace(
+            rows=before.rows + 1, first_seq=min(before.first_seq, seq), last_seq=max(before.last_seq, seq),
+            total_us=before.total_us + microseconds, slowest_us=max(before.slowest_us, microseconds),
+            dumped_us=max(before.dumped_us, integer(metadata.get("dump_timestamp_us")) or 0),
+        )  # fmt: skip
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any) -> float:
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
+    return float(value) if fine else 0.0
+
+
+def _word(value: Any) -> str:
+    return value[:64] if isinstance(value, str) else str(value)[:64]

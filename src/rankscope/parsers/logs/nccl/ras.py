@@ -1,0 +1,175 @@
+"""What NCCL's RAS subsystem says: the text of `ncclras`, its JSON (2.28.7 on), and the events of its monitor (2.29 on).
+
+Its outliers are the smaller group, not the ones that lag; and it says OK while a collective hangs in the network.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+from rankscope.parsers.flight_recorder.values import integer, text
+from rankscope.parsers.logs.model import RasComm
+from rankscope.parsers.logs.record import Record
+
+MOST = 100_000
+_TABLE = re.compile(
+    r"\s*(?P<group>\d{1,9})(?P<numbers>(?:\s+\d{1,9}(?:-\d{1,9})?){5})\s+(?P<status>[A-Z]{3,}\S*)\s+(?P<errors>[A-Z]{2,}\S*)\s*$"
+)
+_COMM = re.compile(r"\s*(?P<comm>#\d{1,9}-\d{1,9} \([0-9a-f]{1,32}\))\s+(?P<status>[A-Z][A-Z_]{1,30})")
+_KIND = re.compile(r"\s*Communicator ranks have different (\w{1,40}) operation counts")
+_GROUP = re.compile(r"\s*(\d{1,9}) ranks? ha(?:ve|s) launched up to operation (\d{1,18})")
+_RANK = re.compile(
+    r"\s*Rank (?P<rank>\d{1,9})(?: has launched up to operation (?P<count>\d{1,18}))? -- GPU (?P<gpu>\d{1,4})\S* "
+    r"managed by process (?P<pid>\d{1,10}) on node (?P<host>\S{1,255})"
+)
+_MISSING = re.compile(r"\b(DEAD|TIMEOUT|NOCOMM|INCOMPLETE|UNRESPONSIVE)\b")
+_BEGINS = ("Job summary", "Communicators...")
+_DOCUMENT = re.compile(rb'\s*\{(?s:.{0,4096})"(?:communicators_count|communicators|nccl_version)"\s*:')
+
+
+def looks_like_document(head: bytes) -> bool:
+    """Whether a file begins as the JSON of RAS."""
+    return _DOCUMENT.match(head) is not None
+
+
+class Ras:
+    """Rows from the lines of a log that hold RAS output."""
+
+    def __init__(self) -> None:
+        self._rows: list[RasComm] = []
+        self._active = False
+        self._comm, self._kind = "", ""
+        self._count: int | None = None
+
+    def done(self) -> list[RasComm]:
+        """All rows."""
+        return self._rows
+
+    def feed(self, record: Record) -> bool:
+        """Takes a line; False if it is none of RAS."""
+        line = record.text
+        if line.startswith(_BEGINS):
+            self._active = True
+            return True
+        if line.startswith("{") and '"event"' in line and '"peer"' in line:
+            return self._event(record)
+        if not self._active or not line.strip():
+            return False
+        return self._text(record)
+
+    def _text(self, record: Record) -> bool:
+        line = record.text
+        if found := _TABLE.match(line):
+            return self._group(found, record)
+        if found := _COMM.match(line):
+            self._comm, self._kind, self._count = found["comm"], "", None
+            return self._add(record, comm=self._comm, status=found["status"])
+        if found := _KIND.match(line):
+            self._kind, self._count = found[1], None
+            return True
+        if found := _GROUP.match(line):
+            self._count = int(found[2])
+            return True
+        found = _RANK.match(line)
+        return found is not None and self._rank(found, record)
+
+    def _group(self, found: re.Match[str], record: Record) -> bool:
+        numbers = found["numbers"].split()
+        size = int(numbers[3]) if numbers[3].isdecimal() else None
+        status = f"{found['status']} {found['errors']}"
+        return self._add(record, comm=f"group {found['group']}", size=size, status=status)
+
+    def _rank(self, found: re.Match[str], record: Record) -> bool:
+        count = int(found["count"]) if found["count"] else self._count
+        state = _MISSING.search(record.text, found.end())
+        return self._add(
+            record, comm=self._comm, rank=int(found["rank"]), host=found["host"].rstrip(",;"), pid=int(found["pid"]),
+            device=int(found["gpu"]), counts={self._kind: count} if self._kind and count is not None else {},
+            status=state[1] if state else "",
+        )  # fmt: skip
+
+    def _event(self, record: Record) -> bool:
+        try:
+            row = orjson.loads(record.text)
+        except orjson.JSONDecodeError:
+            return False
+        peer = _object(row.get("peer"))
+        devices = peer.get("cuda_devs")
+        return self._add(
+            record, comm=text(row.get("group")) or "", status=text(row.get("event")) or "",
+            host=text(peer.get("host")) or "", pid=integer(peer.get("pid")),
+            device=integer(devices[0]) if isinstance(devices, list) and devices else None,
+        )  # fmt: skip
+
+    def document(self, document: Any) -> bool:
+        """Takes the JSON of one query; False if there are no communicators in it."""
+        found = document.get("communicators") if isinstance(document, dict) else None
+        if not isinstance(found, list):
+            return False
+        place = Record(0, 1, "")
+        for comm in found:
+            if isinstance(comm, dict):
+                self._document_comm(comm, place)
+        return True
+
+    def _document_comm(self, comm: dict[str, Any], place: Record) -> None:
+        name = text(comm.get("hash")) or str(comm.get("hash", ""))[:64]
+        missing = integer(comm.get("missing_ranks_count"))
+        self._add(
+            place, comm=name, size=integer(comm.get("size")), present=integer(comm.get("ranks_count")),
+            missing=missing, status="INCOMPLETE" if missing else "",
+        )  # fmt: skip
+        for kind in ("ranks", "missing_ranks"):
+            for rank in _listed(comm.get(kind)):
+                if isinstance(rank, dict):
+                    self._document_rank(name, rank, kind == "missing_ranks", place)
+
+    def _document_rank(self, name: str, rank: dict[str, Any], missing: bool, place: Record) -> None:
+        counts = rank.get("collective_counts")
+        numbers = {str(k)[:64]: integer(v) for k, v in counts.items()} if isinstance(counts, dict) else {}
+        self._add(
+            place, comm=name, rank=integer(rank.get("rank")), host=text(rank.get("host")) or "",
+            pid=integer(rank.get("pid")), device=integer(rank.get("cuda_dev")), status=_status(rank, missing),
+            counts={k: v for k, v in numbers.items() if v is not None},
+        )  # fmt: skip
+
+    def _add(self, record: Record, **told: Any) -> bool:
+        empty: dict[str, Any] = {
+            "comm": "",
+            "size": None,
+            "present": None,
+            "missing": None,
+            "status": "",
+            "rank": None,
+            "host": "",
+        }
+        rest: dict[str, Any] = {"pid": None, "device": None, "counts": {}, "offset": record.offset, "line": record.line}
+        if len(self._rows) < MOST:
+            self._rows.append(RasComm(**{**empty, **rest, "text": record.text[:1000], **told}))
+        return True
+
+
+def _status(rank: dict[str, Any], missing: bool) -> str:
+    """One word for the state of a rank: what is wrong with it before what is not."""
+    status = _object(rank.get("status"))
+    if status.get("considered_dead"):
+        return "DEAD"
+    if status.get("unresponsive"):
+        return "UNRESPONSIVE"
+    if missing:
+        return "MISSING"
+    error = text(status.get("async_error")) or integer(status.get("async_error"))
+    if status.get("abort_flag"):
+        return "ABORT"
+    return f"ERROR {error}" if error not in (None, 0, "", "0", "ncclSuccess") else "RUNNING"
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,49 @@
+"""Operations gathered from lines and blocks, as columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankscope.parsers.logs.model import CODES, IS_CALL, NUMBERS, Codes, Numbers
+
+COLUMNS = (*NUMBERS, *CODES)
+
+
+class Rows:
+    """Operations of communicators in any order; sorted by communicator and offset in the end."""
+
+    def __init__(self) -> None:
+        self._parts: list[Numbers] = []
+        self._single: list[tuple[int, ...]] = []
+
+    def one(self, **values: int) -> None:
+        """A single operation, with a value for each column but the ordinal."""
+        self._single.append(tuple(values.get(name, 0) for name in COLUMNS))
+
+    def many(self, **columns: Numbers) -> None:
+        """Several, as columns but for the ordinal."""
+        size = len(columns["offset"])
+        part = np.zeros((len(COLUMNS), size), np.int64)
+        for i, name in enumerate(COLUMNS):
+            if name in columns:
+                part[i] = columns[name]
+        self._parts.append(part)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._single) + sum(int(part.shape[1]) for part in self._parts)
+
+    def take(self) -> tuple[Numbers, Codes]:
+        """All of them, which are let go; what CALL lines say only where no COLL line says the same."""
+        single = np.array(self._single, np.int64).reshape(len(self._single), len(COLUMNS)).T
+        whole = np.concatenate([*self._parts, single], axis=1)
+        self._parts, self._single = [], []
+        comm, offset = whole[len(NUMBERS)], whole[NUMBERS.index("offset")]
+        call = (whole[-1] & IS_CALL) > 0
+        keep = comm >= 0
+        if call.any():
+            keep &= ~(call & np.isin(comm, comm[~call]))
+        order = np.lexsort((offset, comm))
+        whole = whole[:, order[keep[order]]]
+        return whole[: len(NUMBERS)], whole[len(NUMBERS) :].astype(np.int32)

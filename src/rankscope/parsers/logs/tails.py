@@ -1,0 +1,112 @@
+"""The last operations of each communicator in full, and a running fingerprint of all of them: bounded memory."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from itertools import pairwise
+
+import numpy as np
+
+from rankscope.parsers.logs.model import CHECKPOINT, CODES, IS_P2P, NULL, NUMBERS, TAIL_ROWS, Codes, Comm, Numbers
+from rankscope.parsers.logs.nccl.names import UNEVEN
+from rankscope.parsers.logs.nccl.words import Words, mix
+
+_MASK = (1 << 64) - 1
+_BASE = 0x2545F4914F6CDD1D
+_POWERS = np.array([pow(_BASE, CHECKPOINT - 1 - i, 1 << 64) for i in range(CHECKPOINT)], np.uint64)
+_UNKNOWN = np.uint64(0x1F83D9ABFB41BD6B)
+
+
+def name_hash(op: str) -> int:
+    """The same number for an operation in all logs."""
+    return int.from_bytes(blake2b(op.encode(), digest_size=8).digest(), "little")
+
+
+class Tail:
+    """One communicator."""
+
+    def __init__(self) -> None:
+        self.collectives = self.p2p = self.kept = 0
+        self.first_op_count: int | None = None
+        self.fingerprints: list[int] = []
+        self._parts: list[tuple[Numbers, Codes]] = []
+        self._hashes = np.empty(0, np.uint64)
+
+    def add(self, numbers: Numbers, codes: Codes, hashes: Words) -> None:
+        """Takes operations that follow those it has; `hashes` is one number for each. `numbers` gets the ordinals."""
+        if not numbers.shape[1]:
+            return
+        p2p = (codes[CODES.index("flags")] & IS_P2P) > 0
+        numbers[0] = np.where(p2p, self.p2p + np.cumsum(p2p) - 1, self.collectives + np.cumsum(~p2p) - 1)
+        if self.first_op_count is None and numbers[NUMBERS.index("op_count"), 0] != NULL:
+            self.first_op_count = int(numbers[NUMBERS.index("op_count"), 0])
+        self.p2p += int(p2p.sum())
+        self.collectives += int((~p2p).sum())
+        self._fingerprint(np.concatenate([self._hashes, hashes[~p2p]]))
+        self._parts.append((numbers, codes))
+        self.kept += numbers.shape[1]
+        if self.kept > 2 * TAIL_ROWS:
+            self._cut()
+
+    def _fingerprint(self, hashes: Words) -> None:
+        full = len(hashes) // CHECKPOINT * CHECKPOINT
+        sums = (hashes[:full].reshape(-1, CHECKPOINT) * _POWERS).sum(axis=1, dtype=np.uint64)
+        value = self.fingerprints[-1] if self.fingerprints else 0
+        for one in sums.tolist():
+            value = ((value ^ one) * _BASE + 1) & _MASK
+            self.fingerprints.append(value)
+        self._hashes = hashes[full:].copy()
+
+    def _cut(self) -> None:
+        numbers = np.concatenate([n for n, _ in self._parts], axis=1)[:, -TAIL_ROWS:]
+        codes = np.concatenate([c for _, c in self._parts], axis=1)[:, -TAIL_ROWS:]
+        self._parts = [(numbers.copy(), codes.copy())]
+        self.kept = numbers.shape[1]
+
+    def rows(self) -> tuple[Numbers, Codes]:
+        """The last TAIL_ROWS operations at most."""
+        self._cut()
+        return self._parts[0]
+
+
+class Tails:
+    """All communicators of a log, by their index."""
+
+    def __init__(self) -> None:
+        self.tails: dict[int, Tail] = {}
+
+    def add(self, numbers: Numbers, codes: Codes, ops: list[str]) -> None:
+        """Takes operations sorted by communicator, each in the order of the log; `ops` are the names of `codes`."""
+        comm = codes[CODES.index("comm")]
+        hashes = _hashes(numbers, codes, ops)
+        bounds = np.flatnonzero(np.diff(comm, prepend=-1, append=-1)).tolist() if comm.size else []
+        for start, end in pairwise(bounds):
+            tail = self.tails.setdefault(int(comm[start]), Tail())
+            tail.add(numbers[:, start:end].copy(), codes[:, start:end].copy(), hashes[start:end])
+
+    def done(self, comms: list[Comm]) -> tuple[list[Comm], Numbers, Codes]:
+        """The communicators with what was counted, and what is kept of their operations."""
+        parts = [self.tails[at].rows() for at in sorted(self.tails)]
+        told = [_told(row, self.tails[at]) if at in self.tails else row for at, row in enumerate(comms)]
+        numbers = [n for n, _ in parts] or [np.empty((len(NUMBERS), 0), np.int64)]
+        codes = [c for _, c in parts] or [np.empty((len(CODES), 0), np.int32)]
+        return told, np.concatenate(numbers, axis=1), np.concatenate(codes, axis=1)
+
+
+def _told(row: Comm, tail: Tail) -> Comm:
+    return row._replace(
+        collectives=tail.collectives, p2p=tail.p2p, fingerprints=tail.fingerprints, first_op_count=tail.first_op_count
+    )  # fmt: skip
+
+
+def _hashes(numbers: Numbers, codes: Codes, ops: list[str]) -> Words:
+    """A number for what all ranks agree on: operation, count, datatype, root."""
+    names = np.array([name_hash(op) for op in ops] or [0], np.uint64)
+    even = np.array([op not in UNEVEN for op in ops] or [True], np.bool_)
+    op = codes[CODES.index("op")]
+    hashed = np.where(op >= 0, names[op], _UNKNOWN)
+    count, root = numbers[NUMBERS.index("count")], numbers[NUMBERS.index("root")]
+    hashed = mix(hashed, np.where(even[op], count, 0).view(np.uint64))
+    hashed = mix(hashed, codes[CODES.index("datatype")].astype(np.int64).view(np.uint64))
+    hashed = mix(hashed, root.view(np.uint64))
+    return hashed ^ (hashed >> np.uint64(31))
