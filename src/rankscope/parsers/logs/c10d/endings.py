@@ -14,7 +14,6 @@ LITERALS = (
     "failed (exitcode: ", "Fatal Python error: ", "got signal: ", "Process received signal", "Signal: ",
     "core dumped",
 )  # fmt: skip
-TASK_LIMIT = 1 << 18
 _SRUN = re.compile(r"srun: error: ([\w.\-]{1,255}): tasks? ([\d,\-]{1,2000}): (.{1,200})")
 _EXIT = re.compile(r"Exited with exit code (\d{1,5})")
 _CANCELLED = re.compile(
@@ -27,7 +26,7 @@ _CHILD = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,6}) \(p
 _CLOSING = re.compile(r"Sending process (\d{1,10}) closing signal (SIG[A-Z]{2,8})")
 _FATAL = re.compile(r"Fatal Python error: ([^\n]{1,200})")
 _GOT = re.compile(r"Process (\d{1,10}) got signal: (\d{1,3})")
-_NAMED = re.compile(r"^\W{0,40}Signal: ([A-Z][\w ]{1,40}) \((\d{1,3})\)")
+_NAMED = re.compile(r"(?:^|\] )Signal: ([A-Z][\w ]{1,40}) \((\d{1,3})\)")
 _CORE = re.compile(
     r"(Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception) +\(core dumped\)"
 )
@@ -55,21 +54,17 @@ def events(record: Record) -> Iterator[Event]:
         yield from _signals(record)
 
 
-def tasks_in(listed: str) -> list[int]:
-    """The numbers in `0-2,5`; as many as a job can have."""
-    numbers: list[int] = []
-    for part in listed.split(","):
-        low, _, high = part.partition("-")
-        if low.isdecimal() and (high.isdecimal() or not high) and len(low) < 9 and len(high) < 9:
-            numbers += range(int(low), min(int(high or low) + 1, int(low) + TASK_LIMIT - len(numbers)))
-    return numbers
+def ranges_in(listed: str) -> list[list[int]]:
+    """First and last of each range in `0-2,5`."""
+    found = re.findall(r"(?:^|,)(\d{1,9})(?:-(\d{1,9}))?(?=,|$)", listed)
+    return [[int(low), int(high or low)] for low, high in found]
 
 
 def _srun(record: Record, task: re.Match[str]) -> Iterator[Event]:
-    """Values: `host`, `tasks` (of Slurm: ranks only where srun starts one process for each), `how`, `exitcode`."""
+    """Values: `host`, `tasks` (first and last of ranges; ranks only where srun starts each), `how`, `exitcode`."""
     how = task[3].strip()
     code = _EXIT.search(how)
-    yield tell("srun-exit", record, host=task[1], tasks=tasks_in(task[2]), how=how, exitcode=number(record, code))
+    yield tell("srun-exit", record, host=task[1], tasks=ranges_in(task[2]), how=how, exitcode=number(record, code))
 
 
 def _signals(record: Record) -> Iterator[Event]:

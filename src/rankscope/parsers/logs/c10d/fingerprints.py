@@ -19,7 +19,7 @@ _PRINT = re.compile(
 _DEVICE = re.compile(r"device=(\w{1,32})")
 _MISMATCH = re.compile(r"Detected mismatch between collectives on ranks\. Rank (\d{1,9}) is running collective: ")
 _OTHER = re.compile(r", but Rank (\d{1,9}) is running collective: ")
-_ASPECTS = re.compile(r"Collectives differ in the following aspects:(.*)")
+_ASPECTS = re.compile(r"Collectives differ in the following aspects:(.{0,1000})")
 _ASPECT = re.compile(
     r"(Sequence number|Op type|(?:Tensor )+(?:shapes|dtypes|devices)): ?(.*?) ?vs (.*?)(?=\s{2}|\t|\s*$)"
 )

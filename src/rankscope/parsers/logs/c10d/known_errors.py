@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
 from rankscope.parsers.logs.c10d.say import tell
+from rankscope.parsers.logs.c10d.screen import FEW
 from rankscope.parsers.logs.c10d.table import ROLES, KnownError
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
@@ -19,7 +21,11 @@ class KnownErrors:
 
     def __init__(self, table: Sequence[KnownError]) -> None:
         self._table = sorted(table, key=lambda error: ROLES.index(error.role))
-        self.literals = tuple(dict.fromkeys(word for error in self._table for word in error.words))
+        self._errors: defaultdict[str, list[int]] = defaultdict(list)
+        for i, error in enumerate(self._table):
+            for word in error.words:
+                self._errors[word].append(i)
+        self.literals = tuple(self._errors)
 
     def events(self, records: Sequence[Record], texts: Sequence[str]) -> list[Event]:
         """One for each line that matches: of its strongest role, and in the table's order.
@@ -28,17 +34,30 @@ class KnownErrors:
         `also`, the ids of the others that match it.
         """
         found: list[list[tuple[KnownError, str | None]]] = [[] for _ in texts]
-        for error in self._table:
-            rows = [i for i, text in enumerate(texts) if any(word in text for word in error.words)]
-            for i, named in zip(rows, _matches(error, [texts[i] for i in rows]), strict=True):
-                found[i] += [(error, named)] if named is not None else []
+        for i, rows in sorted(self._candidates(texts).items()):
+            error = self._table[i]
+            for row, named in zip(rows, _matches(error, [texts[row] for row in rows]), strict=True):
+                found[row] += [(error, named)] if named is not None else []
         return [_event(record, errors) for record, errors in zip(records, found, strict=True) if errors]
+
+    def _candidates(self, texts: Sequence[str]) -> dict[int, list[int]]:
+        """By index of an error: the texts that hold one of its words."""
+        rows: defaultdict[int, list[int]] = defaultdict(list)
+        if not texts or not self.literals:
+            return rows
+        column = pl.Series(texts, dtype=pl.String)
+        if len(texts) < FEW:
+            words = [[word for word in self.literals if word in text] for text in texts]
+        else:
+            words = column.str.extract_many(list(self.literals), overlapping=True).to_list()
+        for row, held in enumerate(words):
+            for i in {i for word in held for i in self._errors[word]}:
+                rows[i].append(row)
+        return rows
 
 
 def _matches(error: KnownError, texts: list[str]) -> list[str | None]:
     """For each text None, or if it matches the ranks it names."""
-    if not texts:
-        return []
     column = pl.Series(texts, dtype=pl.String)
     if error.accuses == "named":
         groups: list[dict[str, str | None]] = column.str.extract_groups(error.pattern).to_list()
@@ -50,11 +69,5 @@ def _event(record: Record, errors: list[tuple[KnownError, str | None]]) -> Event
     first, named = errors[0]
     ranks = [int(n) for n in re.findall(r"[0-9]{1,9}", named or "")]
     also = [error.id for error, _ in errors[1:]]
-    values: dict[str, Any] = {
-        "id": first.id,
-        "role": first.role,
-        "accuses": first.accuses,
-        "named": ranks,
-        "also": also,
-    }
-    return tell("known-error", record, **values)
+    whom: dict[str, Any] = {"accuses": first.accuses, "named": ranks}
+    return tell("known-error", record, id=first.id, role=first.role, **whom, also=also)

@@ -25,6 +25,9 @@ from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
 
 OPEN_LIMIT = 1 << 16
+_BULK = " opCount "
+"""Lines of NCCL's COLL debugging, up to gigabytes: nothing of these is in them."""
+_REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
 _LINES = (watchdog, fingerprints, setup, endings)
 _SPANS = (tracebacks, torchrun, desync, failed_stack)
@@ -46,6 +49,7 @@ class Recogniser:
         self._open: defaultdict[tuple[int | None, str], list[_Open]] = defaultdict(list)
         self._opened = 0
         self._maybe: list[Record] = []
+        self._above: Record | None = None
 
     def feed(self, record: Record) -> list[Event]:
         """The events that are complete with this record."""
@@ -53,13 +57,15 @@ class Recogniser:
 
     def feed_all(self, records: Sequence[Record]) -> list[Event]:
         """The events that are complete with these records, in no order but that of their kind."""
-        texts = [r.text if len(r.text) <= TEXT_LIMIT else r.text[:TEXT_LIMIT] for r in records]
+        texts = ["" if _BULK in r.text and not r.torn else r.text[:TEXT_LIMIT] for r in records]
         found: list[Event] = []
-        for record, wanted in zip(records, self._screen.many(texts), strict=True):
+        for record, text, wanted in zip(records, texts, self._screen.many(texts), strict=True):
             if wanted or self._opened:
-                found += self._line(record, wanted)
+                whole = len(record.text) <= TEXT_LIMIT
+                found += self._line(record if whole else record._replace(text=text, torn=True), wanted)
+            self._above = record
         known, self._maybe = self._maybe, []
-        return found + self._known.events(known, [r.text[:TEXT_LIMIT] for r in known])
+        return found + self._known.events(known, [r.text for r in known])
 
     def finish(self) -> list[Event]:
         """What was still going on at the end."""
@@ -79,7 +85,7 @@ class Recogniser:
             yield from self._begun(record)
         told = span.told_rank if span is not None else None
         record = record._replace(rank=told) if record.rank is None and told is not None else record
-        for module in _LINES:
+        for module in (m for m in _LINES if any(word in record.text for word in m.LITERALS)):
             for event in module.events(record):
                 in_traceback = isinstance(span, tracebacks.Traceback)
                 yield event._replace(values={**event.values, "in_traceback": in_traceback})
@@ -104,8 +110,8 @@ class Recogniser:
         return one.span.done()
 
     def _begun(self, record: Record) -> Iterator[Event]:
-        for module in _SPANS:
-            span = module.begins(record)
+        for module in (m for m in _SPANS if any(word in record.text for word in m.LITERALS)):
+            span = module.begins(self._attributed(record) if module in _PLAIN else record)
             if span is None:
                 continue
             stream = self._open[_stream(record._replace(rank=None) if module in _PLAIN else record)]
@@ -113,6 +119,18 @@ class Recogniser:
             self._opened += 1
             if self._opened > OPEN_LIMIT:
                 yield from self._close(stream, stream[0])
+
+    def _attributed(self, record: Record) -> Record:
+        """A line without a rank, with that of the line above if it ends in the reporter's."""
+        above = self._above
+        if (
+            above is None
+            or record.rank is not None
+            or above.line + 1 != record.line
+            or _stream(above)[1] != record.label
+        ):
+            return record
+        return record._replace(rank=above.rank, stamp=above.stamp) if _REPORTER.search(above.text) else record
 
 
 def _stream(record: Record) -> tuple[int | None, str]:

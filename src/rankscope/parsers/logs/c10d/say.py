@@ -24,7 +24,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 def shown(text: str) -> str:
     """Text without control characters, of bounded length."""
-    return _CONTROL.sub(" ", text[:SHOWN_LIMIT]).strip()
+    text = text[:SHOWN_LIMIT]
+    return text.strip() if text.isprintable() else _CONTROL.sub(" ", text).strip()
 
 
 def tell(kind: str, record: Record, /, shows: str = "", **values: Any) -> Event:

@@ -19,7 +19,7 @@ MESSAGE_LINES = 32
 _FRAME = re.compile(r'^  File "([^"]{1,4096})", line (\d{1,9})(?:, in (.{1,1000}))?$')
 _SOURCE = re.compile(r"^(?: {4}|  \[Previous line repeated )")
 _EXCEPTION = re.compile(
-    r"^((?:[A-Za-z_][\w<>]{0,100}\.){0,16}(?:[A-Z]\w{0,100}|[a-z]\w{0,100}error|error|timeout))(?:: (.*)|:\s*)?$"
+    r"^((?:[A-Za-z_<][\w<>]{0,100}\.){0,16}(?:[A-Z]\w{0,100}|[a-z]\w{0,100}error|error|timeout))(?:: (.*)|:\s*)?$"
 )
 _CAUSES = {
     "The above exception was the direct cause of the following exception:": "cause",

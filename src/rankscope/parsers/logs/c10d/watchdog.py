@@ -14,7 +14,7 @@ LITERALS = (
     "Watchdog caught collective operation timeout", " work: ", "watchdog thread terminated with exception",
     "raised the following async exception", "found async exception when checking for",
     "watchdog got stuck for", "Heartbeat monitor timed out", "Could not acquire GIL within",
-    "dump signal", "to signal dumping", "dumping nccl trace to", "debug info to ", "writing NCCLPG debug info: ",
+    "dump signal", "to signal dumping", "dumping nccl trace to", "debug info to ", "Error opening file for writing ",
     "timed out in blocking wait", "remote error detected from rank",
 )  # fmt: skip
 _RAN = re.compile(r"\) ran for (\d+) milliseconds before timing out")

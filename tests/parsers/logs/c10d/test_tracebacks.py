@@ -1,0 +1,119 @@
+"""Exceptions of Python, of several ranks at once."""
+
+from __future__ import annotations
+
+from tests.parsers.logs.c10d.lines import events, only, values
+
+ONE = """\
+Traceback (most recent call last):
+  File "/job/train.py", line 26, in <module>
+    main()
+    ~~~~^^
+  File "/job/train.py", line 19, in main
+    raise ValueError(f"CUDA out of memory")
+ValueError: bad sample index 17"""
+CHAIN = """\
+Traceback (most recent call last):
+  File "/job/train.py", line 24, in load
+    rates["lr"]
+KeyError: 'lr'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/job/train.py", line 26, in load
+    raise ValueError("no rate") from e
+ValueError: no rate
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/job/train.py", line 30, in <module>
+    load()
+torch.distributed.DistBackendError: NCCL error in: /p/NCCLUtils.hpp:268, unhandled cuda error
+ncclUnhandledCudaError: Call to CUDA function failed.
+Last error:
+Cuda failure 'out of memory'
+train.py is done"""
+
+
+def prefixed(rank: int, text: str) -> list[str]:
+    return [f"[rank{rank}]: {line}" for line in text.split("\n")]
+
+
+def test_frames_are_innermost_first() -> None:
+    event = only(ONE)
+    assert (event.kind, event.line, event.torn) == ("traceback", 1, False)
+    assert values(event, "exception", "message", "causes", "launcher") == (
+        "ValueError",
+        "bad sample index 17",
+        [],
+        False,
+    )
+    assert event.values["frames"] == [["main", "/job/train.py", 19], ["<module>", "/job/train.py", 26]]
+    assert event.text == "ValueError: bad sample index 17"
+
+
+def test_a_chain_has_its_nearest_cause_first() -> None:
+    event = only(CHAIN)
+    assert event.values["exception"] == "torch.distributed.DistBackendError"
+    assert event.values["message"].endswith("failed. Last error: Cuda failure 'out of memory'")
+    assert [cause[:3] for cause in event.values["causes"]] == [
+        ["context", "ValueError", "no rate"],
+        ["cause", "KeyError", "'lr'"],
+    ]
+    assert event.values["causes"][1][3] == [["load", "/job/train.py", 24]]
+
+
+def test_ranks_that_write_line_by_line() -> None:
+    lines = [line for pair in zip(prefixed(3, ONE), prefixed(5, ONE.replace("17", "18")), strict=True) for line in pair]
+    said = events("\n".join(lines))
+    assert [(e.rank, e.values["message"], len(e.values["frames"])) for e in said] == [
+        (3, "bad sample index 17", 2), (5, "bad sample index 18", 2),
+    ]  # fmt: skip
+
+
+def test_a_message_of_several_lines() -> None:
+    said = events("\n".join([*prefixed(3, f"{ONE}\nin the\nconfig"), "[rank3]:[E1120 12:34:56.789 X.cpp:1] hello"]))
+    assert [e.values["message"] for e in said] == ["bad sample index 17 in the config"]
+
+
+def test_other_lines_between_do_not_break_it() -> None:
+    """Output of other processes, in a log whose lines have no prefixes."""
+    lines = ONE.split("\n")
+    lines[3:3] = ["node:12:34 [0] NCCL INFO Connected all rings", "srun: job 5 step 3"]
+    assert only("\n".join(lines)).values["exception"] == "ValueError"
+
+
+def test_one_that_ends_in_the_middle() -> None:
+    event = only("\n".join(ONE.split("\n")[:4]))
+    assert (event.torn, event.values["exception"]) == (True, "")
+    assert event.values["frames"] == [["<module>", "/job/train.py", 26]]
+
+
+def test_torchruns_own_is_told_from_a_ranks() -> None:
+    event = only(
+        "Traceback (most recent call last):\n"
+        '  File "/v/lib/python3.11/site-packages/torch/distributed/run.py", line 1028, in main\n    run(args)\n'
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    )
+    assert event.values["launcher"]
+    assert event.values["exception"].endswith("ChildFailedError")
+
+
+def test_what_only_looks_like_an_exception() -> None:
+    said = only(ONE.replace("ValueError: bad", "srun: error: bad\nValueError: bad"))
+    assert said.values["exception"] == "ValueError"
+
+
+def test_odd_names() -> None:
+    for name in (
+        "KeyboardInterrupt",
+        "socket.gaierror",
+        "zlib.error",
+        "TimeoutError",
+        "a.b.<locals>.Odd",
+        "queue.Empty",
+    ):
+        assert only(ONE.replace("ValueError: bad sample index 17", name)).values["exception"] == name
+    assert only(ONE.replace("ValueError:", "subprocess.CalledProcessError:")).values["message"] == "bad sample index 17"
