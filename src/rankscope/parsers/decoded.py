@@ -40,8 +40,16 @@ def _snapshot(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
     return snapshot_from(header)
 
 
+def _log(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
+    from rankscope.parsers.logs.model import log_from
+
+    del rows
+    return log_from(header, body)
+
+
 RESTORE: dict[str, Callable[[dict[str, Any], memoryview, int], Decoded]] = {
     "flight-recorder": _dump,
     "py-spy": _snapshot,
+    "log": _log,
 }
 """By the name of a kind: its object again from `header()`, `body()` and `rows`. Imports wait until one is there."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rankscope.parsers.files.walk import Found, printable, walk
 from rankscope.parsers.workers.pool import Pool, Result, WorkerError
+from rankscope.parsers.workers.ranges import Ranges
 
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.sources import Source
@@ -60,7 +61,7 @@ def load(
     finally:
         pool.close()
     root = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-    if not any(source.content for source in sources):
+    if not any(source.content for source in sources if source.kind != "log"):
         raise InputError(_nothing(root, sources))
     try:
         return assemble(sources, printable(root), pattern, options.world_size, options.attempt)
@@ -98,9 +99,11 @@ def _read(pool: Pool, found: Sequence[Found], progress: Callable[[Progress], Non
     sources = [Source(f.shown, "not-a-file", f.size, f.mtime_ns, f.problem) for f in found if f.problem is not None]
     total = sum(f.size for f in found)
     files_done, bytes_done, rows = len(sources), 0, 0
+    ranges = Ranges()
     for result in pool.run():
-        if result.kind is not None:
-            sources.append(_source(result))
+        whole = ranges.take(result)
+        if whole is not None and whole.kind is not None:
+            sources.append(_source(whole))
             rows += result.decoded.rows if result.decoded else 0
         if result.last:
             bytes_done += result.task.found.size // result.task.parts

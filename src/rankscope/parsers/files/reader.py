@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import IO, Any, cast
 
 from rankscope.parsers.decoded import Decoded, NotThisKindError
-from rankscope.parsers.files import archives, layers
+from rankscope.parsers.files import archives, layers, logs
 from rankscope.parsers.files.limits import memory_limit
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
@@ -87,8 +87,10 @@ def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
         source = stream if place.depth == 0 else io.BytesIO(layers.read_all(stream)[0])
         limit = layers.FREE_BYTES + layers.RATIO * place.size
         yield from _members(archives.zip_members(source, limit), deeper)
-    elif place.parts == 1 or place.part == 0 or place.inner:
-        yield _decoded(stream, head, place)
+    else:
+        found = _decoded(stream, head, place)
+        if found is not None:
+            yield found
 
 
 def _members(members: Iterator[archives.Member], place: _Place) -> Iterator[Content]:
@@ -106,19 +108,34 @@ def _members(members: Iterator[archives.Member], place: _Place) -> Iterator[Cont
         yield place.found("archive", "an empty archive")
 
 
-def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content:
+def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content | None:
+    """What a file is; None for all but the first of its parts, unless each is read by itself."""
     kinds = [k for k in KINDS if k.begins(head)]
+    if not kinds and head:
+        found = logs.read(stream, place.size, None if place.depth or place.inner else (place.part, place.parts))
+        if found is not None:
+            return place.found(logs.KIND, found.problem, found)
+    if place.part and not place.inner:
+        return None
     if not head:
         return place.found("empty", "empty file")
     if not kinds:
         return place.found("unknown", NOT_KNOWN)
+    return _of_kinds(stream, kinds, place)
+
+
+def _of_kinds(stream: IO[bytes], kinds: list[Kind], place: _Place) -> Content:
     data, damage = layers.read_all(stream)
     tried = place.found("unknown", NOT_KNOWN)
     for kind in kinds:
         tried = _decode(kind, data, damage, place)
         if tried.kind != "unknown":
-            break
-    return tried
+            return tried
+    found = logs.read(io.BytesIO(data), len(data))
+    if found is None:
+        return tried
+    found.problem = "; ".join(x for x in (damage, found.problem) if x) or None
+    return place.found(logs.KIND, found.problem, found)
 
 
 def _decode(kind: Kind, data: bytes, damage: str | None, place: _Place) -> Content:

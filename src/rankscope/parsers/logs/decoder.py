@@ -21,6 +21,7 @@ from rankscope.parsers.logs.nccl.ras import Ras
 from rankscope.parsers.logs.nccl.rows import Rows
 from rankscope.parsers.logs.nccl.warn import Warnings
 from rankscope.parsers.logs.nccl.words import Mask, Places
+from rankscope.parsers.logs.phantoms import settle
 from rankscope.parsers.logs.record import Record
 from rankscope.parsers.logs.records import Splitter
 from rankscope.parsers.logs.tails import Tails
@@ -56,10 +57,11 @@ class Decoder:
         self._heads: dict[bytes, _Known | None] = {}
         self._ops: dict[str, int] = {}
         self._settings: set[tuple[int, str, str]] = set()
-        self._line = 1
+        self._line, self._block = 1, 0
 
     def block(self, padded: bytearray, size: int, offset: int) -> None:
         """A text of whole lines with the padding of `words`; only the last of a log may lack its line end."""
+        self._block = offset
         lines = Lines(padded, size)
         rows = coll_rows(lines) if padded.find(b"opCount", w.PAD, w.PAD + size) >= 0 else None
         starts, ends = lines.bounds()
@@ -99,6 +101,7 @@ class Decoder:
         else:
             self._tails.add(*self.rows.take(), content.ops)
             content.comms, content.numbers, content.codes = self._tails.done(content.comms)
+            settle(content)
         return content
 
     # the fast way
@@ -115,14 +118,14 @@ class Decoder:
         if group.head not in self._heads:
             if len(self._heads) >= _KNOWN_HEADS:
                 self._heads.clear()
-            self._heads[group.head] = self._head(group.head)
+            self._heads[group.head] = self._head(group.head, self._block)
         return self._heads[group.head]
 
-    def _head(self, text: bytes) -> _Known | None:
+    def _head(self, text: bytes, offset: int) -> _Known | None:
         """None if a head is not the only thing in front of the collective."""
         if b"\r" in text or b"\x1b" in text or text.startswith(b"{"):
             return None
-        records = list(self._splitter.records(text + b"NCCL INFO", 0, 0))
+        records = list(self._splitter.records(text + b"NCCL INFO", offset, 0))
         found = head(records[0].text) if len(records) == 1 else None
         if found is None or found.level != "INFO" or found.message or found.place:
             return None
@@ -226,29 +229,49 @@ class Decoder:
         message = found.message
         if found.level == "CALL":
             operation = coll.call(message)
-        elif message.startswith(_CHANNEL):
-            self.counts["channels"] += 1
+            if operation is not None:
+                self._operation(process, operation, record, True)
             return True
-        elif " Bytes -> Algo " in message:
-            self.counts["tuning"] += 1
+        ignored = "channels" if message.startswith(_CHANNEL) else "tuning" if " Bytes -> Algo " in message else ""
+        if ignored:
+            self.counts[ignored] += 1
             return True
-        else:
-            operation = coll.operation(message, record.torn) if "opCount" in message else None
+        return (
+            ("opCount" in message and self._coll(process, message, record))
+            or ("- " in message and self._life(process, message, record))
+            or self.warnings.trail(process, found, record)
+            or (not record.torn and self._told(process, message, record))
+        )
+
+    def _coll(self, process: int, message: str, record: Record) -> bool:
+        operation = coll.operation(message, record.torn)
         if operation is not None:
-            self._operation(process, operation, record, found.level == "CALL")
+            self._operation(process, operation, record)
             return True
-        if " - " in message or "- Init" in message:
-            life = init.life(message)
-            if life is not None:
-                self.comms.life(process, life[0], life[1], life[2], record)
-                self.counts["life"] += 1
-                return True
-        if self.warnings.trail(process, found, record):
-            return True
-        told = None if record.torn else env.setting(message)
+        return coll.BEGUN.match(message) is not None and self._cut(process, message, record)
+
+    def _life(self, process: int, message: str, record: Record) -> bool:
+        life = init.life(message)
+        if life is not None:
+            self.comms.life(process, *life, record)
+            self.counts["life"] += 1
+        return life is not None
+
+    def _told(self, process: int, message: str, record: Record) -> bool:
+        told = env.setting(message)
         if told is not None:
             self._setting(process, told, record)
-        return told is not None or found.level == "CALL"
+        return told is not None
+
+    def _cut(self, process: int, message: str, record: Record) -> bool:
+        """Takes a line that only begins to tell of an operation: it counts where it can be told in what."""
+        self.counts["cut"] += 1
+        self.processes.count(process, 0, record.offset)
+        pointer = self.comms.only(process)
+        operation = coll.cut(message, pointer) if pointer is not None else None
+        if operation is not None:
+            self._operation(process, operation, record._replace(torn=True))
+        return True
 
     def _operation(self, process: int, operation: coll.Operation, record: Record, is_call: bool = False) -> None:
         place = np.array([record.offset], np.int64), np.array([record.line], np.int64)

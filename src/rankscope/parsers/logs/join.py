@@ -9,6 +9,7 @@ import numpy as np
 
 from rankscope.parsers.logs.model import CODES, NUMBERS, Comm, LogContent, Process
 from rankscope.parsers.logs.nccl.init import ENDED
+from rankscope.parsers.logs.phantoms import settle
 from rankscope.parsers.logs.tails import Tails
 
 MOST_EVENTS = 1_000_000
@@ -49,6 +50,7 @@ class Joiner:
         content.ops, content.counts = list(self._ops), dict(self._counts)
         content.comms, content.numbers, content.codes = self._tails.done(content.comms)
         content.problem = "; ".join(self._problems) or None
+        settle(content)
         return content
 
     def _process(self, row: Process) -> int:

@@ -12,7 +12,7 @@ from rankscope.parsers.logs.record import Record, Stamp
 
 LINE_BYTES = 1 << 16
 """Longer texts without a line end are cut."""
-_COLOUR = re.compile(rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>])")
+COLOUR = re.compile(rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>])")
 NCCL_HEAD = (
     r"(?:\[\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d(?:\.\d{1,9})?\] ?)?"
     r"(?<![\w.\-<>])[\w.<>\-]{1,255}:\d{1,10}(?::\d{1,10})? (?:\[\d{1,4}\] )?"
@@ -42,7 +42,7 @@ class Splitter:
     def records(self, line: bytes, offset: int, number: int, whole: bool = True) -> Iterator[Record]:
         """The records of one line, without those of progress bars. `whole`: it ends with a line end."""
         if b"\x1b" in line:
-            line = _COLOUR.sub(b"", line)
+            line = COLOUR.sub(b"", line)
         line = line.rstrip(b"\r\n")
         if line.startswith(b'{"log":') and (inner := _collected(line)) is not None:
             line, collected = inner

@@ -27,6 +27,9 @@ BYTES_PER_WORKER = 4 << 20
 """Another process is started for so many bytes: starting one takes as long as decoding them."""
 ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".zip")
 """Large files so named are shared between all workers, if they are archives; a name decides nothing else."""
+PACKED_SUFFIXES = (*ARCHIVE_SUFFIXES, ".gz", ".zst")
+RANGE_BYTES = 64 << 20
+"""Other large files are given out in ranges of so many bytes: if one is a log, each is read by itself."""
 FAREWELL_SECONDS = 2.0
 """A process that broke off has so long to end."""
 _BROKEN = (EOFError, OSError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError)
@@ -71,7 +74,7 @@ def workers_for(found: Sequence[Found], jobs: int | None) -> int:
     """How many processes the files are worth."""
     most = jobs if jobs is not None else _cores()
     total = sum(f.size for f in found)
-    shared = any(f.shown.endswith(ARCHIVE_SUFFIXES) for f in found)
+    shared = any(f.shown.endswith(ARCHIVE_SUFFIXES) or f.size > 2 * RANGE_BYTES for f in found)
     return max(1, min(most, total // BYTES_PER_WORKER + 1, most if shared else max(1, len(found))))
 
 
@@ -118,7 +121,8 @@ class Pool:
 
 def _tasks(found: Found, workers: int) -> list[Task]:
     shared = found.size > BYTES_PER_WORKER and found.shown.endswith(ARCHIVE_SUFFIXES)
-    return [Task(found, part, workers) for part in range(workers)] if shared else [Task(found)]
+    parts = workers if shared else 1 if found.shown.endswith(PACKED_SUFFIXES) else found.size // RANGE_BYTES
+    return [Task(found, part, parts) for part in range(parts)] if parts > 1 else [Task(found)]
 
 
 class _WorkerThread(threading.Thread):

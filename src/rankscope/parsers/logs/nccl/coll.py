@@ -56,6 +56,12 @@ def operation(message: str, torn: bool) -> Operation | None:
     )  # fmt: skip
 
 
+def cut(message: str, pointer: str) -> Operation | None:
+    """The operation that a line begins to tell of, of which only the name is sure; None if it is none."""
+    found = BEGUN.match(message)
+    return Operation(found["op"], pointer, None, NULL, -1, NULL, NULL, NULL) if found else None
+
+
 def call(message: str) -> Operation | None:
     """The operation of a CALL line: `ncclAllReduce(send,recv,count,datatype,op,root,comm,stream)`."""
     found = _CALL.match(message)

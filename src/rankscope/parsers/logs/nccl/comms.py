@@ -37,7 +37,7 @@ class Processes:
             if len(self.rows) >= MOST:
                 return None
             at = self.places[host, pid] = len(self.rows)
-            self.rows.append(Process(host, pid, record.rank, record.label, glued=glued))
+            self.rows.append(Process(host, pid, record.rank, record.label, offset=record.offset, glued=glued))
             return at
         row = self.rows[at]
         if (row.glued and not glued) or (row.rank is None and record.rank is not None):
@@ -59,6 +59,7 @@ class Comms:
         self.rows: list[Comm] = []
         self.lives: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
         self.owners: defaultdict[str, set[int]] = defaultdict(set)
+        self.pointers: dict[int, str | None] = {}
 
     def life(self, process: int, pointer: str, state: str, told: dict[str, Any], record: Record) -> None:
         """What a line of its initialisation or end says."""
@@ -92,11 +93,17 @@ class Comms:
         lives.append(at)
         lives.sort(key=lambda i: self.rows[i].offset)
         self.owners[pointer].add(process)
+        if self.pointers.setdefault(process, pointer) != pointer:
+            self.pointers[process] = None
         return at
 
     def _open(self, process: int, pointer: str, offset: int) -> int | None:
         lives = self.lives.get((process, pointer), ())
         return max((i for i in lives if self.rows[i].offset <= offset), default=None)
+
+    def only(self, process: int) -> str | None:
+        """The pointer of a process that has no other; None without one."""
+        return self.pointers.get(process)
 
     def owner(self, pointer: str) -> int | None:
         """The only process that has such a communicator; None if none or several have."""

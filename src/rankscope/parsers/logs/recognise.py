@@ -1,0 +1,74 @@
+"""Whether a file is a log of a job: by what stands in it, wherever in its beginning.
+
+Anything may be printed before, and source code, notes and traces quote lines of logs: a head must stand where a
+line begins, behind prefixes alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import IO
+
+from rankscope.parsers.logs import prefixes
+from rankscope.parsers.logs.nccl import ras
+from rankscope.parsers.logs.records import COLOUR, NCCL_HEAD
+
+HEAD_BYTES = 1 << 16
+"""Looked at in the beginning of a file, and at each sample."""
+SAMPLES = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Places where a large file is looked at too."""
+_SIGNS = re.compile(
+    rb"NCCL|RCCL|\[rank\d|ProcessGroup|torch[./]distributed|Traceback \(most|_perf\"|\[[IWEF]\d{3,4} |Job summary"
+    rb"|\[[IWEF] |opCount|Communicators\.\.\.|\"event\"|srun: error"
+)
+_STAMP = r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} "
+_LINES = re.compile(
+    rf"{NCCL_HEAD}|(?:NCCL|RCCL) version\s*:? \d"
+    rf"|\[(?:{_STAMP}|[IWEF] )(?:\d{{1,10}} )?[\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|py):\d{{1,6}}\]"
+    rf"|{_STAMP}\d{{1,10}} [\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|py):\d{{1,6}}\]"
+    r"|torch\.distributed\.\S{1,100}: \[(?:ERROR|WARNING|INFO)\]"
+    r"|Traceback \(most recent call last\):\s*$|srun: error: |torch\.distributed\.\S{0,100}Error: "
+    r"|\w{1,64}: opCount [0-9a-f]{1,16} sendbuff "
+)
+_BARE = re.compile(r"NCCL WARN |\S{1,200}\.(?:cc|h|c|cu):\d{1,6} (?:\(\w{1,100}\) )?NCCL WARN ")
+_RANKED = re.compile(r"\[rank\d{1,7}\]:")
+_INSPECTOR = re.compile(r'\{.{0,2000}"(?:coll|p2p)_perf": ?\{')
+_EVENT = re.compile(r'\{.{0,2000}"event": ?"[A-Z_]{3,40}".{0,2000}"peer": ?\{')
+_RAS = re.compile(r"Job summary\s*$|Communicators\.\.\.")
+_MARKDOWN = re.compile(rb"\s*#{1,6} \S(?s:.*)\n```")
+_NEVER = (b"\x80", b"PK", b"\x7fELF", b"\x89PNG", b"%PDF")
+_COLLECTED = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{"(?:log|header)": ?["{]')
+
+
+def surely(head: bytes) -> bool:
+    """Whether the first bytes are a log's as no other kind's are, though it is JSON."""
+    return _COLLECTED.match(head) is not None
+
+
+def looks_like_log(text: bytes) -> bool:
+    """Whether a line of a log stands in a piece of a file. Its first and last line may be cut."""
+    if text.startswith(_NEVER) or _MARKDOWN.match(text) or text.count(b"\0") > len(text) // 16:
+        return False
+    if ras.looks_like_document(text):
+        return True
+    if not _SIGNS.search(text):
+        return False
+    return any(_is_line(line) for line in re.split(rb"[\r\n]", text) if _SIGNS.search(line))
+
+
+def sampled(stream: IO[bytes], size: int) -> bool:
+    """Whether a line of a log stands at any of some places in a large file; the stream is moved."""
+    for share in SAMPLES:
+        stream.seek(int(size * share))
+        if looks_like_log(stream.read(HEAD_BYTES)):
+            return True
+    return False
+
+
+def _is_line(line: bytes) -> bool:
+    text = COLOUR.sub(b"", line[:4096]).decode("utf-8", "replace")
+    if text.startswith('{"log":'):
+        text = text[7:].strip(' "')
+    front = prefixes.strip(text)
+    patterns = (_LINES, _BARE, _INSPECTOR, _EVENT, _RAS)
+    return bool(_RANKED.search(front.label)) or any(pattern.match(text, front.end) for pattern in patterns)
