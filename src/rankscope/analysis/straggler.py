@@ -9,11 +9,14 @@ who is late waits less than the others.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from rankscope.analysis.design import Design
 from rankscope.analysis.doubts import not_always_last
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
@@ -28,6 +31,20 @@ MOSTLY = 0.6
 ROUNDS = 500
 SIGMAS = 2.5
 """Standard errors by which a wait must be shorter."""
+
+
+class Last(NamedTuple):
+    """Who comes last most often in one group, whatever that means."""
+
+    group: int
+    rank: int
+    times: int
+    of: int
+    margin_ns: int
+    """Median over the second last; 0 counts where another rank was last."""
+    worth_ns: int
+    """A margin below this is not worth a word."""
+    margins: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -47,15 +64,17 @@ class Late:
 
 def find_stragglers(facts: Facts) -> list[Finding]:
     """A finding for each rank that is late by itself, and not because it waits for another late rank."""
-    met = _met(facts)
-    late = [found for group in sorted(met["group"].unique().to_list()) if (found := _late(facts, met, group))]
-    late = [found for found in late if found.own_clock is not False and not _by_design(facts, found, late)]
+    last = _last(_met(facts))
+    design = Design(facts)
+    odd = [
+        one for one in last if one.margin_ns >= one.worth_ns
+        and not design.explains(facts.groups[one.group], one.rank, one.margin_ns, one.worth_ns)
+    ]  # fmt: skip
+    late = [found for one in odd if (found := _late(facts, one)) is not None and found.own_clock is not False]
     best: dict[int, Late] = {}
     for found in late:
-        if (
-            found.rank not in best
-            or found.margin_ns * found.times > best[found.rank].margin_ns * best[found.rank].times
-        ):
+        known = best.get(found.rank)
+        if known is None or found.margin_ns * found.times > known.margin_ns * known.times:
             best[found.rank] = found
     blamed = {rank for rank in best if not _because_of(facts, rank, late)}
     return [_finding(facts, best[rank]) for rank in sorted(blamed, key=lambda r: -best[r].margin_ns)]
@@ -82,26 +101,37 @@ def _met(facts: Facts) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _late(facts: Facts, met: pl.DataFrame, group: int) -> Late | None:
-    rows = met.filter(pl.col("group") == group)[1:]
-    if rows.height < LEAST:
-        return None
-    rank, times = rows["last"].value_counts(sort=True).sort(["count", "last"], descending=[True, False]).row(0)
-    if times < MOSTLY * rows.height:
-        return None
-    margins = np.where(rows["last"].to_numpy() == rank, rows["margin_ns"].to_numpy(), 0)
-    low, middle, high = _interval(margins)
-    usual = int(np.median(np.diff(rows["first_ns"].to_numpy())))
-    if low < max(FLOOR_NS, FLOOR_SHARE * usual):
-        return None
-    return Late(rank, group, times, rows.height, middle, low, high, _own_clock(facts, group, rank, middle))
+def _last(met: pl.DataFrame) -> list[Last]:
+    """For every group the rank that is last in most of its collectives; the first one, where all warm up, is out."""
+    columns = [met[name].to_numpy() for name in ("group", "last", "margin_ns", "first_ns")]
+    starts = np.flatnonzero(np.diff(columns[0].astype(np.int64), prepend=-1))
+    out = []
+    for begin, end in pairwise([*starts.tolist(), met.height]):
+        group, last, margin, first = (column[begin + 1 : end] for column in columns)
+        if len(group) < LEAST:
+            continue
+        ranks, counts = np.unique(last, return_counts=True)
+        rank, times = int(ranks[counts.argmax()]), int(counts.max())
+        if times >= MOSTLY * len(group):
+            margins = np.where(last == rank, margin, 0)
+            worth = max(FLOOR_NS, FLOOR_SHARE * float(np.median(np.diff(first))))
+            out.append(Last(int(group[0]), rank, times, len(group), int(np.median(margins)), int(worth), margins))
+    return out
 
 
-def _interval(margins: npt.NDArray[np.int64]) -> tuple[int, int, int]:
-    """2.5 %, median and 97.5 % of the bootstrapped median."""
+def _late(facts: Facts, last: Last) -> Late | None:
+    low, high = _interval(last.margins)
+    if low < last.worth_ns:
+        return None
+    own_clock = _own_clock(facts, last.group, last.rank, last.margin_ns)
+    return Late(last.rank, last.group, last.times, last.of, last.margin_ns, low, high, own_clock)
+
+
+def _interval(margins: npt.NDArray[np.int64]) -> tuple[int, int]:
+    """2.5 % and 97.5 % of the bootstrapped median."""
     rng = np.random.default_rng(0)
     medians = np.median(rng.choice(margins, size=(ROUNDS, len(margins))), axis=1)
-    return int(np.quantile(medians, 0.025)), int(np.median(margins)), int(np.quantile(medians, 0.975))
+    return int(np.quantile(medians, 0.025)), int(np.quantile(medians, 0.975))
 
 
 def _own_clock(facts: Facts, group: int, rank: int, margin: int) -> bool | None:
@@ -125,19 +155,6 @@ def _waits_less(waits: pl.DataFrame, rank: int, margin: int) -> bool | None:
     return float(others.mean() - own.mean()) - SIGMAS * error > margin / 4
 
 
-def _by_design(facts: Facts, found: Late, late: list[Late]) -> bool:
-    """Whether the rank at this place is about as late in most replicas of the group: the shape of the program."""
-    group = facts.groups[found.group]
-    replicas = [g for g in facts.groups if g.description == group.description and len(g.ranks) == len(group.ranks)]
-    place = group.ranks.index(found.rank)
-    margins = sorted(
-        other.margin_ns for other in late
-        if facts.groups[other.group] in replicas and facts.groups[other.group].ranks.index(other.rank) == place
-    )  # fmt: skip
-    usual = margins[len(margins) // 2] if margins else 0
-    return len(replicas) > 2 and 2 * len(margins) > len(replicas) and found.margin_ns < 3 * usual
-
-
 def _because_of(facts: Facts, rank: int, late: list[Late]) -> bool:
     """Whether a rank shares a group with another rank that is late in it: then it arrives late elsewhere as well."""
     return any(other.rank != rank and rank in facts.groups[other.group].ranks for other in late)
@@ -158,8 +175,9 @@ def _finding(facts: Facts, late: Late) -> Finding:
             f"by {duration(late.margin_ns)}"
         ),
         explanation=(
-            f"No hang, but {plural(len(waiting), 'rank')} wait for rank {late.rank} again and again: it comes "
-            f"{duration(late.margin_ns)} after the second last (median; 95 % interval {interval})."
+            f"No hang, but {plural(len(waiting), 'rank')} {'wait' if len(waiting) > 1 else 'waits'} for rank "
+            f"{late.rank} again and again: it comes {duration(late.margin_ns)} after the second last (median; 95 % "
+            f"interval {interval})."
         ),
         root_cause=True,
         culprit_ranks=(late.rank,),
