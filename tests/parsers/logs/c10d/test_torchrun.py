@@ -63,6 +63,9 @@ def test_each_child_with_its_global_rank() -> None:
     assert values(said[1], "host", "time", "signal", "error_file") == (
         "node-3", "2026-11-20_19:13:46", "SIGKILL", "/tmp/e/error.json",
     )  # fmt: skip
+    assert said[0].stamp is not None
+    assert said[1].stamp is not None
+    assert said[0].stamp.ns - said[1].stamp.ns == said[0].stamp.resolution_ns == 1_000_000_000
     assert said[1].values["message"].endswith("RuntimeError: boom")
 
 

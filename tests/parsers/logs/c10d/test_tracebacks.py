@@ -85,6 +85,12 @@ def test_other_lines_between_do_not_break_it() -> None:
     assert only("\n".join(lines)).values["exception"] == "ValueError"
 
 
+def test_two_processes_in_one_stream_without_prefixes_are_told_as_mixed() -> None:
+    lines = [line for line in ONE.split("\n") for _ in range(2)]
+    assert [(e.torn, e.values["mixed"]) for e in events("\n".join(lines))] == [(True, True), (False, True)]
+    assert [e.values["mixed"] for e in events(f"{ONE}\n{ONE}")] == [False, False]
+
+
 def test_one_that_ends_in_the_middle() -> None:
     event = only("\n".join(ONE.split("\n")[:4]))
     assert (event.torn, event.values["exception"]) == (True, "")

@@ -27,12 +27,13 @@ class KnownErrors:
                 self._errors[word].append(i)
         self.literals = tuple(self._errors)
 
-    def events(self, records: Sequence[Record], texts: Sequence[str]) -> list[Event]:
+    def events(self, records: Sequence[Record]) -> list[Event]:
         """One for each line that matches: of its strongest role, and in the table's order.
 
         Values: `id`, `role`, `accuses`, `named` (ranks of the group that speaks, where `accuses` is "named"), and
         `also`, the ids of the others that match it.
         """
+        texts = [record.text for record in records]
         found: list[list[tuple[KnownError, str | None]]] = [[] for _ in texts]
         for i, rows in sorted(self._candidates(texts).items()):
             error = self._table[i]

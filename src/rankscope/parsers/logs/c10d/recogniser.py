@@ -26,7 +26,7 @@ from rankscope.parsers.logs.record import Record
 
 OPEN_LIMIT = 1 << 16
 _BULK = " opCount "
-"""Lines of NCCL's COLL debugging, up to gigabytes: nothing of these is in them."""
+"""Lines of NCCL's COLL debugging, up to gigabytes: nothing that is looked for is in them."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
 _LINES = (watchdog, fingerprints, setup, endings)
@@ -56,16 +56,16 @@ class Recogniser:
         return self.feed_all([record])
 
     def feed_all(self, records: Sequence[Record]) -> list[Event]:
-        """The events that are complete with these records, in no order but that of their kind."""
-        texts = ["" if _BULK in r.text and not r.torn else r.text[:TEXT_LIMIT] for r in records]
+        """The events that are complete with these records, not sorted by place."""
+        some = [r for r in records if _BULK not in r.text or r.torn]
+        some = [r if len(r.text) <= TEXT_LIMIT else r._replace(text=r.text[:TEXT_LIMIT], torn=True) for r in some]
         found: list[Event] = []
-        for record, text, wanted in zip(records, texts, self._screen.many(texts), strict=True):
+        for record, wanted in zip(some, self._screen.many([r.text for r in some]), strict=True):
             if wanted or self._opened:
-                whole = len(record.text) <= TEXT_LIMIT
-                found += self._line(record if whole else record._replace(text=text, torn=True), wanted)
+                found += self._line(record, wanted)
             self._above = record
         known, self._maybe = self._maybe, []
-        return found + self._known.events(known, [r.text for r in known])
+        return found + self._known.events(known)
 
     def finish(self) -> list[Event]:
         """What was still going on at the end."""
@@ -115,6 +115,8 @@ class Recogniser:
             if span is None:
                 continue
             stream = self._open[_stream(record._replace(rank=None) if module in _PLAIN else record)]
+            if isinstance(span, tracebacks.Traceback):
+                span.beside([one.span for one in stream if isinstance(one.span, tracebacks.Traceback)])
             stream.append(_Open(span))
             self._opened += 1
             if self._opened > OPEN_LIMIT:
@@ -123,14 +125,11 @@ class Recogniser:
     def _attributed(self, record: Record) -> Record:
         """A line without a rank, with that of the line above if it ends in the reporter's."""
         above = self._above
-        if (
-            above is None
-            or record.rank is not None
-            or above.line + 1 != record.line
-            or _stream(above)[1] != record.label
-        ):
+        if above is None or record.rank is not None or above.line + 1 != record.line:
             return record
-        return record._replace(rank=above.rank, stamp=above.stamp) if _REPORTER.search(above.text) else record
+        if _stream(above)[1] != record.label or not _REPORTER.search(above.text[-40:]):
+            return record
+        return record._replace(rank=above.rank, stamp=above.stamp)
 
 
 def _stream(record: Record) -> tuple[int | None, str]:

@@ -8,6 +8,7 @@ from typing import Any
 from rankscope.parsers.logs.c10d.say import TEXT_LIMIT, shown, tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.stamps import stamp
 
 LITERALS = ("Failures:", "Root Cause")
 MESSAGE_LINES = 200
@@ -92,7 +93,9 @@ class Summary:
             "first": self._first,
         }  # fmt: skip
         text = f"rank {entries.get('rank', '?')} ended with exit code {entries.get('exitcode', '?')}"
-        return tell("torchrun-failure", record, text, **values)._replace(rank=int(rank[1]) if rank else None)
+        made = tell("torchrun-failure", record, text, **values)
+        # to the second, of the agent's local time
+        return made._replace(rank=int(rank[1]) if rank else None, stamp=stamp(entries.get("time", "")) or made.stamp)
 
 
 def begins(record: Record) -> Summary | None:

@@ -53,7 +53,8 @@ class Traceback:
 
     Values: `exception`, `message`, `frames` (innermost first, rows [function, file, line]) of the last, which ended the
     process; `causes` of rows [relation, exception, message, frames], the nearest first; `launcher`: whether it is
-    torchrun's own, which only tells that a child died.
+    torchrun's own, which only tells that a child died; `mixed`: whether another was being printed in the same stream,
+    so that frames may belong to that.
     """
 
     told_rank = None
@@ -62,6 +63,7 @@ class Traceback:
         self._record = record
         self._indent = len(record.text) - len(record.text.lstrip())
         self._chain = [_Link()]
+        self._mixed = False
         self._waits = ""
         """What stood between two exceptions: the next traceback belongs to the chain."""
         self.quotes = False
@@ -76,6 +78,12 @@ class Traceback:
             return self._frame(text) or self._exception(text, record)
         return self._after(text, record)
 
+    def beside(self, others: list[Traceback]) -> None:
+        """Others are going on in the stream in which it begins."""
+        for other in others:
+            if not other._chain[-1].kind:
+                self._mixed = other._mixed = True
+
     @property
     def patience(self) -> int:
         """None once its message may be over, for what follows could be taken for more of it."""
@@ -88,7 +96,7 @@ class Traceback:
         message = shown("\n".join(last.message))
         values = {
             "exception": last.kind, "message": message, "frames": last.frames[::-1],
-            "causes": [link.row() for link in chain[-2::-1]],
+            "causes": [link.row() for link in chain[-2::-1]], "mixed": self._mixed,
             "launcher": last.kind.endswith("ChildFailedError")
             or any(place in str(frame[1]) for frame in last.frames for place in _LAUNCHERS),
         }  # fmt: skip
