@@ -32,7 +32,8 @@ def tell(kind: str, record: Record, /, shows: str = "", **values: Any) -> Event:
     """An event of a record, with the process group that stands in front of the message.
 
     Values: `pg_id`, `pg_guid`, `pg_desc`, `pg_rank` as printed, None where not; `rank_in_group`, the `[Rank r]`, which
-    is the rank in the group that logged first in the process: where there is no other it is a guess.
+    is the rank in the group that logged first in the process: where there is no other it is a guess; `label`, the
+    launcher's prefix, where there is one and no rank.
     """
     where = place(record.text)
     if record.rank is None and record.label:
