@@ -163,15 +163,74 @@ ATTEMPTS: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 
 MESSAGES: dict[str, pl.DataType | type[pl.DataType]] = {
-    "time_ns": pl.Int64,
+    "time_ns": pl.Int64,  # null without a date; local times are taken for UTC
+    "resolution_ns": pl.Int64,  # 1_000_000_000 for a stamp with seconds only; null without a stamp
+    "rank": pl.Int32,  # null where nothing tells
+    "host": pl.String,
+    "pid": pl.Int64,
+    "file": pl.UInt32,
+    "offset": pl.Int64,  # of its first byte in the file, after unpacking
+    "line": pl.Int64,  # from 1
+    "severity": pl.String,  # "error", "warning", "info"
+    "kind": pl.String,  # "watchdog-timeout", "traceback", "torchrun-failure", "nccl-warning", "known-error", ...
+    "role": pl.String,  # of a known error: "root", "victim", "context", "noise"; "" for what is not in the table
+    "pattern": pl.String,  # id in the table of known errors; "" for what is not in it
+    "group": pl.UInt32,  # row of `groups`; null where it names none or an unknown one
+    "text": pl.String,
+    "values": pl.String,  # JSON object: what was read from it
+    "torn": pl.Boolean,
+}
+"""One row for each line of a log that is worth keeping, sorted by file and offset."""
+
+SETTINGS: dict[str, pl.DataType | type[pl.DataType]] = {
     "rank": pl.Int32,
+    "host": pl.String,
+    "pid": pl.Int64,
+    "name": pl.String,  # "NCCL_ALGO", "version:nccl", "version:torch", ...
+    "value": pl.String,
+    "source": pl.String,  # "nccl", "c10d", "collect_env", "environ", "msprobe", "flight-recorder"
     "file": pl.UInt32,
     "line": pl.Int64,
-    "severity": pl.String,
+}
+"""One row for each setting or version that a process told of."""
+
+COMMS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "group": pl.UInt32,  # row of `groups`: the communicator over all ranks; null where its members cannot be told
+    "rank": pl.Int32,
+    "host": pl.String,
+    "pid": pl.Int64,
+    "comm_rank": pl.Int32,
+    "size": pl.Int32,  # nranks, as the process was told
+    "device": pl.Int32,
+    "state": pl.String,  # "seen", "start", "complete", "finalized", "revoked", "aborting", "destroyed", "aborted"
+    "identity": pl.String,  # commId, or parent, split and colour: equal on all ranks
+    "started_ns": pl.Int64,
+    "completed_ns": pl.Int64,
+    "collectives": pl.Int64,
+    "version": pl.String,
+    "file": pl.UInt32,
+    "line": pl.Int64,  # where it was initialised, or first seen
+}
+"""One row for each life of a communicator in one process."""
+
+RAS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "comm": pl.String,
+    "group": pl.UInt32,
+    "rank": pl.Int32,  # in the communicator; null for the communicator itself
+    "host": pl.String,
+    "pid": pl.Int64,
+    "device": pl.Int32,
+    "size": pl.Int32,
+    "present": pl.Int32,
+    "missing": pl.Int32,
+    "status": pl.String,
+    "counts": pl.String,  # JSON object: how often it launched each kind of collective
+    "source": pl.String,  # "ras", "inspector"
+    "file": pl.UInt32,
+    "line": pl.Int64,
     "text": pl.String,
 }
-
-SETTINGS: dict[str, pl.DataType | type[pl.DataType]] = {"rank": pl.Int32, "name": pl.String, "value": pl.String}
+"""What NCCL's RAS and Inspector say of communicators and their ranks."""
 
 
 def empty(columns: dict[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
@@ -212,6 +271,8 @@ class Dataset:
     attempts: pl.DataFrame = field(default_factory=lambda: empty(ATTEMPTS))
     messages: pl.DataFrame = field(default_factory=lambda: empty(MESSAGES))
     settings: pl.DataFrame = field(default_factory=lambda: empty(SETTINGS))
+    comms: pl.DataFrame = field(default_factory=lambda: empty(COMMS))
+    ras: pl.DataFrame = field(default_factory=lambda: empty(RAS))
     threads: pl.DataFrame = field(default_factory=lambda: empty(THREADS))
     repeats: pl.DataFrame = field(default_factory=lambda: empty(REPEATS))
     attempt: int = 0
