@@ -94,7 +94,7 @@ def test_as_many_workers_as_the_files_are_worth() -> None:
     assert workers_for(files(4, 30_000), 16) == 1
     assert workers_for(files(256, 600_000), 16) == 16
     assert workers_for(files(256, 600_000), 1) == 1
-    assert workers_for(files(1, 100 << 20), 16) == 1
+    assert workers_for(files(1, 30 << 20), 16) == 1
     assert workers_for(files(1, 1 << 30), 16) == 16
     assert workers_for([Found("dumps.tar.gz", "dumps.tar.gz", 1 << 30)], 16) == 16
     assert workers_for([], 16) == 1

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple
 
-from rankscope.parsers.files.layers import CHUNK
-from rankscope.parsers.logs.nccl.words import BEFORE, BEHIND
+from rankscope.parsers.logs.nccl.words import BEFORE, PAD
 
-BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 1 << 21
 """Larger ones are slower: they do not stay in the processor's memory."""
 
 
 class Block(NamedTuple):
-    """A text of whole lines, between two paddings of `words.PAD` bytes."""
+    """A text of whole lines, good until the next is taken."""
 
     padded: bytearray
+    """Begins with `words.BEFORE`; behind the text stand at least `words.PAD` bytes of anything."""
     size: int
     offset: int
 
@@ -25,30 +25,35 @@ def blocks(stream: IO[bytes], offset: int = 0, end: int | None = None, first: by
 
     A line longer than a block is cut. Raises what the stream raises, after all that came before is out.
     """
-    rest = bytearray(first)
+    padded = bytearray(PAD + max(BLOCK_BYTES, len(first)) + PAD)
+    padded[:PAD], padded[PAD : PAD + len(first)] = BEFORE, first
+    have = len(first)
     while True:
-        want = max(BLOCK_BYTES - len(rest), 1)
-        want = want if end is None else min(want, end - offset - len(rest))
-        error, chunk = _read(stream, want) if want > 0 else (None, b"")
-        rest += chunk
-        if chunk and error is None and len(rest) < BLOCK_BYTES:
-            continue
-        over = not chunk or error is not None
-        cut = len(rest) if over else rest.rfind(b"\n") + 1 or len(rest)
+        room = len(padded) - 2 * PAD if end is None else min(len(padded) - 2 * PAD, end - offset)
+        have, error = _fill(stream, padded, have, room)
+        over = error is not None or have < len(padded) - 2 * PAD
+        cut = have if over else padded.rfind(b"\n", PAD, PAD + have) + 1 - PAD
+        cut = cut if cut > 0 else have
         if cut:
-            yield Block(bytearray(b"".join((BEFORE, memoryview(rest)[:cut], BEHIND))), cut, offset)
-        offset += cut
-        rest = rest[cut:]
+            yield Block(padded, cut, offset)
+        padded[PAD : PAD + have - cut] = padded[PAD + cut : PAD + have]
+        offset, have = offset + cut, have - cut
         if error is not None:
             raise error
         if over:
             return
 
 
-def _read(stream: IO[bytes], count: int) -> tuple[Exception | None, bytes]:
-    """At most `count` bytes, and what was raised instead."""
-    read = getattr(stream, "read1", stream.read)
-    try:
-        return None, read(min(count, CHUNK))
-    except Exception as error:  # noqa: BLE001 - raised again by the caller once the rest is out
-        return error, b""
+def _fill(stream: IO[bytes], padded: bytearray, have: int, room: int) -> tuple[int, Exception | None]:
+    """Reads until `room` bytes are there or the stream ends; how many there are, and what ended it before its end."""
+    read: Callable[[memoryview], int] = getattr(stream, "readinto1", None) or stream.readinto  # type: ignore[attr-defined]
+    with memoryview(padded) as view:
+        while have < room:
+            try:
+                got = read(view[PAD + have : PAD + room])
+            except Exception as error:  # noqa: BLE001 - raised again once the rest is out
+                return have, error
+            if not got:
+                break
+            have += got
+    return have, None

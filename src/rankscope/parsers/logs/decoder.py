@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rankscope.parsers.logs.c10d.recogniser import Recogniser
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.model import IS_CALL, IS_P2P, NULL, TORN, LogContent, Setting
 from rankscope.parsers.logs.nccl import coll, env, init
@@ -26,6 +25,9 @@ from rankscope.parsers.logs.record import Record
 from rankscope.parsers.logs.records import Splitter
 from rankscope.parsers.logs.tails import Tails
 
+if TYPE_CHECKING:
+    from rankscope.parsers.logs.c10d.recogniser import Recogniser
+
 BATCH = 4096
 """So many records go to the recogniser at a time."""
 FOLD_ROWS = 200_000
@@ -33,14 +35,15 @@ FOLD_ROWS = 200_000
 MOST_EVENTS = 200_000
 MOST_SETTINGS = 200_000
 _CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
-_KNOWN_HEADS = 1 << 16
+_MOST_GROUPS = 1 << 16
 
 
 class _Known(NamedTuple):
-    """What the head of a COLL line says."""
+    """What the lines of a group say."""
 
     process: int
     stamp_ns: int
+    operation: coll.Operation
 
 
 class Decoder:
@@ -52,9 +55,10 @@ class Decoder:
         self.counts: Counter[str] = Counter()
         self.processes, self.comms, self.rows = Processes(), Comms(), Rows()
         self.warnings, self.ras, self.inspector = Warnings(), Ras(), Inspector()
-        self._splitter, self._recogniser = Splitter(), Recogniser()
+        self._splitter = Splitter()
+        self._recogniser: Recogniser | None = None
         self._waiting: list[Record] = []
-        self._heads: dict[bytes, _Known | None] = {}
+        self._groups: dict[tuple[bytes, str, str, bytes], _Known | None] = {}
         self._ops: dict[str, int] = {}
         self._settings: set[tuple[int, str, str]] = set()
         self._line, self._block = 1, 0
@@ -90,8 +94,10 @@ class Decoder:
     def done(self) -> LogContent:
         """All that was found."""
         self._flush()
-        self._add(self._recogniser.finish())
+        if self._recogniser is not None:
+            self._add(self._recogniser.finish())
         content = self.content
+        content.events.sort(key=lambda event: event.offset)
         content.processes, content.comms, content.warnings = self.processes.rows, self.comms.rows, self.warnings.rows
         content.ras, content.inspected = self.ras.done(), self.inspector.done()
         content.ops = list(self._ops)
@@ -113,67 +119,72 @@ class Decoder:
         return usable[rows.group], known
 
     def _known(self, group: Group) -> _Known | None:
-        if coll.COLL.search(group.line.decode("utf-8", "replace")) is None:
-            return None
-        if group.head not in self._heads:
-            if len(self._heads) >= _KNOWN_HEADS:
-                self._heads.clear()
-            self._heads[group.head] = self._head(group.head, self._block)
-        return self._heads[group.head]
+        key = (group.head, group.op, group.pointer, group.nranks)
+        if key not in self._groups:
+            if len(self._groups) >= _MOST_GROUPS:
+                self._groups.clear()
+            self._groups[key] = self._read(group)
+        return self._groups[key]
 
-    def _head(self, text: bytes, offset: int) -> _Known | None:
-        """None if a head is not the only thing in front of the collective."""
-        if b"\r" in text or b"\x1b" in text or text.startswith(b"{"):
+    def _read(self, group: Group) -> _Known | None:
+        """None if a line is not what it seems, or has anything but a head in front of the collective."""
+        found = coll.COLL.search(group.line.decode("utf-8", "replace"))
+        operation = coll.operation(found[0], False) if found else None
+        text = group.head
+        if operation is None or b"\r" in text or b"\x1b" in text or text.startswith(b"{"):
             return None
-        records = list(self._splitter.records(text + b"NCCL INFO", offset, 0))
-        found = head(records[0].text) if len(records) == 1 else None
-        if found is None or found.level != "INFO" or found.message or found.place:
+        records = list(self._splitter.records(text + b"NCCL INFO", self._block, 0))
+        said = head(records[0].text) if len(records) == 1 else None
+        if said is None or said.level != "INFO" or said.message or said.place:
             return None
-        process = self.processes.of(found.host, found.pid, records[0], False)
+        process = self.processes.of(said.host, said.pid, records[0], False)
         stamp = records[0].stamp
-        return None if process is None else _Known(process, stamp.ns if stamp else NULL)
+        return None if process is None else _Known(process, stamp.ns if stamp else NULL, operation)
 
     def _many(self, rows: CollRows, taken: Mask, known: list[_Known | None], offset: int) -> None:
         """Puts the rows of a block to their communicators."""
-        comm, op, torn, p2p = (np.zeros(len(rows.line), np.int64) for _ in range(4))
-        comm[:] = -1
-        stamp_ns = rows.stamp_ns
-        offsets, numbers = rows.start + offset, rows.line + self._line
-        by_comm: dict[tuple[int, str], list[int]] = {}
-        for i, (one, group) in enumerate(zip(known, rows.groups, strict=True)):
-            if one is not None:
-                by_comm.setdefault((one.process, group.pointer), []).append(i)
-        order = np.argsort(rows.group, kind="stable")
-        bounds = np.searchsorted(rows.group[order], np.arange(len(rows.groups) + 1)).tolist()
-        for (process, pointer), groups in by_comm.items():
-            of_groups = {i: order[bounds[i] : bounds[i + 1]] for i in groups}
-            mine = np.sort(np.concatenate(list(of_groups.values())))
-            comm[mine] = self.comms.of_rows(process, pointer, offsets[mine], numbers[mine])
-            self.processes.count(process, len(mine))
-            for i, places in of_groups.items():
-                self._group(rows.groups[i], places, comm, (op, torn, p2p))
-                one = known[i]
-                if one is not None and one.stamp_ns != NULL:
-                    stamp_ns[places] = np.where(stamp_ns[places] == NULL, one.stamp_ns, stamp_ns[places])
-        keep = np.flatnonzero(taken & (comm >= 0))
-        self.counts["operations"] += len(keep)
-        self.rows.many(
-            offset=offsets[keep], line=numbers[keep], comm=comm[keep], op=op[keep], count=rows.count[keep],
-            datatype=rows.datatype[keep], reduction=rows.reduction[keep], root=rows.root[keep],
-            op_count=rows.op_count[keep], stamp_ns=stamp_ns[keep], flags=torn[keep] * TORN + p2p[keep] * IS_P2P,
-        )  # fmt: skip
+        offsets, lines = rows.start + offset, rows.line + self._line
+        comm, torn = self._placed(rows, known, offsets, lines)
+        op = np.array([self._op(group.op) for group in rows.groups], np.int64)[rows.group]
+        p2p = np.array([group.op in P2P for group in rows.groups], np.int64)[rows.group]
+        stamps = np.array([one.stamp_ns if one else NULL for one in known], np.int64)[rows.group]
+        columns = {
+            "offset": offsets, "line": lines, "comm": comm, "op": op, "count": rows.count, "datatype": rows.datatype,
+            "reduction": rows.reduction, "root": rows.root, "op_count": rows.op_count,
+            "stamp_ns": np.where(rows.stamp_ns == NULL, stamps, rows.stamp_ns), "flags": torn * TORN + p2p * IS_P2P,
+        }  # fmt: skip
+        keep = taken & (comm >= 0)
+        if not keep.all():
+            columns = {name: column[keep] for name, column in columns.items()}
+        self.counts["operations"] += len(columns["offset"])
+        self.rows.many(**columns)
 
-    def _group(self, group: Group, places: Places, comm: Places, out: tuple[Places, Places, Places]) -> None:
-        op, torn, p2p = out
-        found = coll.COLL.search(group.line.decode("utf-8", "replace"))
-        operation = coll.operation(found[0], False) if found else None
-        op[places], p2p[places] = self._op(group.op), group.op in P2P
-        if operation is None:
-            return
-        for at in np.unique(comm[places]).tolist():
-            if at >= 0 and not self._agrees(at, operation):
-                # put together from two cut lines
-                torn[places[comm[places] == at]] = 1
+    def _placed(
+        self, rows: CollRows, known: list[_Known | None], offsets: Places, lines: Places
+    ) -> tuple[Places, Places]:
+        """The communicator of each row, -1 for none, and whether it can have such a line."""
+        keys: dict[tuple[int, str], int] = {}
+        of_group = [
+            -1 if one is None else keys.setdefault((one.process, group.pointer), len(keys))
+            for one, group in zip(known, rows.groups, strict=True)
+        ]
+        key = np.array(of_group, np.int32)[rows.group]
+        order = np.argsort(key, kind="stable")
+        bounds = np.searchsorted(key[order], np.arange(len(keys) + 1)).tolist()
+        comm, torn = np.full(len(key), -1, np.int64), np.zeros(len(key), np.int64)
+        for (process, pointer), at in keys.items():
+            mine = order[bounds[at] : bounds[at + 1]]
+            found = self.comms.of_rows(process, pointer, offsets[mine], lines[mine])
+            comm[mine] = found
+            self.processes.count(process, len(mine))
+            lives = np.unique(found).tolist() if found[0] != found[-1] else [int(found[0])]
+            for i, one in enumerate(known):
+                if one is not None and of_group[i] == at:
+                    for life in lives:
+                        if life >= 0 and not self._agrees(life, one.operation):
+                            # put together from two cut lines
+                            torn[mine[(found == life) & (rows.group[mine] == i)]] = 1
+        return comm, torn
 
     def _agrees(self, at: int, operation: coll.Operation) -> bool:
         """Whether a communicator can have such a line; takes from it what was not known."""
@@ -298,6 +309,13 @@ class Decoder:
             self._flush()
 
     def _flush(self) -> None:
+        if not self._waiting:
+            return
+        if self._recogniser is None:
+            # a log of nothing but operations does without it: getting it ready takes longer than most logs
+            from rankscope.parsers.logs.c10d.recogniser import Recogniser
+
+            self._recogniser = Recogniser()
         waiting, self._waiting = self._waiting, []
         self._add(self._recogniser.feed_all(waiting))
 

@@ -28,7 +28,7 @@ BYTES_PER_WORKER = 4 << 20
 ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".zip")
 """Large files so named are shared between all workers, if they are archives; a name decides nothing else."""
 PACKED_SUFFIXES = (*ARCHIVE_SUFFIXES, ".gz", ".zst")
-RANGE_BYTES = 64 << 20
+RANGE_BYTES = 16 << 20
 """Other large files are given out in ranges of so many bytes: if one is a log, each is read by itself."""
 FAREWELL_SECONDS = 2.0
 """A process that broke off has so long to end."""

@@ -33,6 +33,7 @@ class Group:
     """The first of them, without its time."""
     op: str
     pointer: str
+    nranks: bytes
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Lines:
         self.words = w.load(padded)
         text = np.frombuffer(padded, np.uint8, w.PAD + size)
         self.bytes = text
-        spaces = (text == 32) | (text == 10) if b"\r" in padded else text <= 32
+        spaces = (text == 32) | (text == 10) if padded.find(b"\r", 0, w.PAD + size) >= 0 else text <= 32
         self.separators = np.flatnonzero(spaces)
         # the first is the end of the padding, which is a line end
         ends = np.flatnonzero(text.take(self.separators) == 10)
@@ -135,15 +136,15 @@ def _grouped(lines: Lines, chosen: Places, base: Places, inner: Places, numbers:
     key = w.mix(key, w.text_hash(words, pointer - 5, pointer_end - pointer + 5))
     key = w.mix(key, w.text_hash(words, ranks, ranks_end - ranks))
     _, index, inverse = np.unique(key, return_index=True, return_inverse=True)
-    places = (head, head_end, lines.places.take(chosen + 1), op, op_end, pointer, pointer_end)
+    places = (head, head_end, lines.places.take(chosen + 1), op, op_end, pointer, pointer_end, ranks, ranks_end)
     groups = [_group(lines.padded, row) for row in zip(*(place[index].tolist() for place in places), strict=True)]
     return CollRows(chosen, start - w.PAD, inverse.reshape(-1), groups, stamp_ns=stamp_ns, **numbers)
 
 
 def _group(text: bytearray, places: tuple[int, ...]) -> Group:
-    head, head_end, whole, op, op_end, pointer, pointer_end = places
+    head, head_end, whole, op, op_end, pointer, pointer_end, ranks, ranks_end = places
     name, at = text[op:op_end].decode("utf-8", "replace"), text[pointer:pointer_end].decode("utf-8", "replace")
-    return Group(bytes(text[head:head_end]), bytes(text[head:whole]), name, at)
+    return Group(bytes(text[head:head_end]), bytes(text[head:whole]), name, at, bytes(text[ranks:ranks_end]))
 
 
 def _stamps(lines: Lines, chosen: Places, start: Places) -> tuple[Places, Places]:

@@ -112,8 +112,10 @@ class Comms:
 
     def of_rows(self, process: int, pointer: str, offsets: Places, lines: Places) -> Places:
         """The life that each of some operations belongs to, in the order of the log; -1 if there are too many."""
-        found = np.full(len(offsets), -1, np.int64)
         lives = self.lives.get((process, pointer), [])
+        if len(lives) == 1 and self.rows[lives[0]].end_offset is None and self.rows[lives[0]].offset <= offsets[0]:
+            return np.full(len(offsets), lives[0], np.int64)
+        found = np.full(len(offsets), -1, np.int64)
         begins = [self.rows[i].offset for i in lives]
         which = np.searchsorted(np.array(begins, np.int64), offsets, "right") - 1
         for place in np.unique(which).tolist():

@@ -38,12 +38,22 @@ class Rows:
         """All of them, which are let go; what CALL lines say only where no COLL line says the same."""
         single = np.array(self._single, np.int64).reshape(len(self._single), len(COLUMNS)).T
         whole = np.concatenate([*self._parts, single], axis=1)
+        if self._single:
+            # blocks come in order
+            whole = whole[:, np.argsort(whole[NUMBERS.index("offset")], kind="stable")]
         self._parts, self._single = [], []
-        comm, offset = whole[len(NUMBERS)], whole[NUMBERS.index("offset")]
-        call = (whole[-1] & IS_CALL) > 0
-        keep = comm >= 0
-        if call.any():
-            keep &= ~(call & np.isin(comm, comm[~call]))
-        order = np.lexsort((offset, comm))
-        whole = whole[:, order[keep[order]]]
-        return whole[: len(NUMBERS)], whole[len(NUMBERS) :].astype(np.int32)
+        order = _by_comm(whole)
+        numbers = np.take(whole[: len(NUMBERS)], order, axis=1)
+        return numbers, whole[len(NUMBERS) :].astype(np.int32).take(order, axis=1)
+
+
+def _by_comm(whole: Numbers) -> Numbers:
+    """The order of rows by communicator, without those of none, and without CALL lines beside COLL lines."""
+    comm = whole[len(NUMBERS)]
+    small = comm.size and int(comm.max()) < 1 << 15
+    order = np.argsort(comm.astype(np.int16) if small else comm, kind="stable")
+    keep = comm >= 0
+    call = (whole[-1] & IS_CALL) > 0
+    if call.any():
+        keep &= ~(call & np.isin(comm, comm[~call]))
+    return order if keep.all() else order[keep[order]]

@@ -15,7 +15,7 @@ Mask = npt.NDArray[np.bool_]
 
 PAD = 16
 """So many bytes stand before and behind the text of a block."""
-BEFORE, BEHIND = b"x" * (PAD - 1) + b"\n", b"x" * PAD
+BEFORE = b"x" * (PAD - 1) + b"\n"
 
 
 def _u(value: int) -> np.uint64:

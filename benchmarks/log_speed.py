@@ -1,0 +1,116 @@
+"""How fast COLL lines of NCCL's log are read, against Python's own regular expressions over the same file.
+
+Run from the root of the repository: `python -m benchmarks.log_speed [--mb 256]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from benchmarks.results import machine, put, table
+from rankscope.parsers.decoded import Decoded
+from rankscope.parsers.files.walk import walk
+from rankscope.parsers.logs.decode import decode
+from rankscope.parsers.workers.pool import Pool
+from rankscope.parsers.workers.ranges import Ranges
+
+RANKS = 8
+OPS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")
+PLAIN = re.compile(
+    rb"(?P<host>[\w.\-]+):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>\d+)\] NCCL INFO (?P<op>\w+): "
+    rb"opCount (?P<op_count>[0-9a-f]+) sendbuff (?P<send>\S+) recvbuff (?P<recv>\S+) count (?P<count>\d+) "
+    rb"datatype (?P<datatype>\d+) op (?P<reduction>\d+) root (?P<root>\d+) comm (?P<comm>\S+) "
+    rb"\[nranks=(?P<nranks>\d+)\] stream (?P<stream>\S+)"
+)
+
+
+def write_log(path: Path, megabytes: int) -> int:
+    """A log of 8 processes in one file; returns the number of lines."""
+    rng, written, count = random.Random(0), 0, 0
+    with path.open("w") as file:
+        while written < megabytes * 1_000_000:
+            rank, step = count % RANKS, count // RANKS
+            line = (
+                f"worker-{rank // 4}:{41_000 + rank}:{41_000 + rank + step % 3 * 7} [{rank}] NCCL INFO "
+                f"{OPS[step * 7 % 4]}: opCount {step:x} sendbuff 0x7f{rng.getrandbits(40):010x} "
+                f"recvbuff 0x7f{rng.getrandbits(40):010x} count {step * 7919 % 30_000_000} datatype {step % 10} op 0 "
+                f"root 0 comm 0x55be{rank:08x} [nranks={RANKS}] stream 0x55bef0208bd0\n"
+            )
+            written += file.write(line)
+            count += 1
+    return count
+
+
+def plain(path: Path) -> int:
+    """Every match of one regular expression with named groups over the mapped file, and nothing done with it."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        return sum(1 for _ in PLAIN.finditer(mapped))
+
+
+def one_process(path: Path) -> int:
+    """The whole decoder in this process."""
+    with path.open("rb") as file:
+        return decode(file).rows
+
+
+def all_processes(path: Path) -> int:
+    """As the program does it: with the start of the workers, ranges, and joining them."""
+    pool, ranges = Pool(walk([path]), None), Ranges()
+    whole = [found for result in pool.run() if (found := ranges.take(result)) is not None]
+    decoded: list[Decoded] = [found.decoded for found in whole if found.decoded is not None]
+    return sum(one.rows for one in decoded)
+
+
+WAYS: dict[str, Callable[[Path], int]] = {
+    "re.finditer": plain,
+    "rankscope, one process": one_process,
+    "rankscope, all cores": all_processes,
+}
+EXPLANATION = """A log of {lines:,} COLL lines of 8 processes, {mb} MB. *re.finditer*: one compiled expression with
+named groups over the mapped file, matches counted and thrown away. *rankscope*: the whole decoder, with ordinals for
+each communicator, tails and fingerprints; on all cores with the start of the worker processes and the joining of
+their ranges. Medians of {times} runs, all ways in turn; *ratio* is speed over that of re.finditer."""
+
+
+def seconds(path: Path, lines: int, times: int) -> dict[str, float]:
+    """Median wall time of each way."""
+    took: dict[str, list[float]] = {name: [] for name in WAYS}
+    for _ in range(times):
+        for name, way in WAYS.items():
+            begin = time.perf_counter()
+            if way(path) != lines:
+                raise SystemExit(f"{name} does not find all lines")
+            took[name].append(time.perf_counter() - begin)
+    return {name: median(all_) for name, all_ in took.items()}
+
+
+def main() -> None:
+    """Measures and writes the section."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mb", type=int, default=256)
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / "job.log"
+        lines = write_log(path, args.mb)
+        took = seconds(path, lines, args.times)
+    base = took["re.finditer"]
+    rows = [[name, f"{s:.2f}", f"{args.mb / s:.0f}", f"{base / s:.2f}"] for name, s in took.items()]
+    shown = table(["", "s", "MB/s", "ratio"], rows)
+    text = f"{EXPLANATION.format(lines=lines, mb=args.mb, times=args.times)}\n\n{machine()}\n\n{shown}"
+    print(text)
+    if not args.dry:
+        put("Speed of logs", text)
+
+
+if __name__ == "__main__":
+    main()
