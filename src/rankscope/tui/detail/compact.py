@@ -217,6 +217,8 @@ def _odd_line(fold: Fold, width: int, *, is_p2p: bool) -> Line:
         reason = " " + words.reason(fold.presence, is_p2p=is_p2p)
         if fold.presence == Absence.NEVER_ISSUED:
             return labelled("ABSENT", ranks, reason, role="bad")
+        if fold.presence == Absence.FILTERED:
+            return labelled("done", ranks, reason)
         return labelled("unknown", ranks, reason, role="warn")
     if fold.differs:
         return labelled("DIFFERS", ranks, f" issued {words.fold_op(fold)}", role="bad")

@@ -16,7 +16,7 @@ REASONS: dict[str, str] = {
     Absence.NEVER_ISSUED: "never issued it",
     Absence.NO_DUMP: "left no dump",
     Absence.OVERWRITTEN: "overwritten: its ring has wrapped",
-    Absence.FILTERED: "filtered: its dump keeps only active operations",
+    Absence.FILTERED: "finished it: its dump keeps only active operations",
     Absence.UNKNOWN: "cannot be told: its dump is older, or lacks rows",
     PARTLY: "cannot be told: its dump was read only in part",
     NOT_YET: "not yet issued: the job still moves",
