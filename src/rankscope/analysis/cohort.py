@@ -8,6 +8,7 @@ number, and a group of two that disagrees can be judged by the others.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -131,20 +132,35 @@ class Cohorts:
         both = [r for r in first if r in second and NEVER not in (first[r], second[r]) and first[r] != second[r]]
         return 2 * sum(first[rank] < second[rank] for rank in both) > len(both)
 
+    def look_up(self, instances: Iterable[Instance]) -> None:
+        """Finds the rows of several steps at once: a walk over all calls serves one as well as a dozen."""
+        wanted = {self._step(instance) for instance in instances} - set(self._known)
+        groups = [(g.id, self.facts.label(g.id)) for g in self.facts.groups]
+        places = [(group, seq) for group, label in groups for name, seq in wanted if name == label]
+        table = pl.DataFrame(places, schema={"group": pl.UInt32, "seq": pl.Int64}, orient="row")
+        found: dict[tuple[int, int], dict[int, float]] = {}
+        rows = at_places(self.facts.calls, table) if places else self.facts.calls.clear()
+        for group, seq, rank, row in rows.select("group", "seq", "rank", "row").iter_rows():
+            found.setdefault((group, seq), {})[rank] = row
+        for step in wanted:
+            own = [(group, found.get((group, step[1]), {})) for group, label in groups if label == step[0]]
+            self._known[step] = self._complete(step[1], own)
+
+    def _step(self, instance: Instance) -> tuple[str, int]:
+        return self.facts.label(instance.group), instance.seq
+
     def _positions(self, instance: Instance) -> dict[int, float]:
         """For each rank of this group and its replicas its row of a step; LONG_AGO or NEVER where that is certain."""
-        place = (self.facts.label(instance.group), instance.seq)
-        if place not in self._known:
-            self._known[place] = self._look_up(*place)
-        return self._known[place]
+        step = self._step(instance)
+        if step not in self._known:
+            self.look_up([instance])
+        return self._known[step]
 
-    def _look_up(self, label: str, seq: int) -> dict[int, float]:
-        groups = [g for g in self.facts.groups if self.facts.label(g.id) == label]
-        table = pl.DataFrame([(g.id, seq) for g in groups], schema={"group": pl.UInt32, "seq": pl.Int64}, orient="row")
-        rows = at_places(self.facts.calls, table)
-        out: dict[int, float] = dict(rows.select("rank", "row").iter_rows())
-        for group in groups:
-            for rank, why in self.facts.presence.absences(group.id, seq, out).items():
+    def _complete(self, seq: int, issued: list[tuple[int, dict[int, float]]]) -> dict[int, float]:
+        """The rows of one step, by rank, with what is certain of ranks without one."""
+        out = {rank: row for _, rows in issued for rank, row in rows.items()}
+        for group, _ in issued:
+            for rank, why in self.facts.presence.absences(group, seq, out).items():
                 if why is Absence.NEVER_ISSUED:
                     out[rank] = NEVER
                 elif why in (Absence.FILTERED, Absence.OVERWRITTEN):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from rankscope.analysis.facts import Facts
@@ -57,16 +58,16 @@ def _outdated(facts: Facts) -> frozenset[int]:
 
 def _written(facts: Facts) -> dict[int, int]:
     """Modification times of dumps, of those that are not older than what is in them."""
-    newest = dict(
-        facts.dataset.ops.group_by("rank")
-        .agg(pl.max_horizontal("created_ns", "completed_ns", "started_ns").max())
-        .iter_rows()
-    )
+    ops = facts.dataset.ops
+    starts = np.flatnonzero(np.diff(ops["rank"].to_numpy(), prepend=-1)) if ops.height else np.empty(0, np.int64)
+    events = [ops[name].fill_null(0).to_numpy() for name in ("created_ns", "completed_ns", "started_ns")]
+    latest = np.max([np.maximum.reduceat(times, starts) for times in events], axis=0) if len(starts) else starts
+    newest = dict(zip(ops["rank"].gather(starts).to_list(), latest.tolist(), strict=True))
     used = facts.dataset.dumps.filter(pl.col("mtime_ns").is_not_null() & pl.col("rank").is_not_null())
     times: dict[int, int] = {}
     for rank, mtime in used.select("rank", "mtime_ns").iter_rows():
         times[rank] = max(mtime, times.get(rank, 0))
-    return {rank: mtime for rank, mtime in times.items() if mtime >= (newest.get(rank) or 0)}
+    return {rank: mtime for rank, mtime in times.items() if mtime >= newest.get(rank, 0)}
 
 
 def _dead_devices(facts: Facts, outdated: frozenset[int]) -> dict[int, tuple[int, int]]:

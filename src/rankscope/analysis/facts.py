@@ -53,8 +53,10 @@ class Facts:
     @cached_property
     def reached(self) -> dict[int, int]:
         """By group the last collective that some member is seen to have finished and that needs all members."""
-        done = self.calls.filter((pl.col("state") == "completed") & ~pl.col("rooted") & pl.col("key").is_not_null())
-        return dict(done.group_by("group").agg(pl.col("seq").max()).iter_rows())
+        done = self.calls.lazy().filter(
+            (pl.col("state") == "completed") & ~pl.col("rooted") & pl.col("key").is_not_null()
+        )
+        return dict(done.group_by("group").agg(pl.col("seq").max()).collect().iter_rows())
 
     @cached_property
     def completed(self) -> dict[tuple[int, int], int]:

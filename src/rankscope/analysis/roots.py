@@ -76,6 +76,8 @@ class Judge:
         """Of the operations that wait for a host the one that comes first in the program, as its replicas run it."""
         waits = self.direct(node)
         close = [i for i in waits[:CLOSE] if i.is_pair == waits[0].is_pair]
+        if len(close) > 1:
+            self.cohorts.look_up(close)
         behind = {i: sum(self.cohorts.precedes(other, i) for other in close if other is not i) for i in close}
         return min(close, key=lambda i: (behind[i], close.index(i)), default=None)
 
