@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
 from rankscope.analysis.model import Analysis
@@ -332,10 +333,20 @@ async def test_hostile_names_stay_on_one_line() -> None:
 async def test_holding_a_key_draws_the_detail_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame, "DETAIL_AFTER", 0.4)
     async with opened(hang()) as (app, pilot):
-        await pilot.pause(0.6)
         seen: list[object] = []
         monkeypatch.setattr(app.lanes.detail, "show", lambda *args: seen.append(args))
+        await _quiet(pilot, seen)
+        seen.clear()
         for _ in range(10):
             app.lanes.lanes.action_move("left")
-        await pilot.pause(1.5)
+        await _quiet(pilot, seen, least=1)
         assert len(seen) == 1
+
+
+async def _quiet(pilot: Pilot[None], seen: list[object], least: int = 0) -> None:
+    """Waits until `least` things were seen and nothing new came for a while, on however slow a machine."""
+    for _ in range(20):
+        before = len(seen)
+        await pilot.pause(0.8)
+        if len(seen) == before >= least:
+            return
