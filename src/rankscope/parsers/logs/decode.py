@@ -23,6 +23,7 @@ _HEAD = re.compile(NCCL_HEAD.encode())
 
 def decode(stream: IO[bytes], first: bytes = b"") -> LogContent:
     """A log from its beginning on; `first` was read of it already."""
+    first = first or stream.read(SEARCH_BYTES)
     if ras.looks_like_document(first):
         data = first + stream.read(DOCUMENT_BYTES - len(first))
         return _document(data) or decode_range(io.BytesIO(data), 0, None)
@@ -56,6 +57,8 @@ def decode_range(
 
 def _cut(stream: IO[bytes], at: int) -> int:
     """The beginning of a line at or behind a place: of one with a head, if there is one near."""
+    if at <= 0:
+        return 0
     stream.seek(at - 1)
     text = stream.read(SEARCH_BYTES)
     line = text.find(b"\n") + 1

@@ -64,25 +64,29 @@ class Decoder:
         self._line, self._block = 1, 0
 
     def block(self, padded: bytearray, size: int, offset: int) -> None:
-        """A text of whole lines with the padding of `words`; only the last of a log may lack its line end."""
+        """A text of lines with the padding of `words`. Only the last of a log may lack its line end."""
         self._block = offset
-        lines = Lines(padded, size)
-        rows = coll_rows(lines) if padded.find(b"opCount", w.PAD, w.PAD + size) >= 0 else None
+        whole = padded.rfind(b"\n", w.PAD - 1, w.PAD + size) + 1 - w.PAD
+        lines = Lines(padded, whole)
+        rows = coll_rows(lines) if padded.find(b"opCount", w.PAD, w.PAD + whole) >= 0 else None
         starts, ends = lines.bounds()
         slow = np.ones(len(starts), np.bool_)
-        taken, known = self._take(rows) if rows is not None else (None, [])
-        if rows is not None and taken is not None:
+        taken, known = self._take(rows) if rows is not None else (slow[:0], [])
+        if rows is not None:
             slow[rows.line[taken]] = False
-        view = memoryview(padded)
-        for i in np.flatnonzero(slow).tolist():
-            text = bytes(view[w.PAD + starts[i] : w.PAD + ends[i] + 1])
-            self.line(text, offset + int(starts[i]), self._line + i, text.endswith(b"\n"))
-        if rows is not None and taken is not None:
+        with memoryview(padded) as view:
+            for i in np.flatnonzero(slow).tolist():
+                text = bytes(view[w.PAD + starts[i] : w.PAD + ends[i]])
+                self.line(text, offset + int(starts[i]), self._line + i)
+            rest = bytes(view[w.PAD + whole : w.PAD + size])
+        if rows is not None:
             self._many(rows, taken, known, offset)
+        if rest:
+            self.line(rest, offset + whole, self._line + len(starts), whole=False)
         if not self.content.ranged and self.rows.count >= FOLD_ROWS:
             self._tails.add(*self.rows.take(), list(self._ops))
         self._line += len(starts)
-        self.counts["lines"] += len(starts)
+        self.counts["lines"] += len(starts) + bool(rest)
 
     def line(self, text: bytes, offset: int, number: int, whole: bool = True) -> None:
         """One line, the slow way."""
@@ -133,7 +137,7 @@ class Decoder:
         text = group.head
         if operation is None or b"\r" in text or b"\x1b" in text or text.startswith(b"{"):
             return None
-        records = list(self._splitter.records(text + b"NCCL INFO", self._block, 0))
+        records = list(self._splitter.records(text + b"NCCL INFO", self._block + group.start, 0))
         said = head(records[0].text) if len(records) == 1 else None
         if said is None or said.level != "INFO" or said.message or said.place:
             return None

@@ -48,7 +48,7 @@ class Process(NamedTuple):
     """Offset of its first record that is cut: from there on one of its lines may be missing, and ordinals be off."""
     records: int = 0
     offset: int = 0
-    """Of its first record, or of the block that it is in."""
+    """Of its first record."""
     glued: bool = False
     """It was only ever seen in the middle of lines: its host may have a piece of another record in front."""
 

@@ -14,7 +14,7 @@ _TABLE = {
     "rank": r"\[rank\d{1,7}\]: ?",
     "default": r"\[default\d{1,7}\]: ?",
     "mpirun": r"\[\d{1,9},\d{1,9}\]<std(?:out|err|diag)>: ?",
-    "ray": r"\([A-Za-z_][^()\n]{0,200}\bpid=\d{1,10}(?:, ip=[0-9A-Fa-f.:]{2,45})?\) ?",
+    "ray": r"\([A-Za-z_][^\n]{0,200}?\bpid=\d{1,10}(?:, ip=[0-9A-Fa-f.:]{2,45})?\) ?",
     "bracketed": rf"\[(?:{stamps.FULL})\] ?",
     "stamp": rf"(?:{stamps.FULL}|{stamps.CLOCK}|{stamps.SYSLOG})[ \t]+",
     "ctime": rf"(?:{stamps.SYSLOG})(?=\[\d{{1,9}},\d)",

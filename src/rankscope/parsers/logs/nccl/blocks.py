@@ -34,6 +34,8 @@ class Group:
     op: str
     pointer: str
     nranks: bytes
+    start: int
+    """Of that line in the block."""
 
 
 @dataclass(frozen=True)
@@ -136,15 +138,17 @@ def _grouped(lines: Lines, chosen: Places, base: Places, inner: Places, numbers:
     key = w.mix(key, w.text_hash(words, pointer - 5, pointer_end - pointer + 5))
     key = w.mix(key, w.text_hash(words, ranks, ranks_end - ranks))
     _, index, inverse = np.unique(key, return_index=True, return_inverse=True)
-    places = (head, head_end, lines.places.take(chosen + 1), op, op_end, pointer, pointer_end, ranks, ranks_end)
+    places = (head, head_end, lines.places.take(chosen + 1), op, op_end, pointer, pointer_end, ranks, ranks_end, start)
     groups = [_group(lines.padded, row) for row in zip(*(place[index].tolist() for place in places), strict=True)]
     return CollRows(chosen, start - w.PAD, inverse.reshape(-1), groups, stamp_ns=stamp_ns, **numbers)
 
 
 def _group(text: bytearray, places: tuple[int, ...]) -> Group:
-    head, head_end, whole, op, op_end, pointer, pointer_end, ranks, ranks_end = places
+    head, head_end, whole, op, op_end, pointer, pointer_end, ranks, ranks_end, start = places
     name, at = text[op:op_end].decode("utf-8", "replace"), text[pointer:pointer_end].decode("utf-8", "replace")
-    return Group(bytes(text[head:head_end]), bytes(text[head:whole]), name, at, bytes(text[ranks:ranks_end]))
+    return Group(
+        bytes(text[head:head_end]), bytes(text[head:whole]), name, at, bytes(text[ranks:ranks_end]), start - w.PAD
+    )
 
 
 def _stamps(lines: Lines, chosen: Places, start: Places) -> tuple[Places, Places]:

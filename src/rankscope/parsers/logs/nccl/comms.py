@@ -40,6 +40,8 @@ class Processes:
             self.rows.append(Process(host, pid, record.rank, record.label, offset=record.offset, glued=glued))
             return at
         row = self.rows[at]
+        if record.offset < row.offset:
+            row = self.rows[at] = row._replace(offset=record.offset)
         if (row.glued and not glued) or (row.rank is None and record.rank is not None):
             rank, label = row.rank if record.rank is None else record.rank, row.label or record.label
             self.rows[at] = row._replace(rank=rank, label=label, glued=row.glued and glued)
@@ -121,17 +123,22 @@ class Comms:
         for place in np.unique(which).tolist():
             rows = np.flatnonzero(which == place)
             ended = self.rows[lives[place]].end_offset if place >= 0 else -1
-            late = rows if ended is None else rows[offsets[rows] > ended]
-            if ended is None:
-                found[rows] = lives[place]
-                continue
             if place >= 0:
                 found[rows] = lives[place]
+            late = rows[offsets[rows] > ended] if ended is not None else rows[:0]
             if late.size:
-                # what initialised it is missing
-                fresh = self._new(process, pointer, Place(int(offsets[late[0]]), int(lines[late[0]])))
-                found[late] = -1 if fresh is None else fresh
+                begins_at = Place(int(offsets[late[0]]), int(lines[late[0]]))
+                following = lives[place + 1] if place + 1 < len(lives) else None
+                found[late] = self._without_init(process, pointer, following, begins_at)
         return found
+
+    def _without_init(self, process: int, pointer: str, following: int | None, begins: Place) -> int:
+        """The life of operations of which the initialisation is missing: the following one, if its is missing too."""
+        if following is not None and not self.rows[following].init:
+            self.rows[following] = self.rows[following]._replace(offset=begins.offset, line=begins.line)
+            return following
+        fresh = self._new(process, pointer, begins)
+        return -1 if fresh is None else fresh
 
     def update(self, at: int, nranks: int | None, rank: int | None) -> None:
         """What lines of operations say."""
