@@ -9,6 +9,7 @@ import polars as pl
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step, Wait
 from rankscope.schema import Dataset, Frame
 from tests.builders import START_NS, JobBuilder
+from tests.logs import line, setting, with_logs
 
 EVIL = "\x1b]0;pwn\x07\u202e<img src=x>|`@all`\n# [x](http://e.test)"
 """What a hostile file may say anywhere: terminal controls, HTML, markup, a mention, a new line."""
@@ -73,6 +74,26 @@ def _with_problems(dataset: Dataset) -> Dataset:
     return replace(dataset, files=files)
 
 
+def logged() -> tuple[Dataset, Analysis]:
+    """The hang with what the logs say: rank 3 ran out of memory, the others suffered; and settings."""
+    dataset, analysis = hang()
+    lines = [
+        line(0, "NCCL INFO Bootstrap: Using eth0", at_s=0),
+        line(3, "CUDA out of memory. Tried to allocate 2.00 GiB. api_key=abc", "root", 1.5, pattern="cuda-oom"),
+        line(3, "Failed to initialize NVML", "noise", 2),
+        *(line(r, f"[Rank {r}] Watchdog caught collective operation timeout", "victim", 600 + r) for r in range(3)),
+        line(None, "Broken pipe", "victim", None, host=None, kind="nccl-warning"),
+    ]
+    settings = [
+        *(setting(r, "NCCL_ALGO", "Tree" if r == 2 else "Ring") for r in range(4)),
+        *(setting(r, "NCCL_IB_DISABLE", "1") for r in range(3)),
+        *(setting(r, "WANDB_API_KEY", f"secret{r}", source="environ") for r in range(2)),
+        *(setting(r, "RANK", str(r), source="environ") for r in range(4)),
+        *(setting(r, "version:torch", "2.10.0", source="collect_env") for r in range(4)),
+    ]
+    return with_logs(dataset, lines, settings), analysis
+
+
 def healthy() -> tuple[Dataset, Analysis]:
     """Nothing wrong."""
     job = JobBuilder(4)
@@ -94,6 +115,9 @@ def hostile() -> tuple[Dataset, Analysis]:
     note = replace(analysis.findings[2], title=EVIL, explanation=EVIL)
     found = replace(analysis, verdict=EVIL, findings=(finding, follower, note))
     stacks = dataset.stacks.with_columns(function=pl.lit(EVIL), file=pl.lit(EVIL))
+    said = line(2, EVIL, "root", host=EVIL, kind=EVIL, pattern=EVIL, values=EVIL)
+    dataset = with_logs(replace(dataset, files=files), [said], [setting(r, EVIL, f"{EVIL}{r % 2}") for r in range(4)])
+    files = dataset.files.with_columns(path=pl.lit(EVIL))
     return replace(dataset, files=files, stacks=stacks, root=EVIL), found
 
 

@@ -20,6 +20,7 @@ from tests.report import samples
 GOLDEN = Path(__file__).parent / "golden"
 JOBS: dict[str, Callable[[], tuple[Dataset, Analysis]]] = {
     "hang": samples.hang,
+    "logged": samples.logged,
     "healthy": samples.healthy,
     "hostile": samples.hostile,
 }

@@ -11,6 +11,8 @@ import orjson
 from rankscope import __version__
 from rankscope.analysis.mesh import Dimension, Mesh
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step, Why
+from rankscope.report import messages, settings
+from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
 
 SCHEMA = 1
@@ -22,6 +24,7 @@ Json = dict[str, Any]
 
 def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) -> bytes:
     """The report as one JSON object on lines of its own, indented by two, with a newline at its end."""
+    said, more = messages.json_rows(dataset)
     raw = _dump(
         {
             "schema": SCHEMA,
@@ -34,6 +37,9 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
             "findings": [_finding(f) for f in analysis.findings],
             "mesh": _mesh(analysis.mesh, {rank for f in analysis.findings for rank in f.culprit_ranks}),
             "why": [_why(w) for w in analysis.whys],
+            "messages": said,
+            "more_messages": more,
+            "settings": settings.json_rows(dataset),
         }
     )
     return _NOT_ASCII.sub(_unicode_escape, raw.decode()).encode() if ascii_only else raw
@@ -101,7 +107,7 @@ def _evidence(e: Evidence) -> Json:
         "record_id": e.record_id,
         "line": e.line,
         "time_ns": e.time_ns,
-        "text": e.text,
+        "text": hide(e.text),
     }
 
 

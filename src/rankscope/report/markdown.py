@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from rankscope import __version__
 from rankscope.analysis.model import Analysis, Evidence, Finding, Why
 from rankscope.analysis.wording import plural
-from rankscope.report import words
+from rankscope.report import messages, settings, words
 from rankscope.report.escape import code_block, markdown
 from rankscope.report.hosts import host_sections
+from rankscope.report.secrets import hide
 from rankscope.report.whys import sections
 from rankscope.schema import Dataset
 
@@ -23,7 +24,7 @@ def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
         parts += _why(why)
     for number, finding in enumerate((f for f in leading if f.severity != "info"), 1):
         parts += _finding(number, finding, dataset, analysis)
-    parts += [*_notes(notes), *_unread(dataset), *_next_steps(leading)]
+    parts += [*_messages(dataset), *_settings(dataset), *_notes(notes), *_unread(dataset), *_next_steps(leading)]
     parts += [f"*Made with rankscope {__version__}.*"]
     return "\n\n".join(parts) + "\n"
 
@@ -80,12 +81,37 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
 def _evidence(title: str, evidence: Sequence[Evidence]) -> Iterator[str]:
     if not evidence:
         return
-    rows = [(words.source(e), "" if e.rank is None else str(e.rank), e.text) for e in evidence[: words.MOST_EVIDENCE]]
+    rows = [
+        (words.source(e), "" if e.rank is None else str(e.rank), hide(e.text)) for e in evidence[: words.MOST_EVIDENCE]
+    ]
     left = len(evidence) - len(rows)
     if left > 0:
         rows.append(("", "", f"{left:,} more in the JSON report"))
     yield f"**{title}**"
     yield _table(("where", "rank", "what"), rows)
+
+
+def _messages(dataset: Dataset) -> Iterator[str]:
+    said, more = messages.shown(dataset)
+    if not said:
+        return
+    rows = [(one.role, one.who, one.text[: messages.LONGEST], messages.source(one)) for one in said]
+    if more:
+        rows.append(("", "", f"{plural(more, 'line')} more in the JSON report", ""))
+    yield "## What the logs say"
+    yield _table(("role", "who", "what", "where"), rows)
+
+
+def _settings(dataset: Dataset) -> Iterator[str]:
+    found = settings.differing(dataset)
+    if not found:
+        return
+    rows = [(one.name, "; ".join(settings.phrases(one))) for one in found[: settings.MOST_SHOWN]]
+    left = len(found) - len(rows)
+    if left > 0:
+        rows.append(("", f"{plural(left, 'setting')} more in the JSON report"))
+    yield "## Settings that differ between ranks"
+    yield _table(("setting", "values"), rows)
 
 
 def _notes(findings: Iterable[Finding]) -> Iterator[str]:

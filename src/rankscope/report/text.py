@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from rankscope.analysis.model import Analysis, Finding, Why
 from rankscope.analysis.wording import plural
-from rankscope.report import words
+from rankscope.report import messages, settings, words
 from rankscope.report.escape import plain
 from rankscope.report.hosts import host_sections
 from rankscope.report.whys import sections
@@ -25,7 +25,7 @@ def render_text(dataset: Dataset, analysis: Analysis) -> str:
         parts += ["", *_why(why)]
     for number, finding in enumerate(words.leading(analysis), 1):
         parts += ["", *_finding(number, finding, dataset, analysis)]
-    parts += _unread(dataset)
+    parts += [*_messages(dataset), *_settings(dataset), *_unread(dataset)]
     return "\n".join(line.rstrip() for line in parts) + "\n"
 
 
@@ -88,13 +88,33 @@ def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
         yield from (start + more for more in rest)
 
 
+def _messages(dataset: Dataset) -> Iterator[str]:
+    said, more = messages.shown(dataset)
+    if said:
+        yield from _title("What the logs say")
+        for role, line in messages.text_lines(said, more):
+            yield from _labelled(role, [line])
+
+
+def _settings(dataset: Dataset) -> Iterator[str]:
+    lines = settings.text_lines(dataset)
+    if lines:
+        yield from _title("Settings that differ between ranks")
+        for line in lines:
+            yield from _wrap(line, first=3, indent=5)
+
+
+def _title(text: str) -> Iterator[str]:
+    yield ""
+    yield "-" * WIDTH
+    yield text
+
+
 def _unread(dataset: Dataset) -> Iterator[str]:
     groups = words.unread(dataset)
     if not groups:
         return
-    yield ""
-    yield "-" * WIDTH
-    yield "What could not be read, or only in part"
+    yield from _title("What could not be read, or only in part")
     for group in groups[: words.MOST_FILES]:
         yield from _wrap(f"{words.paths_phrase(group)}: {group.problem}", first=3, indent=5)
     left = len(groups) - words.MOST_FILES

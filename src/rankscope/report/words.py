@@ -12,6 +12,7 @@ from rankscope.analysis.frames import kind_of
 from rankscope.analysis.mesh import Mesh
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step
 from rankscope.analysis.wording import duration, fold, plural
+from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
 
 LONGEST_LINE = 2_000
@@ -243,7 +244,7 @@ def frames(stack: Sequence[Frame]) -> list[str]:
 def evidence_lines(evidence: Sequence[Evidence]) -> list[str]:
     """The evidence, each line beginning with its place."""
     shown = evidence[:MOST_EVIDENCE]
-    lines = [f"{source(e)}: {e.text}" if source(e) else e.text for e in shown]
+    lines = [hide(f"{source(e)}: {e.text}" if source(e) else e.text) for e in shown]
     return lines + _left(len(evidence) - len(shown))
 
 
