@@ -58,7 +58,7 @@ class Decoder:
         self._splitter = Splitter()
         self._recogniser: Recogniser | None = None
         self._waiting: list[Record] = []
-        self._groups: dict[tuple[bytes, str, str, bytes], _Known | None] = {}
+        self._groups: dict[tuple[bytes, str, str, bytes, bool], _Known | None] = {}
         self._ops: dict[str, int] = {}
         self._settings: set[tuple[int, str, str]] = set()
         self._line, self._block = 1, 0
@@ -123,7 +123,7 @@ class Decoder:
         return usable[rows.group], known
 
     def _known(self, group: Group) -> _Known | None:
-        key = (group.head, group.op, group.pointer, group.nranks)
+        key = (group.head, group.op, group.pointer, group.nranks, b" globalrank " in group.line)
         if key not in self._groups:
             if len(self._groups) >= _MOST_GROUPS:
                 self._groups.clear()

@@ -30,7 +30,7 @@ class Joiner:
         self._problems: list[str] = []
 
     def add(self, part: LogContent) -> None:
-        """Takes the next range."""
+        """Takes the next range, which is changed by it."""
         lines = self._counts["lines"]
         processes = np.array([self._process(row) for row in part.processes] or [0], np.int64)
         comms = self._comms(part, processes, lines)
@@ -67,7 +67,7 @@ class Joiner:
         )  # fmt: skip
         return at
 
-    def _comms(self, part: LogContent, processes: np.ndarray[Any, Any], lines: int) -> np.ndarray[Any, Any]:
+    def _comms(self, part: LogContent, processes: np.ndarray[Any, Any], lines: int) -> list[int]:
         """Where each communicator of a range has its row."""
         rows = self._content.comms
         at: list[int] = []
@@ -85,18 +85,15 @@ class Joiner:
             self._last[key] = len(rows)
             at.append(len(rows))
             rows.append(moved)
-        return np.array(at or [0], np.int64)
+        return at
 
-    def _rows(self, part: LogContent, comms: np.ndarray[Any, Any], lines: int) -> None:
+    def _rows(self, part: LogContent, comms: list[int], lines: int) -> None:
         if not part.numbers.shape[1]:
             return
         names = np.array([self._ops.setdefault(op, len(self._ops)) for op in part.ops] or [0], np.int32)
-        numbers, codes = part.numbers.copy(), part.codes.copy()
-        numbers[NUMBERS.index("line")] += lines
-        codes[CODES.index("op")] = names[codes[CODES.index("op")]]
-        codes[CODES.index("comm")] = comms[codes[CODES.index("comm")]]
-        order = np.lexsort((numbers[NUMBERS.index("offset")], codes[CODES.index("comm")]))
-        self._tails.add(numbers[:, order], codes[:, order], list(self._ops))
+        part.numbers[NUMBERS.index("line")] += lines
+        part.codes[CODES.index("op")] = names[part.codes[CODES.index("op")]]
+        self._tails.add(part.numbers, part.codes, list(self._ops), comms)
 
     def _tables(self, part: LogContent, processes: np.ndarray[Any, Any], lines: int) -> None:
         content = self._content

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.logs.event import Event, event_from
+from rankscope.parsers.logs.packing import Spec, pack, unpack
 from rankscope.parsers.logs.record import Stamp
 
 Numbers = npt.NDArray[np.int64]
@@ -199,6 +200,7 @@ class LogContent:
     """Shape (len(NUMBERS), operations kept), by communicator, each in the order of the log."""
     codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))
     """Shape (len(CODES), operations kept)."""
+    _packed: list[tuple[list[Spec], list[memoryview]]] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -222,22 +224,26 @@ class LogContent:
         tables = {name: list(map(_plain, getattr(self, name))) for name in _TABLES}
         kept = int(self.numbers.shape[1])
         plain = {"ops": self.ops, "counts": self.counts, "problem": self.problem, "ranged": self.ranged, "kept": kept}
-        return {**tables, **plain, "events": list(map(_plain, self.events))}
+        self._packed = [pack(a) if kept else ([], []) for a in (self.numbers, self.codes)]
+        specs = [spec for spec, _ in self._packed]
+        return {**tables, **plain, "columns": specs, "events": list(map(_plain, self.events))}
 
     def body(self) -> list[memoryview]:
-        """The arrays as bytes."""
-        return [np.ascontiguousarray(a).data.cast("B") for a in (self.numbers, self.codes) if a.size]
+        """The arrays as bytes, as the last `header()` describes them."""
+        return [part for _, parts in self._packed for part in parts]
 
 
 def log_from(header: dict[str, Any], body: memoryview) -> LogContent:
-    """The log whose `header()` and `body()` these are; the arrays are views of `body`."""
-    kept = header.pop("kept")
-    split = len(NUMBERS) * 8 * kept
-    numbers = np.frombuffer(body[:split], np.int64).reshape(len(NUMBERS), kept)
-    codes = np.frombuffer(body[split:], np.int32).reshape(len(CODES), kept)
-    named = {name: [_row(kind, row) for row in header[name]] for name, kind in _TABLES.items()}
+    """The log whose `header()` and `body()` these are."""
+    kept, (of_numbers, of_codes) = header["kept"], header["columns"]
+    named: dict[str, Any] = {name: [_row(kind, row) for row in header[name]] for name, kind in _TABLES.items()}
     events = [event_from(row) for row in header["events"]]
-    return LogContent(**{**header, **named, "events": events}, numbers=numbers, codes=codes)
+    plain: dict[str, Any] = {name: header[name] for name in ("ops", "counts", "problem", "ranged")}
+    content = LogContent(**plain, **named, events=events)
+    if kept:
+        content.numbers, rest = unpack(of_numbers, body, kept, np.int64)
+        content.codes, _ = unpack(of_codes, rest, kept, np.int32)
+    return content
 
 
 def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -75,14 +76,20 @@ class Tails:
     def __init__(self) -> None:
         self.tails: dict[int, Tail] = {}
 
-    def add(self, numbers: Numbers, codes: Codes, ops: list[str]) -> None:
-        """Takes operations sorted by communicator, each in the order of the log; `ops` are the names of `codes`."""
+    def add(self, numbers: Numbers, codes: Codes, ops: list[str], moved: Sequence[int] | None = None) -> None:
+        """Takes operations sorted by communicator, each in the order of the log.
+
+        `ops` are the names of `codes`; `moved` says which communicators of this log those of the codes are.
+        """
         comm = codes[CODES.index("comm")]
         hashes = _hashes(numbers, codes, ops)
         bounds = np.flatnonzero(np.diff(comm, prepend=-1, append=-1)).tolist() if comm.size else []
-        for start, end in pairwise(bounds):
-            tail = self.tails.setdefault(int(comm[start]), Tail())
-            tail.add(numbers[:, start:end].copy(), codes[:, start:end].copy(), hashes[start:end])
+        for start, end in sorted(pairwise(bounds), key=lambda b: int(numbers[NUMBERS.index("offset"), b[0]])):
+            at = int(comm[start])
+            own = codes[:, start:end].copy()
+            if moved is not None:
+                at = own[CODES.index("comm")] = moved[at]
+            self.tails.setdefault(at, Tail()).add(numbers[:, start:end].copy(), own, hashes[start:end])
 
     def done(self, comms: list[Comm]) -> tuple[list[Comm], Numbers, Codes]:
         """The communicators with what was counted, and what is kept of their operations."""

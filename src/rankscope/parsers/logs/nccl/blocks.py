@@ -137,6 +137,8 @@ def _grouped(lines: Lines, chosen: Places, base: Places, inner: Places, numbers:
     key = w.mix(key, w.text_hash(words, op - 5, op_end - op + 5))
     key = w.mix(key, w.text_hash(words, pointer - 5, pointer_end - pointer + 5))
     key = w.mix(key, w.text_hash(words, ranks, ranks_end - ranks))
+    # RCCL's lines have more at the end
+    key = w.mix(key, (lines.ends.take(chosen) - base).view(np.uint64))
     _, index, inverse = np.unique(key, return_index=True, return_inverse=True)
     places = (head, head_end, lines.places.take(chosen + 1), op, op_end, pointer, pointer_end, ranks, ranks_end, start)
     groups = [_group(lines.padded, row) for row in zip(*(place[index].tolist() for place in places), strict=True)]
