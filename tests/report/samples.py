@@ -101,24 +101,24 @@ def healthy() -> tuple[Dataset, Analysis]:
     return job.build(), Analysis(verdict="all 4 ranks agree on every collective", status="healthy")
 
 
-def hostile() -> tuple[Dataset, Analysis]:
+def hostile(evil: str = EVIL) -> tuple[Dataset, Analysis]:
     """The hang, with every text that can come from a file replaced."""
     dataset, analysis = hang()
-    files = dataset.files.with_columns(path=pl.lit(EVIL), problem=pl.lit(EVIL))
+    files = dataset.files.with_columns(path=pl.lit(evil), problem=pl.lit(evil))
     finding = replace(
-        analysis.findings[0], title=f"rank 3 {EVIL}", explanation=EVIL, op=EVIL, next_steps=(EVIL,),
-        culprits=(Culprit(3, EVIL, device=EVIL), Culprit(None, EVIL, 12, EVIL)), confidence_reasons=(EVIL,),
-        chain=(Step(0, Wait(EVIL, 2, EVIL), 2),), group=GroupRef(EVIL, EVIL, (2, 3)),
-        stack=(Frame(EVIL, EVIL, 1), Frame("```", "```", 2)), evidence=(Evidence(EVIL, EVIL, 2, 1),),
+        analysis.findings[0], title=f"rank 3 {evil}", explanation=evil, op=evil, next_steps=(evil,),
+        culprits=(Culprit(3, evil, device=evil), Culprit(None, evil, 12, evil)), confidence_reasons=(evil,),
+        chain=(Step(0, Wait(evil, 2, evil), 2),), group=GroupRef(evil, evil, (2, 3)),
+        stack=(Frame(evil, evil, 1), Frame("```", "```", 2)), evidence=(Evidence(evil, evil, 2, 1),),
     )  # fmt: skip
-    follower = replace(analysis.findings[1], title=EVIL)
-    note = replace(analysis.findings[2], title=EVIL, explanation=EVIL)
-    found = replace(analysis, verdict=EVIL, findings=(finding, follower, note))
-    stacks = dataset.stacks.with_columns(function=pl.lit(EVIL), file=pl.lit(EVIL))
-    said = line(2, EVIL, "root", host=EVIL, kind=EVIL, pattern=EVIL, values=EVIL)
-    dataset = with_logs(replace(dataset, files=files), [said], [setting(r, EVIL, f"{EVIL}{r % 2}") for r in range(4)])
-    files = dataset.files.with_columns(path=pl.lit(EVIL))
-    return replace(dataset, files=files, stacks=stacks, root=EVIL), found
+    follower = replace(analysis.findings[1], title=evil)
+    note = replace(analysis.findings[2], title=evil, explanation=evil)
+    found = replace(analysis, verdict=evil, findings=(finding, follower, note))
+    stacks = dataset.stacks.with_columns(function=pl.lit(evil), file=pl.lit(evil))
+    said = line(2, evil, "root", host=evil, kind=evil, pattern=evil, values=evil)
+    dataset = with_logs(replace(dataset, files=files), [said], [setting(r, evil, f"{evil}{r % 2}") for r in range(4)])
+    files = dataset.files.with_columns(path=pl.lit(evil))
+    return replace(dataset, files=files, stacks=stacks, root=evil), found
 
 
 def many_ranks(world: int = 1_024) -> tuple[Dataset, Analysis]:

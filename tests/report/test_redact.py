@@ -14,9 +14,24 @@ from rankscope.report.names import Names
 from rankscope.report.redact import redact
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset, Frame
+from tests.logs import line, setting, with_logs
 from tests.report import samples
 
-SECRETS = ("node07", "corp", "alice", "apollo", "10.1.2.3", "fe80", "bob", "wandb")
+SECRETS = (
+    "node07",
+    "corp",
+    "alice",
+    "apollo",
+    "10.1.2.3",
+    "fe80",
+    "bob",
+    "wandb",
+    "node",
+    "login",
+    "carol",
+    "dave",
+    "hunter2",
+)
 
 
 def _job() -> tuple[Dataset, Analysis]:
@@ -35,7 +50,19 @@ def _job() -> tuple[Dataset, Analysis]:
         next_steps=("Drain node07.", f"Read {names[3]}."),
     )
     root = "/scratch/alice/apollo dumps"
-    return replace(dataset, files=files, root=root), replace(analysis, findings=(finding, *analysis.findings[1:]))
+    lines = [
+        line(3, "node09: bob's /home/bob/apollo/x.so: 10.1.2.3 refused", "root", host="node09.corp.example"),
+        line(2, "alice on node11 --password hunter2", "victim", host="node11", values='{"path": "/home/alice/a"}'),
+    ]
+    settings = [
+        *(setting(r, "MASTER_ADDR", f"login{r % 2}.corp.example", source="environ") for r in range(2)),
+        *(setting(r, "USER", "carol" if r else "dave") for r in range(2)),
+        *(setting(r, "NCCL_TOPO_FILE", f"/home/alice/{r}.xml", host="node12") for r in range(2)),
+    ]
+    logged = with_logs(dataset, lines, settings)
+    files = pl.concat([files, logged.files[-4:]])
+    job = replace(logged, files=files, root=root)
+    return job, replace(analysis, findings=(finding, *analysis.findings[1:]))
 
 
 @pytest.mark.parametrize("render", [render_text, render_markdown, lambda d, a: render_json(d, a).decode()])
@@ -43,6 +70,21 @@ def test_no_name_is_left(render: object) -> None:
     assert callable(render)
     shown = render(*redact(*_job()))
     assert [s for s in SECRETS if s in shown] == []
+
+
+def test_what_logs_say_is_redacted_also_where_no_report_shows_it() -> None:
+    dataset, analysis = _job()
+    more = with_logs(dataset, [line(0, "alice said hello", "context"), *dataset.messages.to_dicts()])
+    comms = pl.DataFrame({"host": ["node13"]}).cast({"host": pl.String})
+    threads = pl.DataFrame({"command": ["train --api-key abc /home/alice/x"], "thread": ["alice's"]})
+    tables = {
+        name: pl.concat([getattr(more, name), frame], how="diagonal_relaxed")
+        for name, frame in (("comms", comms), ("ras", comms), ("threads", threads))
+    }
+    redacted, _ = redact(replace(more, **tables), analysis)
+    shown = "\n".join(getattr(redacted, name).write_csv() for name in ("messages", "comms", "ras", "threads"))
+    assert [s for s in (*SECRETS, "abc") if s in shown] == []
+    assert redacted.messages.height == 3
 
 
 def test_one_name_has_one_stand_in() -> None:
@@ -62,7 +104,7 @@ def test_files_are_called_the_same_in_the_table_and_in_prose() -> None:
 
 def test_source_files_keep_their_names_unless_told_otherwise() -> None:
     _, kept = redact(*_job())
-    assert kept.findings[0].stack[0] == Frame("forward", "/home/user-1/dir-2/dir-3/attention.py", 211)
+    assert kept.findings[0].stack[0] == Frame("forward", "/home/user-1/dir-3/dir-4/attention.py", 211)
     _, gone = redact(*_job(), keep_source_names=False)
     assert gone.findings[0].stack[0].file.endswith("/file-2.py")
     assert "attention" not in render_text(*redact(*_job(), keep_source_names=False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -10,13 +10,17 @@ import polars as pl
 
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.places import Places
+from rankscope.report import messages
 from rankscope.report.names import Names
+from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
 
 _OWN_WORDS = frozenset({"id", "kind", "severity", "caused_by", "confidence", "status"})
 """Fields that hold words of rankscope's own."""
 _PATHS = frozenset({"file"})
 _HOSTS = frozenset({"host"})
+_NAME_A_USER = ("USER", "LOGNAME", "USERNAME", "SLURM_JOB_USER")
+_NAME_A_HOST = ("HOSTNAME", "MASTER_ADDR", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST", "SLURM_LAUNCH_NODE_IPADDR")
 
 
 def redact(
@@ -29,13 +33,12 @@ def redact(
     """What a report shows of a job with names replaced: host-1, user-1, dir-1; one name has one stand-in everywhere.
 
     `hosts` and `users` are further names to replace, of the machine that makes the report. Only what reports show is
-    replaced: the files, the root, the stacks and the analysis, not the operations.
+    replaced: the files, the root, the stacks, what logs say and the analysis, not the operations.
     """
-    names = Names([*_hosts(dataset, analysis), *hosts], users, keep_source_names)
+    names = Names([*_hosts(dataset, analysis), *hosts], [*users, *_valued(dataset, _NAME_A_USER)], keep_source_names)
     paths = [p for p in [dataset.root, *dataset.files["path"].drop_nulls()] if p]
-    names.learn(
-        [*_strings(analysis), *dataset.files["problem"].drop_nulls(), *paths, *dataset.stacks["file"].unique()], paths
-    )
+    said = _said(dataset)
+    names.learn([*_strings(analysis), *_texts(dataset, said), *paths], paths)
     files = dataset.files.with_columns(
         path=_mapped(dataset.files["path"], names.path),
         problem=_mapped(dataset.files["problem"], names.text),
@@ -45,21 +48,62 @@ def redact(
         function=_mapped(dataset.stacks["function"], names.text), file=_mapped(dataset.stacks["file"], names.path)
     )
     threads = dataset.threads.with_columns(
-        command=_mapped(dataset.threads["command"], names.text), thread=_mapped(dataset.threads["thread"], names.text)
+        command=_mapped(dataset.threads["command"], lambda text: names.text(hide(text))),
+        thread=_mapped(dataset.threads["thread"], names.text),
     )
     redacted = _redacted(analysis, names)
-    return replace(dataset, files=files, stacks=stacks, threads=threads, root=names.path(dataset.root)), redacted
+    named = replace(dataset, files=files, stacks=stacks, threads=threads, root=names.path(dataset.root))
+    return _without_names_in_logs(named, said, names), redacted
+
+
+def _said(dataset: Dataset) -> pl.DataFrame:
+    """The lines of logs with a text only where a report shows it: there may be very many."""
+    shown = messages.accounts(dataset).select("file", "offset", pl.lit(True).alias("shown")).unique()
+    rows = dataset.messages.join(shown, on=["file", "offset"], how="left", maintain_order="left")
+    text = pl.when(pl.col("shown")).then(pl.col("text")).otherwise(pl.lit(""))
+    return rows.with_columns(text=text, values=pl.lit("{}")).drop("shown")
+
+
+def _texts(dataset: Dataset, said: pl.DataFrame) -> Iterator[str]:
+    """What files say that may name users."""
+    columns = (
+        dataset.files["problem"], dataset.stacks["file"], dataset.threads["command"], said["text"],
+        dataset.settings["value"],
+    )  # fmt: skip
+    for column in columns:
+        yield from column.drop_nulls().unique(maintain_order=True)
+
+
+def _without_names_in_logs(dataset: Dataset, said: pl.DataFrame, names: Names) -> Dataset:
+    """The same with names replaced in what logs told."""
+    return replace(
+        dataset,
+        messages=_hosted(said, names).with_columns(text=_mapped(said["text"], lambda text: names.text(hide(text)))),
+        settings=_hosted(dataset.settings, names).with_columns(value=_mapped(dataset.settings["value"], names.text)),
+        comms=_hosted(dataset.comms, names),
+        ras=_hosted(dataset.ras, names).with_columns(text=_mapped(dataset.ras["text"], names.text)),
+    )
+
+
+def _hosted(table: pl.DataFrame, names: Names) -> pl.DataFrame:
+    return table.with_columns(host=_mapped(table["host"], names.host))
 
 
 def _hosts(dataset: Dataset, analysis: Analysis) -> list[str]:
     """Every host that is known by name, and every switch or rack that is spoken of, in a fixed order."""
     accused = [c.host for f in analysis.findings for c in f.culprits if c.host]
-    seen = (
-        pl.concat([dataset.ops["host"].cast(pl.String), dataset.files["host"]]).drop_nulls().unique(maintain_order=True)
-    )
+    tables = (dataset.files, dataset.messages, dataset.settings, dataset.comms, dataset.ras)
+    told = [dataset.ops["host"].cast(pl.String), *(table["host"] for table in tables)]
+    seen = pl.concat(told).drop_nulls().unique(maintain_order=True)
     said = [analysis.verdict, *(f.explanation for f in analysis.findings)]
     parts = sorted(part for part in Places(dataset).parts if any(part in text for text in said))
-    return [*accused, *seen, *parts]
+    return [*accused, *seen, *_valued(dataset, _NAME_A_HOST), *parts]
+
+
+def _valued(dataset: Dataset, settings: Sequence[str]) -> list[str]:
+    """What settings of these names say."""
+    rows = dataset.settings.filter(pl.col("name").is_in(settings) & (pl.col("value") != ""))
+    return rows["value"].unique(maintain_order=True).to_list()
 
 
 def _mapped(column: pl.Series, change: Callable[[str], str]) -> pl.Series:
