@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +12,7 @@ from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.model import IS_CALL, IS_P2P, NULL, TORN, LogContent, Setting
 from rankscope.parsers.logs.nccl import coll, env, init
 from rankscope.parsers.logs.nccl import words as w
-from rankscope.parsers.logs.nccl.blocks import CollRows, Group, Lines, coll_rows
+from rankscope.parsers.logs.nccl.blocks import HEAD_BYTES, CollRows, Group, Lines, coll_rows
 from rankscope.parsers.logs.nccl.comms import Comms, Processes
 from rankscope.parsers.logs.nccl.heads import Head, head
 from rankscope.parsers.logs.nccl.inspector import Inspector
@@ -35,6 +36,9 @@ FOLD_ROWS = 200_000
 MOST_EVENTS = 200_000
 MOST_SETTINGS = 200_000
 _CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
+_CHANNEL_BYTES = tuple(text.encode() for text in _CHANNEL)
+_GLUED = re.compile(rb"NCCL|\[rank\d|\.(?:cpp|hpp|h|cu|cc|py):\d|\d WARN|[\x1b]|\r[^\r]")
+"""Signs of another record in the same line."""
 _MOST_GROUPS = 1 << 16
 
 
@@ -61,6 +65,7 @@ class Decoder:
         self._groups: dict[tuple[bytes, str, str, bytes, bool], _Known | None] = {}
         self._ops: dict[str, int] = {}
         self._settings: set[tuple[int, str, str]] = set()
+        self._fronts: dict[bytes, tuple[int, int] | None] = {}
         self._line, self._block = 1, 0
 
     def block(self, padded: bytearray, size: int, offset: int) -> None:
@@ -90,6 +95,8 @@ class Decoder:
 
     def line(self, text: bytes, offset: int, number: int, whole: bool = True) -> None:
         """One line, the slow way."""
+        if whole and self._ignored(text, offset):
+            return
         glued = False
         for record in self._splitter.records(text, offset, number, whole):
             self._record(record, glued)
@@ -102,7 +109,7 @@ class Decoder:
             self._add(self._recogniser.finish())
         content = self.content
         content.events.sort(key=lambda event: event.offset)
-        content.processes, content.comms, content.warnings = self.processes.rows, self.comms.rows, self.warnings.rows
+        content.processes, content.comms, content.warnings = self.processes.done(), self.comms.rows, self.warnings.rows
         content.ras, content.inspected = self.ras.done(), self.inspector.done()
         content.ops = list(self._ops)
         content.counts = dict(self.counts)
@@ -137,13 +144,18 @@ class Decoder:
         text = group.head
         if operation is None or b"\r" in text or b"\x1b" in text or text.startswith(b"{"):
             return None
-        records = list(self._splitter.records(text + b"NCCL INFO", self._block + group.start, 0))
+        whose = self._whose(text, self._block + group.start)
+        return None if whose is None else _Known(*whose, operation)
+
+    def _whose(self, text: bytes, offset: int) -> tuple[int, int] | None:
+        """Process and time of what stands in front of "NCCL INFO"; None if that is not one head alone."""
+        records = list(self._splitter.records(text + b"NCCL INFO", offset, 0))
         said = head(records[0].text) if len(records) == 1 else None
         if said is None or said.level != "INFO" or said.message or said.place:
             return None
         process = self.processes.of(said.host, said.pid, records[0], False)
         stamp = records[0].stamp
-        return None if process is None else _Known(process, stamp.ns if stamp else NULL, operation)
+        return None if process is None else (process, stamp.ns if stamp else NULL)
 
     def _many(self, rows: CollRows, taken: Mask, known: list[_Known | None], offset: int) -> None:
         """Puts the rows of a block to their communicators."""
@@ -202,6 +214,25 @@ class Decoder:
         return self._ops.setdefault(name, len(self._ops)) if len(self._ops) < 4096 else self._ops.setdefault("", 0)
 
     # the slow way
+
+    def _ignored(self, text: bytes, offset: int) -> bool:
+        """Takes a line that is only counted: most of what is printed while communicators are made."""
+        at = text.find(b" NCCL INFO ")
+        message = text[at + 11 :] if 0 < at < HEAD_BYTES else b""
+        kind = "channels" if message.startswith(_CHANNEL_BYTES) else "tuning" if b" Bytes -> Algo " in message else ""
+        if not kind or _GLUED.search(message) or b"\r" in text[:at] or b"\x1b" in text[:at]:
+            return False
+        front = text[: at + 1]
+        if front not in self._fronts:
+            if len(self._fronts) >= _MOST_GROUPS:
+                self._fronts.clear()
+            self._fronts[front] = self._whose(front, offset)
+        whose = self._fronts[front]
+        if whose is None:
+            return False
+        self.processes.count(whose[0], 1)
+        self.counts.update(("records", "INFO", kind))
+        return True
 
     def _record(self, record: Record, glued: bool) -> None:
         self.counts["records"] += 1

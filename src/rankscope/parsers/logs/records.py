@@ -78,7 +78,10 @@ class Splitter:
 
     def _cuts(self, text: str, start: int) -> list[int]:
         """Where records begin: 0, and every head further on. The prefixes of the first end at `start`."""
-        if not _SIGNS.search(text, start):
+        first = _HEAD.match(text, start)
+        if not _SIGNS.search(text, first.end() if first else start):
+            if first is not None and first.lastgroup == "nccl":
+                self._learn(first[0])
             return [0]
         cuts = [0]
         for found in _HEAD.finditer(text, start):

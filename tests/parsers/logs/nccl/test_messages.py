@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.parsers.logs.lines import info, log
+from tests.parsers.logs.lines import coll, info, log
 
 
 def test_settings_and_versions() -> None:
@@ -78,3 +78,15 @@ def test_phantoms_of_hosts() -> None:
     assert [(p.host, p.records, p.torn_at is not None) for p in content.processes] == [
         ("x300node7", 22, True), ("othernode", 1, False),
     ]  # fmt: skip
+
+
+def test_a_counted_line_may_have_another_record_in_it() -> None:
+    glued = info("Channel 03/0 : 3[3") + info(coll(), pid=4200)
+    watchdog = (
+        "[rank3]:[E ProcessGroupNCCL.cpp:563] [Rank 3] Process group watchdog thread terminated with exception: x"
+    )
+    content = log(info("Channel 00 : 0 1"), glued, info("Trees [0] 1") + watchdog)
+    assert [content.processes[c.process].pid for c in content.comms] == [4200]
+    assert content.processes[0].torn_at == len(info("Channel 00 : 0 1")) + 1
+    assert [event.rank for event in content.events] == [3]
+    assert (content.counts["channels"], content.counts["torn"]) == (3, 2)

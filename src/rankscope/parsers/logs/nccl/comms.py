@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ class Processes:
     def __init__(self) -> None:
         self.rows: list[Process] = []
         self.places: dict[tuple[str, int], int] = {}
+        self._records: Counter[int] = Counter()
 
     def of(self, host: str, pid: int, record: Record, glued: bool) -> int | None:
         """The index of a process; None if there are too many."""
@@ -49,9 +50,14 @@ class Processes:
 
     def count(self, at: int, records: int, torn_at: int | None = None) -> None:
         """That so many more records are from a process, the last of them cut at an offset."""
+        self._records[at] += records
         row = self.rows[at]
-        first = torn_at if row.torn_at is None else row.torn_at
-        self.rows[at] = row._replace(records=row.records + records, torn_at=first)
+        if torn_at is not None and (row.torn_at is None or torn_at < row.torn_at):
+            self.rows[at] = row._replace(torn_at=torn_at)
+
+    def done(self) -> list[Process]:
+        """All of them."""
+        return [row._replace(records=self._records[at]) for at, row in enumerate(self.rows)]
 
 
 class Comms:
