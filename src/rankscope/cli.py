@@ -84,6 +84,8 @@ def _reads_dumps(command: _F) -> _F:
         click.option("--path-map", "path_map", multiple=True, metavar="FROM=TO", callback=_prefixes,
                      help="Source files the job saw below FROM lie below TO here. May be repeated."),
         click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes that read dumps."),
+        click.option("--errors", metavar="FILE",
+                     help="A table of known errors of your own, read beside the one of rankscope."),
         click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
     ]  # fmt: skip
     for option in reversed(options):

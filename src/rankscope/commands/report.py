@@ -37,9 +37,10 @@ def run(
     world_size: int | None = None,
     attempt: int | None = None,
     jobs: int | None = None,
+    errors: str | None = None,
 ) -> int:
     """Writes the report; its exit code says whether anything critical was found."""
-    source = Source(paths, rank_from, world_size, attempt, jobs)
+    source = Source(paths, rank_from, world_size, attempt, jobs, errors)
     source.check()
     refuse_existing(output, force)
     dataset, analysis = with_local_paths(*_load(source), path_map)

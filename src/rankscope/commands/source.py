@@ -35,6 +35,7 @@ class Source:
     world_size: int | None = None
     attempt: int | None = None
     jobs: int | None = None
+    errors: str | None = None
 
     @property
     def title(self) -> str:
@@ -58,7 +59,8 @@ class Source:
             _prepare()
             progress(Step(read.files_done, read.files_total, "reading"))
 
-        options = LoadOptions(self.rank_from, self.world_size, self.attempt, self.jobs)
+        errors = Path(self.errors) if self.errors is not None else None
+        options = LoadOptions(self.rank_from, self.world_size, self.attempt, self.jobs, errors)
         try:
             dataset = load([Path(p) for p in self.paths], options, tell)
         except InputError as error:

@@ -30,13 +30,14 @@ def run(
     world_size: int | None = None,
     attempt: int | None = None,
     jobs: int | None = None,
+    errors: str | None = None,
 ) -> int:
     """Opens the app on a terminal; elsewhere prints the report, with its exit code."""
-    source = Source(paths, rank_from, world_size, attempt, jobs)
+    source = Source(paths, rank_from, world_size, attempt, jobs, errors)
     if not on_terminal():
         return report.run(
             paths, ascii_only=ascii_only, path_map=path_map, rank_from=rank_from, world_size=world_size,
-            attempt=attempt, jobs=jobs,
+            attempt=attempt, jobs=jobs, errors=errors,
         )  # fmt: skip
     source.check()
     from rankscope.tui.app import RankscopeApp

@@ -28,6 +28,8 @@ class LoadOptions:
     """None: the newest."""
     jobs: int | None = None
     """Worker processes at most; None: one for each core."""
+    errors: Path | None = None
+    """A table of known errors of the user's own; see parsers/logs/c10d/known_errors.tsv."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def load(
     """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if there is no dump."""
     pattern = _pattern(options.rank_from)
     found = _walk(paths)
-    pool = _pool(found, options.jobs)
+    pool = _pool(found, options)
     try:
         from rankscope.parsers.assemble.dataset import NoSuchAttemptError, assemble
 
@@ -61,7 +63,7 @@ def load(
     finally:
         pool.close()
     root = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-    if not any(source.content for source in sources if source.kind != "log"):
+    if not any(source.content and (source.kind != "log" or source.content.rows) for source in sources):
         raise InputError(_nothing(root, sources))
     try:
         return assemble(sources, printable(root), pattern, options.world_size, options.attempt)
@@ -85,11 +87,24 @@ def _walk(paths: Sequence[Path]) -> list[Found]:
         raise InputError(f"{printable(str(error.filename))}: {error.strerror}") from error
 
 
-def _pool(found: Sequence[Found], jobs: int | None) -> Pool:
+def _pool(found: Sequence[Found], options: LoadOptions) -> Pool:
     try:
-        return Pool([f for f in found if f.problem is None], jobs)
+        return Pool([f for f in found if f.problem is None], options.jobs, _environment(options.errors))
     except WorkerError as error:
         raise InputError(str(error)) from error
+
+
+def _environment(errors: Path | None) -> dict[str, str]:
+    """What the processes that read have to know besides the files."""
+    if errors is None:
+        return {}
+    from rankscope.parsers.logs.c10d.table import USER_TABLE, TableError, read_table
+
+    try:
+        read_table(errors)
+    except TableError as error:
+        raise InputError(str(error)) from error
+    return {USER_TABLE: str(errors.resolve())}
 
 
 def _read(pool: Pool, found: Sequence[Found], progress: Callable[[Progress], None] | None) -> list[Source]:
@@ -129,4 +144,4 @@ def _nothing(root: str, sources: Sequence[Source]) -> str:
     reasons = [f"{s.shown}: {s.problem}" for s in sources if s.problem][:5]
     more = f" and {len(sources) - len(reasons)} more" if len(sources) > len(reasons) else ""
     looked = f"{len(sources)} files ({'; '.join(reasons)}{more})"
-    return f"{printable(root)}: no flight recorder or py-spy dump among {looked}"
+    return f"{printable(root)}: no flight recorder or py-spy dump, and nothing in any log, among {looked}"

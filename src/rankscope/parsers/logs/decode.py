@@ -51,7 +51,7 @@ def decode_range(
     except DAMAGE as error:
         problem = f"packed file is damaged ({type(error).__name__})"
     content = decoder.done()
-    content.problem = problem
+    content.problem = problem or content.problem
     return content
 
 

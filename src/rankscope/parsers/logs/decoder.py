@@ -349,8 +349,10 @@ class Decoder:
         if self._recogniser is None:
             # a log of nothing but operations does without it: getting it ready takes longer than most logs
             from rankscope.parsers.logs.c10d.recogniser import Recogniser
+            from rankscope.parsers.logs.c10d.table import current
 
-            self._recogniser = Recogniser()
+            table, self.content.problem = current()
+            self._recogniser = Recogniser(table)
         waiting, self._waiting = self._waiting, []
         self._add(self._recogniser.feed_all(waiting))
 

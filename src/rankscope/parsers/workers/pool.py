@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -86,7 +86,7 @@ def _cores() -> int:
 class Pool:
     """Starts the processes and hands out tasks at once, while others import; `run` yields what comes back."""
 
-    def __init__(self, found: Sequence[Found], jobs: int | None) -> None:
+    def __init__(self, found: Sequence[Found], jobs: int | None, environment: Mapping[str, str] | None = None) -> None:
         count = workers_for(found, jobs)
         tasks = [task for f in sorted(found, key=lambda f: (-f.size, f.shown)) for task in _tasks(f, count)]
         self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
@@ -95,7 +95,9 @@ class Pool:
         self._left = len(tasks)
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
         try:
-            self._threads = [_WorkerThread(self._tasks, self._results) for _ in range(count if tasks else 0)]
+            self._threads = [
+                _WorkerThread(self._tasks, self._results, environment or {}) for _ in range(count if tasks else 0)
+            ]
         except OSError as error:
             raise WorkerError(f"no worker process can be started: {error.strerror}") from error
         for thread in self._threads:
@@ -128,13 +130,16 @@ def _tasks(found: Found, workers: int) -> list[Task]:
 class _WorkerThread(threading.Thread):
     """Feeds one process, and starts another if it dies."""
 
-    def __init__(self, tasks: queue.SimpleQueue[Task], results: queue.SimpleQueue[Result]) -> None:
+    def __init__(
+        self, tasks: queue.SimpleQueue[Task], results: queue.SimpleQueue[Result], environment: Mapping[str, str]
+    ) -> None:
         super().__init__(daemon=True)
+        self.environment = environment
         self.tasks = tasks
         self.results = results
         self.stopped = threading.Event()
         self.ready = False
-        self.process = _start()
+        self.process = _start(environment)
 
     def run(self) -> None:
         """Takes tasks until there are none."""
@@ -178,7 +183,7 @@ class _WorkerThread(threading.Thread):
             return None
         if not self.stopped.is_set():
             _end(self.process)
-            self.process, self.ready = _start(), False
+            self.process, self.ready = _start(self.environment), False
             if self.stopped.is_set():  # meanwhile
                 _end(self.process)
         return problem
@@ -206,11 +211,11 @@ class _WorkerThread(threading.Thread):
         return f"decoding it ended the process (exit {code}): refused"
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(more: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """A process that imports what this one would, without running the program's main module or site hooks."""
     package = str(Path(__file__).resolve().parents[3])
     path = list(dict.fromkeys([package, *filter(None, sys.path)]))
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **more, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-S", "-E", "-c", _START, *path],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, bufsize=0,

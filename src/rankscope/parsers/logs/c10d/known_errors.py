@@ -71,4 +71,5 @@ def _event(record: Record, errors: list[tuple[KnownError, str | None]]) -> Event
     ranks = [int(n) for n in re.findall(r"[0-9]{1,9}", named or "")]
     also = [error.id for error, _ in errors[1:]]
     whom: dict[str, Any] = {"accuses": first.accuses, "named": ranks}
-    return tell("known-error", record, id=first.id, role=first.role, **whom, also=also)
+    said = {"layer": first.layer, "meaning": first.meaning, "next": first.next}
+    return tell("known-error", record, id=first.id, role=first.role, **whom, also=also, **said)

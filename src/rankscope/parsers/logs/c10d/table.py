@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from functools import cache
 from importlib import resources
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
+from platformdirs import user_config_path
 
 from rankscope.parsers.logs.c10d.literals import required
 
@@ -19,6 +21,8 @@ ACCUSES = ("self", "named", "nobody")
 COLUMNS = ("id", "role", "accuses", "layer", "pattern", "meaning", "next", "source")
 _REQUIRED = ("id", "role", "pattern")
 PATTERN_LIMIT = 500
+USER_TABLE = "RANKSCOPE_ERRORS"
+"""Environment variable: path of a table of the user's own; how it comes to the processes that read."""
 ENTRY_LIMIT = 1000
 SIZE_LIMIT = 1 << 20
 
@@ -51,6 +55,22 @@ def packaged() -> tuple[KnownError, ...]:
     """The table that comes with rankscope."""
     place = resources.files("rankscope.parsers.logs.c10d") / "known_errors.tsv"
     return _read(place.read_text("utf-8"), "known_errors.tsv")
+
+
+@cache
+def current() -> tuple[tuple[KnownError, ...], str | None]:
+    """The table that comes with rankscope, with the user's own, and why that cannot be read.
+
+    The user's is the one that `USER_TABLE` names, else `known_errors.tsv` in the user's configuration, if it is there.
+    """
+    named = os.environ.get(USER_TABLE)
+    path = Path(named) if named else user_config_path("rankscope") / "known_errors.tsv"
+    if not named and not path.is_file():
+        return packaged(), None
+    try:
+        return merged(packaged(), read_table(path)), None
+    except TableError as error:
+        return packaged(), str(error)
 
 
 def read_table(path: Path) -> tuple[KnownError, ...]:
