@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,8 @@ class JobBuilder:
         self.clock: dict[int, int] = {}
         self.no_dump: set[int] = set()
         self.threads: list[dict[str, Any]] = []
+        self.logs: dict[str, list[dict[str, Any]]] = {name: [] for name in ("messages", "settings", "comms", "ras")}
+        self.log_files: dict[str, int] = {}
 
     def collective(
         self,
@@ -65,6 +68,54 @@ class JobBuilder:
             "active": True, "gil": False, "stack_id": stack_id, "written_ns": None,
         }  # fmt: skip
         self.threads.append({**row, **more})
+
+    def message(self, kind: str, rank: int | None = None, log: str = "train.log", text: str = "", **more: Any) -> None:
+        """Adds a line to a log; what is no column of `messages` is one of its values.
+
+        `seconds` after the start is its time; without it the line has none.
+        """
+        columns = {k: more.pop(k) for k in tuple(more) if k in schema.MESSAGES and k != "pid"}
+        seconds = more.pop("seconds", None)
+        number = 1 + sum(row["file"] == self._log(log) for row in self.logs["messages"])
+        row = {
+            "time_ns": None if seconds is None else START_NS + int(seconds * 1e9),
+            "resolution_ns": None if seconds is None else 1, "rank": rank, "pid": more.get("pid"),
+            "file": self._log(log), "offset": 100 * number,
+            "line": number, "severity": "error", "kind": kind, "role": "", "pattern": "", "text": text or kind,
+            "values": json.dumps(more), "torn": False,
+        }  # fmt: skip
+        self.logs["messages"].append({**row, **columns})
+
+    def known(self, pattern: str, rank: int | None = None, role: str = "victim", text: str = "", **more: Any) -> None:
+        """Adds a line that the table of known errors has; a root accuses who prints it."""
+        accuses = more.pop("accuses", "self" if role == "root" else "nobody")
+        self.message("known-error", rank, text=text or pattern, role=role, pattern=pattern, accuses=accuses, **more)
+
+    def setting(self, rank: int | None, name: str, value: str, **more: Any) -> None:
+        """Adds a setting or version that a process told of."""
+        row = {"rank": rank, "host": "", "pid": rank, "name": name, "value": value, "source": "nccl",
+               "file": self._log("train.log"), "line": 1}  # fmt: skip
+        self.logs["settings"].append({**row, **more})
+
+    def comm(
+        self, rank: int | None, state: str = "complete", size: int = 0, group: int | None = 0, **more: Any
+    ) -> None:
+        """Adds a communicator of a process."""
+        row = {"group": group, "rank": rank, "host": "", "pid": rank, "comm_rank": rank, "device": rank,
+               "size": size or self.world_size, "state": state, "identity": "0x1", "file": self._log("train.log"),
+               "line": 1}  # fmt: skip
+        self.logs["comms"].append({**row, **more})
+
+    def ras(
+        self, rank: int | None = None, comm: str = "0x1", counts: Mapping[str, int] | None = None, **more: Any
+    ) -> None:
+        """Adds what RAS says of a rank in a communicator, or of the communicator itself without one."""
+        row = {"comm": comm, "group": 0, "rank": rank, "host": "", "pid": rank, "status": "", "line": 1, "text": "",
+               "counts": json.dumps(counts or {}), "source": "ras", "file": self._log("train.log")}  # fmt: skip
+        self.logs["ras"].append({**row, **more})
+
+    def _log(self, name: str) -> int:
+        return self.log_files.setdefault(name, 2000 + len(self.log_files))
 
     def _row(
         self, rank: int, group: str, op: str, state: str, sizes: str, stack: tuple[tuple[str, str, int], ...],
@@ -106,9 +157,15 @@ class JobBuilder:
             schema=dict(schema.GROUPS),
         )  # fmt: skip
         return Dataset(
+            messages=self._told("messages", schema.MESSAGES), settings=self._told("settings", schema.SETTINGS),
+            comms=self._told("comms", schema.COMMS), ras=self._told("ras", schema.RAS),
             ops=ops, groups=groups, stacks=self._stacks(), frontiers=self._frontiers(ops, names),
-            threads=pl.DataFrame(self.threads, schema=dict(schema.THREADS)), files=self._files(ops), world_size=self.world_size, root="dumps",
+            threads=pl.DataFrame(self.threads, schema=dict(schema.THREADS)), files=self._files(ops),
+            world_size=self.world_size, root="dumps",
         )  # fmt: skip
+
+    def _told(self, name: str, columns: Mapping[str, Any]) -> pl.DataFrame:
+        return pl.DataFrame(self.logs[name], schema=dict(columns))
 
     def _stacks(self) -> pl.DataFrame:
         rows = [
@@ -146,4 +203,5 @@ class JobBuilder:
              "rank_source": "name", "attempt": 0, "rows": 0, "used": True}
             for t in {t["file"]: t for t in self.threads}.values()
         ]  # fmt: skip
+        rows += [{"file": i, "path": name, "kind": "log", "used": True} for name, i in self.log_files.items()]
         return pl.DataFrame(rows, schema=dict(schema.FILES))

@@ -13,6 +13,7 @@ from rankscope.analysis.findings import Writer
 from rankscope.analysis.freeze import Freeze, judge_freeze
 from rankscope.analysis.graph import WaitGraph, build_graph
 from rankscope.analysis.host_evidence import with_host_stacks
+from rankscope.analysis.logs.join import stopped_by_log, with_logs
 from rankscope.analysis.mesh_misfits import find_misfits
 from rankscope.analysis.mesh_recover import recover_mesh
 from rankscope.analysis.mismatch import find_mismatches
@@ -30,7 +31,7 @@ def analyse(dataset: Dataset) -> Analysis:
     """What broke the job, as far as its dumps can tell."""
     facts = Facts(dataset)
     reliability, cohorts = judge_reliability(facts), Cohorts(facts)
-    graph, freeze = build_graph(facts, reliability), judge_freeze(facts)
+    graph, freeze = build_graph(facts, reliability), stopped_by_log(judge_freeze(facts), facts)
     mismatches = find_mismatches(facts, cohorts)
     _stop_at(graph, mismatches)
     judge = Judge(facts, graph, reliability, cohorts, frozenset(node for r in mismatches for node in r.nodes))
@@ -103,6 +104,7 @@ def _conclude(
     rest += find_gaps(facts, hung=bool(causes))
     findings = [*causes, *(replace(f, id=f"f{i}") for i, f in enumerate(rest, len(causes) + 1))]
     findings = with_host_stacks(facts, findings, still=freeze.stopped is True and not reliability.outdated)
+    findings = with_logs(facts, findings, writer.places)
     since = [i.since_ns for i in writer.graph.instances.values() if i.since_ns]
     status, line = verdict(Situation(facts, findings, bool(since), freeze, reliability, writer.places))
     return Analysis(

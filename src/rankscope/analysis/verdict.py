@@ -30,22 +30,36 @@ class Situation:
 
 def verdict(situation: Situation) -> tuple[Status, str]:
     """(status, sentence) of the whole."""
-    if not situation.facts.dataset.seen_ranks:
-        threads = situation.facts.dataset.threads.height
-        return "unknown", situation.findings[0].title if threads and situation.findings else "no dump could be read"
+    dataset = situation.facts.dataset
+    logs = not dataset.messages.is_empty()
+    if not dataset.seen_ranks and not logs:
+        known = not (dataset.threads.is_empty() and dataset.comms.is_empty() and dataset.ras.is_empty())
+        return "unknown", situation.findings[0].title if known and situation.findings else "no dump could be read"
     critical = [f for f in situation.findings if f.root_cause and f.severity == "critical"]
     if critical:
-        return ("mismatch" if critical[0].kind in MISMATCHES else "hang"), _sentence(critical, situation.places)
+        return _word(critical[0]), _sentence(critical, situation.places)
+    waits = [f for f in situation.findings if f.severity == "critical"]
+    if waits:
+        return "hang", waits[0].title
     slow = [f for f in situation.findings if f.kind == "straggler"]
     if slow:
         return "slow", slow[0].title + _shared(slow, situation.places)
     return _quiet(situation)
 
 
+def _word(first: Finding) -> Status:
+    if first.kind == "rank-failed":
+        return "failed"
+    return "mismatch" if first.kind in MISMATCHES else "hang"
+
+
 def _sentence(critical: list[Finding], places: Places) -> str:
     first = critical[0]
     text = first.title
-    if first.blast_radius:
+    if first.blast_radius and first.kind == "rank-failed":
+        text += f"; {plural(first.blast_radius, 'rank')} wait{'s' if first.blast_radius == 1 else ''} or "
+        text += "was killed" if first.blast_radius == 1 else "were killed"
+    elif first.blast_radius:
         text += f"; {plural(first.blast_radius, 'rank')} {'waits' if first.blast_radius == 1 else 'wait'}"
     if len(critical) > 1:
         text += f" (and {plural(len(critical) - 1, 'more root cause')})"
@@ -60,6 +74,8 @@ def _shared(findings: list[Finding], places: Places) -> str:
 
 def _quiet(situation: Situation) -> tuple[Status, str]:
     """Nothing critical: all well, still moving, or not to be told from these dumps."""
+    if not situation.facts.dataset.seen_ranks:
+        return "unknown", "no failure in these logs, which do not tell whether the job went on"
     ranks = plural(len(situation.facts.dataset.seen_ranks), "rank")
     if any(f.kind == "not-frozen" for f in situation.findings) or (
         situation.pending and situation.freeze.stopped is False

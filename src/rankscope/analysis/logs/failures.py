@@ -1,0 +1,217 @@
+"""Which processes ended of themselves, and which were only taken down: exceptions, signals, exit codes, the kernel."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rankscope.analysis.logs.lines import Line
+from rankscope.analysis.logs.names import label
+from rankscope.schema import Frame
+
+TRACEBACK_LINES = 2000
+"""A known error this far below the head of a traceback may belong to it."""
+SHOWN = 90
+SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
+"""Signals that end a process of themselves, or from the kernel. SIGTERM, SIGINT and SIGHUP are somebody's wish."""
+ABORT = 6
+_SRUN = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4}
+"""What srun calls the end of a task."""
+_MESSENGERS = (
+    "DistBackendError", "DistNetworkError", "DistStoreError", "ChildFailedError", "SignalException",
+    "KeyboardInterrupt", "SystemExit", "ConnectionResetError", "BrokenPipeError", "EOFError",
+)  # fmt: skip
+"""Exceptions that tell of a failure elsewhere, unless the table says otherwise."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why one process ended, by its own fault as far as the log can tell."""
+
+    line: Line
+    what: str
+    """Short: "ValueError: bad sample index 17", "CUDA out of memory", "killed by SIGKILL"."""
+    mark: tuple[str, str]
+    """Equal for failures of the same cause."""
+    strength: int
+    """2: the reason itself; 1: only that it ended."""
+    frames: tuple[Frame, ...] = ()
+    mixed: bool = False
+    meaning: str = ""
+    advice: str = ""
+    seen_end: bool = False
+    """An exit code or signal confirms the end."""
+
+    @property
+    def rank(self) -> int | None:
+        """The rank, where the log tells it."""
+        return self.line.rank
+
+
+def find_failures(lines: Sequence[Line]) -> list[Failure]:
+    """One for each process that failed of itself, its strongest and then its first; in the order of the files."""
+    ranks, spared = _ranks_by_process(lines), _spared(lines)
+    lines = [replace(line, rank=ranks.get(_key(line))) if line.rank is None else line for line in lines]
+    aborted = {line.who for line in lines if line.role == "victim" or line.kind.startswith("watchdog")}
+    found = [*_of_text(lines), *_of_ends(lines, spared, bool(aborted))]
+    ended = {failure.line.who for failure in found if failure.seen_end} | _exited(lines)
+    best: dict[Any, Failure] = {}
+    for failure in found:
+        known = best.get(failure.line.who)
+        if known is None or failure.strength > known.strength:
+            best[failure.line.who] = failure
+    return [replace(f, seen_end=f.seen_end or f.line.who in ended) for f in best.values()]
+
+
+def _key(line: Line) -> tuple[str, int | None]:
+    return line.host or "", line.pid
+
+
+def _ranks_by_process(lines: Iterable[Line]) -> dict[tuple[str, int | None], int]:
+    """The rank of a process, wherever a line told both; without the host where the process number is the only one."""
+    found: defaultdict[tuple[str, int | None], set[int]] = defaultdict(set)
+    for line in lines:
+        if line.rank is not None and line.pid is not None:
+            found[_key(line)].add(line.rank)
+            found["", line.pid].add(line.rank)
+    return {key: ranks.pop() for key, ranks in found.items() if len(ranks) == 1}
+
+
+def _spared(lines: Iterable[Line]) -> set[int]:
+    """Processes that the launcher ended: whatever their exit code is, it was not of themselves."""
+    ended = (line for line in lines if line.kind == "signal" and line.values.get("sender") == "launcher")
+    return {line.values["pid"] for line in ended if line.values.get("pid") is not None}
+
+
+def _exited(lines: Iterable[Line]) -> set[Any]:
+    return {line.who for line in lines if line.kind in ("torchrun-failure", "child-exit") and line.rank is not None}
+
+
+def _of_text(lines: Sequence[Line]) -> list[Failure]:
+    """From tracebacks and known errors; an error inside a traceback belongs to that."""
+    errors: defaultdict[Any, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.kind == "known-error":
+            errors[line.file, line.who].append(line)
+    inside: set[tuple[int, int]] = set()
+    found = []
+    for line in lines:
+        if line.kind != "traceback" or line.values.get("launcher"):
+            continue
+        own = _errors_in(line, errors.get((line.file, line.who), ()))
+        inside.update((error.file, error.offset) for error in own)
+        found += _of_traceback(line, own)
+    for line in lines:
+        if line.kind == "known-error" and (line.file, line.offset) not in inside and _accuses_self(line):
+            found.append(_of_error(line))
+    return sorted(found, key=lambda f: (f.line.file, f.line.offset))
+
+
+def _errors_in(traceback: Line, errors: Sequence[Line]) -> list[Line]:
+    """Known errors that are lines of a traceback."""
+    whole = _whole(traceback.values.get("exception"), traceback.values.get("message"))
+    causes = [_whole(row[1], row[2]) for row in traceback.values.get("causes") or () if len(row) > 2]
+    at = bisect_right([error.line for error in errors], traceback.line)
+    near = [e for e in errors[at:] if e.line <= traceback.line + TRACEBACK_LINES]
+    return [e for e in near if any(_same(e.text, text) for text in (whole, *causes))]
+
+
+def _whole(exception: Any, message: Any) -> str:
+    return f"{exception or ''}: {message or ''}" if message else str(exception or "")
+
+
+def _same(text: str, whole: str) -> bool:
+    return bool(text and whole) and (whole[:100] in text or text[:100] in whole)
+
+
+def _of_traceback(line: Line, errors: Sequence[Line]) -> list[Failure]:
+    """What ended a process: the oldest exception of the chain decides, what followed it while cleaning up does not."""
+    rows = [[None, line.values.get("exception"), line.values.get("message"), line.values.get("frames")]]
+    rows += [row for row in line.values.get("causes") or () if len(row) > 3]
+    for _, exception, message, frames in reversed(rows):
+        whole = _whole(exception, message)
+        known = [e for e in errors if _same(e.text, whole)]
+        cause = next((e for e in known if _accuses_self(e)), None)
+        if cause is None and (any(e.role in ("root", "victim") for e in known) or _tells_of_others(exception)):
+            return []
+        if not exception:
+            continue
+        stack = _frames(frames)
+        where = f"{stack[0].file}:{stack[0].line}" if stack else ""
+        what = label(cause) if cause else _cut(f"{_short(str(exception))}: {message}" if message else str(exception))
+        made = Failure(line, what, (cause.pattern if cause else str(exception), where), 2, stack)
+        made = replace(made, mixed=bool(line.values.get("mixed")))
+        return [_advised(made, cause)]
+    return []
+
+
+def _of_error(line: Line) -> Failure:
+    return _advised(Failure(line, label(line), (line.pattern, ""), 2), line)
+
+
+def _accuses_self(line: Line) -> bool:
+    return line.role == "root" and line.values.get("accuses", "self") == "self"
+
+
+def _tells_of_others(exception: Any) -> bool:
+    return _short(str(exception or "")) in _MESSENGERS
+
+
+def _advised(failure: Failure, error: Line | None) -> Failure:
+    if error is None:
+        return failure
+    told = error.values
+    return replace(failure, meaning=str(told.get("meaning") or ""), advice=str(told.get("next") or ""))
+
+
+def _short(exception: str) -> str:
+    return exception.rsplit(".", 1)[-1]
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def _frames(rows: Any) -> tuple[Frame, ...]:
+    return tuple(Frame(str(r[0]), str(r[1]), int(r[2])) for r in rows or () if len(r) == 3)
+
+
+def _of_ends(lines: Sequence[Line], spared: set[int], aborted: bool) -> list[Failure]:
+    """From exit codes, signals and the kernel's kills."""
+    found = []
+    for line in lines:
+        if line.values.get("pid") in spared and line.kind != "oom-kill":
+            continue
+        if line.kind in ("torchrun-failure", "child-exit", "srun-exit"):
+            found += _of_exit(line, aborted)
+        elif line.kind == "signal" and not (line.values.get("signal") == ABORT and aborted):
+            number = line.values.get("signal")
+            found += [_signalled(line, number)] if number in SIGNALS and line.values.get("sender") != "launcher" else []
+        elif line.kind == "oom-kill":
+            found.append(
+                Failure(line, "killed for its memory by the kernel", ("host-out-of-memory", ""), 2, seen_end=True)
+            )
+    return found
+
+
+def _of_exit(line: Line, aborted: bool) -> list[Failure]:
+    code = line.values.get("exitcode")
+    how = str(line.values.get("how") or "")
+    number = -code if isinstance(code, int) and code < 0 else code - 128 if isinstance(code, int) and code > 128 else 0
+    number = next((n for words, n in _SRUN.items() if how.startswith(words)), number)
+    if number in SIGNALS and not (number == ABORT and aborted):
+        return [_signalled(line, number)]
+    if how.startswith("Out Of Memory"):
+        return [Failure(line, "killed for its memory", ("host-out-of-memory", ""), 2, seen_end=True)]
+    return []
+
+
+def _signalled(line: Line, number: Any) -> Failure:
+    name = SIGNALS[number]
+    advice = "dmesg of its host: the kernel kills for memory; a scheduler or a person may have killed it too."
+    how = "killed by SIGKILL" if number == 9 else f"ended by {name}"
+    return Failure(line, how, (name, ""), 2 if number != 9 else 1, advice=advice if number == 9 else "", seen_end=True)

@@ -1,0 +1,92 @@
+"""Which of several failures came first, as far as the places and times of lines can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rankscope.analysis.logs.failures import Failure
+from rankscope.analysis.logs.lines import TIMEOUTS, Line, precedes
+from rankscope.analysis.model import Confidence
+from rankscope.analysis.wording import duration
+
+CLOCKS_NS = 2_000_000_000
+"""The clocks of hosts, and of what writes to one log, may be so far apart."""
+
+
+@dataclass(frozen=True)
+class First:
+    """The failures that began it."""
+
+    failures: tuple[Failure, ...]
+    """Of one cause, the first in front; empty if all of them followed from something else."""
+    later: tuple[Failure, ...] = ()
+    """Own failures, but after the first ones or after ranks had given up waiting."""
+    rivals: tuple[Failure, ...] = ()
+    """Those of `later` that may have been first."""
+    confidence: Confidence = "high"
+    reasons: tuple[str, ...] = ()
+
+
+def find_first(failures: Sequence[Failure], lines: Sequence[Line]) -> First:
+    """The earliest failure, with those of the same cause."""
+    gave_up = _first_timeouts(lines)
+    late = [f for f in failures if any(t.who != f.line.who and precedes(t, f.line, CLOCKS_NS) for t in gave_up)]
+    early = [f for f in failures if f not in late]
+    if not early:
+        return First((), tuple(late))
+    strongest = max(f.strength for f in early)
+    heads = [f for f in early if not any(precedes(o.line, f.line) for o in early)]
+    heads = [f for f in heads if f.strength == strongest] or heads
+    heads.sort(key=lambda f: (f.line.time_ns is None, f.line.time_ns or 0, f.line.file, f.line.offset))
+    chosen, reasons, confidence = _chosen(heads, lines)
+    marks = {f.mark for f in chosen}
+    same = [f for f in early if f.mark in marks and f not in chosen]
+    rest = [f for f in early if f not in chosen and f not in same]
+    rivals = [f for f in rest if f in heads or _close(chosen[0], f)]
+    if rivals and confidence == "high":
+        confidence, reasons = "medium", (*reasons, _close_text(rivals[0]))
+    return First((*chosen, *same), (*rest, *late), tuple(rivals), confidence, reasons)
+
+
+def _chosen(heads: list[Failure], lines: Sequence[Line]) -> tuple[list[Failure], tuple[str, ...], Confidence]:
+    """(failures, reasons, confidence) among those of which none is proven to be older than another."""
+    if len({f.mark for f in heads}) == 1:
+        return heads, (), "high"
+    timed = [f for f in heads if f.line.time_ns is not None]
+    if len(timed) == len(heads):
+        return heads[:1], (), "high"
+    told = {line.rank for line in lines if line.kind == "torchrun-failure" and line.values.get("first")}
+    first = [f for f in heads if f.rank is not None and f.rank in told]
+    if len(first) == 1:
+        return first, ("only torchrun tells which of them ended first; their lines have no times",), "medium"
+    return heads, ("which of them came first cannot be told: their lines have no times",), "low"
+
+
+def _close(first: Failure, other: Failure) -> bool:
+    """Whether clocks may have put two failures of different files in the wrong order."""
+    one, two = first.line, other.line
+    if one.file == two.file or one.time_ns is None or two.time_ns is None:
+        return False
+    return abs(two.time_ns - one.time_ns) <= max(CLOCKS_NS, one.resolution_ns or 0, two.resolution_ns or 0)
+
+
+def _close_text(rival: Failure) -> str:
+    who = f"rank {rival.rank}" if rival.rank is not None else "another process"
+    coarse = rival.line.resolution_ns is not None and rival.line.resolution_ns >= 10**9
+    why = "times are only to the second" if coarse else f"clocks of hosts may be {duration(CLOCKS_NS)} apart"
+    return f"{who} failed within moments of it, and {why}"
+
+
+def _first_timeouts(lines: Sequence[Line]) -> list[Line]:
+    """Of each file and process the first line in which it gave up waiting."""
+    found: dict[tuple[int, object], Line] = {}
+    for line in lines:
+        if line.pattern in TIMEOUTS or line.kind in ("watchdog-timeout", "monitored-barrier"):
+            found.setdefault((line.file, line.who), line)
+    # a job of thousands of ranks: the first of a file, and of another process, is enough
+    first: dict[int, list[Line]] = {}
+    for (file, _), line in found.items():
+        if len(first.setdefault(file, [])) < 2:
+            first[file].append(line)
+    return [line for of_file in first.values() for line in of_file]

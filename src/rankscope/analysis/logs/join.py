@@ -1,0 +1,105 @@
+"""Joins logs to the findings of the dumps: one verdict, whichever of the two knows why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import polars as pl
+
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.freeze import Freeze
+from rankscope.analysis.logs.failed import failed_finding, late_finding
+from rankscope.analysis.logs.failures import find_failures
+from rankscope.analysis.logs.first import First, find_first
+from rankscope.analysis.logs.known import gave_up, harm_finding, known_causes
+from rankscope.analysis.logs.lines import TIMEOUTS, Line, read_lines
+from rankscope.analysis.logs.merge import Merged
+from rankscope.analysis.logs.named import find_named
+from rankscope.analysis.logs.silent import find_silent
+from rankscope.analysis.model import Finding
+from rankscope.analysis.places import Places
+
+
+def with_logs(facts: Facts, findings: Sequence[Finding], places: Places) -> list[Finding]:
+    """The findings with what logs say, roots first, numbered anew; the same where there are no logs."""
+    dataset = facts.dataset
+    if all(table.is_empty() for table in (dataset.messages, dataset.settings, dataset.comms, dataset.ras)):
+        return list(findings)
+    return _Story(facts, places).joined(findings)
+
+
+def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
+    """What is known of the standstill: a job whose watchdog gave up had stopped, whatever files' times say."""
+    messages = facts.dataset.messages
+    late = (pl.col("kind") == "watchdog-timeout") | pl.col("pattern").is_in(TIMEOUTS)
+    if messages.is_empty() or freeze.stopped or not messages.select(late.any()).item():
+        return freeze
+    return replace(freeze, stopped=True, reason="a log tells of a rank that gave up waiting")
+
+
+@dataclass(frozen=True)
+class _Story:
+    """What the logs of one job tell."""
+
+    facts: Facts
+    places: Places
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        return read_lines(self.facts.dataset)
+
+    @cached_property
+    def first(self) -> First:
+        return find_first(find_failures(self.lines), self.lines)
+
+    @property
+    def world(self) -> int:
+        return self.facts.dataset.world_size
+
+    def joined(self, findings: Sequence[Finding]) -> list[Finding]:
+        merged = Merged([f for f in findings if f.root_cause], [f for f in findings if not f.root_cause])
+        self._failed(merged)
+        for named in find_named(self.lines, self.facts.dataset, self.places.culprit):
+            merged.support(named)
+        if not merged.roots:
+            silent = find_silent(self.lines, self.world, self.places.culprit)
+            (merged.roots if silent and silent.root_cause else merged.rest).extend([silent] if silent else [])
+        self._known(merged)
+        return merged.numbered()
+
+    def _failed(self, merged: Merged) -> None:
+        """A rank that failed explains what waits for it, for ranks without a dump, or for nobody that is known."""
+        failed = failed_finding(self.first, self.lines, self.places.culprit, self._guessed, self.world)
+        if failed is not None:
+            own, seen = set(failed.culprit_ranks), set(self.facts.dataset.seen_ranks)
+
+            def follows(root: Finding) -> bool:
+                accused = set(root.culprit_ranks)
+                return not accused or bool(accused & own) or not accused & seen or not own
+
+            merged.explain(failed, follows)
+        later = late_finding(self.first, self.places.culprit)
+        if later is not None:
+            merged.rest.append(later)
+
+    def _known(self, merged: Merged) -> None:
+        """Causes that accuse nobody lead where nobody is accused; harm leads only where it is all there is."""
+        causes = known_causes(self.lines)
+        if causes and causes[0].severity == "critical" and not any(r.culprit_ranks or r.culprits for r in merged.roots):
+            merged.explain(replace(causes.pop(0), root_cause=True), lambda _: True)
+        merged.rest += [replace(cause, severity="warning") for cause in causes]
+        critical = any(f.severity == "critical" for f in (*merged.roots, *merged.rest))
+        left = None if critical else gave_up(self.lines)
+        merged.rest = [left, *merged.rest] if left is not None else merged.rest
+        harm = harm_finding(self.lines, self.facts.dataset)
+        if harm is not None and merged.roots:
+            merged.caused.append((harm, merged.roots[0]))
+        elif harm is not None and left is None:
+            merged.rest.append(harm)
+
+    @property
+    def _guessed(self) -> frozenset[int]:
+        files = self.facts.dataset.files.filter(pl.col("rank_source").cast(pl.String) == "guess")
+        return frozenset(files["file"].to_list())

@@ -1,0 +1,117 @@
+"""`known-error`: causes that accuse no rank, and a count of the lines that only show harm."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import polars as pl
+
+from rankscope.analysis.logs.lines import TIMEOUTS, Line
+from rankscope.analysis.logs.names import label
+from rankscope.analysis.logs.people import who_text
+from rankscope.analysis.model import Finding
+from rankscope.analysis.wording import plural, ranks_text
+from rankscope.schema import Dataset
+
+SHOWN = 8
+KINDS = 4
+_TOLD_ELSEWHERE = frozenset(
+    {"collective-mismatch", "desync-not-joined", "desync-never-joined", "monitored-barrier-late"}
+)
+"""Patterns whose lines have a finding of their own."""
+_HARMLESS = frozenset({"port-in-use", "no-route", "nccl-versions", "time-limit"})
+"""Causes that alone do not show that the job broke: often only tried, or said by who ended it."""
+
+
+def known_causes(lines: Sequence[Line]) -> list[Finding]:
+    """A finding for each known cause that accuses nobody, the earliest in the logs first."""
+    by_pattern: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.role == "root" and line.values.get("accuses") in ("nobody", None) and line.pattern:
+            by_pattern[line.pattern].append(line)
+    found = [_cause(own) for pattern, own in by_pattern.items() if pattern not in _TOLD_ELSEWHERE]
+    return sorted(found, key=lambda f: (f.severity != "critical", f.evidence[0].time_ns or 0))
+
+
+def _cause(own: list[Line]) -> Finding:
+    first = min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
+    told = first.values
+    meaning = f"{told['meaning']} " if told.get("meaning") else ""
+    return Finding(
+        kind="known-error",
+        severity="warning" if first.pattern in _HARMLESS else "critical",
+        title=f"{label(first)}, told by {who_text(own)} ({first.place})",
+        explanation=f"{meaning}Who prints it need not be at fault.",
+        candidates=tuple(sorted({line.rank for line in own if line.rank is not None})),
+        confidence="medium",
+        confidence_reasons=("the line alone does not say which rank is at fault",),
+        evidence=tuple(line.evidence() for line in [first, *(o for o in own if o is not first)][:SHOWN]),
+        next_steps=(str(told["next"]),) if told.get("next") else (),
+    )
+
+
+def gave_up(lines: Sequence[Line]) -> Finding | None:
+    """That ranks gave up waiting, where nothing tells for whom; None if none did."""
+    own = [line for line in lines if line.pattern in TIMEOUTS or line.kind == "watchdog-timeout"]
+    own = own or [line for line in lines if line.kind == "pg-status" and line.values.get("at_work") is not None]
+    if not own:
+        return _stuck([line for line in lines if line.kind == "heartbeat"])
+    return _waited(own)
+
+
+def _stuck(own: list[Line]) -> Finding | None:
+    if not own:
+        return None
+    return Finding(
+        kind="known-error",
+        severity="critical",
+        title=f"the watchdog of {who_text(own)} made no progress ({own[0].place})",
+        explanation="A call into CUDA or NCCL did not return, or another thread held the interpreter lock.",
+        waiting_ranks=tuple(sorted({line.rank for line in own if line.rank is not None})),
+        confidence="low",
+        confidence_reasons=("it may be stuck on its own, or while a failed group is torn down",),
+        evidence=tuple(line.evidence() for line in own[:SHOWN]),
+        next_steps=("Take stacks of all its threads: py-spy dump --native, or gdb.",),
+    )
+
+
+def _waited(own: list[Line]) -> Finding:
+    first = min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
+    ranks = tuple(sorted({line.rank for line in own if line.rank is not None}))
+    op, seq = first.values.get("op"), first.values.get("seq")
+    seq = first.values.get("at_work") if seq is None else seq
+    at = (f" in {str(op).lower()}" if op else " at") + f" #{seq}" if seq is not None else f" in {op}" if op else ""
+    return Finding(
+        kind="known-error",
+        severity="critical",
+        title=f"{who_text(own)} gave up waiting{at} ({first.place}); for whom, these logs do not tell",
+        explanation="Who gives up waiting is a victim: the rank that did not come is the one to find.",
+        waiting_ranks=ranks,
+        confidence="low",
+        confidence_reasons=("the log covers only ranks that waited",),
+        evidence=tuple(line.evidence() for line in own[:SHOWN]),
+        next_steps=(
+            "Collect the logs and the flight recorder dumps of all ranks.",
+            "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 for the next run.",
+        ),
+    )
+
+
+def harm_finding(lines: Sequence[Line], dataset: Dataset) -> Finding | None:
+    """One note that counts the lines that follow from others, and those that mean nothing."""
+    harm = [line for line in lines if line.role == "victim"]
+    noise = dataset.messages.filter(pl.col("role") == "noise").height
+    if not harm:
+        return None
+    kinds = Counter(line.pattern for line in harm)
+    told = ", ".join(f"{pattern} ({count})" for pattern, count in kinds.most_common(KINDS))
+    ranks = sorted({line.rank for line in harm if line.rank is not None})
+    return Finding(
+        kind="known-error",
+        severity="info",
+        title=f"{plural(len(harm), 'line')} of the logs only show harm from elsewhere",
+        explanation=f"{told}{f' of {ranks_text(ranks)}' if ranks else ''}; {plural(noise, 'line')} more mean nothing.",
+        waiting_ranks=tuple(ranks),
+        evidence=tuple({line.pattern: line.evidence() for line in reversed(harm)}.values()),
+    )

@@ -1,0 +1,114 @@
+"""The lines of logs that matter to a verdict, in an order that can be compared."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import polars as pl
+
+from rankscope.analysis.model import Evidence
+from rankscope.schema import Dataset
+
+BULK = ("fingerprint", "init-env", "pg-created", "dump-written")
+"""Kinds with a line for each collective or group: they name nobody."""
+TIMEOUTS = ("watchdog-timeout", "blocking-wait-timeout", "gloo-timeout", "store-wait")
+"""Known errors of ranks that waited until they gave up."""
+TEXT = 300
+_HEAD = re.compile(r"^(?:\[[^\]]{1,40}\] )?([^\s:]{1,255}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] ")
+_GPU = re.compile(r"\bGPU (\d{1,3})\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a log, or one event of several lines at its first."""
+
+    kind: str
+    role: str
+    pattern: str
+    rank: int | None
+    host: str | None
+    pid: int | None
+    device: int | None
+    group: int | None
+    """Row of `Dataset.groups`."""
+    file: int
+    path: str
+    line: int
+    offset: int
+    time_ns: int | None
+    """As printed."""
+    since_ns: int | None
+    """As printed, or of the last line before it in the file that has a time: it is no older."""
+    until_ns: int | None
+    """As printed, or of the next line in the file that has a time: it is no newer."""
+    resolution_ns: int | None
+    text: str
+    values: dict[str, Any]
+    torn: bool
+
+    @property
+    def who(self) -> tuple[int | None, str, int | None, str]:
+        """What tells processes apart: the rank if it is known, or else host, process and launcher's prefix."""
+        if self.rank is not None:
+            return self.rank, "", None, ""
+        return None, self.host or "", self.pid, "" if self.pid is not None else str(self.values.get("label") or "")
+
+    @property
+    def place(self) -> str:
+        """ "train.log:812"; only the name of a file whose path is long."""
+        path = self.path if len(self.path) <= 32 else self.path.replace("!", "/").rsplit("/", 1)[-1]
+        return f"{path}:{self.line}"
+
+    def evidence(self, text: str = "") -> Evidence:
+        """The line as evidence; with its own words unless others are given."""
+        words = text or (self.text if len(self.text) <= TEXT else f"{self.text[:TEXT]}…")
+        return Evidence(words, file=self.path or None, rank=self.rank, line=self.line, time_ns=self.time_ns)
+
+
+def read_lines(dataset: Dataset) -> list[Line]:
+    """All but bulk and noise, sorted by file and place in it."""
+    if dataset.messages.is_empty():
+        return []
+    told = dataset.messages.sort("file", "offset", maintain_order=True)
+    time = pl.col("time_ns")
+    told = told.with_columns(since_ns=time.forward_fill().over("file"), until_ns=time.backward_fill().over("file"))
+    told = told.filter(~pl.col("kind").is_in(BULK) & (pl.col("role") != "noise"))
+    paths = dict(dataset.files.select("file", "path").iter_rows())
+    return [_line(row, paths) for row in told.iter_rows(named=True)]
+
+
+def _line(row: dict[str, Any], paths: dict[int, str]) -> Line:
+    values = _values(row["values"])
+    host, pid, device = row["host"], row["pid"], None
+    if (head := _HEAD.match(row["text"])) is not None:
+        host, pid, device = host or head[1], int(head[2]) if pid is None else pid, int(head[3])
+    elif row["rank"] is None and (gpu := _GPU.search(row["text"])) is not None:
+        device = int(gpu[1])
+    return Line(
+        kind=row["kind"], role=row["role"] or "", pattern=row["pattern"] or "", rank=row["rank"],
+        host=host or values.get("host"), pid=values.get("pid") if pid is None else pid, device=device,
+        group=row["group"], file=row["file"], path=paths.get(row["file"], ""), line=row["line"] or 0,
+        offset=row["offset"] or 0, time_ns=row["time_ns"], since_ns=row["since_ns"],
+        until_ns=row["until_ns"], resolution_ns=row["resolution_ns"], text=row["text"] or "",
+        values=values, torn=bool(row["torn"]),
+    )  # fmt: skip
+
+
+def _values(text: str | None) -> dict[str, Any]:
+    try:
+        found = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def precedes(one: Line, other: Line, apart_ns: int = 0) -> bool:
+    """Whether a line is proven to be older: by its place in the same file, or by times further apart than that."""
+    if one.file == other.file:
+        return one.offset < other.offset
+    if one.until_ns is None or other.since_ns is None:
+        return False
+    return one.until_ns + apart_ns < other.since_ns

@@ -1,0 +1,183 @@
+"""Ranks that c10d itself names: fingerprints that differ, desync reports, monitored barriers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rankscope.analysis.logs.lines import Line
+from rankscope.analysis.logs.members import GUESS, global_ranks
+from rankscope.analysis.model import Confidence, Culprit, Finding, GroupRef
+from rankscope.analysis.wording import plural, ranks_text
+from rankscope.schema import Dataset
+
+SHOWN = 8
+Place = Callable[[int], Culprit]
+
+
+def find_named(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:
+    """A finding for each group whose ranks were named."""
+    found = [*_mismatches(lines, dataset, place), *_desyncs(lines, dataset, place), *_barriers(lines, dataset, place)]
+    return sorted(found, key=lambda f: ("high", "medium", "low").index(f.confidence))
+
+
+@dataclass(frozen=True)
+class _Accused:
+    """Who is named in one group, and by which lines."""
+
+    dataset: Dataset
+    place: Place
+    lines: list[Line]
+    ranks: tuple[int, ...]
+    guess: bool
+
+    def finding(self, kind: str, title: str, explanation: str, waiting: Sequence[int], **more: Any) -> Finding:
+        first = self.lines[0]
+        known = self.dataset.group_list[first.group] if first.group is not None else None
+        reasons = (*more.pop("reasons", ()), *((GUESS,) if self.guess else ()))
+        sure: Confidence = more.pop("confidence", "high")
+        held = tuple(sorted(set(waiting) - set(self.ranks)))
+        return Finding(
+            kind=kind, severity="critical", title=title, explanation=explanation, root_cause=True,
+            culprit_ranks=self.ranks, culprits=tuple(map(self.place, self.ranks)), waiting_ranks=held,
+            blast_radius=len(held), confidence="medium" if reasons and sure == "high" else sure,
+            confidence_reasons=reasons,
+            group=GroupRef(known.name, known.description, known.ranks, key=known.id) if known else None,
+            evidence=tuple(line.evidence() for line in self.lines[:SHOWN]), **more,
+        )  # fmt: skip
+
+
+def _mismatches(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:
+    by_group: defaultdict[Any, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.kind == "fingerprint-mismatch" and len(line.values.get("fingerprints") or ()) == 2:
+            by_group[line.group, line.values.get("pg_guid")].append(line)
+    return [found for own in by_group.values() if (found := _mismatch(own, dataset, place)) is not None]
+
+
+def _mismatch(own: list[Line], dataset: Dataset, place: Place) -> Finding | None:
+    """The odd one of all ranks that any line quotes."""
+    votes: dict[int, tuple[Any, ...]] = {}
+    guess = False
+    for line in own:
+        names, guessed = global_ranks(line, line.values["ranks"], dataset.group_list)
+        guess |= guessed
+        for rank, fingerprint in zip(line.values["ranks"], line.values["fingerprints"], strict=False):
+            if rank in names:
+                votes[names[rank]] = tuple(map(str, fingerprint))
+    if len(votes) < 2:
+        return None
+    size = len(dataset.group_list[own[0].group].ranks) if own[0].group is not None else dataset.world_size
+    odd, sides = _odd(votes)
+    shown = {side: ranks_text([r for r, v in votes.items() if v == side]) for side in sides}
+    text = "; ".join(f"{who} called {_call(side)}" for side, who in list(shown.items())[:4])
+    accused = _Accused(dataset, place, own, odd, guess)
+    tie = () if odd else tuple(sorted(votes))
+    kind = _kind(sides)
+    few = len(votes) < size
+    reasons = (f"only {len(votes)} of {size} ranks are quoted",) if few and odd else ()
+    name = ranks_text(odd) if odd else f"{ranks_text(tie)} disagree:"
+    first = own[0]
+    title = f"{name} called {_call(votes[odd[0]])}, the others {_call(sides[0])}" if odd else f"{name} {_versus(sides)}"
+    return accused.finding(
+        kind, f"{title} ({first.place})", f"TORCH_DISTRIBUTED_DEBUG found it before the collective ran: {text}.",
+        tuple(votes), candidates=tie, seq=int(sides[0][0]) if sides[0][0].isdecimal() else None,
+        op=sides[0][1].lower(), reasons=reasons if odd else ("there is no majority",),
+        confidence="high" if odd and not few else "medium" if odd else "low",
+        next_steps=("Compare the code path of these ranks at this step: a branch on rank, data or an exception.",),
+    )  # fmt: skip
+
+
+def _odd(votes: dict[int, tuple[Any, ...]]) -> tuple[tuple[int, ...], list[tuple[Any, ...]]]:
+    """(the minority, all sides with the largest first); no minority where two sides are equally large."""
+    counts = Counter(votes.values()).most_common()
+    sides = [side for side, _ in counts]
+    if len(counts) > 1 and counts[0][1] == counts[1][1]:
+        return (), sides
+    return tuple(sorted(rank for rank, vote in votes.items() if vote != sides[0])), sides
+
+
+def _kind(sides: list[tuple[Any, ...]]) -> str:
+    one, other = sides[0], sides[1]
+    if one[1] != other[1] or one[2] == other[2] == "None":
+        return "collective-mismatch"
+    if one[2] != other[2]:
+        return "size-mismatch"
+    return "dtype-mismatch" if one[3] != other[3] else "collective-mismatch"
+
+
+def _call(side: tuple[Any, ...]) -> str:
+    seq, op, shape, dtype = side[:4]
+    return f"{op.lower()} #{seq}" + (f" {shape} {dtype}" if shape != "None" else "")
+
+
+def _versus(sides: list[tuple[Any, ...]]) -> str:
+    return " or ".join(_call(side) for side in sides[:4])
+
+
+def _desyncs(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:
+    by_group: defaultdict[Any, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.kind == "desync" and line.values.get("lagging"):
+            by_group[line.group, line.values.get("pg_guid")].append(line)
+    return [found for own in by_group.values() if (found := _desync(own, dataset, place)) is not None]
+
+
+def _desync(own: list[Line], dataset: Dataset, place: Place) -> Finding | None:
+    """Who never joined the next collective, in the report that looked furthest back."""
+    first = min(own, key=lambda line: min(seq for _, _, seq in line.values["lagging"]))
+    lagging = first.values["lagging"]
+    absent = [rank for rank, what, _ in lagging if what != "joined"]
+    ahead = [rank for _, _, _, ranks in first.values.get("states") or () for rank in ranks]
+    names, guess = global_ranks(first, {*absent, *ahead}, dataset.group_list)
+    ranks = tuple(sorted(names[rank] for rank in set(absent) if rank in names))
+    if not ranks:
+        return None
+    seq = max(seq for rank, what, seq in lagging if what != "joined")
+    last = f"finished #{seq} and never joined #{seq + 1}" if seq else "never joined any collective"
+    accused = _Accused(dataset, place, [first, *(line for line in own if line is not first)], ranks, guess)
+    title = f"{ranks_text(ranks)} {last}, while others wait in #{first.values.get('seq')} ({first.place})"
+    explanation = f"The desync report of c10d says so; it knows of {plural(len(names), 'rank')}."
+    more = {"seq": seq + 1 if seq else None, "next_steps": (_LOOK.format(ranks_text(ranks)),)}
+    return accused.finding("missing-rank", title, explanation, tuple(names.values()), **more)
+
+
+_LOOK = "Look at the stack of {}, or read the end of its log: that is where it stopped."
+
+
+def _barriers(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:
+    by_group: defaultdict[Any, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.kind == "monitored-barrier":
+            by_group[line.group, line.values.get("pg_guid")].append(line)
+    return [found for own in by_group.values() if (found := _barrier(own, dataset, place)) is not None]
+
+
+def _barrier(own: list[Line], dataset: Dataset, place: Place) -> Finding | None:
+    failed = [line for line in own if line.values.get("failed_ranks")]
+    if not failed:
+        return None
+    ranks: set[int] = set()
+    guess = False
+    for line in failed:
+        names, guessed = global_ranks(line, line.values["failed_ranks"], dataset.group_list)
+        ranks |= set(names.values())
+        guess |= guessed
+    came = {line.rank for line in own if line.values.get("outcome") in ("reached", "timed-out")} - {None}
+    ranks -= came
+    if not ranks:
+        return None
+    accused = _Accused(dataset, place, failed, tuple(sorted(ranks)), guess)
+    after = failed[0].values.get("timeout_ms")
+    within = f" within {after / 1000:g} s" if isinstance(after, int) else ""
+    told = {tuple(line.values["failed_ranks"]) for line in failed}
+    only = len(told) == 1 and len(ranks) == 1 and dataset.world_size > 2
+    more = " Others may have been late too: it stops at the first." if only else ""
+    return accused.finding(
+        "missing-rank", f"{ranks_text(accused.ranks)} did not come to a monitored barrier{within} ({failed[0].place})",
+        f"The first rank of the group waits for a sign of each other; theirs never came.{more}",
+        [r for r in (*came, *(line.rank for line in failed)) if r is not None], op="monitored_barrier",
+        next_steps=(_LOOK.format(ranks_text(accused.ranks)),),
+    )  # fmt: skip

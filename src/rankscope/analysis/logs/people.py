@@ -1,0 +1,45 @@
+"""Words for processes: by rank, or by host and process where the log tells no rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rankscope.analysis.logs.lines import Line
+from rankscope.analysis.model import Culprit
+from rankscope.analysis.wording import ranks_text
+
+SHOWN = 4
+NOBODY = "a process"
+
+
+def culprits_of(lines: Sequence[Line], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
+    """Each process once, ranks first; `place` says where a rank runs."""
+    ranks = sorted({line.rank for line in lines if line.rank is not None})
+    known = [_placed(place(rank), next(line for line in lines if line.rank == rank)) for rank in ranks]
+    unknown = {line.who: line for line in lines if line.rank is None}
+    return (*known, *(Culprit(None, line.host, line.pid, _device(line)) for line in unknown.values()))
+
+
+def who_text(lines: Sequence[Line]) -> str:
+    """ "rank 3", "ranks 3,5", "process 4711 on node07 (GPU 3)", "a process"."""
+    ranks = sorted({line.rank for line in lines if line.rank is not None})
+    rest = list({line.who: _process(line) for line in lines if line.rank is None}.values())
+    named = [name for name in rest if name != NOBODY]
+    rest = named if named or ranks else rest[:1]
+    more = [f"{len(rest) - SHOWN} more"] if len(rest) > SHOWN else []
+    return " and ".join([*([ranks_text(ranks)] if ranks else []), *rest[:SHOWN], *more])
+
+
+def _placed(culprit: Culprit, line: Line) -> Culprit:
+    return Culprit(culprit.rank, culprit.host or line.host, line.pid, culprit.device or _device(line))
+
+
+def _device(line: Line) -> str | None:
+    return None if line.device is None else f"GPU {line.device}"
+
+
+def _process(line: Line) -> str:
+    label = str(line.values.get("label") or "").strip()
+    name = f"process {line.pid}" if line.pid is not None else f"the process behind {label}" if label else NOBODY
+    host = f" on {line.host}" if line.host else ""
+    return f"{name}{host}" + (f" (GPU {line.device})" if line.device is not None else "")

@@ -1,0 +1,51 @@
+"""A rank that alone did not give up waiting: it is what the others waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rankscope.analysis.logs.lines import TIMEOUTS, Line
+from rankscope.analysis.model import Culprit, Finding
+from rankscope.analysis.wording import ranks_text, wait_text
+
+SHOWN = 3
+
+
+def find_silent(lines: Sequence[Line], world: int, place: Callable[[int], Culprit]) -> Finding | None:
+    """Most ranks gave up waiting, a few that the log covers did not; one is named, several are only candidates."""
+    gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUTS}
+    hurt = {line.rank for line in lines if line.rank is not None and line.role == "victim"}
+    covered = {line.rank for line in lines if line.rank is not None}
+    silent = sorted(covered - set(gave_up) - hurt)
+    if len(gave_up) < 2 or not silent or len(silent) >= len(gave_up) or len(covered) < world:
+        return None
+    own = next((line for line in lines if line.rank == silent[0] and line.kind == "torchrun-failure"), None)
+    first = next(iter(sorted(gave_up.values(), key=lambda line: (line.file, line.offset))))
+    ended = f"; {own.text}" if own is not None else ""
+    one = len(silent) == 1
+    ranks = tuple(silent) if one else ()
+    return Finding(
+        kind="missing-rank",
+        severity="critical",
+        title=f"{ranks_text(silent)} {'did' if one else 'may'} not {'come' if one else 'have come'}: "
+        f"all others gave up waiting ({first.place})",
+        explanation=(
+            f"{wait_text(sorted(gave_up))} until the timeout. {ranks_text(silent).capitalize()} printed none{ended}: "
+            "it did not wait for the others, they waited for it."
+        ),
+        root_cause=one,
+        culprit_ranks=ranks,
+        culprits=tuple(map(place, ranks)),
+        candidates=() if one else tuple(silent),
+        waiting_ranks=tuple(sorted(gave_up)),
+        blast_radius=len(gave_up),
+        confidence="medium" if one else "low",
+        confidence_reasons=("a rank that was ended before its own timeout would look the same",),
+        evidence=(
+            *([own.evidence()] if own else ()),
+            *(gave_up[rank].evidence() for rank in sorted(gave_up)[:SHOWN]),
+        ),
+        next_steps=(
+            f"Look at the stack of {ranks_text(silent)}, or read the end of its log: that is where it stopped.",
+        ),
+    )
