@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-SOURCES = ("flight-recorder", "nccl-log", "profiler")
+SOURCES = ("flight-recorder", "nccl-log", "profiler", "c10d-log")
 """Where a row came from."""
 STATES = ("scheduled", "started", "completed", "unknown")
 """What is known of an operation. A recorder without states (gloo, torchcomms on a CPU) says retired: read as completed.
@@ -297,13 +297,21 @@ class Dataset:
         return self.files.filter(pl.col("used") & (pl.col("kind") == SOURCES[0]))
 
     @cached_property
+    def from_logs(self) -> bool:
+        """Whether all that is known of operations comes from logs: no rank left a dump."""
+        return self.dumps.is_empty() and not self.frontiers.is_empty()
+
+    @cached_property
     def seen_ranks(self) -> tuple[int, ...]:
-        """Ranks of which a flight recorder dump was read, sorted."""
-        return tuple(sorted(self.dumps["rank"].drop_nulls().unique().to_list()))
+        """Ranks of which a flight recorder dump was read, sorted; without any dump those whose operations logs tell."""
+        told = self.frontiers if self.from_logs else self.dumps
+        return tuple(sorted(told["rank"].drop_nulls().unique().to_list()))
 
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
-        """Ranks of the job of which no dump could be read, sorted."""
+        """Ranks of the job of which no dump could be read, sorted; none where there are only logs."""
+        if self.from_logs:
+            return ()
         seen = set(self.seen_ranks)
         return tuple(r for r in range(self.world_size) if r not in seen)
 

@@ -50,7 +50,7 @@ class InputError(Exception):
 def load(
     paths: Sequence[Path], options: LoadOptions = LoadOptions(), progress: Callable[[Progress], None] | None = None
 ) -> Dataset:
-    """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if there is no dump."""
+    """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if none tells anything."""
     pattern = _pattern(options.rank_from)
     found = _walk(paths)
     pool = _pool(found, options)
@@ -63,7 +63,7 @@ def load(
     finally:
         pool.close()
     root = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-    if not any(source.content and (source.kind != "log" or source.content.rows) for source in sources):
+    if not any(source.tells for source in sources):
         raise InputError(_nothing(root, sources))
     try:
         return assemble(sources, printable(root), pattern, options.world_size, options.attempt)
@@ -144,4 +144,4 @@ def _nothing(root: str, sources: Sequence[Source]) -> str:
     reasons = [f"{s.shown}: {s.problem}" for s in sources if s.problem][:5]
     more = f" and {len(sources) - len(reasons)} more" if len(sources) > len(reasons) else ""
     looked = f"{len(sources)} files ({'; '.join(reasons)}{more})"
-    return f"{printable(root)}: no flight recorder or py-spy dump, and nothing in any log, among {looked}"
+    return f"{printable(root)}: no flight recorder or py-spy dump and no log among {looked}"

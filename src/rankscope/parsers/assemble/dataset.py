@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -17,9 +18,12 @@ from rankscope.parsers.assemble.frontiers import frontier_table, p2p_groups
 from rankscope.parsers.assemble.groups import Groups, describe, named, resolve
 from rankscope.parsers.assemble.operations import operations
 from rankscope.parsers.assemble.repeats import repeat_table
-from rankscope.parsers.assemble.sources import KIND, SNAPSHOT_KIND, Source, config_world
+from rankscope.parsers.assemble.sources import KIND, LOG_KIND, SNAPSHOT_KIND, Source, config_world
 from rankscope.parsers.assemble.threads import thread_tables
 from rankscope.schema import Dataset
+
+if TYPE_CHECKING:
+    from rankscope.parsers.assemble.logs.scene import Scene
 
 
 class NoSuchAttemptError(Exception):
@@ -31,7 +35,7 @@ def assemble(
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows."""
     for source in sources:
-        if source.snapshot is None:
+        if source.snapshot is None and source.kind != LOG_KIND:
             ranks.claim(source, pattern)
     dumps = [s for s in sources if s.dump is not None]
     runs = _runs(dumps)
@@ -41,12 +45,19 @@ def assemble(
     used = _used(runs[chosen]) if runs else []
     _place_undecoded(sources, chosen)
     seen = snapshots.settle(sources, runs, chosen, pattern, world_size or _known_world(used))
-    world = world_size or max(
-        _world(used, sources, chosen), 1 + max((r for s in seen for r in s.ranks.values()), default=-1)
-    )
     places = {id(source): i for i, source in enumerate(sources)}
+    scene = _logs(sources, places, runs, chosen, world_size or _known_world(used), pattern)
+    world = world_size or max(
+        _world(used, sources, chosen),
+        1 + max((r for s in seen for r in s.ranks.values()), default=-1),
+        scene.world if scene is not None else 0,
+    )
     complete = {id(source): completeness(source.dump) for source in dumps if source.dump}
     tables = _tables(used, [places[id(s)] for s in used], [complete[id(s)] for s in used], world)
+    if scene is not None:
+        from rankscope.parsers.assemble.logs.bring import bring
+
+        tables = bring(tables, scene)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
     return Dataset(
         **tables,
@@ -57,6 +68,26 @@ def assemble(
         world_size=world,
         root=root,
     )
+
+
+def _logs(
+    sources: Sequence[Source],
+    places: dict[int, int],
+    runs: list[Attempt],
+    chosen: int,
+    world: int,
+    pattern: re.Pattern[str] | None,
+) -> Scene | None:
+    """Who wrote the logs of the chosen attempt; None without a log, which costs nothing."""
+    if not any(source.kind == LOG_KIND for source in sources):
+        return None
+    from rankscope.parsers.assemble.logs import attempts as log_attempts
+    from rankscope.parsers.assemble.logs.bring import read_scene
+
+    logs = [source for source in sources if source.log is not None]
+    log_attempts.settle(logs, runs)
+    mine = [(places[id(source)], source) for source in logs if source.attempt == max(0, chosen)]
+    return read_scene(mine, world, pattern)
 
 
 def _runs(dumps: list[Source]) -> list[Attempt]:

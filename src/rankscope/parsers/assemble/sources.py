@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -14,8 +15,12 @@ from rankscope.parsers.decoded import Decoded
 from rankscope.parsers.flight_recorder.model import NULL, Dump
 from rankscope.parsers.py_spy.model import Snapshot
 
+if TYPE_CHECKING:
+    from rankscope.parsers.logs.model import LogContent
+
 KIND = "flight-recorder"
 SNAPSHOT_KIND = "py-spy"
+LOG_KIND = "log"
 
 
 @dataclass
@@ -48,6 +53,19 @@ class Source:
     def snapshot(self) -> Snapshot | None:
         """py-spy's, if it is one."""
         return self.content if isinstance(self.content, Snapshot) else None
+
+    @property
+    def log(self) -> LogContent | None:
+        """What it says, if it is a log."""
+        return cast("LogContent", self.content) if self.kind == LOG_KIND and self.content is not None else None
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is anything in it; a text that only looks like a log has nothing."""
+        if self.log is None:
+            return self.content is not None
+        told = self.log.comms, self.log.settings, self.log.warnings, self.log.ras, self.log.inspected
+        return self.log.rows > 0 or any(told)
 
     @cached_property
     def directory(self) -> str:

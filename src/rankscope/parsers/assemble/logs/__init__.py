@@ -1,0 +1,1 @@
+"""What logs tell, brought into the frame: whose lines they are, and of which groups and operations they speak."""

@@ -1,0 +1,41 @@
+"""Of which attempt a log is: as its directory says, else as the time it was written."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rankscope.parsers.assemble.attempts import Attempt
+from rankscope.parsers.assemble.naming import attempt_of
+from rankscope.parsers.assemble.sources import Source
+
+COPIED_NS = 86_400 * 1_000_000_000
+"""A file written so long after the last event was copied: its time tells nothing."""
+
+
+def settle(logs: Sequence[Source], runs: Sequence[Attempt]) -> None:
+    """Gives each log the number of its attempt; the newest where nothing tells."""
+    newest = max((s for s in logs), key=lambda s: (s.mtime_ns or 0, s.shown), default=None)
+    tags = {attempt_of(s.shown): i for i, run in enumerate(runs) for s in run.sources}
+    homes: dict[str, set[int]] = defaultdict(set)
+    for i, run in enumerate(runs):
+        for dump in run.sources:
+            homes[dump.directory].add(i)
+    for source in logs:
+        tag, home = attempt_of(source.shown), homes.get(source.directory, set())
+        if not runs:
+            own = newest is None or tag == attempt_of(newest.shown)
+            source.attempt, source.note = (0, None) if own else (None, "of an earlier attempt")
+        elif tag is not None and tag in tags:
+            source.attempt = tags[tag]
+        else:
+            source.attempt = next(iter(home)) if len(home) == 1 else _by_time(source, runs)
+
+
+def _by_time(source: Source, runs: Sequence[Attempt]) -> int:
+    """The last attempt that had begun when the log was last written to."""
+    last, written = runs[-1].newest_ns, source.mtime_ns
+    if written is None or (last is not None and written > last + COPIED_NS):
+        return len(runs) - 1
+    begun = [i for i, run in enumerate(runs) if min((s.span[0] for s in run.sources if s.span), default=0) <= written]
+    return begun[-1] if begun else len(runs) - 1

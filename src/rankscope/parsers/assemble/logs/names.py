@@ -1,0 +1,75 @@
+"""Names of operations and types in logs, in the words of the flight recorder."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NCCL_OPS = {
+    "AllReduce": "all_reduce", "AllGather": "_all_gather_base", "ReduceScatter": "_reduce_scatter_base",
+    "Broadcast": "broadcast", "Reduce": "reduce", "Send": "send", "Recv": "recv", "AlltoAll": "all_to_all",
+    "AllToAll": "all_to_all", "AlltoAllv": "all_to_all", "AllToAllv": "all_to_all", "Gather": "gather",
+    "Scatter": "scatter", "AllReduceWithBias": "all_reduce", "mscclpp_ncclAllReduce": "all_reduce",
+    "mscclpp_ncclAllGather": "_all_gather_base", "PutSignal": "put_signal", "Signal": "signal",
+    "WaitSignal": "wait_signal",
+}  # fmt: skip
+"""By what a COLL or CALL line says; other names stay as they are."""
+C10D_OPS = {
+    "ALLREDUCE": "all_reduce", "ALLREDUCE_COALESCED": "allreduce_coalesced", "REDUCE": "reduce",
+    "BROADCAST": "broadcast", "ALLGATHER": "all_gather", "_ALLGATHER_BASE": "_all_gather_base",
+    "ALLGATHER_BASE": "_all_gather_base", "ALLGATHER_COALESCED": "all_gather_into_tensor_coalesced",
+    "GATHER": "gather", "SCATTER": "scatter", "REDUCE_SCATTER": "reduce_scatter",
+    "_REDUCE_SCATTER_BASE": "_reduce_scatter_base", "ALLTOALL_BASE": "all_to_all", "ALLTOALL": "all_to_all",
+    "SEND": "send", "RECV": "recv", "RECVANYSOURCE": "recv", "BARRIER": "barrier", "COALESCED": "coalesced",
+}  # fmt: skip
+"""By c10d's OpType."""
+WIRE = {
+    "_all_gather_base": "all_gather", "_allgather_base": "all_gather", "allgather": "all_gather",
+    "all_gather_into_tensor": "all_gather", "_reduce_scatter_base": "reduce_scatter", "allreduce": "all_reduce",
+    "reduce_scatter_tensor": "reduce_scatter", "_broadcast_oop": "broadcast", "_reduce_oop": "reduce",
+    "alltoall": "all_to_all", "alltoall_base": "all_to_all", "all_to_all_single": "all_to_all",
+    "barrier": "all_reduce", "all_reduce_barrier": "all_reduce",
+}  # fmt: skip
+"""Operations of the recorder by what NCCL launches for them: a barrier is an all_reduce of one element."""
+DTYPES = (
+    "Char", "Byte", "Int", "UInt32", "Long", "UInt64", "Half", "Float", "Double", "BFloat16", "Float8_e4m3fn",
+    "Float8_e5m2",
+)  # fmt: skip
+"""By NCCL's number."""
+WIRE_DTYPES = {"Bool": "Byte", "Float8_e4m3fnuz": "Byte", "Float8_e5m2fnuz": "Byte"}
+"""Types that go over the wire as another one."""
+
+
+class Sizes(NamedTuple):
+    """JSON texts of shapes; None where they are not known."""
+
+    sent: str | None
+    received: str | None
+
+
+def op_of(name: str) -> str:
+    """A COLL line's operation as the recorder calls it."""
+    return NCCL_OPS.get(name, name)
+
+
+def c10d_op(name: str | None) -> str | None:
+    """The operation of an OpType; None for none, and for UNKNOWN."""
+    return None if name in (None, "", "UNKNOWN") else C10D_OPS.get(name, name.lower())
+
+
+def wire(op: str) -> str:
+    """What NCCL is asked to do for an operation."""
+    return WIRE.get(op, op)
+
+
+def dtype(number: int) -> str | None:
+    """JSON text of the type with NCCL's number; None if there is none."""
+    return f'["{DTYPES[number]}"]' if 0 <= number < len(DTYPES) else None
+
+
+def sizes(op: str, count: int | None, members: int | None) -> Sizes:
+    """Shapes of a COLL line: its count is what one rank sends in a gather, and what one receives in a scatter."""
+    if count is None:
+        return Sizes(None, None)
+    one, all_ = f"[[{count}]]", None if members is None else f"[[{count * members}]]"
+    gathers, scatters = op in ("AllGather", "Gather"), op in ("ReduceScatter", "Scatter")
+    return Sizes(all_ if scatters else one, all_ if gathers else one)

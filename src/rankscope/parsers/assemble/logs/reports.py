@@ -1,0 +1,285 @@
+"""What c10d's lines say of operations: the watchdog's, its counters, the desync report, and fingerprints.
+
+A watchdog names each operation that timed out; the counters of its group say which was enqueued and completed last.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from rankscope.parsers.assemble.logs import names
+from rankscope.parsers.assemble.logs.grouping import DEFAULT, Groups
+from rankscope.parsers.assemble.logs.scene import Log, Scene
+from rankscope.parsers.assemble.logs.times import moment
+from rankscope.parsers.flight_recorder.values import RANK_LIMIT
+from rankscope.parsers.logs.event import Event
+
+_MILLISECOND = 1_000_000
+_PRINTED = ("seq", "op", "shape", "dtype", "device")
+MOST_ELEMENTS = 1 << 62
+
+
+class Row(NamedTuple):
+    """One operation that a line names."""
+
+    seq: int
+    op: str | None
+    state: str
+    retired: bool | None = None
+    in_sizes: str | None = None
+    out_sizes: str | None = None
+    dtypes: str | None = None
+    created_ns: int | None = None
+    timeout_ms: int | None = None
+    library: str = "nccl"
+    file: int = 0
+    line: int = 0
+    attempt: int | None = None
+
+
+@dataclass
+class Claim:
+    """What is said of one rank in one group; sequence numbers."""
+
+    enqueued: int | None = None
+    started: int | None = None
+    completed: int | None = None
+    whole: bool = False
+    """All operations from the first on are in `rows`."""
+    rows: dict[int, Row] = field(default_factory=dict)
+
+    def add(self, row: Row) -> None:
+        """Takes a row; of two of one operation the one that says more."""
+        known = self.rows.get(row.seq)
+        if known is None or (known.op is None and row.op is not None):
+            self.rows[row.seq] = row
+        elif known.state == "unknown" and row.state != "unknown":
+            self.rows[row.seq] = known._replace(state=row.state, retired=row.retired)
+
+
+Claims = dict[tuple[int, int], Claim]
+"""By rank and group."""
+
+
+class _Place(NamedTuple):
+    """The process group as a line names it."""
+
+    name: str
+    description: str
+    rank: int | None
+    """In the group."""
+
+
+def highest_rank(scene: Scene) -> int:
+    """The highest global rank that any line mentions; -1 without one."""
+    highest = -1
+    for log in scene.logs:
+        default = any(_of_default(event) for event in log.content.events)
+        ranked = any(event.rank is not None for event in log.content.events)
+        for event in log.content.events:
+            told = _ranks(event, default, ranked)
+            highest = max([highest, *(rank for rank in told if isinstance(rank, int) and rank < RANK_LIMIT)])
+    return highest
+
+
+def _ranks(event: Event, default: bool, ranked: bool) -> list[int | None]:
+    """Global ranks in a line. `default`: reports of its log are of the group of all; `ranked`: prefixes say ranks."""
+    values = event.values
+    told = [event.rank]
+    if not ranked and values.get("pg_rank") is None:
+        told.append(values.get("rank_in_group"))
+    if event.kind == "init-env" and values.get("pg_name") in (None, "0", DEFAULT):
+        told.append((values.get("size") or 0) - 1)
+    if event.kind == "desync" and default:
+        told += [rank for state in values["states"] for rank in state[3]]
+    if event.kind == "fingerprint-mismatch":
+        told += values["ranks"]
+    return told
+
+
+def _of_default(event: Event) -> bool:
+    values = event.values
+    return values.get("pg_desc") == DEFAULT or (values.get("pg_guid") in (None, "0") and values.get("pg_id") == 0)
+
+
+def read_reports(scene: Scene, groups: Groups) -> Claims:
+    """All claims, with the groups they are about put into `groups`."""
+    claims: Claims = defaultdict(Claim)
+    for log in scene.logs:
+        _Reader(log, scene, groups, claims).read()
+    return dict(claims)
+
+
+class _Reader:
+    """The events of one log."""
+
+    def __init__(self, log: Log, scene: Scene, groups: Groups, claims: Claims) -> None:
+        self._log, self._world, self._groups, self._claims = log, scene.world, groups, claims
+        self._events = log.content.events
+        self._ranked = any(event.rank is not None for event in self._events)
+        self._works = self._named_works()
+
+    def read(self) -> None:
+        """Takes all of them."""
+        readers = {
+            "watchdog-timeout": self._timeout, "pg-status": self._status, "desync": self._desync,
+            "fingerprint-mismatch": self._mismatch,
+        }  # fmt: skip
+        for event in self._events:
+            reader = readers.get(event.kind)
+            if reader is not None:
+                reader(event)
+        self._fingerprints([event for event in self._events if event.kind == "fingerprint"])
+
+    def rank_of(self, event: Event) -> int | None:
+        """Global rank; torch 2.1 and older print only the rank in the group that logged first, mostly that of all."""
+        rank = event.rank if event.rank is not None else self._log.source.rank
+        if rank is None and not self._ranked and event.values.get("pg_rank") is None:
+            rank = event.values.get("rank_in_group")
+        return rank if isinstance(rank, int) and 0 <= rank < min(self._world, RANK_LIMIT) else None
+
+    def _named_works(self) -> dict[tuple[int, int], set[_Place]]:
+        """By rank and sequence number the groups that lines name together with it."""
+        works: dict[tuple[int, int], set[_Place]] = defaultdict(set)
+        for event in self._events:
+            place, rank = _place(event), self.rank_of(event)
+            if place is None or rank is None:
+                continue
+            for seq in (event.values.get(name) for name in ("seq", "at_work", "last_enqueued")):
+                if isinstance(seq, int):
+                    works[rank, seq].add(place)
+        return works
+
+    def _group(self, event: Event, rank: int, seq: int | None) -> int:
+        """The row of the group an event is about: named by itself, or by another line about the same work."""
+        place = _place(event)
+        if place is None:
+            others = self._works.get((rank, seq), set()) if seq is not None else set()
+            place = next(iter(others)) if len({(p.name, p.rank) for p in others}) == 1 else _Place("", "", None)
+        return self._groups.of_report(place.name, place.description, rank, place.rank, self._world)
+
+    def _row(self, event: Event, seq: int, op: str | None, state: str, **more: Any) -> Row:
+        return Row(
+            seq, names.c10d_op(op), state, file=self._log.place, line=event.line, attempt=self._log.source.attempt,
+            **more,
+        )  # fmt: skip
+
+    def _timeout(self, event: Event) -> None:
+        rank, seq, values = self.rank_of(event), event.values.get("seq"), event.values
+        if rank is None or seq is None:
+            return
+        at = self._group(event, rank, seq)
+        printed, ran = moment(event.stamp, self._log.source.mtime_ns), values.get("ran_ms")
+        op, sent, received = names.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
+        if op in ("send", "recv"):
+            return
+        self._claims[rank, at].add(
+            self._row(
+                event, seq, values.get("op"), "scheduled", retired=True, in_sizes=_flat(sent, values.get("shape")),
+                out_sizes=_flat(received), timeout_ms=values.get("timeout_ms"),
+                created_ns=None if printed is None or ran is None else printed - ran * _MILLISECOND,
+            )
+        )  # fmt: skip
+        size = _ratio(op, sent, received)
+        if size is not None:
+            self._groups.widen(at, size)
+
+    def _status(self, event: Event) -> None:
+        rank, values = self.rank_of(event), event.values
+        if rank is None:
+            return
+        claim = self._claims[rank, self._group(event, rank, values.get("at_work"))]
+        enqueued, completed = values.get("last_enqueued"), values.get("last_completed")
+        if enqueued is not None:
+            claim.enqueued = max(0, enqueued, claim.enqueued or 0)
+        if completed is not None:
+            claim.completed = max(0, completed, claim.completed or 0)
+
+    def _desync(self, event: Event) -> None:
+        rank, values = self.rank_of(event), event.values
+        if rank is None:
+            return
+        at = self._group(event, rank, values["seq"])
+        members = self._groups.members[at]
+        if not self._groups.stated[at]:
+            return
+        for seq, state, op, places in values["states"]:
+            for member in (members[p] for p in places if p < len(members)):
+                claim = self._claims[member, at]
+                done = state == "finished"
+                claim.enqueued = max(seq, claim.enqueued or 0)
+                claim.started = max(seq, claim.started or 0)
+                claim.completed = max(seq, claim.completed or 0) if done else claim.completed
+                claim.add(self._row(event, seq, op, "completed" if done else "started"))
+
+    def _mismatch(self, event: Event) -> None:
+        """Rows of the two ranks a mismatch names; ranks are those of the group, here that of all."""
+        prints, ranks = event.values["fingerprints"], event.values["ranks"]
+        rank = self.rank_of(event)
+        reporter = ranks[0] if ranks else None
+        if rank not in (None, reporter) or not ranks or len(prints) != len(ranks):
+            return
+        for one, printed in zip(ranks, prints, strict=True):
+            at = self._groups.of_report("0", DEFAULT, one, one, self._world)
+            self._claims[one, at].add(self._print(event, printed, "scheduled"))
+
+    def _fingerprints(self, events: Sequence[Event]) -> None:
+        """Operations of the group of all ranks; with others in between nobody can tell whose a line is."""
+        by_rank: dict[int, list[Event]] = defaultdict(list)
+        for event in events:
+            rank = self.rank_of(event)
+            if rank is not None and event.values.get("rank_in_group") in (None, rank):
+                by_rank[rank].append(event)
+        if sum(map(len, by_rank.values())) < len(events) or not all(map(_one_lane, by_rank.values())):
+            return
+        for rank, own in by_rank.items():
+            at = self._groups.of_report("0", DEFAULT, rank, rank, self._world)
+            claim = self._claims[rank, at]
+            for event in own:
+                claim.add(self._print(event, [event.values.get(name) for name in _PRINTED], "unknown"))
+            claim.enqueued = max(event.values["seq"] for event in own)
+            claim.whole = own[0].values["seq"] <= 1
+
+    def _print(self, event: Event, printed: Sequence[Any], state: str) -> Row:
+        seq, op, shape, dtype, device = printed
+        created = moment(event.stamp, self._log.source.mtime_ns) if event.kind == "fingerprint" else None
+        return self._row(
+            event, seq, op, state, created_ns=created, in_sizes=None if shape is None else f"[{list(shape)}]",
+            dtypes=None if dtype is None else f'["{dtype}"]' if dtype.isalnum() else None,
+            library="nccl" if device == "cuda" else "gloo",
+        )  # fmt: skip
+
+
+def _place(event: Event) -> _Place | None:
+    values = event.values
+    number, guid = values.get("pg_id"), values.get("pg_guid")
+    name = guid or (str(number) if number is not None else "")
+    description = values.get("pg_desc") or (DEFAULT if name == "0" else "")
+    rank = values.get("pg_rank")
+    if not name and not description:
+        return None
+    return _Place(name, description, rank if isinstance(rank, int) and rank >= 0 else None)
+
+
+def _flat(elements: int | None, shape: Sequence[int] | None = None) -> str | None:
+    if shape:
+        return f"[{list(shape)}]"
+    return None if elements is None or elements > MOST_ELEMENTS else f"[[{elements}]]"
+
+
+def _ratio(op: str | None, sent: int | None, received: int | None) -> int | None:
+    """How many members a gather or scatter has."""
+    if not sent or not received or op not in ("_all_gather_base", "_reduce_scatter_base", "all_gather"):
+        return None
+    large, small = (sent, received) if op == "_reduce_scatter_base" else (received, sent)
+    return large // small if large % small == 0 and 1 < large // small < RANK_LIMIT else None
+
+
+def _one_lane(events: Sequence[Event]) -> bool:
+    """Whether the sequence numbers go up one by one, as those of one group do."""
+    seqs = [event.values["seq"] for event in events]
+    return all(later == seq + 1 for seq, later in pairwise(seqs))

@@ -1,0 +1,139 @@
+"""The processes that wrote the logs of one attempt, and the lives of their communicators, over all files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.logs.model import Comm, LogContent
+
+
+class Log(NamedTuple):
+    """One file."""
+
+    place: int
+    """Row of `files`."""
+    source: Source
+    content: LogContent
+    speakers: list[int]
+    """For each of its processes the index of the speaker."""
+
+
+@dataclass
+class Speaker:
+    """A process."""
+
+    host: str
+    pid: int
+    told: set[int] = field(default_factory=set)
+    """Global ranks that prefixes of its lines say."""
+    labels: set[str] = field(default_factory=set)
+    """Launchers' prefixes."""
+    rank: int | None = None
+    """Global rank; None where nothing tells for sure."""
+    how: str = ""
+    """How it was found: "prefix", "name", "communicator", "launcher", "device"; "" without one."""
+
+
+@dataclass(eq=False)
+class Life:
+    """One life of a communicator in one process."""
+
+    speaker: int
+    log: int
+    at: int
+    """Its index into the log's communicators."""
+    comm: Comm
+    parent: Life | None = None
+    identity: str = ""
+    """The same for all members; "" where it cannot be told which communicator of the others it is."""
+    rank: int | None = None
+    """Global rank."""
+    group: int | None = None
+    """Row of `groups`."""
+    twin: bool = False
+    """Another log tells more of the same life."""
+
+
+@dataclass
+class Scene:
+    """All of it."""
+
+    logs: list[Log]
+    speakers: list[Speaker]
+    lives: list[Life]
+    by_place: dict[tuple[int, int], Life]
+    """By log and index in it."""
+    world: int = 0
+    """Ranks of the job, as far as logs tell; 0 if they do not."""
+
+    def identities(self) -> dict[str, list[Life]]:
+        """The communicators that are told apart, with their lives."""
+        found: dict[str, list[Life]] = defaultdict(list)
+        for life in self.lives:
+            if life.identity and not life.twin:
+                found[life.identity].append(life)
+        return dict(found)
+
+
+def build(sources: Sequence[tuple[int, Source]]) -> Scene:
+    """The scene of logs, given with their rows of `files`."""
+    speakers: list[Speaker] = []
+    index: dict[tuple[str, int], int] = {}
+    logs: list[Log] = []
+    for place, source in sources:
+        content = source.log
+        if content is None:
+            continue
+        here: list[int] = []
+        for process in content.processes:
+            at = index.setdefault((process.host, process.pid), len(speakers))
+            if at == len(speakers):
+                speakers.append(Speaker(process.host, process.pid))
+            speakers[at].told |= {process.rank} - {None}  # type: ignore[arg-type]
+            speakers[at].labels |= {process.label} - {""}
+            here.append(at)
+        logs.append(Log(place, source, content, here))
+    lives, by_place = _lives(logs)
+    return Scene(logs, speakers, lives, by_place)
+
+
+def _lives(logs: Sequence[Log]) -> tuple[list[Life], dict[tuple[int, int], Life]]:
+    lives: list[Life] = []
+    by_place: dict[tuple[int, int], Life] = {}
+    for number, log in enumerate(logs):
+        for at, comm in enumerate(log.content.comms):
+            life = Life(log.speakers[comm.process], number, at, comm)
+            lives.append(life)
+            by_place[number, at] = life
+    for life in lives:
+        if life.comm.parent_comm is not None:
+            life.parent = by_place.get((life.log, life.comm.parent_comm))
+    _twins(lives)
+    return lives, by_place
+
+
+def _twins(lives: Sequence[Life]) -> None:
+    """Marks what a second log of the same process repeats, and takes from it what the first does not say."""
+    same: dict[tuple[int, str, int], list[Life]] = defaultdict(list)
+    counted: dict[tuple[int, str, int], int] = defaultdict(int)
+    for life in lives:
+        key = (life.speaker, life.comm.pointer, life.log)
+        same[life.speaker, life.comm.pointer, counted[key]].append(life)
+        counted[key] += 1
+    for group in same.values():
+        best = max(group, key=lambda life: (life.comm.collectives + life.comm.p2p, life.comm.init))
+        for life in group:
+            if life is not best:
+                life.twin = True
+                best.comm = _filled(best.comm, life.comm)
+                best.parent = best.parent or life.parent
+
+
+def _filled(comm: Comm, other: Comm) -> Comm:
+    names = ("rank", "nranks", "device", "comm_id", "parent", "split", "color", "started", "completed")
+    told = {n: getattr(other, n) for n in names if getattr(comm, n) in (None, "")}
+    return comm._replace(**told)

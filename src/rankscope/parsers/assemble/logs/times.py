@@ -1,0 +1,32 @@
+"""Times of lines as nanoseconds since the epoch, where they can be told.
+
+A time without a zone is local; it is taken for UTC, so that times of one zone keep their distances.
+"""
+
+from __future__ import annotations
+
+import calendar
+import time
+
+from rankscope.parsers.logs.record import Stamp
+
+_SECOND = 1_000_000_000
+_DAY = 86_400 * _SECOND
+
+
+def moment(stamp: Stamp | None, written_ns: int | None) -> int | None:
+    """When a line was printed; a year that is missing is the last in which that day was before the file was written."""
+    if stamp is None or not stamp.has_date:
+        return None
+    if stamp.has_year:
+        return stamp.ns
+    if written_ns is None:
+        return None
+    parts = time.gmtime(stamp.ns // _SECOND)
+    year = time.gmtime(written_ns // _SECOND).tm_year
+    for candidate in (year, year - 1):
+        midnight = calendar.timegm((candidate, parts.tm_mon, parts.tm_mday, 0, 0, 0))
+        there = midnight * _SECOND + stamp.ns % _DAY
+        if there <= written_ns + _DAY:
+            return there
+    return None

@@ -1,0 +1,137 @@
+"""Which global rank each process has: said by a prefix, or found by the communicator of all ranks.
+
+`[cudaDev]` is no rank, and the rank in a communicator is one only in that of the whole job. What is not sure stays
+unknown: a lane under a wrong number would accuse the wrong rank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rankscope.parsers.assemble import naming
+from rankscope.parsers.assemble.logs.scene import Life, Scene
+
+_MPIRUN = re.compile(r"^\[\d+,(\d+)\]<std")
+_TASK = re.compile(r"^(?: *(\d{1,6}): |\[(\d{1,6})\] ?$)")
+
+
+def settle(scene: Scene, world: int, highest: int, pattern: re.Pattern[str] | None) -> None:
+    """Sets ranks of speakers and lives, and `world`.
+
+    `world` is the size of the job where something else than logs tells it, else 0; `highest` the highest global rank
+    that any log mentions, -1 without one.
+    """
+    for speaker in scene.speakers:
+        if len(speaker.told) == 1:
+            speaker.rank, speaker.how = min(speaker.told), "prefix"
+    _by_name(scene, pattern)
+    size, lives = _world(scene, world, highest)
+    for life in lives:
+        life.rank = life.comm.rank
+    _by_communicator(scene, lives)
+    _by_launcher(scene, size)
+    _by_device(scene, size, lives)
+    _unclaimed_twice(scene)
+    for speaker in scene.speakers:
+        if world and speaker.rank is not None and speaker.rank >= world:
+            speaker.rank, speaker.how = None, ""
+    for life in scene.lives:
+        if life.rank is None:
+            life.rank = scene.speakers[life.speaker].rank
+    ranks = [s.rank for s in scene.speakers if s.rank is not None]
+    scene.world = world or max([size, highest + 1, *(1 + r for r in ranks)])
+
+
+def _by_name(scene: Scene, pattern: re.Pattern[str] | None) -> None:
+    """A log of one process whose name, or the user, says the rank."""
+    for log in scene.logs:
+        shown = log.source.shown
+        told = naming.rank_by(pattern, shown) if pattern is not None else None
+        if told is None and naming.says_rank(shown):
+            told = naming.rank_of(shown)
+        if told is not None and len(set(log.speakers)) <= 1:
+            log.source.rank, log.source.rank_source = told, "option" if pattern is not None else "name"
+            for at in log.speakers:
+                speaker = scene.speakers[at]
+                if speaker.rank is None:
+                    speaker.rank, speaker.how = told, "name"
+
+
+def _world(scene: Scene, world: int, highest: int) -> tuple[int, list[Life]]:
+    """The size of the largest communicator, and the lives of those of that size if they are of the whole job."""
+    identities = scene.identities()
+    largest = max((life.comm.nranks or 0 for life in scene.lives), default=0)
+    size = world or largest
+    if size != largest or size < 2 or highest >= size:
+        return size if size == world else largest, []
+    users = {life.speaker for life in scene.lives if (life.comm.nranks or 0) > 1}
+    named = {k: v for k, v in identities.items() if v[0].comm.nranks == size}
+    sets = {frozenset((life.speaker, life.comm.rank) for life in lives) for lives in named.values()}
+    places: dict[int, set[int | None]] = defaultdict(set)
+    for own in sets:
+        for speaker, rank in own:
+            places[speaker].add(rank)
+    one_each = len(users) <= size and all(len(ranks - {None}) <= 1 for ranks in places.values())
+    ranks = [rank for own in places.values() for rank in own if rank is not None]
+    if (not one_each and len(users) > 1) or len(set(ranks)) < len(ranks):
+        return size, []
+    lives = [life for lives in named.values() for life in lives]
+    told = [(life, scene.speakers[life.speaker].rank) for life in lives]
+    if any(rank is not None and life.comm.rank not in (None, rank) for life, rank in told):
+        return size, []
+    return size, lives
+
+
+def _by_communicator(scene: Scene, lives: Sequence[Life]) -> None:
+    ranks: dict[int, set[int]] = defaultdict(set)
+    for life in lives:
+        if life.comm.rank is not None:
+            ranks[life.speaker].add(life.comm.rank)
+    for at, own in ranks.items():
+        if len(own) == 1 and scene.speakers[at].rank is None:
+            scene.speakers[at].rank, scene.speakers[at].how = min(own), "communicator"
+
+
+def _by_launcher(scene: Scene, size: int) -> None:
+    """mpirun counts processes; srun counts tasks, which are ranks if there are as many."""
+    open_ = [s for s in scene.speakers if s.rank is None]
+    for form, needs_size in ((_MPIRUN, False), (_TASK, True)):
+        found: dict[int, list[int]] = defaultdict(list)
+        for i, speaker in enumerate(scene.speakers):
+            for match in filter(None, map(form.match, speaker.labels)):
+                found[int(match[match.lastindex or 1])].append(i)
+        users = {i for own in found.values() for i in own}
+        if not open_ or len(users) < len(scene.speakers) or any(len(set(own)) > 1 for own in found.values()):
+            continue
+        if len(users) != len(found) or (needs_size and len(found) != size):
+            continue
+        for rank, own in found.items():
+            speaker = scene.speakers[own[0]]
+            if speaker.rank is None:
+                speaker.rank, speaker.how = rank, "launcher"
+
+
+def _by_device(scene: Scene, size: int, lives: Sequence[Life]) -> None:
+    """On a job of one host with a device for each rank, torch's launcher numbers both alike."""
+    hosts = {speaker.host for speaker in scene.speakers}
+    if len(hosts) != 1 or any(s.rank is not None for s in scene.speakers) or not lives:
+        return
+    devices = {life.speaker: life.comm.device for life in lives if life.comm.device is not None}
+    highest = max(devices.values(), default=-1)
+    if len(set(devices.values())) == len(devices) == len(scene.speakers) and highest < size:
+        for at, device in devices.items():
+            scene.speakers[at].rank, scene.speakers[at].how = device, "device"
+
+
+def _unclaimed_twice(scene: Scene) -> None:
+    """Of two processes that are said to be the same rank, neither is."""
+    claims: dict[int, list[int]] = defaultdict(list)
+    for i, speaker in enumerate(scene.speakers):
+        if speaker.rank is not None:
+            claims[speaker.rank].append(i)
+    for own in claims.values():
+        if len(own) > 1:
+            for i in own:
+                scene.speakers[i].rank, scene.speakers[i].how = None, ""
