@@ -239,6 +239,8 @@ async def test_members_and_views_open_and_close() -> None:
         assert app.screen is app.lanes
         for name, kind in (
             ("findings", "FindingsScreen"),
+            ("messages", "MessagesScreen"),
+            ("settings", "SettingsScreen"),
             ("groups", "GroupsScreen"),
             ("host", "HostsScreen"),
             ("mesh", "MeshScreen"),

@@ -43,7 +43,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("chain", ("c",), "along the chain: to the rank that this one waits for", "Findings", "screen", "chain"),
     Action("why", ("W",), "why the rank is accused, or why it is not", "Findings", "screen", "why"),
     Action("open", ("enter",), "open what is under the cursor: members and stacks", "Findings", "screen", "open"),
-    Action("views", ("v",), "views: findings, groups, host stacks, mesh, files", "Findings", "screen", "views"),
+    Action("views", ("v",), "views: findings, logs, settings, groups, mesh, files", "Findings", "screen", "views"),
     Action("up", ("up", "k"), "lane above", "Move", "lanes"),
     Action("down", ("down", "j"), "lane below", "Move", "lanes"),
     Action("page_up", ("pageup",), "a page of lanes up", "Move", "lanes"),

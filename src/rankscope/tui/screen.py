@@ -96,7 +96,9 @@ class LanesScreen(LanesFrame):
 
     def action_views(self) -> None:
         """Offers the other views."""
-        self.choose("view", ["findings", "groups", "host stacks", "mesh", "files"], self._open_view)
+        self.choose(
+            "view", ["findings", "messages", "settings", "groups", "host stacks", "mesh", "files"], self._open_view
+        )
 
     def _open_view(self, index: int) -> None:
         from rankscope.tui.detail.screens.files import FilesScreen
@@ -104,8 +106,11 @@ class LanesScreen(LanesFrame):
         from rankscope.tui.detail.screens.groups import GroupsScreen
         from rankscope.tui.detail.screens.hosts import HostsScreen
         from rankscope.tui.detail.screens.mesh import MeshScreen
+        from rankscope.tui.detail.screens.messages import MessagesScreen
+        from rankscope.tui.detail.screens.settings import SettingsScreen
 
-        kind = (FindingsScreen, GroupsScreen, HostsScreen, MeshScreen, FilesScreen)[index]
+        kinds = (FindingsScreen, MessagesScreen, SettingsScreen, GroupsScreen, HostsScreen, MeshScreen, FilesScreen)
+        kind = kinds[index]
         self.app.push_screen(kind(self.whole.dataset, self.whole.analysis, self.options), self._jump)
 
     def _jump(self, result: Selection | int | None) -> None:

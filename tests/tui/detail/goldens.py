@@ -24,10 +24,13 @@ from rankscope.tui.detail.screens.findings import FindingsScreen
 from rankscope.tui.detail.screens.groups import GroupsScreen
 from rankscope.tui.detail.screens.hosts import HostsScreen
 from rankscope.tui.detail.screens.member import MemberScreen
+from rankscope.tui.detail.screens.messages import MessagesScreen
 from rankscope.tui.detail.screens.page import Page
+from rankscope.tui.detail.screens.settings import SettingsScreen
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
-from tests.tui.detail.samples import CULPRIT, DP, LAST_SEQ, TP, hang, hostile, looked
+from tests.logs import line, setting, with_logs
+from tests.tui.detail.samples import CULPRIT, DP, HOSTILE, LAST_SEQ, TP, hang, hostile, looked
 from tests.tui.detail.show import opened, screen_text
 
 FOLDER = Path(__file__).parent / "golden"
@@ -45,6 +48,32 @@ def absent() -> Selection:
 def present(dataset: Dataset, rank: int, group: int, seq: int) -> Selection:
     """A cell with an operation."""
     return Selection(rank, OpIndex(dataset).position(rank, group, seq), group, seq, finding=0)
+
+
+def logged() -> tuple[Dataset, Analysis]:
+    """The hang with logs: the culprit ran out of memory, all others were told of it by the watchdog; and settings."""
+    dataset, analysis = hang()
+    others = [rank for rank in range(8) if rank != CULPRIT]
+    out_of_memory = line(
+        CULPRIT, "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "root", 0.006, kind="traceback",
+        pattern="cuda-oom", values='{"launcher": false, "frames": [["forward", "model/attention.py", 211]]}',
+    )  # fmt: skip
+    lines = [
+        *(line(r, "NCCL INFO Bootstrap : Using eth0", at_s=0.001 * r, kind="nccl-info") for r in range(8)),
+        line(CULPRIT, "saving step 31", at_s=0.004, role="", kind="print"),
+        out_of_memory,
+        line(CULPRIT, "Failed to initialize NVML", "noise", 0.007),
+        *(line(r, f"[Rank {r}] Watchdog caught collective operation timeout", "victim", 0.2, kind="watchdog-timeout")
+          for r in others),
+        line(None, "Broken pipe", "context", None, host=None, kind="nccl-warning"),
+    ]  # fmt: skip
+    settings = [
+        *(setting(r, "NCCL_ALGO", "Tree" if r == CULPRIT else "Ring") for r in range(8)),
+        *(setting(r, "NCCL_DEBUG", "INFO") for r in range(8)),
+        *(setting(r, "NCCL_IB_DISABLE", "1") for r in others),
+        *(setting(r, "version:nccl", "2.27.3") for r in range(8)),
+    ]  # fmt: skip
+    return with_logs(dataset, lines, settings), analysis
 
 
 def joined(lines: list[Line]) -> str:
@@ -105,12 +134,27 @@ def _pages() -> dict[str, Make]:
         "groups-80x24": lambda: page_text(GroupsScreen(dataset, analysis, BARE), NARROW),
         "groups-wide": lambda: page_text(GroupsScreen(dataset, analysis), WIDE),
         "files-80x24": lambda: page_text(FilesScreen(dataset, analysis, BARE), NARROW),
+        "messages-80x24": lambda: page_text(MessagesScreen(*logged(), BARE), NARROW),
+        "messages-narrowed-80x24": lambda: page_text(
+            MessagesScreen(*logged(), BARE), NARROW, "t", "f", *"4-", "enter", "slash", *"caught", "enter"
+        ),
+        "messages-120x36": lambda: page_text(MessagesScreen(*logged(), BARE), (120, 36)),
+        "messages-hostile": lambda: page_text(MessagesScreen(_evil_logs(), verdict, BARE), NARROW),
+        "record-80x24": lambda: page_text(MessagesScreen(*logged(), BARE), NARROW, "r", "enter"),
+        "settings-80x24": lambda: page_text(SettingsScreen(*logged(), BARE), NARROW),
+        "settings-120x36": lambda: page_text(SettingsScreen(*logged(), BARE), (120, 36), "a"),
+        "settings-hostile": lambda: page_text(SettingsScreen(_evil_logs(), verdict, BARE), NARROW),
         "findings-hostile": lambda: page_text(FindingsScreen(evil, verdict, BARE), NARROW),
         "members-hostile": lambda: page_text(MemberScreen(evil, verdict, Selection(1, None, 1, 2), BARE), NARROW),
         "stacks-hostile": lambda: page_text(MemberScreen(evil, verdict, Selection(1, None, 1, 2), BARE), NARROW, "tab"),
         "groups-hostile": lambda: page_text(GroupsScreen(evil, verdict, BARE), NARROW),
         "files-hostile": lambda: page_text(FilesScreen(evil, verdict, BARE), NARROW),
     }
+
+
+def _evil_logs() -> Dataset:
+    said = line(1, HOSTILE, "root", host=HOSTILE, kind=HOSTILE, pattern=HOSTILE, values=HOSTILE)
+    return with_logs(hostile()[0], [said], [setting(r, HOSTILE, f"{HOSTILE}{r}") for r in range(2)])
 
 
 async def make(name: str) -> str:

@@ -61,7 +61,11 @@ class ListPage(Page):
         text = self.query_one("#text", Lines)
         if text.size.width:
             lines = self.entry_text(self.listing.cursor, text.size.width) if self.listing.count else []
-            text.show_lines(lines or [line(Span("nothing found", "dim"))])
+            text.show_lines(lines or self.nothing())
+
+    def nothing(self) -> list[Line]:
+        """What is said where the list is empty."""
+        return [line(Span("nothing found", "dim"))]
 
     @on(LineList.Chosen)
     def _chosen(self, event: LineList.Chosen) -> None:

@@ -87,13 +87,15 @@ class Page(ModalScreen[Result]):
         self.query_one("#hints", TextBar).put(to_parts(shown, self.size.width, self.options))
 
     def _keys(self) -> Line:
-        parts: list[Span | str] = []
-        if self.wanted:
-            parts += [Span(f" only {self.wanted!r} ", "warn")]
+        parts: list[Span | str] = [Span(f" only {plain(limit)} ", "warn") for limit in self.limits()]
         keys = [(b.key_display or b.key, b.description) for b in self._shown_bindings()]
         for key, what in [("enter", self.ENTER), *keys]:
             parts += [Span(f" {key}", "bold"), Span(f" {what} ", "dim")]
         return line(*parts)
+
+    def limits(self) -> list[str]:
+        """What narrows the lists down, in words."""
+        return [repr(self.wanted)] if self.wanted else []
 
     def _shown_bindings(self) -> list[Binding]:
         """Each binding with a description once, those of the subclass first."""
@@ -118,9 +120,13 @@ class Page(ModalScreen[Result]):
 
     def action_find(self) -> None:
         """Asks what to look for."""
+        self.ask("find", "/", self.FIND_HINT, self.wanted)
+
+    def ask(self, kind: str, label: str, hint: str, text: str = "") -> None:
+        """Asks for a line of text; `answered` gets it."""
         if not self.query(Prompt):
             self._asked_from = self.focused
-            self.mount(Prompt("find", "/", self.FIND_HINT, self.wanted), before=self.query_one("#hints"))
+            self.mount(Prompt(kind, label, hint, text), before=self.query_one("#hints"))
 
     @on(Prompt.Answered)
     def _answered(self, event: Prompt.Answered) -> None:
@@ -128,7 +134,12 @@ class Page(ModalScreen[Result]):
         if self._asked_from is not None:
             self._asked_from.focus()
         if event.text is not None:
-            self.find(event.text.strip())
+            self.answered(event.kind, event.text.strip())
+
+    def answered(self, kind: str, text: str) -> None:
+        """Does what was asked for; here there is only finding."""
+        del kind
+        self.find(text)
 
     def find(self, text: str) -> None:
         """Shows only what has `text` in it."""

@@ -1,0 +1,210 @@
+"""What the logs say: a list in the order of time, narrowed down by rank, role and text, and whole records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widget import Widget
+
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset
+from rankscope.tui.detail.format import group_label, rank_ranges
+from rankscope.tui.detail.index import index_of
+from rankscope.tui.detail.line import Line, Span, line, wrapped
+from rankscope.tui.detail.lines import Lines
+from rankscope.tui.detail.message_list import LEGEND, ROLE_CHOICES, MessageList, Wanted, columns, message_line
+from rankscope.tui.detail.record_text import record_text, summary
+from rankscope.tui.detail.screens.list_page import ListPage
+from rankscope.tui.detail.screens.page import Page
+from rankscope.tui.filters import parse_ranks
+from rankscope.tui.options import ViewOptions
+from rankscope.tui.selection import Selection
+
+HOW = "Put the logs of the job beside its dumps: stdout and stderr of each rank, with NCCL_DEBUG=INFO if you can."
+
+
+class MessagesScreen(ListPage):
+    """The messages; dismisses with what the rank of the one under the cursor had issued by then."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f", "ranks", "ranks"),
+        Binding("r", "roles", "roles"),
+        Binding("t", "turn", "newest"),
+        Binding("o", "rank", "lane"),
+    ]
+    ENTER = "record"
+    FIND_HINT = "part of a message, of its kind, its host or its file"
+
+    def __init__(self, dataset: Dataset, analysis: Analysis | None = None, options: ViewOptions | None = None) -> None:
+        super().__init__(options or ViewOptions())
+        del analysis
+        self.dataset = dataset
+        self.messages = MessageList(dataset)
+        self.asked = Wanted()
+        """What the list shows."""
+
+    def on_mount(self) -> None:
+        """Lists everything but noise, the cursor on the first root cause."""
+        self.fill()
+        self.call_after_refresh(self.listing.move_to, self.messages.first_root())
+
+    def heading(self) -> list[Line]:
+        """How many messages there are and are listed, the letters, and the columns."""
+        counts = self.messages.counts()
+        roots = counts.get("root", 0)
+        order = "newest first" if self.asked.newest else "earliest first"
+        what = f"  {len(self.messages):,} of {sum(counts.values()):,} lines, {self.asked.roles}, {order}"
+        told = Span(f"  {roots:,} of root causes", "bad" if roots else "dim")
+        titles = f" {columns(self.size.width)}"
+        legend = LEGEND.rjust(self.size.width - len(titles) - 1)
+        return [line(Span(" messages", "head"), what, told), line(Span(titles + legend, "dim"))]
+
+    def search(self, text: str) -> int:
+        """Lists the messages with `text` in them, of the ranks and roles that are asked for."""
+        self.asked = replace(self.asked, text=text)
+        return self.messages.choose(self.asked)
+
+    def limits(self) -> list[str]:
+        """Ranks and text."""
+        return self.asked.in_words()
+
+    def entry_line(self, at: int, width: int) -> Line:
+        """A message of the list."""
+        return message_line(self.messages.row(at), width)
+
+    def entry_text(self, at: int, width: int) -> list[Line]:
+        """Where a message stands, and its text."""
+        return summary(self.messages.row(at), width)
+
+    def nothing(self) -> list[Line]:
+        """Says how to get logs where there are none."""
+        if not self.dataset.messages.is_empty():
+            return super().nothing()
+        return wrapped([line(Span("nothing of a log is here", "dim")), line(HOW)], max(self.size.width - 1, 1))
+
+    def choose(self, at: int) -> None:
+        """Opens the whole record."""
+        self.app.push_screen(RecordScreen(self.dataset, self.messages.row(at), self.options), self._after_record)
+
+    def _after_record(self, result: Selection | int | None) -> None:
+        if result is not None:
+            self.dismiss(result)
+
+    def _again(self, asked: Wanted) -> None:
+        self.asked = asked
+        self.fill()
+        self.draw_bars()
+
+    def action_ranks(self) -> None:
+        """Asks which ranks to list."""
+        ranks = self.asked.ranks
+        text = "" if ranks is None else rank_ranges(ranks, 10_000)
+        self.ask("ranks", "ranks", "0-7,64   8- to the end   nothing for all", text)
+
+    def answered(self, kind: str, text: str) -> None:
+        """Finds a text, or lists only some ranks."""
+        if kind != "ranks":
+            self.find(text)
+            return
+        try:
+            ranks = parse_ranks(text, max(self.dataset.world_size - 1, 0)) if text else None
+        except ValueError as error:
+            self.note(str(error))
+        else:
+            self._again(replace(self.asked, ranks=ranks))
+
+    def action_roles(self) -> None:
+        """Lists only causes, or noise too."""
+        at = ROLE_CHOICES.index(self.asked.roles)
+        self._again(replace(self.asked, roles=ROLE_CHOICES[(at + 1) % len(ROLE_CHOICES)]))
+
+    def action_turn(self) -> None:
+        """Lists the newest first, or the earliest."""
+        self._again(replace(self.asked, newest=not self.asked.newest))
+
+    def action_rank(self) -> None:
+        """Goes to the lane of the rank, at what it had issued when it said so."""
+        if not self.listing.count:
+            self.note("no message here")
+            return
+        selection = selection_at(self.dataset, self.messages.row(self.listing.cursor))
+        if selection is None:
+            self.note("nothing tells which rank said it")
+            return
+        self.dismiss(selection)
+
+    def action_back(self) -> None:
+        """Ends finding, then lists all ranks, then closes the screen."""
+        if not self.wanted and self.asked.ranks is not None:
+            self._again(replace(self.asked, ranks=None))
+        else:
+            super().action_back()
+
+
+class RecordScreen(Page):
+    """One message in full; dismisses with what its rank had issued by then."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("o,enter", "rank", "lane", show=False),
+    ]
+    ENTER = "lane"
+
+    def __init__(self, dataset: Dataset, row: dict[str, Any], options: ViewOptions | None = None) -> None:
+        super().__init__(options or ViewOptions())
+        self.dataset, self.row = dataset, row
+
+    def body(self) -> Iterable[Widget]:
+        """The text."""
+        yield Container(Lines(self.options, id="text"), id="body")
+
+    def heading(self) -> list[Line]:
+        """What it is."""
+        who = "unknown rank" if self.row["rank"] is None else f"rank {self.row['rank']}"
+        return [line(Span(" message", "head"), f"  of {who}")]
+
+    def fill(self) -> None:
+        """Shows the record."""
+        self.call_after_refresh(self._draw)
+
+    def on_resize(self) -> None:
+        """Writes everything anew for the new width."""
+        self.draw_bars()
+        self._draw()
+
+    def _draw(self) -> None:
+        text = self.query_one("#text", Lines)
+        key = self.row["group"]
+        group = "" if key is None else group_label(index_of(self.dataset).group(key))
+        if text.size.width:
+            text.show_lines(record_text(self.row, group, text.size.width))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There is nothing to find in a single record, and one pane."""
+        del parameters
+        return action not in ("find", "other_pane")
+
+    def action_rank(self) -> None:
+        """Goes to the lane of the rank, at what it had issued by then."""
+        selection = selection_at(self.dataset, self.row)
+        if selection is None:
+            self.note("nothing tells which rank said it")
+            return
+        self.dismiss(selection)
+
+
+def selection_at(dataset: Dataset, row: dict[str, Any]) -> Selection | None:
+    """What the rank of a message had issued when it said so; None where nothing tells the rank."""
+    rank, time_ns = row["rank"], row["time_ns"]
+    if rank is None:
+        return None
+    index = index_of(dataset)
+    span = index.of_rank(rank)
+    if not span or time_ns is None:
+        return index.last_operation(rank)
+    created = dataset.ops.slice(span.start, len(span))["created_ns"]
+    before = (created <= time_ns).fill_null(False).arg_true()
+    return index.selection(span.start + int(before[-1]) if len(before) else span.start)
