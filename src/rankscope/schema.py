@@ -282,6 +282,11 @@ class Dataset:
     root: str = ""
     """What the user pointed at, for titles."""
 
+    @property
+    def told_by_logs(self) -> bool:
+        """Whether any table is filled that only logs fill."""
+        return any(table.height for table in (self.messages, self.settings, self.comms, self.ras))
+
     @cached_property
     def group_list(self) -> tuple[Group, ...]:
         """The groups, indexed by their id."""
@@ -298,8 +303,13 @@ class Dataset:
 
     @cached_property
     def from_logs(self) -> bool:
-        """Whether all that is known of operations comes from logs: no rank left a dump."""
-        return self.dumps.is_empty() and not self.frontiers.is_empty()
+        """Whether no rank left a dump, and there are logs: all that is known comes from them."""
+        return self.dumps.is_empty() and self.has_logs
+
+    @cached_property
+    def has_logs(self) -> bool:
+        """Whether a log was read that tells anything."""
+        return bool((self.files["used"] & (self.files["kind"] == "log")).any())
 
     @cached_property
     def seen_ranks(self) -> tuple[int, ...]:

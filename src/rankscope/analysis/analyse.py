@@ -12,17 +12,15 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.findings import Writer
 from rankscope.analysis.freeze import Freeze, judge_freeze
 from rankscope.analysis.graph import WaitGraph, build_graph
-from rankscope.analysis.host_evidence import with_host_stacks
-from rankscope.analysis.logs.join import stopped_by_log, with_logs
 from rankscope.analysis.mesh_misfits import find_misfits
 from rankscope.analysis.mesh_recover import recover_mesh
 from rankscope.analysis.mismatch import find_mismatches
 from rankscope.analysis.missing import find_missing
 from rankscope.analysis.model import Analysis, Finding, Step
+from rankscope.analysis.places import Places
 from rankscope.analysis.quality import find_gaps
 from rankscope.analysis.root import Root
 from rankscope.analysis.roots import Judge
-from rankscope.analysis.straggler import find_stragglers
 from rankscope.analysis.verdict import Situation, verdict
 from rankscope.schema import Dataset
 
@@ -31,7 +29,7 @@ def analyse(dataset: Dataset) -> Analysis:
     """What broke the job, as far as its dumps can tell."""
     facts = Facts(dataset)
     reliability, cohorts = judge_reliability(facts), Cohorts(facts)
-    graph, freeze = build_graph(facts, reliability), stopped_by_log(judge_freeze(facts), facts)
+    graph, freeze = build_graph(facts, reliability), _freeze(facts)
     mismatches = find_mismatches(facts, cohorts)
     _stop_at(graph, mismatches)
     judge = Judge(facts, graph, reliability, cohorts, frozenset(node for r in mismatches for node in r.nodes))
@@ -96,15 +94,14 @@ def _conclude(
     )
     causes = [replace(f, id=f"f{i}") for i, (f, _) in enumerate(written, 1)]
     divergences = find_divergences(facts, writer.graph, reliability, [*roots, *suspects])
-    slow = [] if roots or suspects else find_stragglers(facts)
+    slow = [] if roots or suspects else _slow(facts)
     rest = [*slow, *([_moving(writer, suspects, freeze)] if suspects else [])]
     rest += find_consequences(facts, divergences, causes[0].id) if causes else []
     mesh = recover_mesh(facts.dataset)
     rest += find_misfits(facts.dataset, mesh, writer.places.hosts) if roots or suspects else []
     rest += find_gaps(facts, hung=bool(causes))
     findings = [*causes, *(replace(f, id=f"f{i}") for i, f in enumerate(rest, len(causes) + 1))]
-    findings = with_host_stacks(facts, findings, still=freeze.stopped is True and not reliability.outdated)
-    findings = with_logs(facts, findings, writer.places)
+    findings = _joined(facts, findings, writer.places, still=freeze.stopped is True and not reliability.outdated)
     since = [i.since_ns for i in writer.graph.instances.values() if i.since_ns]
     status, line = verdict(Situation(facts, findings, bool(since), freeze, reliability, writer.places))
     return Analysis(
@@ -117,6 +114,37 @@ def _conclude(
         waits=_waits(writer, [root for _, root in written] or suspects),
         mesh=mesh,
     )
+
+
+# what only some jobs have is imported where it is there: on a cold file system every module is felt
+
+
+def _freeze(facts: Facts) -> Freeze:
+    freeze = judge_freeze(facts)
+    if not facts.dataset.told_by_logs:
+        return freeze
+    from rankscope.analysis.logs.join import stopped_by_log
+
+    return stopped_by_log(freeze, facts)
+
+
+def _slow(facts: Facts) -> list[Finding]:
+    from rankscope.analysis.straggler import find_stragglers
+
+    return find_stragglers(facts)
+
+
+def _joined(facts: Facts, findings: list[Finding], places: Places, *, still: bool) -> list[Finding]:
+    """The findings with what py-spy and the logs say for and against them."""
+    if facts.dataset.threads.height:
+        from rankscope.analysis.host_evidence import with_host_stacks
+
+        findings = with_host_stacks(facts, findings, still=still)
+    if facts.dataset.told_by_logs:
+        from rankscope.analysis.logs.join import with_logs
+
+        findings = with_logs(facts, findings, places)
+    return findings
 
 
 def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:
