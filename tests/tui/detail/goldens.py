@@ -110,6 +110,8 @@ def _panes() -> dict[str, Callable[[], str]]:
         "pane-full-pending": lambda: pane_text(case, pending, 46, full=True),
         "pane-host": lambda: pane_text(looked(), whole, 80),
         "pane-full-host": lambda: pane_text(looked(), whole, 46, full=True),
+        "pane-logs": lambda: pane_text(logged(), whole, 80),
+        "pane-full-logs": lambda: pane_text(logged(), pending, 60, full=True),
         "pane-hostile": lambda: pane_text(hostile(), replace(whole, rank=1, group=1, seq=2), 80, full=True),
     }
 

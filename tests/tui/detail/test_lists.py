@@ -171,7 +171,7 @@ def test_log_lines_around_the_operation_are_looked_up() -> None:
     table = pl.DataFrame(rows, schema={"time_ns": pl.Int64, "rank": pl.Int32, "text": pl.String}, orient="row")
     messages = pl.concat([dataset.messages, table], how="diagonal")
     found = look_up(OpIndex(replace(dataset, messages=messages)), analysis, absent()).messages
-    assert [text for _, text in found] == [f"line {i}" for i in range(1, 7)]
+    assert [one.text for one in found.own] == [f"line {i}" for i in range(1, 7)]
 
 
 def test_many_ranks_are_looked_up_as_few_entries() -> None:

@@ -14,6 +14,7 @@ from rankscope.tui.detail.frames import one_line
 from rankscope.tui.detail.index import Row
 from rankscope.tui.detail.line import Line, Role, Span, cut, line, width_of
 from rankscope.tui.detail.peers import Peers
+from rankscope.tui.detail.said import most_telling, own_line
 
 _LABEL = 8
 """Cells of the label before a line."""
@@ -103,12 +104,14 @@ def _present(detail: Detail, width: int) -> list[Line]:
     assert row is not None
     return [
         stack_line(detail.stack, width),
+        log_line(detail, "root"),
         host_line(detail, width),
         _own_line(detail),
         *odd_lines(detail, width),
         joined_line(detail, width),
         waits_line(detail),
         group_line(detail, row),
+        log_line(detail, "victim"),
     ]
 
 
@@ -116,6 +119,7 @@ def _absent(detail: Detail, width: int) -> list[Line]:
     past = detail.history
     return [
         doing_line(detail),
+        log_line(detail, "root"),
         host_line(detail, width),
         stack_line(detail.stack, width, "last at") if past.last else (),
         *last_lines(detail),
@@ -123,6 +127,7 @@ def _absent(detail: Detail, width: int) -> list[Line]:
         waits_line(detail),
         *odd_lines(detail, width),
         mesh_line(detail),
+        log_line(detail, "victim"),
         _files_line(detail),
     ]
 
@@ -184,6 +189,12 @@ def host_line(detail: Detail, width: int) -> Line:
     doing = f"{plain(host.activity.words)}{held}"
     where = one_line(host.trains.own, width - _LABEL - len(doing) - 2)
     return labelled("host", Span(doing, "bold"), f"  {where}" if where else "")
+
+
+def log_line(detail: Detail, role: str) -> Line:
+    """What the rank's own log says of why it broke ("root"), or else of the harm that it took ("victim")."""
+    one = most_telling(detail.messages)
+    return labelled("log", *own_line(one)) if one is not None and one.role == role else ()
 
 
 def _own_line(detail: Detail) -> Line:

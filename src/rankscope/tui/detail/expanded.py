@@ -16,6 +16,7 @@ from rankscope.tui.detail.format import byte_count, clock, counted, duration, gr
 from rankscope.tui.detail.frames import place
 from rankscope.tui.detail.index import Row
 from rankscope.tui.detail.line import BLANK, Line, Span, cut, line, wrap, wrapped
+from rankscope.tui.detail.said import said_lines
 
 _MOST_FOLDS = 24
 _MOST_FRAMES = 60
@@ -31,7 +32,7 @@ def expanded(detail: Detail, analysis: Analysis, width: int) -> list[Line]:
         _host(detail, width),
         _members(detail, width),
         _finding(detail, analysis, width),
-        _messages(detail, width),
+        said_lines(detail.messages, width),
     ]
     lines: list[Line] = []
     for section in filter(None, sections):
@@ -151,10 +152,3 @@ def _finding(detail: Detail, analysis: Analysis, width: int) -> list[Line]:
     if detail.finding is None:
         return []
     return [line(Span("finding", "head")), *short_text(analysis, detail.finding, width)]
-
-
-def _messages(detail: Detail, width: int) -> list[Line]:
-    if not detail.messages:
-        return []
-    lines = (line(Span(f"{clock(at)} ", "dim"), plain(text)) for at, text in detail.messages)
-    return [line(Span("log", "head")), *wrapped(lines, width, 2)]

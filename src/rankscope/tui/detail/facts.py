@@ -18,11 +18,8 @@ from rankscope.tui.detail.history import History, history
 from rankscope.tui.detail.index import OpIndex, Row, one
 from rankscope.tui.detail.pairs import pair, waiting_for
 from rankscope.tui.detail.peers import PARTLY, Peers, collective, state_label
+from rankscope.tui.detail.said import Around, around
 from rankscope.tui.selection import Absence, Selection
-
-MESSAGES = 6
-"""Log lines shown around an operation."""
-
 
 _ABSENCES: tuple[Absence, ...] = get_args(Absence)
 
@@ -55,8 +52,8 @@ class Detail:
     """What people call the groups of the operations in `history`."""
     descriptions: Mapping[str, str]
     """What people call groups, by their names."""
-    messages: tuple[tuple[int | None, str], ...]
-    """Log lines of the rank around the operation: time and text."""
+    messages: Around
+    """What the logs say around the operation."""
     host: HostStack | None = None
     """Where py-spy saw the rank."""
     where: str = ""
@@ -86,7 +83,7 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
         frontier=index.presence.frontiers.get((selection.rank, -1 if selection.group is None else selection.group)),
         groups=_group_names(index, past),
         descriptions=index.descriptions,
-        messages=_messages(index.dataset, selection.rank, at_ns),
+        messages=around(index.dataset, selection.rank, at_ns),
         host=host_stacks(index.dataset, [selection.rank]).get(selection.rank),
         where=analysis.mesh.where(selection.rank) if analysis.mesh is not None else "",
     )
@@ -149,13 +146,3 @@ def _files(dataset: Dataset, rank: int) -> tuple[tuple[str, str | None], ...]:
     files = dataset.files.filter((pl.col("rank") == rank) & (pl.col("attempt") == dataset.attempt).fill_null(True))
     own_first = files.sort(pl.col("kind") != SOURCES[0], maintain_order=True)
     return tuple(own_first.select("path", "problem").iter_rows())
-
-
-def _messages(dataset: Dataset, rank: int, at_ns: int | None) -> tuple[tuple[int | None, str], ...]:
-    """The log lines of a rank nearest to a moment, or its last ones, in the order of time."""
-    own = dataset.messages.filter(pl.col("rank") == rank)
-    if own.is_empty():
-        return ()
-    distance = (pl.col("time_ns") - at_ns).abs() if at_ns is not None else -pl.col("time_ns")
-    near = own.sort(distance, nulls_last=True).head(MESSAGES).sort("time_ns", nulls_last=True)
-    return tuple(near.select("time_ns", "text").iter_rows())

@@ -1,0 +1,104 @@
+"""What the logs say around an operation: lines of the rank itself, and what others said at about that time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import polars as pl
+
+from rankscope.report.messages import Said, filled_time, folded, role_order
+from rankscope.report.secrets import hide
+from rankscope.schema import Dataset
+from rankscope.tui.detail.format import clock, plain, rank_phrase
+from rankscope.tui.detail.line import Line, Span, line, wrapped
+from rankscope.tui.detail.message_list import letter, when
+
+MOST = 6
+"""Lines of the rank that are shown."""
+_ROOTS = 2
+"""So many of them are its nearest root causes, however far away."""
+_OTHERS = 4
+"""Lines of other ranks that are shown, alike ones as one."""
+WITHIN_NS = 1_000_000_000
+"""How near in time the lines of others are."""
+_NAMED = ("root", "victim")
+
+
+class Own(NamedTuple):
+    """A line of the rank."""
+
+    time_ns: int | None
+    resolution_ns: int | None
+    role: str
+    text: str
+
+
+class Around(NamedTuple):
+    """What was said around an operation."""
+
+    own: tuple[Own, ...] = ()
+    """In the order of time."""
+    others: tuple[Said, ...] = ()
+    """Root causes first."""
+    timed: bool = True
+    """Whether the others said it within a second; else nothing tells when."""
+
+
+def around(dataset: Dataset, rank: int, at_ns: int | None) -> Around:
+    """What the logs say of a rank and of others around a moment (ns since the epoch); noise is left out."""
+    if dataset.messages.is_empty():
+        return Around()
+    told = dataset.messages.filter(pl.col("role").fill_null("") != "noise")
+    others, timed = _others(told.filter(pl.col("rank").fill_null(-1) != rank), at_ns)
+    return Around(_own(told.filter(pl.col("rank") == rank), at_ns), tuple(folded(dataset, others)[:_OTHERS]), timed)
+
+
+def _own(rows: pl.DataFrame, at_ns: int | None) -> tuple[Own, ...]:
+    """The lines nearest to the moment, among them the nearest root causes; without times the last ones."""
+    placed = rows.with_columns(filled_time().alias("at")).with_row_index("place")
+    placed = placed.sort("at", "place", nulls_last=True).with_row_index("order")
+    distance = (pl.col("at") - at_ns).abs() if at_ns is not None else -pl.col("order").cast(pl.Int64)
+    near = placed.sort(distance, -pl.col("order").cast(pl.Int64), nulls_last=True)
+    roots = near.filter(pl.col("role") == "root").head(_ROOTS)
+    rest = near.filter(~pl.col("order").is_in(roots["order"].implode())).head(MOST - roots.height)
+    shown = pl.concat([roots, rest]).sort("order").select("time_ns", "resolution_ns", "role", "text")
+    return tuple(Own(at, step, role or "", hide(text or "")) for at, step, role, text in shown.iter_rows())
+
+
+def _others(rows: pl.DataFrame, at_ns: int | None) -> tuple[pl.DataFrame, bool]:
+    """Lines within a second of the moment; where no line has a time, causes and victims in the order of the files."""
+    if rows.is_empty() or (at_ns is not None and rows["time_ns"].null_count() < rows.height):
+        near = rows.filter((pl.col("time_ns") - at_ns).abs() <= WITHIN_NS)
+        return near.sort(role_order(), "time_ns", maintain_order=True), True
+    undated = rows.filter(pl.col("role").is_in(_NAMED) & pl.col("time_ns").is_null())
+    return undated.sort(role_order(), maintain_order=True), False
+
+
+def own_line(one: Own) -> Line:
+    """A line of the rank: when, role, text."""
+    return line(Span(f"{when(one.time_ns, one.resolution_ns)} ", "dim"), letter(one.role), f" {plain(one.text)}")
+
+
+def most_telling(said: Around) -> Own | None:
+    """The first root cause that the rank told of, or else the first line of a victim."""
+    return next((one for role in _NAMED for one in said.own if one.role == role), None)
+
+
+def said_lines(said: Around, width: int) -> list[Line]:
+    """All of it in lines of `width` cells, under headings."""
+    lines: list[Line] = []
+    if said.own:
+        lines += [line(Span("log", "head")), *wrapped(map(own_line, said.own), width, 2)]
+    if said.others:
+        title = "others said within a second" if said.timed else "others said, nothing tells when"
+        lines += [line(Span(title, "head")), *wrapped((_other(one) for one in said.others), width, 2)]
+    return lines
+
+
+def _other(one: Said) -> Line:
+    """What others said: when the first did, role, who, text."""
+    who = rank_phrase(one.ranks, 20) if one.ranks else "unknown rank"
+    same = ": same line" if len(one.ranks) > 1 else ""
+    return line(
+        Span(f"{clock(one.time_ns)} ", "dim"), letter(one.role), Span(f" {who}{same}", "bold"), f"  {plain(one.text)}"
+    )
