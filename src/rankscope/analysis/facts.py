@@ -51,6 +51,15 @@ class Facts:
         return frozenset(self.dataset.ops.filter(pl.col("library") == "gloo")["group"].unique().to_list())
 
     @cached_property
+    def open_groups(self) -> frozenset[int]:
+        """Groups that only lines of c10d tell of, and not who is in them: others may be members."""
+        groups = self.dataset.groups.filter(pl.col("membership") == "inferred")["group"]
+        if groups.is_empty() or not self.dataset.has_logs:
+            return frozenset()
+        dumped = self.dataset.ops.filter(pl.col("source") != "c10d-log")["group"].unique()
+        return frozenset(groups.to_list()) - frozenset(dumped.to_list())
+
+    @cached_property
     def reached(self) -> dict[int, int]:
         """By group the last collective that some member is seen to have finished and that needs all members."""
         done = self.calls.lazy().filter(

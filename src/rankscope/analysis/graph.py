@@ -93,6 +93,8 @@ class _Builder:
                 target = None
             if target is not None:
                 edges.append(Edge(target, rank))
+        if instance.group in self.facts.open_groups:
+            edges.append(Edge(self._leaf("unknown", -1), -1))
         self.graph.edges[node] = edges
 
     def _members(self, instance: Instance) -> tuple[int, ...]:
@@ -109,10 +111,13 @@ class _Builder:
 
     def _absent(self, instance: Instance, rank: int) -> Node | None:
         """What keeps a rank from issuing an operation; None where it has long finished it."""
-        if rank not in self.facts.presence.seen:
+        presence = self.facts.presence
+        if not presence.told(rank, instance.group):
             return self._leaf("no-dump", rank)
+        if instance.is_pair and not presence.dumped(rank):
+            return self._leaf("unknown", rank)
         if not instance.is_pair:
-            absence = self.facts.presence.absence(rank, instance.group, instance.seq)
+            absence = presence.absence(rank, instance.group, instance.seq)
             if absence in (Absence.OVERWRITTEN, Absence.FILTERED):
                 return None
             if absence is Absence.UNKNOWN:

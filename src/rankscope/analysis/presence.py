@@ -36,6 +36,7 @@ class Presence:
 
     def __init__(self, dataset: Dataset) -> None:
         self.seen = frozenset(dataset.seen_ranks)
+        self._from_logs = dataset.from_logs
         self.frontiers = _frontiers(dataset)
         self._members = tuple(group.ranks for group in dataset.group_list)
         files = dataset.dumps.filter(pl.col("rank").is_not_null())
@@ -48,9 +49,17 @@ class Presence:
         """Whether the dump of a rank holds everything it ever issued."""
         return self._whole.get(rank, False)
 
+    def told(self, rank: int, group: int) -> bool:
+        """Whether anything tells what a rank did in a group. Where there are only logs, silence is no missing dump."""
+        return self._from_logs or rank in self.seen or (rank, group) in self.frontiers
+
+    def dumped(self, rank: int) -> bool:
+        """Whether a rank left a dump; a log alone does not tell its sends and receives."""
+        return rank in self.seen and not self._from_logs
+
     def absence(self, rank: int, group: int, seq: int) -> Absence:
         """Why `rank` has no row for collective `seq` of `group`."""
-        if rank not in self.seen:
+        if not self.told(rank, group):
             return Absence.NO_DUMP
         frontier = self.frontiers.get((rank, group))
         if frontier is None or frontier.enqueued is None:

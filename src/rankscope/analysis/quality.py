@@ -44,7 +44,7 @@ def _files(facts: Facts) -> list[Finding]:
 
 def _missing(facts: Facts) -> list[Finding]:
     missing = facts.dataset.missing_ranks
-    if not missing or not facts.dataset.seen_ranks:
+    if not missing or facts.dataset.from_logs or not facts.dataset.seen_ranks:
         return []
     seen, size = len(facts.dataset.seen_ranks), facts.dataset.world_size
     text = f"Dumps of {seen} of {size} ranks were found; {ranks_text(missing)} left none."

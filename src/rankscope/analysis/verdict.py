@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rankscope.analysis.evidence import Reliability
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
+from rankscope.analysis.logs.join import has_logs
 from rankscope.analysis.model import Finding, Status
 from rankscope.analysis.places import Places
 from rankscope.analysis.wording import plural, ranks_text
@@ -31,10 +32,9 @@ class Situation:
 def verdict(situation: Situation) -> tuple[Status, str]:
     """(status, sentence) of the whole."""
     dataset = situation.facts.dataset
-    logs = not dataset.messages.is_empty()
-    if not dataset.seen_ranks and not logs:
-        known = not (dataset.threads.is_empty() and dataset.comms.is_empty() and dataset.ras.is_empty())
-        return "unknown", situation.findings[0].title if known and situation.findings else "no dump could be read"
+    if not dataset.seen_ranks and not has_logs(dataset):
+        known = dataset.threads.height and situation.findings
+        return "unknown", situation.findings[0].title if known else "no dump could be read"
     critical = [f for f in situation.findings if f.root_cause and f.severity == "critical"]
     if critical:
         return _word(critical[0]), _sentence(critical, situation.places)
@@ -45,6 +45,14 @@ def verdict(situation: Situation) -> tuple[Status, str]:
     if slow:
         return "slow", slow[0].title + _shared(slow, situation.places)
     return _quiet(situation)
+
+
+def _of_logs(situation: Situation) -> tuple[Status, str]:
+    """Of logs alone: that a job ends without an error, or goes on, they do not say."""
+    told = [f for f in situation.findings if f.severity == "warning"]
+    if told:
+        return "unknown", f"no failure in these logs, but: {told[0].title}"
+    return "unknown", "no failure in these logs, which do not tell whether the job went on"
 
 
 def _word(first: Finding) -> Status:
@@ -74,8 +82,8 @@ def _shared(findings: list[Finding], places: Places) -> str:
 
 def _quiet(situation: Situation) -> tuple[Status, str]:
     """Nothing critical: all well, still moving, or not to be told from these dumps."""
-    if not situation.facts.dataset.seen_ranks:
-        return "unknown", "no failure in these logs, which do not tell whether the job went on"
+    if situation.facts.dataset.dumps.is_empty() and not situation.pending:
+        return _of_logs(situation)
     ranks = plural(len(situation.facts.dataset.seen_ranks), "rank")
     if any(f.kind == "not-frozen" for f in situation.findings) or (
         situation.pending and situation.freeze.stopped is False
@@ -86,4 +94,6 @@ def _quiet(situation: Situation) -> tuple[Status, str]:
         return "progressing", f"the dumps were taken at different moments ({old} earlier); nothing is proven to hang"
     if situation.pending:
         return "unknown", f"{ranks}: operations are pending, and nothing in these dumps says why"
+    if situation.facts.dataset.from_logs:
+        return "unknown", f"logs of {ranks}: no failure in them, and they do not tell what finished"
     return "healthy", f"{ranks}, no divergence: every collective was issued and finished by all of its members"

@@ -50,7 +50,7 @@ class InputError(Exception):
 def load(
     paths: Sequence[Path], options: LoadOptions = LoadOptions(), progress: Callable[[Progress], None] | None = None
 ) -> Dataset:
-    """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if none tells anything."""
+    """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if nothing is told."""
     pattern = _pattern(options.rank_from)
     found = _walk(paths)
     pool = _pool(found, options)

@@ -58,6 +58,7 @@ def assemble(
         from rankscope.parsers.assemble.logs.bring import bring
 
         tables = bring(tables, scene)
+        world = world_size or max(world, 1 + _highest(tables["groups"]))
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
     return Dataset(
         **tables,
@@ -88,6 +89,12 @@ def _logs(
     log_attempts.settle(logs, runs)
     mine = [(places[id(source)], source) for source in logs if source.attempt == max(0, chosen)]
     return read_scene(mine, world, pattern)
+
+
+def _highest(groups: pl.DataFrame) -> int:
+    """The highest rank of any group; -1 without one."""
+    highest = groups["ranks"].explode().max()
+    return int(highest) if isinstance(highest, int) else -1
 
 
 def _runs(dumps: list[Source]) -> list[Attempt]:

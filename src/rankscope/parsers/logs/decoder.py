@@ -154,6 +154,8 @@ class Decoder:
         if said is None or said.level != "INFO" or said.message or said.place:
             return None
         process = self.processes.of(said.host, said.pid, records[0], False)
+        if process is not None:
+            self.processes.issued(process, said.device)
         stamp = records[0].stamp
         return None if process is None else (process, stamp.ns if stamp else NULL)
 
@@ -283,15 +285,16 @@ class Decoder:
             self.counts[ignored] += 1
             return True
         return (
-            ("opCount" in message and self._coll(process, message, record))
+            ("opCount" in message and self._coll(process, message, record, found.device))
             or ("- " in message and self._life(process, message, record))
             or self.warnings.trail(process, found, record)
             or (not record.torn and self._told(process, message, record))
         )
 
-    def _coll(self, process: int, message: str, record: Record) -> bool:
+    def _coll(self, process: int, message: str, record: Record, device: int | None) -> bool:
         operation = coll.operation(message, record.torn)
         if operation is not None:
+            self.processes.issued(process, device)
             self._operation(process, operation, record)
             return True
         return coll.BEGUN.match(message) is not None and self._cut(process, message, record)

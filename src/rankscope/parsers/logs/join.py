@@ -63,7 +63,7 @@ class Joiner:
         rows[at] = known._replace(
             rank=row.rank if known.rank is None else known.rank, label=known.label or row.label,
             torn_at=row.torn_at if known.torn_at is None else known.torn_at, records=known.records + row.records,
-            glued=known.glued and row.glued,
+            glued=known.glued and row.glued, device=row.device if known.device is None else known.device,
         )  # fmt: skip
         return at
 

@@ -50,6 +50,8 @@ class Process(NamedTuple):
     records: int = 0
     offset: int = 0
     """Of its first record."""
+    device: int | None = None
+    """Of the threads that issue operations; None where it differs between them, or where there is none."""
     glued: bool = False
     """It was only ever seen in the middle of lines: its host may have a piece of another record in front."""
 

@@ -6,7 +6,7 @@ no sequence number, and the time of a line is its host's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,12 @@ _YEAR_NS = 366 * 86_400 * 1_000_000_000
 _SECOND = 1_000_000_000
 
 
-def collective_rows(
-    scene: Scene, groups: list[tuple[int, ...]], shift: Callable[[int, int], int | None]
-) -> pl.DataFrame:
+def collective_rows(scene: Scene, groups: list[tuple[int, ...]], shifts: Mapping[tuple[int, int], int]) -> pl.DataFrame:
     """Rows of `ops` with `line` behind them, of all communicators whose group and rank are known.
 
-    `shift(log, comm)` is what is added to an ordinal to get the sequence number; None: it cannot be told.
+    `shifts`, by log and communicator, is what is added to an ordinal to get the sequence number, where it can be told.
     """
-    parts = [_of_log(scene, number, log, groups, shift) for number, log in enumerate(scene.logs)]
+    parts = [_of_log(scene, number, log, groups, shifts) for number, log in enumerate(scene.logs)]
     parts = [part for part in parts if part.height]
     return pl.concat(parts) if parts else empty()
 
@@ -40,7 +38,7 @@ def empty() -> pl.DataFrame:
 
 
 def _of_log(
-    scene: Scene, number: int, log: Log, groups: list[tuple[int, ...]], shift: Callable[[int, int], int | None]
+    scene: Scene, number: int, log: Log, groups: list[tuple[int, ...]], shifts: Mapping[tuple[int, int], int]
 ) -> pl.DataFrame:
     content = log.content
     if not content.numbers.shape[1]:
@@ -52,7 +50,6 @@ def _of_log(
     if not rows.size:
         return empty()
     comm = comm[rows]
-    shifts = [shift(number, at) if ok else None for at, ok in enumerate(usable.tolist())]
     frame = pl.DataFrame(
         {
             "comm": comm,
@@ -73,7 +70,7 @@ def _of_log(
             "rank": pl.Series([life.rank for life in lives], dtype=pl.Int32),
             "group": pl.Series([life.group for life in lives], dtype=pl.UInt32),
             "host": pl.Series(hosts, dtype=pl.String).cast(pl.Categorical),
-            "shift": pl.Series(shifts, dtype=pl.Int64),
+            "shift": pl.Series([shifts.get((number, at)) for at in range(len(lives))], dtype=pl.Int64),
             "members": pl.Series([life.comm.nranks for life in lives], dtype=pl.Int64),
         }
     )

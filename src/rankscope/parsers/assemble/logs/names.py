@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
+
+import orjson
 
 NCCL_OPS = {
     "AllReduce": "all_reduce", "AllGather": "_all_gather_base", "ReduceScatter": "_reduce_scatter_base",
@@ -73,3 +76,22 @@ def sizes(op: str, count: int | None, members: int | None) -> Sizes:
     one, all_ = f"[[{count}]]", None if members is None else f"[[{count * members}]]"
     gathers, scatters = op in ("AllGather", "Gather"), op in ("ReduceScatter", "Scatter")
     return Sizes(all_ if scatters else one, all_ if gathers else one)
+
+
+def wire_key(op: str | None, in_sizes: str | None, in_dtypes: str | None) -> str:
+    """Operation, elements and type as NCCL is given them: the same for a line of a log and an entry of a recorder."""
+    name = wire(op or "")
+    if op is not None and op.endswith("barrier"):
+        return name
+    counted = name in ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
+    count = elements(in_sizes) if counted else None
+    kind = (in_dtypes or "").strip('[]"')
+    return f"{name} {'?' if count is None else count} {WIRE_DTYPES.get(kind, kind)}"
+
+
+def elements(sizes: str | None) -> int | None:
+    """Elements of all tensors in a JSON list of shapes; None if it is none."""
+    try:
+        return sum(prod(shape) for shape in orjson.loads(sizes)) if sizes else None
+    except (orjson.JSONDecodeError, TypeError):
+        return None

@@ -115,6 +115,11 @@ def _warning(log: Log, scene: Scene, row: Warned) -> dict[str, Any]:
     }
 
 
+def failed(scene: Scene) -> bool:
+    """Whether any line tells of a failure, so that the job is over."""
+    return any(event.kind in _ERRORS for log in scene.logs for event in log.content.events)
+
+
 def setting_table(scene: Scene) -> pl.DataFrame:
     """The table `settings`, each value of a process once."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}

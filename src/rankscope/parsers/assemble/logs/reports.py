@@ -122,6 +122,7 @@ class _Reader:
         self._events = log.content.events
         self._ranked = any(event.rank is not None for event in self._events)
         self._works = self._named_works()
+        self._by_work = self._shared_works()
 
     def read(self) -> None:
         """Takes all of them."""
@@ -154,13 +155,34 @@ class _Reader:
                     works[rank, seq].add(place)
         return works
 
+    def _shared_works(self) -> dict[tuple[Any, ...], set[tuple[str, str]]]:
+        """Name and description of the group of a work (number, operation, sizes) that lines of any rank name."""
+        works: dict[tuple[Any, ...], set[tuple[str, str]]] = defaultdict(set)
+        for event in self._events:
+            key, rank = _work(event), self.rank_of(event)
+            if key is None or rank is None:
+                continue
+            for place in self._works.get((rank, key[0]), ()):
+                works[key].add((place.name, place.description) if place.rank in (None, rank) else ("", "another"))
+        return works
+
     def _group(self, event: Event, rank: int, seq: int | None) -> int:
         """The row of the group an event is about: named by itself, or by another line about the same work."""
         place = _place(event)
         if place is None:
             others = self._works.get((rank, seq), set()) if seq is not None else set()
-            place = next(iter(others)) if len({(p.name, p.rank) for p in others}) == 1 else _Place("", "", None)
+            place = next(iter(others)) if len({(p.name, p.rank) for p in others}) == 1 else None
+        if place is None:
+            place = self._as_others(event, rank) or _Place("", "", None)
         return self._groups.of_report(place.name, place.description, rank, place.rank, self._world)
+
+    def _as_others(self, event: Event, rank: int) -> _Place | None:
+        """The one group in which every rank has the place of its own number, if other ranks name it for this work."""
+        key = _work(event)
+        if key is None or event.values.get("rank_in_group") != rank:
+            return None
+        named = self._by_work.get(key, set())
+        return _Place(*next(iter(named)), rank) if len(named) == 1 else None
 
     def _row(self, event: Event, seq: int, op: str | None, state: str, **more: Any) -> Row:
         return Row(
@@ -252,6 +274,13 @@ class _Reader:
             dtypes=None if dtype is None else f'["{dtype}"]' if dtype.isalnum() else None,
             library="nccl" if device == "cuda" else "gloo",
         )  # fmt: skip
+
+
+def _work(event: Event) -> tuple[Any, ...] | None:
+    values = event.values
+    if event.kind != "watchdog-timeout" or values.get("seq") is None:
+        return None
+    return values["seq"], values.get("op"), values.get("numel_in"), values.get("numel_out")
 
 
 def _place(event: Event) -> _Place | None:

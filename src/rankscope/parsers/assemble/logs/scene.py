@@ -21,6 +21,12 @@ class Log(NamedTuple):
     speakers: list[int]
     """For each of its processes the index of the speaker."""
 
+    @property
+    def own(self) -> bool:
+        """Whether NCCL wrote it for one process alone (NCCL_DEBUG_FILE), line by line: none is lost at the end."""
+        only_nccl = all(event.kind == "known-error" for event in self.content.events)
+        return len(self.content.processes) == 1 and not self.content.processes[0].label and only_nccl
+
 
 @dataclass
 class Speaker:
@@ -32,6 +38,8 @@ class Speaker:
     """Global ranks that prefixes of its lines say."""
     labels: set[str] = field(default_factory=set)
     """Launchers' prefixes."""
+    device: int | None = None
+    """Of the threads that issue operations."""
     rank: int | None = None
     """Global rank; None where nothing tells for sure."""
     how: str = ""
@@ -95,6 +103,8 @@ def build(sources: Sequence[tuple[int, Source]]) -> Scene:
                 speakers.append(Speaker(process.host, process.pid))
             speakers[at].told |= {process.rank} - {None}  # type: ignore[arg-type]
             speakers[at].labels |= {process.label} - {""}
+            if process.device is not None:
+                speakers[at].device = process.device
             here.append(at)
         logs.append(Log(place, source, content, here))
     lives, by_place = _lives(logs)

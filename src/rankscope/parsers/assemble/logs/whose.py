@@ -118,9 +118,10 @@ def _by_device(scene: Scene, size: int, lives: Sequence[Life]) -> None:
     hosts = {speaker.host for speaker in scene.speakers}
     if len(hosts) != 1 or any(s.rank is not None for s in scene.speakers) or not lives:
         return
-    devices = {life.speaker: life.comm.device for life in lives if life.comm.device is not None}
+    devices = {i: s.device for i, s in enumerate(scene.speakers) if s.device is not None}
+    devices |= {life.speaker: life.comm.device for life in lives if life.comm.device is not None}
     highest = max(devices.values(), default=-1)
-    if len(set(devices.values())) == len(devices) == len(scene.speakers) and highest < size:
+    if len(set(devices.values())) == len(devices) > 1 and highest < size:
         for at, device in devices.items():
             scene.speakers[at].rank, scene.speakers[at].how = device, "device"
 

@@ -30,6 +30,7 @@ class Processes:
         self.rows: list[Process] = []
         self.places: dict[tuple[str, int], int] = {}
         self._records: Counter[int] = Counter()
+        self._devices: defaultdict[int, set[int]] = defaultdict(set)
 
     def of(self, host: str, pid: int, record: Record, glued: bool) -> int | None:
         """The index of a process; None if there are too many."""
@@ -55,9 +56,19 @@ class Processes:
         if torn_at is not None and (row.torn_at is None or torn_at < row.torn_at):
             self.rows[at] = row._replace(torn_at=torn_at)
 
+    def issued(self, at: int, device: int | None) -> None:
+        """That a thread with a current device issued an operation."""
+        if device is not None:
+            self._devices[at].add(device)
+
     def done(self) -> list[Process]:
         """All of them."""
-        return [row._replace(records=self._records[at]) for at, row in enumerate(self.rows)]
+        return [
+            row._replace(
+                records=self._records[at], device=min(self._devices[at]) if len(self._devices[at]) == 1 else None
+            )
+            for at, row in enumerate(self.rows)
+        ]
 
 
 class Comms:
