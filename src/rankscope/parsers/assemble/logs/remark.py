@@ -1,0 +1,61 @@
+"""What rankscope has to say of a log itself: what was left out, and what contradicts the dumps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from rankscope.parsers.assemble.logs.agreement import Agreement
+from rankscope.parsers.assemble.logs.align import Numbering
+from rankscope.parsers.assemble.logs.scene import Life, Scene
+
+
+def unplaced(scene: Scene) -> list[dict[str, Any]]:
+    """Operations whose rank or group cannot be told, for each log."""
+    lost = (life for life in scene.lives if not life.twin and None in (life.group, life.rank))
+    why = "whose rank or group they are cannot be told"
+    return _left_out(scene, lost, "log-unplaced", why)
+
+
+def unnumbered(
+    scene: Scene, numbering: Mapping[tuple[int, int], Numbering], unfit: frozenset[int] | set[int]
+) -> list[dict[str, Any]]:
+    """Operations that have no sequence number that other ranks share, for each log."""
+    placed = [
+        (key, life) for key, life in scene.by_place.items() if not life.twin and None not in (life.group, life.rank)
+    ]
+    apart = (life for _, life in placed if life.group in unfit)
+    lost = (life for key, life in placed if key not in numbering and life.group not in unfit)
+    why = "lines are missing, and their place among those of other ranks cannot be told"
+    other = "they are counted in another way than in the dumps"
+    return [*_left_out(scene, lost, "log-unaligned", why), *_left_out(scene, apart, "log-unaligned", other)]
+
+
+def differing(agreement: Agreement) -> list[dict[str, Any]]:
+    """The first operation of each rank of which log and dump say different things."""
+    first = agreement.differing.sort("seq").unique(["rank", "group"], keep="first", maintain_order=True)
+    return [
+        {
+            "file": row["file"], "line": row["line"], "rank": row["rank"], "group": row["group"],
+            "severity": "warning", "kind": "log-disagrees",
+            "text": f"the log has {row['wire']} at #{row['seq']}, the dump {row['other']}; the dump is used",
+            "values": orjson.dumps({"seq": row["seq"], "log": row["wire"], "dump": row["other"]}).decode(),
+        }
+        for row in first.iter_rows(named=True)
+    ]  # fmt: skip
+
+
+def _left_out(scene: Scene, lives: Iterable[Life], kind: str, why: str) -> list[dict[str, Any]]:
+    counts: dict[int, int] = defaultdict(int)
+    for life in lives:
+        counts[life.log] += life.comm.collectives + (life.comm.p2p if kind == "log-unplaced" else 0)
+    return [
+        {
+            "file": scene.logs[log].place, "severity": "warning", "kind": kind,
+            "text": f"{count} operations: {why}", "values": orjson.dumps({"operations": count}).decode(),
+        }
+        for log, count in sorted(counts.items()) if count
+    ]  # fmt: skip

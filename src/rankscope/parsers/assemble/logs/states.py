@@ -1,0 +1,84 @@
+"""Rows of `ops` from lines of c10d, and the states they give to those of NCCL's lines."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.parsers.assemble.logs.collectives import shaped
+from rankscope.parsers.assemble.logs.reports import Claims, Row
+
+
+def with_claims(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
+    """Operations of COLL lines with the states that the watchdog tells, and those that only other lines name."""
+    told = [_told(rank, group, row) for (rank, group), claim in claims.items() for row in claim.rows.values()]
+    if told:
+        kinds = {**schema.OPS, "line": pl.Int64}
+        named = shaped(pl.DataFrame(told, schema={n: kinds[n] for n in told[0]}, infer_schema_length=None))
+        key = ["rank", "group", "seq"]
+        if rows.height:
+            states = named.select(*key, told="state", gone="retired")
+            rows = rows.join(states, on=key, how="left", maintain_order="left").with_columns(
+                state=pl.coalesce("told", "state"), retired=pl.coalesce("gone", "retired")
+            ).drop("told", "gone")  # fmt: skip
+            named = named.join(rows, on=key, how="anti", maintain_order="left")
+        rows = pl.concat([rows, named])
+    rows = _with_counters(rows, claims)
+    return rows.sort("rank", "created_ns", "line", "seq", nulls_last=False, maintain_order=True)
+
+
+def with_absences(rows: pl.DataFrame, claims: Claims, members: Sequence[tuple[int, ...]]) -> pl.DataFrame:
+    """Scheduled for what a member never printed: fingerprints are compared before a collective runs.
+
+    Only to be asked of a job that is known to have failed: in one that goes on, some rank is always a little ahead.
+    """
+    printed: dict[int, dict[int, int]] = defaultdict(dict)
+    for (rank, group), claim in claims.items():
+        if claim.whole and claim.enqueued is not None:
+            printed[group][rank] = claim.enqueued
+    least = [
+        (group, min(own.values())) for group, own in printed.items() if members[group] and set(own) == {*members[group]}
+    ]
+    if not least or rows.is_empty():
+        return rows
+    table = pl.DataFrame(least, schema={"group": pl.UInt32, "least": pl.Int64}, orient="row")
+    alone = (pl.col("state") == "unknown") & (pl.col("seq") > pl.col("least"))
+    return (
+        rows.join(table, on="group", how="left", maintain_order="left")
+        .with_columns(state=pl.when(alone).then(pl.lit("scheduled", schema.State)).otherwise("state"))
+        .drop("least")
+    )
+
+
+def _told(rank: int, group: int, row: Row) -> dict[str, Any]:
+    return {
+        "rank": rank, "group": group, "seq": row.seq, "op": row.op or "unknown", "state": row.state,
+        "retired": row.retired, "in_sizes": row.in_sizes, "out_sizes": row.out_sizes, "in_dtypes": row.dtypes,
+        "out_dtypes": row.dtypes, "created_ns": row.created_ns, "timeout_ms": row.timeout_ms,
+        "library": row.library, "file": row.file, "line": row.line, "attempt": row.attempt, "source": "c10d-log",
+        "is_p2p": False, "coalesced": "none",
+    }  # fmt: skip
+
+
+def _with_counters(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
+    """States by the counters of the group: up to the last completed one, and from there to the last enqueued one."""
+    known = [(rank, group, c.enqueued, c.completed) for (rank, group), c in claims.items() if c.completed is not None]
+    if not known or rows.is_empty():
+        return rows
+    table = pl.DataFrame(
+        known, schema={"rank": pl.Int32, "group": pl.UInt32, "upto": pl.Int64, "done": pl.Int64}, orient="row"
+    )
+    open_ = (pl.col("state") == "unknown") & ~pl.col("is_p2p")
+    return (
+        rows.join(table, on=["rank", "group"], how="left", maintain_order="left")
+        .with_columns(
+            state=pl.when(open_ & (pl.col("seq") <= pl.col("done"))).then(pl.lit("completed", schema.State))
+            .when(open_ & (pl.col("seq") > pl.col("done"))).then(pl.lit("scheduled", schema.State))
+            .otherwise("state")
+        )
+        .drop("upto", "done")
+    )  # fmt: skip
