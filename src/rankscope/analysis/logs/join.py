@@ -13,21 +13,30 @@ from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.logs.failed import failed_finding, late_finding
 from rankscope.analysis.logs.failures import find_failures
 from rankscope.analysis.logs.first import First, find_first
+from rankscope.analysis.logs.initialising import find_init_hangs
 from rankscope.analysis.logs.known import gave_up, harm_finding, known_causes
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, read_lines
 from rankscope.analysis.logs.merge import Merged
 from rankscope.analysis.logs.named import find_named
+from rankscope.analysis.logs.ras import find_ras
+from rankscope.analysis.logs.settings.compare import find_settings
 from rankscope.analysis.logs.silent import find_silent
 from rankscope.analysis.model import Finding
 from rankscope.analysis.places import Places
+from rankscope.schema import Dataset
 
 
 def with_logs(facts: Facts, findings: Sequence[Finding], places: Places) -> list[Finding]:
     """The findings with what logs say, roots first, numbered anew; the same where there are no logs."""
     dataset = facts.dataset
-    if all(table.is_empty() for table in (dataset.messages, dataset.settings, dataset.comms, dataset.ras)):
+    if not has_logs(dataset):
         return list(findings)
     return _Story(facts, places).joined(findings)
+
+
+def has_logs(dataset: Dataset) -> bool:
+    """Whether a log told anything."""
+    return any(not t.is_empty() for t in (dataset.messages, dataset.settings, dataset.comms, dataset.ras))
 
 
 def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
@@ -61,13 +70,35 @@ class _Story:
     def joined(self, findings: Sequence[Finding]) -> list[Finding]:
         merged = Merged([f for f in findings if f.root_cause], [f for f in findings if not f.root_cause])
         self._failed(merged)
-        for named in find_named(self.lines, self.facts.dataset, self.places.culprit):
-            merged.support(named)
+        self._named(merged)
         if not merged.roots:
             silent = find_silent(self.lines, self.world, self.places.culprit)
             (merged.roots if silent and silent.root_cause else merged.rest).extend([silent] if silent else [])
         self._known(merged)
+        merged.rest += find_settings(self.facts.dataset, self.places.culprit)
         return merged.numbered()
+
+    def _named(self, merged: Merged) -> None:
+        """Whom c10d, the setup of communicators and RAS name; where only logs tell of operations, they lead alone."""
+        dataset, place = self.facts.dataset, self.places.culprit
+        waited = any(line.pattern in TIMEOUTS for line in self.lines)
+        found = [
+            *find_named(self.lines, dataset, place),
+            *find_init_hangs(dataset, waited, place),
+            *find_ras(dataset, waited or bool(merged.roots), place),
+        ]
+        for named in found:
+            if named.root_cause:
+                merged.support(named)
+            else:
+                merged.rest.append(named)
+        chief = next((root for root in merged.roots if root.culprit_ranks or root.culprits), None)
+        if (
+            dataset.from_logs
+            and chief is not None
+            and any(set(f.culprit_ranks) & set(chief.culprit_ranks) for f in found)
+        ):
+            merged.only(chief, lambda root: not set(root.culprit_ranks) & set(chief.culprit_ranks))
 
     def _failed(self, merged: Merged) -> None:
         """A rank that failed explains what waits for it, for ranks without a dump, or for nobody that is known."""

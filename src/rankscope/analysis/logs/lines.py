@@ -17,6 +17,7 @@ BULK = ("fingerprint", "init-env", "pg-created", "dump-written")
 TIMEOUTS = ("watchdog-timeout", "blocking-wait-timeout", "gloo-timeout", "store-wait")
 """Known errors of ranks that waited until they gave up."""
 TEXT = 300
+PATH = 32
 _HEAD = re.compile(r"^(?:\[[^\]]{1,40}\] )?([^\s:]{1,255}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] ")
 _GPU = re.compile(r"\bGPU (\d{1,3})\b")
 
@@ -58,14 +59,19 @@ class Line:
 
     @property
     def place(self) -> str:
-        """ "train.log:812"; only the name of a file whose path is long."""
-        path = self.path if len(self.path) <= 32 else self.path.replace("!", "/").rsplit("/", 1)[-1]
-        return f"{path}:{self.line}"
+        """ "train.log:812"; only the end of a path that is long."""
+        return f"{short_path(self.path)}:{self.line}"
 
     def evidence(self, text: str = "") -> Evidence:
         """The line as evidence; with its own words unless others are given."""
         words = text or (self.text if len(self.text) <= TEXT else f"{self.text[:TEXT]}…")
         return Evidence(words, file=self.path or None, rank=self.rank, line=self.line, time_ns=self.time_ns)
+
+
+def short_path(path: str) -> str:
+    """A path for a title: its end, if it is long."""
+    name = path if len(path) <= PATH else path.replace("!", "/").rsplit("/", 1)[-1]
+    return name if len(name) <= PATH else f"…{name[1 - PATH :]}"
 
 
 def read_lines(dataset: Dataset) -> list[Line]:

@@ -33,7 +33,7 @@ class Merged:
     def support(self, finding: Finding) -> None:
         """Joins a finding from the logs to the roots: as evidence where they agree, against them where they do not."""
         own = set(finding.culprit_ranks)
-        agree = [r for r in self.roots if own & set(r.culprit_ranks)]
+        agree = [r for r in self.roots if own & set(r.culprit_ranks) or _same_quarrel(finding, r)]
         if agree:
             self._swap(agree[0], replace(agree[0], evidence=(*agree[0].evidence, *finding.evidence[:WITNESSES])))
             if set(finding.culprit_ranks) == set(agree[0].culprit_ranks) or finding.kind == agree[0].kind:
@@ -47,6 +47,12 @@ class Merged:
         doubt = [replace(e, text=f"names {ranks_text(sorted(own))}: {e.text}") for e in finding.evidence[:1]]
         self._swap(accusing[0], replace(accusing[0], counter_evidence=(*accusing[0].counter_evidence, *doubt)))
         self.rest.append(replace(finding, root_cause=False, severity="warning"))
+
+    def only(self, chief: Finding, others: Callable[[Finding], bool]) -> None:
+        """Makes other roots follow from one of them."""
+        follow = [root for root in self.roots if root is not chief and others(root)]
+        self.roots = [root for root in self.roots if root not in follow]
+        self.caused += [(replace(root, root_cause=False, severity="warning"), chief) for root in follow]
 
     def _swap(self, old: Finding, new: Finding) -> None:
         self.roots = [new if root is old else root for root in self.roots]
@@ -78,6 +84,12 @@ def _taking_over(cause: Finding, follow: Sequence[Finding]) -> Finding:
         op=cause.op or chief.op, row=cause.row if cause.row is not None else chief.row,
         evidence=(*cause.evidence, *chief.evidence[:WITNESSES]),
     )  # fmt: skip
+
+
+def _same_quarrel(finding: Finding, root: Finding) -> bool:
+    """Whether both tell of the same ranks that disagree, without a majority."""
+    of_both = set(finding.candidates) & {*root.culprit_ranks, *root.candidates}
+    return finding.kind == root.kind and not finding.culprit_ranks and bool(of_both)
 
 
 def _held(findings: Iterable[Finding]) -> set[int]:

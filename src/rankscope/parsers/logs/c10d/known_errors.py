@@ -30,8 +30,8 @@ class KnownErrors:
     def events(self, records: Sequence[Record]) -> list[Event]:
         """One for each line that matches: of its strongest role, and in the table's order.
 
-        Values: `id`, `role`, `accuses`, `named` (ranks of the group that speaks, where `accuses` is "named"), and
-        `also`, the ids of the others that match it.
+        Values: `id`, `role`, `accuses`, `named` (ranks of the group that speaks, where `accuses` is "named"), `also`,
+        the ids of the others that match it, and of a root `meaning` and `next`, as the table says.
         """
         texts = [record.text for record in records]
         found: list[list[tuple[KnownError, str | None]]] = [[] for _ in texts]

@@ -1,0 +1,1 @@
+"""Settings and versions that should agree over all ranks, and do not."""
