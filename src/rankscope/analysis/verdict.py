@@ -56,7 +56,7 @@ def _of_logs(situation: Situation) -> tuple[Status, str]:
 
 
 def _word(first: Finding) -> Status:
-    if first.kind == "rank-failed":
+    if first.kind == "rank-failed" or (first.kind == "known-error" and not first.waiting_ranks):
         return "failed"
     return "mismatch" if first.kind in MISMATCHES else "hang"
 

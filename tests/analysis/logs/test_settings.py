@@ -53,12 +53,25 @@ def test_what_means_the_same_or_may_differ_is_no_mismatch(name: str, one: str, o
 
 def test_what_nccl_did_not_print_accuses_only_who_prints_the_same_otherwise() -> None:
     job = JobBuilder(WORLD)
-    everywhere(job, "NCCL_ALGO", "Ring", {5: None, 6: None})
-    everywhere(job, "NCCL_IB_DISABLE", "1", {6: None})
+    for rank in range(WORLD):
+        if rank not in (5, 6):
+            job.setting(rank, "NCCL_ALGO", "Ring", file=3000 + rank)
+        if rank != 6:
+            job.setting(rank, "NCCL_IB_DISABLE", "1", file=3000 + rank)
+        job.setting(rank, "version:nccl", "2.27.3", file=3000 + rank)
     (found,) = told(job)
     assert (found.culprit_ranks, found.confidence) == ((5,), "medium")
     assert "is not set" in found.title
     assert "not printed is taken for unset" in found.confidence_reasons[0]
+
+
+def test_in_a_log_of_several_processes_a_line_that_is_missing_accuses_nobody() -> None:
+    job = JobBuilder(WORLD)
+    everywhere(job, "NCCL_ALGO", "Ring", {5: None})
+    everywhere(job, "NCCL_IB_DISABLE", "1")
+    (found,) = told(job)
+    assert (found.culprit_ranks, found.candidates, found.severity) == ((), (5,), "info")
+    assert "is not printed" in found.title
 
 
 def test_unset_is_the_default() -> None:

@@ -86,7 +86,7 @@ def _waited(own: list[Line]) -> Finding:
         kind="known-error",
         severity="critical",
         title=f"{who_text(own)} gave up waiting{at} ({first.place}); for whom, these logs do not tell",
-        explanation="Who gives up waiting is a victim: the rank that did not come is the one to find.",
+        explanation=f"Who gives up waiting is a victim: the rank that did not come is the one to find.{_behind(own)}",
         waiting_ranks=ranks,
         confidence="low",
         confidence_reasons=("the log covers only ranks that waited",),
@@ -96,6 +96,19 @@ def _waited(own: list[Line]) -> Finding:
             "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 for the next run.",
         ),
     )
+
+
+def _behind(own: list[Line]) -> str:
+    """Who of a group gave up at the lowest number, where the lines only tell ranks within it."""
+    lowest: dict[int, int] = {}
+    for line in own:
+        inside, seq = line.values.get("rank_in_group"), line.values.get("seq")
+        if isinstance(inside, int) and isinstance(seq, int):
+            lowest[inside] = min(seq, lowest.get(inside, seq))
+    if len(lowest) < 2 or len(set(lowest.values())) < 2:
+        return ""
+    last, first = min(lowest, key=lambda rank: lowest[rank]), max(lowest.values())
+    return f" [Rank {last}] of its group is furthest behind, at #{lowest[last]}; others wait in #{first}."
 
 
 def harm_finding(lines: Sequence[Line], dataset: Dataset) -> Finding | None:

@@ -9,6 +9,7 @@ from rankscope.analysis.model import Culprit
 from rankscope.analysis.wording import ranks_text
 
 SHOWN = 4
+HOST = 24
 NOBODY = "a process"
 
 
@@ -41,5 +42,6 @@ def _device(line: Line) -> str | None:
 def _process(line: Line) -> str:
     label = str(line.values.get("label") or "").strip()
     name = f"process {line.pid}" if line.pid is not None else f"the process behind {label}" if label else NOBODY
-    host = f" on {line.host}" if line.host else ""
+    short = line.host if line.host is None or len(line.host) <= HOST else f"{line.host[: HOST - 1]}…"
+    host = f" on {short}" if short else ""
     return f"{name}{host}" + (f" (GPU {line.device})" if line.device is not None else "")

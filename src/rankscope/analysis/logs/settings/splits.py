@@ -24,8 +24,10 @@ class Split:
     """The value of most, as printed; None where no value has a majority."""
     odd: tuple[Process, ...]
     """The minority; all where there is none."""
-    unprinted: bool
+    unprinted: bool = False
     """The odd ones printed no value: they are taken to have it unset."""
+    lost: bool = False
+    """Their lines may have got lost among those of others in the same file: nobody is accused of it."""
 
     @property
     def is_version(self) -> bool:
@@ -65,7 +67,9 @@ def _split(name: str, rule: Rule, told: Sequence[Process]) -> Split | None:
     if not majority and not printed:
         return None
     common = next((p.values[name] for p in printed if values[id(p)] == counts[0][0]), f"unset{unset and f' ({unset})'}")
-    return Split(name, rule, common if majority else None, odd, majority and not any(p in printed for p in odd))
+    unprinted = majority and not any(p in printed for p in odd)
+    lost = unprinted and not all(p.alone or p.whole for p in odd)
+    return Split(name, rule, common if majority else None, odd, unprinted, lost)
 
 
 def _usual(printed: Sequence[Process]) -> frozenset[str]:

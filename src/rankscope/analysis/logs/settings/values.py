@@ -35,6 +35,8 @@ class Process:
     """File and line by name."""
     sources: dict[str, set[str]] = field(default_factory=dict)
     """Names by source."""
+    alone: bool = True
+    """No other process wrote to its files: no line of it was lost in between."""
 
     @cached_property
     def printed(self) -> frozenset[str]:
@@ -63,7 +65,18 @@ def processes(dataset: Dataset) -> list[Process]:
         told.setdefault(meaning(name, value), value)
         own.values[name], own.means[name] = ", ".join(sorted(told.values())), ", ".join(sorted(told))
         own.places.setdefault(name, (file, line or 0))
+    _share(list(found.values()))
     return list(found.values())
+
+
+def _share(told: list[Process]) -> None:
+    writers: defaultdict[int, int] = defaultdict(int)
+    files = [{file for file, _ in process.places.values()} for process in told]
+    for own in files:
+        for file in own:
+            writers[file] += 1
+    for process, own in zip(told, files, strict=True):
+        process.alone = all(writers[file] == 1 for file in own)
 
 
 def _settings(dataset: Dataset, columns: Iterable[str]) -> Iterable[tuple]:  # type: ignore[type-arg]
