@@ -47,7 +47,9 @@ def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
         needs_stillness=False,
         next_steps=("Compare the stacks of the ranks at this operation: the branch that differs is the bug.",),
     )
-    if all(not e.pending for e in instance.entries.values()):
+    if all(e.state == "unknown" for e in instance.entries.values()):
+        reasons += ("logs do not tell whether it finished, and a lost line would shift what follows it",)
+    elif all(not e.pending for e in instance.entries.values()):
         reasons += ("it finished all the same: no hang, but wrong results",)
     return root if right and not reasons else root.weaken("medium" if right else "low", *reasons)
 
