@@ -146,6 +146,8 @@ def source(evidence: Evidence) -> str:
         parts.append(f"line {evidence.line}")
     if evidence.record_id is not None:
         parts.append(f"record {evidence.record_id}")
+    elif evidence.file and evidence.line is None and evidence.rank is not None:
+        parts.append(f"rank {evidence.rank}")
     return ", ".join(p for p in parts if p)
 
 
@@ -172,11 +174,17 @@ def unread(dataset: Dataset) -> list[Unread]:
     return [Unread(problem, tuple(paths)) for problem, paths in reasons.items()]
 
 
+_READ = {"flight-recorder": "dump", "log": "log", "py-spy": "py-spy dump"}
+"""Kinds of files that are read, as people call them."""
+
+
 def summary(dataset: Dataset) -> str:
     """What was read, in a line: "4 ranks, 2 groups, 4 dumps with 380 operations"."""
-    dumps = dataset.dumps.height
+    used = dataset.files.filter("used")["kind"].to_list()
+    read = [(used.count(kind), noun) for kind, noun in _READ.items() if kind in used] or [(0, "dump")]
+    files = " and ".join(plural(number, noun) for number, noun in read)
     parts = [plural(dataset.world_size, "rank"), plural(dataset.groups.height, "group")]
-    line = f"{', '.join(parts)}, {plural(dumps, 'dump')} with {plural(dataset.ops.height, 'operation')}"
+    line = f"{', '.join(parts)}, {files} with {plural(dataset.ops.height, 'operation')}"
     attempts = dataset.attempts.height
     return f"{line}, attempt {dataset.attempt} of {attempts} (0 is the oldest)" if attempts > 1 else line
 
