@@ -141,7 +141,7 @@ def _nothing(root: str, sources: Sequence[Source]) -> str:
     """Why there is nothing to show, with the first reasons."""
     if not sources:
         return f"{printable(root)}: no files"
-    reasons = [f"{s.shown}: {s.problem}" for s in sources if s.problem][:5]
+    reasons = [f"{s.shown}: {s.problem or 'it tells nothing of ranks or errors'}" for s in sources][:5]
     more = f" and {len(sources) - len(reasons)} more" if len(sources) > len(reasons) else ""
     looked = f"{len(sources)} files ({'; '.join(reasons)}{more})"
     return f"{printable(root)}: no flight recorder or py-spy dump and no log among {looked}"
