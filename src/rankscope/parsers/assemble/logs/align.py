@@ -14,12 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.parsers.assemble.logs.collectives import FIRST_SEQ
 from rankscope.parsers.assemble.logs.scene import Life, Scene
 from rankscope.parsers.logs.model import IS_P2P
 
 Numbers = npt.NDArray[np.int64]
 
+FIRST_SEQ = 1
+"""torch counts from 1."""
 SHORTEST = 3
 """Fewer operations in a row prove nothing, unless they are all there are on both sides."""
 MOST_PLACES = 64
@@ -27,13 +28,16 @@ MOST_PLACES = 64
 
 
 class Numbering(NamedTuple):
-    """How ordinals of a life become sequence numbers."""
+    """How ordinals of a life become sequence numbers: those from `first` to `until` do, both included."""
 
     shift: int
-    last: int | None
-    """Sequence number of the last collective; None where lines behind it may be missing."""
-    relative: bool
+    relative: bool = False
     """No log of the communicator has its beginning: numbers start anywhere."""
+    first: int = 0
+    until: int | None = None
+    """None: to the end. Behind a torn line only what is the same as elsewhere can be believed."""
+    last: int | None = None
+    """Sequence number of the last collective; None where lines behind it may be missing."""
 
 
 @dataclass
@@ -52,9 +56,9 @@ def number(scene: Scene) -> dict[tuple[int, int], Numbering]:
     found: dict[tuple[int, int], Numbering] = {}
     for lives in scene.identities().values():
         own = [lanes[id(life)] for life in lives if id(life) in lanes]
-        for lane, shift, relative in _settle(own):
-            last = int(lane.ordinals[-1]) + shift if not lane.torn else None
-            found[lane.life.log, lane.life.at] = Numbering(shift, last, relative)
+        for lane, numbering in _settle(own):
+            last = int(lane.ordinals[-1]) + numbering.shift if not lane.torn else None
+            found[lane.life.log, lane.life.at] = numbering._replace(last=last)
     return found
 
 
@@ -96,68 +100,76 @@ def _from_zero(life: Life, op_counts: Numbers) -> bool:
     return life.comm.first_op_count == 0 and (len(op_counts) == 1 or int(op_counts.max()) > 0)
 
 
-def _settle(lanes: Sequence[_Lane]) -> list[tuple[_Lane, int, bool]]:
-    """Each lane with its shift and whether that is only relative."""
+def _settle(lanes: Sequence[_Lane]) -> list[tuple[_Lane, Numbering]]:
+    """Each lane that has a place, with its numbers."""
     sound = [lane for lane in lanes if lane.whole and not lane.torn]
-    if sound:
-        out = [(lane, FIRST_SEQ, False) for lane in sound]
-        longest = max(sound, key=lambda lane: len(lane.codes))
-        for lane in lanes:
-            if not (lane.whole and not lane.torn):
-                shift = FIRST_SEQ if lane.whole and _same_there(lane, longest) else _beside(lane, longest, FIRST_SEQ)
-                out += [(lane, shift, False)] if shift is not None else []
-        return out
-    begun = [lane for lane in lanes if lane.whole]
-    if len(begun) == len(lanes):
-        return [(lane, FIRST_SEQ, False) for lane in lanes if _same_there(lane, max(lanes, key=_length))]
-    if not lanes:
+    pattern = max(sound or lanes, key=_length, default=None)
+    if pattern is None:
         return []
-    longest = max(lanes, key=_length)
-    out = [(longest, FIRST_SEQ, True)]
+    relative = not any(lane.whole for lane in lanes)
+    counting = Numbering(FIRST_SEQ, relative)
+    out = [(lane, counting) for lane in sound]
+    if not sound:
+        out.append((pattern, counting))
     for lane in lanes:
-        shift = _beside(lane, longest, FIRST_SEQ) if lane is not longest else None
-        out += [(lane, shift, True)] if shift is not None else []
+        if lane is not pattern and lane not in sound:
+            placed = _counted(lane, pattern) if lane.whole else _beside(lane, pattern)
+            out += [(lane, placed._replace(relative=relative))] if placed is not None else []
     return out
 
 
-def _length(lane: _Lane) -> int:
-    return len(lane.codes)
+def _length(lane: _Lane) -> tuple[bool, int]:
+    return lane.whole, len(lane.codes)
 
 
-def _same_there(lane: _Lane, other: _Lane) -> bool:
-    """Whether both have the same collectives under the same ordinals; one of them may end earlier."""
-    low = max(int(lane.ordinals[0]), int(other.ordinals[0]))
-    high = min(int(lane.ordinals[-1]), int(other.ordinals[-1]))
+def _counted(lane: _Lane, pattern: _Lane) -> Numbering | None:
+    """A torn lane that counts from the start: as far as it says the same, else laid beside."""
+    low = max(int(lane.ordinals[0]), int(pattern.ordinals[0]))
+    high = min(int(lane.ordinals[-1]), int(pattern.ordinals[-1]))
     a = lane.codes[(lane.ordinals >= low) & (lane.ordinals <= high)]
-    b = other.codes[(other.ordinals >= low) & (other.ordinals <= high)]
-    return lane is other or (len(a) == len(b) > 0 and bool((a == b).mean() >= 0.9))
+    b = pattern.codes[(pattern.ordinals >= low) & (pattern.ordinals <= high)]
+    if len(a) != len(b) or not len(a):
+        return _beside(lane, pattern)
+    differ = np.flatnonzero(a != b)
+    same = int(differ[0]) if differ.size else len(a)
+    return Numbering(FIRST_SEQ, first=low, until=low + same - 1) if 2 * same >= len(a) else _beside(lane, pattern)
 
 
-def _beside(lane: _Lane, other: _Lane, shift: int) -> int | None:
-    """What makes the ordinals of `lane` those of `other` (with its `shift`): the one place where the run is longest."""
-    values, counts = np.unique(other.codes, return_counts=True)
+def _beside(lane: _Lane, pattern: _Lane) -> Numbering | None:
+    """The numbers of `lane` at the one place of `pattern` where the longest run of operations is the same."""
+    values, counts = np.unique(pattern.codes, return_counts=True)
     rarity = dict(zip(values.tolist(), counts.tolist(), strict=True))
     shared = [(rarity[code], i) for i, code in enumerate(lane.codes.tolist()) if code in rarity]
     if not shared:
         return None
     _, anchor = min(shared)
-    places = np.flatnonzero(other.codes == lane.codes[anchor])
+    places = np.flatnonzero(pattern.codes == lane.codes[anchor])
     if len(places) > MOST_PLACES:
         return None
-    runs = sorted(((_run(lane.codes, other.codes, int(p) - anchor), int(p) - anchor) for p in places), reverse=True)
-    best, offset = runs[0]
-    alike = len(runs) > 1 and runs[1][0] == best
-    whole = best == len(lane.codes) == len(other.codes)
-    if alike or (best < SHORTEST and not whole):
+    runs = sorted((_run(lane.codes, pattern.codes, int(p) - anchor) for p in places), reverse=True)
+    best = runs[0]
+    alike = len(runs) > 1 and runs[1].length == best.length
+    if alike or (best.length < SHORTEST and not best.length == len(lane.codes) == len(pattern.codes)):
         return None
-    return int(other.ordinals[0]) + offset - int(lane.ordinals[0]) + shift
+    shift = int(pattern.ordinals[0]) + best.offset - int(lane.ordinals[0]) + FIRST_SEQ
+    first = int(lane.ordinals[0]) + best.start
+    return Numbering(shift, first=first, until=first + best.length - 1 if lane.torn else None)
 
 
-def _run(a: Numbers, b: Numbers, offset: int) -> int:
+class _Run(NamedTuple):
+    length: int
+    offset: int
+    """How far behind the beginning of the pattern the lane is laid."""
+    start: int
+    """In the lane."""
+
+
+def _run(a: Numbers, b: Numbers, offset: int) -> _Run:
     """The longest run of equal operations with `a` laid `offset` operations behind the beginning of `b`."""
     low, high = max(0, -offset), min(len(a), len(b) - offset)
     if low >= high:
-        return 0
+        return _Run(0, offset, 0)
     differ = np.flatnonzero(a[low:high] != b[low + offset : high + offset])
     edges = np.concatenate([[-1], differ, [high - low]])
-    return int(np.diff(edges).max()) - 1
+    at = int(np.argmax(np.diff(edges)))
+    return _Run(int(edges[at + 1] - edges[at]) - 1, offset, low + int(edges[at]) + 1)

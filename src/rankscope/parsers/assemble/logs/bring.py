@@ -41,7 +41,7 @@ def bring(tables: Tables, scene: Scene) -> Tables:
     groups.settle(scene)
     place_communicators(scene, groups, _named(scene))
     numbering = number(scene)
-    rows = collective_rows(scene, groups.members, {key: n.shift for key, n in numbering.items()})
+    rows = collective_rows(scene, groups.members, numbering)
     dumped = set(tables["frontiers"].select("rank", "group").iter_rows())
     agreement = compare(rows, tables["ops"])
     # relative numbers join no dump

@@ -14,20 +14,23 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.parsers.assemble.logs import names
+from rankscope.parsers.assemble.logs.align import FIRST_SEQ, Numbering
 from rankscope.parsers.assemble.logs.scene import Log, Scene
 from rankscope.parsers.logs.model import IS_P2P, NULL
 
-FIRST_SEQ = 1
+_NO_END = 1 << 62
 _YEAR_NS = 366 * 86_400 * 1_000_000_000
 _SECOND = 1_000_000_000
 
 
-def collective_rows(scene: Scene, groups: list[tuple[int, ...]], shifts: Mapping[tuple[int, int], int]) -> pl.DataFrame:
+def collective_rows(
+    scene: Scene, groups: list[tuple[int, ...]], numbering: Mapping[tuple[int, int], Numbering]
+) -> pl.DataFrame:
     """Rows of `ops` with `line` behind them, of all communicators whose group and rank are known.
 
-    `shifts`, by log and communicator, is what is added to an ordinal to get the sequence number, where it can be told.
+    `numbering`, by log and communicator, makes ordinals sequence numbers, where that can be told.
     """
-    parts = [_of_log(scene, number, log, groups, shifts) for number, log in enumerate(scene.logs)]
+    parts = [_of_log(scene, number, log, groups, numbering) for number, log in enumerate(scene.logs)]
     parts = [part for part in parts if part.height]
     return pl.concat(parts) if parts else empty()
 
@@ -38,7 +41,7 @@ def empty() -> pl.DataFrame:
 
 
 def _of_log(
-    scene: Scene, number: int, log: Log, groups: list[tuple[int, ...]], shifts: Mapping[tuple[int, int], int]
+    scene: Scene, number: int, log: Log, groups: list[tuple[int, ...]], numbering: Mapping[tuple[int, int], Numbering]
 ) -> pl.DataFrame:
     content = log.content
     if not content.numbers.shape[1]:
@@ -70,14 +73,16 @@ def _of_log(
             "rank": pl.Series([life.rank for life in lives], dtype=pl.Int32),
             "group": pl.Series([life.group for life in lives], dtype=pl.UInt32),
             "host": pl.Series(hosts, dtype=pl.String).cast(pl.Categorical),
-            "shift": pl.Series([shifts.get((number, at)) for at in range(len(lives))], dtype=pl.Int64),
+            **_numbers([numbering.get((number, at)) for at in range(len(lives))]),
             "members": pl.Series([life.comm.nranks for life in lives], dtype=pl.Int64),
         }
     )
     told = frame.join(table, on="comm", how="left", maintain_order="left")
     told = _with_meaning(told, content.ops).with_columns(
         created_ns=_times(frame["stamp"]),
-        seq=pl.when(~pl.col("p2p")).then(pl.col("ordinal") + pl.col("shift")),
+        seq=pl.when(~pl.col("p2p") & pl.col("ordinal").is_between("first", "until")).then(
+            pl.col("ordinal") + pl.col("shift")
+        ),
         p2p_seq=pl.when("p2p").then(pl.col("ordinal") + FIRST_SEQ),
         peer=_peers(told, groups),
         file=pl.lit(log.place, pl.UInt32),
@@ -89,6 +94,15 @@ def _of_log(
         state=pl.lit("unknown", schema.State),
     )
     return shaped(told)
+
+
+def _numbers(told: list[Numbering | None]) -> dict[str, pl.Series]:
+    ends = [n and (_NO_END if n.until is None else n.until) for n in told]
+    return {
+        "shift": pl.Series([n and n.shift for n in told], dtype=pl.Int64),
+        "first": pl.Series([n and n.first for n in told], dtype=pl.Int64),
+        "until": pl.Series(ends, dtype=pl.Int64),
+    }
 
 
 def shaped(rows: pl.DataFrame) -> pl.DataFrame:

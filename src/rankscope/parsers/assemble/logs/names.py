@@ -82,7 +82,7 @@ def wire_key(op: str | None, in_sizes: str | None, in_dtypes: str | None) -> str
     """Operation, elements and type as NCCL is given them: the same for a line of a log and an entry of a recorder."""
     name = wire(op or "")
     if op is not None and op.endswith("barrier"):
-        return name
+        return f"{name} 1 Float"
     counted = name in ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
     count = elements(in_sizes) if counted else None
     kind = (in_dtypes or "").strip('[]"')
