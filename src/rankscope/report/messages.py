@@ -42,54 +42,65 @@ class Said(NamedTuple):
         return words.ranks_phrase(self.ranks) if self.ranks else "unknown rank"
 
 
-def role_order() -> pl.Expr:
-    """The place of a line's role in ROLES."""
-    return pl.col("role").replace_strict({role: i for i, role in enumerate(ROLES)}, default=3, return_dtype=pl.Int8)
-
-
 def filled_time() -> pl.Expr:
     """When a line was written, in ns since the epoch: without a time of its own, as the one before it in its file."""
     return pl.col("time_ns").forward_fill().over("file")
 
 
+def narrow(dataset: Dataset) -> pl.DataFrame:
+    """For each row of `messages` what tells it apart without its text: made once for as long as one job is shown.
+
+    row: its position; rank, time_ns; at: `filled_time`; place: of its role in ROLES; alike: a number that lines of one
+    role and kind share whose words differ only in their numbers.
+    """
+    if not _kept or _kept[0][0] is not dataset.messages:
+        _kept[:] = [(dataset.messages, _narrow(dataset.messages))]
+    return _kept[0][1]
+
+
+_kept: list[tuple[pl.DataFrame, pl.DataFrame]] = []
+
+
+def _narrow(messages: pl.DataFrame) -> pl.DataFrame:
+    words_alone = pl.col("text").str.slice(0, LONGEST).str.replace_all(_NUMBERS, "#")
+    place = pl.col("role").replace_strict({role: i for i, role in enumerate(ROLES)}, default=ROLES.index(""))
+    return messages.with_row_index("row").select(
+        "row", "rank", "time_ns", filled_time().alias("at"), place.cast(pl.Int8).alias("place"),
+        pl.struct(place, "kind", words_alone).hash().alias("alike"),
+    )  # fmt: skip
+
+
 def accounts(dataset: Dataset) -> pl.DataFrame:
-    """The rows of `messages` that are causes or of victims: causes first, each in the order of time."""
-    rows = dataset.messages.with_columns(filled_time().alias("at")).filter(pl.col("role").is_in(ROLES[:2]))
-    return rows.sort(role_order(), "at", "file", "offset", nulls_last=True).drop("at")
+    """The rows of `narrow` that are causes or of victims: causes first, each in the order of time."""
+    return narrow(dataset).filter(pl.col("place") < 2).sort("place", "at", "row", nulls_last=True)
 
 
 def with_paths(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with the path of their file as `path`."""
+    """Rows of `messages` with the path of their file as `path`."""
     paths = dataset.files.select("file", "path").unique("file", keep="first")
     return rows.join(paths, on="file", how="left", maintain_order="left")
 
 
-def folded(dataset: Dataset, rows: pl.DataFrame) -> list[Said]:
-    """Rows of `messages`, alike ones as one, in the order in which the first of each stands."""
-    grouped = (
-        with_paths(dataset, rows)
-        .with_columns(alike=pl.col("text").str.replace_all(_NUMBERS, "#"))
-        .group_by("role", "kind", "alike", maintain_order=True)
-        .agg(
-            pl.col("text", "time_ns", "path", "line").first(), pl.len().alias("lines"),
-            pl.col("rank").drop_nulls().unique().sort(),
-        )
-    )  # fmt: skip
-    return [_said(row) for row in grouped.iter_rows(named=True)]
+def folded(dataset: Dataset, rows: pl.DataFrame, most: int) -> tuple[list[Said], int]:
+    """Rows of `narrow`, alike ones as one, the first `most` of them; and how many rows are in none of these."""
+    ranks = pl.col("rank").drop_nulls().unique().sort().alias("ranks")
+    grouped = rows.group_by("alike", maintain_order=True).agg(pl.col("row").first(), pl.len().alias("lines"), ranks)
+    shown = grouped.head(most)
+    texts = with_paths(dataset, dataset.messages[shown["row"]]).drop("rank")
+    said = [_said(row) for row in pl.concat([shown, texts], how="horizontal").iter_rows(named=True)]
+    return said, rows.height - sum(one.lines for one in said)
 
 
 def _said(row: dict[str, Any]) -> Said:
     return Said(
-        row["role"] or "", row["kind"] or "", hide(row["text"] or ""), tuple(row["rank"]), row["lines"], row["time_ns"],
-        row["path"] or "", row["line"],
+        row["role"] or "", row["kind"] or "", hide(row["text"] or ""), tuple(row["ranks"]), row["lines"],
+        row["time_ns"], row["path"] or "", row["line"],
     )  # fmt: skip
 
 
 def shown(dataset: Dataset) -> tuple[list[Said], int]:
     """What a report for people lists, and how many lines are not in it."""
-    rows = accounts(dataset)
-    said = folded(dataset, rows)
-    return said[:MOST_SHOWN], sum(one.lines for one in said[MOST_SHOWN:])
+    return folded(dataset, accounts(dataset), MOST_SHOWN)
 
 
 def source(said: Said) -> str:
@@ -114,7 +125,7 @@ def _line(one: Said) -> str:
 def json_rows(dataset: Dataset) -> tuple[list[dict[str, Any]], int]:
     """The causes and victims for the JSON report, MOST at most, and how many are left out."""
     rows = accounts(dataset)
-    first = with_paths(dataset, rows.head(MOST)).select(
+    first = with_paths(dataset, dataset.messages[rows["row"].head(MOST)]).select(
         "time_ns", "rank", "host", pl.col("path").alias("file"), "line", "role", "pattern", "kind", "text"
     )
     return [{**row, "text": hide(row["text"] or "")} for row in first.to_dicts()], rows.height - first.height

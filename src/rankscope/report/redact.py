@@ -57,11 +57,17 @@ def redact(
 
 
 def _said(dataset: Dataset) -> pl.DataFrame:
-    """The lines of logs with a text only where a report shows it: there may be very many."""
-    shown = messages.accounts(dataset).select("file", "offset", pl.lit(True).alias("shown")).unique()
-    rows = dataset.messages.join(shown, on=["file", "offset"], how="left", maintain_order="left")
-    text = pl.when(pl.col("shown")).then(pl.col("text")).otherwise(pl.lit(""))
-    return rows.with_columns(text=text, values=pl.lit("{}")).drop("shown")
+    """The lines of logs without the texts that no report shows: there may be very many.
+
+    What is alike is told as one line, so all beyond those that are listed one by one has the text of the first.
+    """
+    rows = messages.accounts(dataset).with_row_index("number")
+    first = pl.when(pl.col("number") < messages.MOST).then(pl.col("row")).otherwise(pl.col("row").first().over("alike"))
+    shown = rows.select("row", first.alias("like"))
+    texts = dataset.messages.select(pl.col("text").alias("said")).with_row_index("like")
+    placed = dataset.messages.with_row_index("row").join(shown, on="row", how="left", maintain_order="left")
+    told = placed.join(texts, on="like", how="left", maintain_order="left")
+    return told.with_columns(text=pl.col("said").fill_null(""), values=pl.lit("{}")).select(dataset.messages.columns)
 
 
 def _texts(dataset: Dataset, said: pl.DataFrame) -> Iterator[str]:

@@ -66,7 +66,8 @@ class Setting(NamedTuple):
 
 def settings(dataset: Dataset) -> list[Setting]:
     """Every setting there is: those with different values first, then those that some did not tell; each by name."""
-    rows = dataset.settings.select("name", "value", "source", "rank", "host", "pid")
+    texts = pl.col("name", "value", "source").cast(pl.Categorical)
+    rows = dataset.settings.select(texts, "rank", "host", "pid")
     by_name: dict[str, list[Value]] = {}
     for name, value, ranks, unknown in _values(rows).iter_rows():
         by_name.setdefault(name, []).append(Value(value_of(name, value or ""), tuple(ranks), unknown))
@@ -83,14 +84,17 @@ def differing(dataset: Dataset) -> list[Setting]:
 
 def _values(rows: pl.DataFrame) -> pl.DataFrame:
     """name, value, ranks, processes without a rank; what one process told in several ways is one value."""
-    alone = pl.when(pl.col("rank").is_null()).then(pl.format("{} {}", pl.col("host").fill_null(""), pl.col("pid")))
-    each = rows.with_columns(alone.alias("alone")).unique(["name", "value", "rank", "alone"])
-    twice = pl.struct("name", "rank", "alone").is_duplicated()
-    many = each.filter(twice).group_by("name", "rank", "alone").agg(pl.col("value").sort().str.join(" and "))
-    one = pl.concat([each.filter(~twice).select(many.columns), many])
+    process = pl.format("{} {}", pl.col("host").fill_null(""), pl.col("pid").fill_null(-1))
+    alone = pl.when(pl.col("rank").is_null()).then(process)
+    each = rows.select("name", "value", "rank", alone.alias("alone")).unique()
+    twice = each.select(pl.struct("name", "rank", "alone").is_duplicated()).to_series()
+    text = pl.col("value").cast(pl.String)
+    many = each.filter(twice).group_by("name", "rank", "alone").agg(text.sort().str.join(" and "))
+    one = pl.concat([each.filter(~twice).select(many.columns).with_columns(text), many]) if many.height else each
     return (
         one.group_by("name", "value")
         .agg(pl.col("rank").drop_nulls().sort().alias("ranks"), pl.col("rank").null_count().alias("unknown"))
+        .with_columns(pl.col("name", "value").cast(pl.String))
         .sort("name", pl.col("ranks").list.len() + pl.col("unknown"), "value", descending=[False, True, False])
         .select("name", "value", "ranks", "unknown")
     )
@@ -99,8 +103,10 @@ def _values(rows: pl.DataFrame) -> pl.DataFrame:
 def _silent(rows: pl.DataFrame) -> pl.DataFrame:
     """name, ranks: those that told something of the same source, and not this."""
     told = rows.filter(pl.col("rank").is_not_null()).select("name", "source", "rank").unique()
-    asked = told.select("name", "source").unique().join(told.select("source", "rank").unique(), on="source")
-    silent = asked.join(told, on=["name", "rank"], how="anti")
+    speakers = told.select("source", "rank").unique()
+    most = speakers.group_by("source").len("speakers")
+    some = told.group_by("name", "source").len().join(most, on="source").filter(pl.col("len") < pl.col("speakers"))
+    silent = some.select("name", "source").join(speakers, on="source").join(told, on=["name", "rank"], how="anti")
     return silent.group_by("name").agg(pl.col("rank").unique().sort()).sort("name")
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.report.messages import Said, filled_time, folded, role_order
+from rankscope.report.messages import ROLES, Said, folded, narrow
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset
 from rankscope.tui.detail.format import clock, plain, rank_phrase
@@ -22,6 +22,7 @@ _OTHERS = 4
 WITHIN_NS = 1_000_000_000
 """How near in time the lines of others are."""
 _NAMED = ("root", "victim")
+_NOISE = ROLES.index("noise")
 
 
 class Own(NamedTuple):
@@ -48,20 +49,25 @@ def around(dataset: Dataset, rank: int, at_ns: int | None) -> Around:
     """What the logs say of a rank and of others around a moment (ns since the epoch); noise is left out."""
     if dataset.messages.is_empty():
         return Around()
-    told = dataset.messages.filter(pl.col("role").fill_null("") != "noise")
+    told = narrow(dataset).filter(pl.col("place") < _NOISE)
     others, timed = _others(told.filter(pl.col("rank").fill_null(-1) != rank), at_ns)
-    return Around(_own(told.filter(pl.col("rank") == rank), at_ns), tuple(folded(dataset, others)[:_OTHERS]), timed)
+    own = _own(told.filter(pl.col("rank") == rank), at_ns)
+    return Around(_texts(dataset, own), tuple(folded(dataset, others, _OTHERS)[0]), timed)
 
 
-def _own(rows: pl.DataFrame, at_ns: int | None) -> tuple[Own, ...]:
-    """The lines nearest to the moment, among them the nearest root causes; without times the last ones."""
-    placed = rows.with_columns(filled_time().alias("at")).with_row_index("place")
-    placed = placed.sort("at", "place", nulls_last=True).with_row_index("order")
-    distance = (pl.col("at") - at_ns).abs() if at_ns is not None else -pl.col("order").cast(pl.Int64)
-    near = placed.sort(distance, -pl.col("order").cast(pl.Int64), nulls_last=True)
-    roots = near.filter(pl.col("role") == "root").head(_ROOTS)
+def _own(rows: pl.DataFrame, at_ns: int | None) -> pl.Series:
+    """Rows of the lines nearest to the moment, among them the nearest causes; without times the last ones."""
+    placed = rows.sort("at", "row", nulls_last=True).with_row_index("order")
+    backwards = -pl.col("order").cast(pl.Int64)
+    distance = (pl.col("at") - at_ns).abs() if at_ns is not None else backwards
+    near = placed.sort(distance, backwards, nulls_last=True)
+    roots = near.filter(pl.col("place") == 0).head(_ROOTS)
     rest = near.filter(~pl.col("order").is_in(roots["order"].implode())).head(MOST - roots.height)
-    shown = pl.concat([roots, rest]).sort("order").select("time_ns", "resolution_ns", "role", "text")
+    return pl.concat([roots, rest]).sort("order")["row"]
+
+
+def _texts(dataset: Dataset, rows: pl.Series) -> tuple[Own, ...]:
+    shown = dataset.messages[rows].select("time_ns", "resolution_ns", "role", "text")
     return tuple(Own(at, step, role or "", hide(text or "")) for at, step, role, text in shown.iter_rows())
 
 
@@ -69,9 +75,9 @@ def _others(rows: pl.DataFrame, at_ns: int | None) -> tuple[pl.DataFrame, bool]:
     """Lines within a second of the moment; where no line has a time, causes and victims in the order of the files."""
     if rows.is_empty() or (at_ns is not None and rows["time_ns"].null_count() < rows.height):
         near = rows.filter((pl.col("time_ns") - at_ns).abs() <= WITHIN_NS)
-        return near.sort(role_order(), "time_ns", maintain_order=True), True
-    undated = rows.filter(pl.col("role").is_in(_NAMED) & pl.col("time_ns").is_null())
-    return undated.sort(role_order(), maintain_order=True), False
+        return near.sort("place", "time_ns", "row"), True
+    undated = rows.filter((pl.col("place") < len(_NAMED)) & pl.col("time_ns").is_null())
+    return undated.sort("place", "row"), False
 
 
 def own_line(one: Own) -> Line:
