@@ -72,7 +72,7 @@ def _wrapped(facts: Facts, hung: bool) -> list[Finding]:
 
 def _timing(facts: Facts) -> list[Finding]:
     libraries = facts.dataset.ops["library"].unique().cast(pl.String).drop_nulls().to_list()
-    if facts.has_timing or set(libraries) <= {"gloo"}:
+    if facts.dataset.from_logs or facts.has_timing or set(libraries) <= {"gloo"}:
         return []
     return [
         _note(

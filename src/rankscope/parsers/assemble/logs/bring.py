@@ -52,6 +52,9 @@ def bring(tables: Tables, scene: Scene) -> Tables:
     rows = with_claims(rows, kept)
     if records.failed(scene):
         rows = with_absences(rows, kept, groups.members)
+    if tables["ops"].height:
+        # a log's times are local, a dump's are not
+        rows = rows.with_columns(created_ns=pl.lit(None, pl.Int64))
     frontiers = frontier_rows(rows, kept, counted)
     ops = pl.concat([tables["ops"], rows.drop("line").select(tables["ops"].columns)])
     for log in scene.logs:

@@ -32,6 +32,11 @@ class Groups:
             self._by_name[name].append(i)
             self._by_members[members].append(i)
         self._seats: dict[int, dict[int, int]] = defaultdict(dict)
+        """Of groups whose members nobody wrote down: places in them by global rank."""
+        self._sizes: dict[int, int] = {}
+        self._sets: dict[int, frozenset[int]] = {}
+        self._by_seat: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+        self._indexed = 0
 
     def add(self, name: str, description: str, members: tuple[int, ...], stated: bool) -> int:
         """A new row; its number."""
@@ -51,61 +56,74 @@ class Groups:
 
     def seated(self, seats: dict[int, int], size: int) -> list[int]:
         """The groups of a size in which the given places are taken by the given ranks."""
-        return [
-            i for i, members in enumerate(self.members)
-            if len(members) == size and all(p < size and members[p] == rank for p, rank in seats.items())
-        ]  # fmt: skip
+        if self._indexed < len(self.members):
+            for at in range(self._indexed, len(self.members)):
+                for place, rank in enumerate(self.members[at]):
+                    self._by_seat[len(self.members[at]), place, rank].append(at)
+            self._indexed = len(self.members)
+        found = [set(self._by_seat.get((size, place, rank), ())) for place, rank in seats.items()]
+        return sorted(set.intersection(*found)) if found else []
 
     def of_report(self, name: str, description: str, rank: int, place: int | None, world: int) -> int:
         """The group that a line of c10d names, in which `rank` has `place`; made if there is none yet."""
-        fitting = [
-            i for i in self._by_name.get(name, [])
-            if not self.stated[i] or (rank in self.members[i] and place in (None, self.members[i].index(rank)))
-        ]  # fmt: skip
-        default = DEFAULT in (description, self.descriptions[fitting[0]] if fitting else "")
-        if fitting:
-            at = fitting[0]
-            self.descriptions[at] = self.descriptions[at] or description
-        else:
+        at = next((i for i in self._by_name.get(name, []) if self._may_have(i, rank, place)), None)
+        if at is None:
+            default = description == DEFAULT
             at = self.add(name, description, tuple(range(world)) if default else (), default)
-        if not self.stated[at]:
-            self._seat(at, rank, place)
+        self.descriptions[at] = self.descriptions[at] or description
+        if not self.stated[at] and at >= self.known:
+            seats = self._seats[at]
+            seats.setdefault(rank, len(seats) if place is None else place)
         return at
 
-    def _seat(self, at: int, rank: int, place: int | None) -> None:
-        """Notes a member of a group whose members nobody wrote down."""
-        seats = self._seats[at]
-        seats[rank] = len(seats) if place is None else place
-        self._by_members[self.members[at]].remove(at)
-        self.members[at] = tuple(sorted(set(self.members[at]) | {rank}, key=lambda r: (seats.get(r, r), r)))
-        self._by_members[self.members[at]].append(at)
+    def _may_have(self, at: int, rank: int, place: int | None) -> bool:
+        if not self.stated[at]:
+            return at >= self.known or rank in self._ranks(at)
+        members = self.members[at]
+        return rank in self._ranks(at) if place is None else place < len(members) and members[place] == rank
+
+    def _ranks(self, at: int) -> frozenset[int]:
+        if at not in self._sets:
+            self._sets[at] = frozenset(self.members[at])
+        return self._sets[at]
 
     def widen(self, at: int, size: int) -> None:
-        """Fills a group of a known size up, if all of its known members stand at the place of their own number."""
-        seats = self._seats.get(at, {})
-        if not self.stated[at] and seats and all(rank == place < size for rank, place in seats.items()):
-            self._by_members[self.members[at]].remove(at)
-            self.members[at] = tuple(range(size))
-            self._by_members[self.members[at]].append(at)
+        """Notes the size of a group whose members nobody wrote down."""
+        self._sizes[at] = max(size, self._sizes.get(at, 0))
 
     def named_by(self, values: Mapping[str, Any], rank: int | None) -> int | None:
         """The group that a line names, if it is known and has the rank."""
         number, guid = values.get("pg_id"), values.get("pg_guid")
         name = guid or (str(number) if number is not None else "")
-        if not name:
-            return None
-        found = [i for i in self._by_name.get(name, []) if rank is None or rank in self.members[i]]
+        found = self._by_name.get(name, []) if name else []
+        if len(found) > 1 and rank is not None:
+            found = [at for at in found if rank in self.members[at]]
         return found[0] if len(found) == 1 else None
 
     def settle(self, scene: Scene) -> None:
-        """Gives groups of which only some members spoke those of the only communicator that they fit in."""
-        full = [slots for slots in map(_slots, scene.identities().values()) if slots is not None]
+        """Gives groups that lines of c10d name their members: those of the only communicator that they fit in.
+
+        Without one, of a group of known size whose members have the places of their own numbers, all up to its size;
+        else those that spoke.
+        """
+        full: dict[tuple[int, int], set[tuple[int, ...]]] = defaultdict(set)
+        for slots in filter(None, map(_slots, scene.identities().values())):
+            for place, rank in enumerate(slots):
+                full[place, rank].add(slots)
         for at, seats in self._seats.items():
-            fitting = {m for m in full if all(p < len(m) and m[p] == rank for rank, p in seats.items())}
-            if not self.stated[at] and len(fitting) == 1:
-                self._by_members[self.members[at]].remove(at)
-                self.members[at], self.stated[at] = fitting.pop(), True
-                self._by_members[self.members[at]].append(at)
+            size = self._sizes.get(at, 0)
+            fitting = set.intersection(*(full.get((place, rank), set()) for rank, place in seats.items()))
+            if len(fitting) == 1:
+                self._fill(at, fitting.pop(), True)
+            elif size and all(rank == place < size for rank, place in seats.items()):
+                self._fill(at, tuple(range(size)), False)
+            else:
+                self._fill(at, tuple(sorted(seats, key=lambda rank: (seats[rank], rank))), False)
+
+    def _fill(self, at: int, members: tuple[int, ...], stated: bool) -> None:
+        self._by_members[self.members[at]].remove(at)
+        self.members[at], self.stated[at] = members, stated
+        self._by_members[members].append(at)
 
     def frame(self) -> pl.DataFrame:
         """The table."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rankscope.parsers.assemble.logs import names
 from rankscope.parsers.assemble.logs.grouping import DEFAULT, Groups
-from rankscope.parsers.assemble.logs.scene import Log, Scene
+from rankscope.parsers.assemble.logs.scene import Scene
 from rankscope.parsers.assemble.logs.times import moment
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
@@ -80,6 +80,8 @@ def highest_rank(scene: Scene) -> int:
     for log in scene.logs:
         default = any(_of_default(event) for event in log.content.events)
         ranked = any(event.rank is not None for event in log.content.events)
+        told = [row.size for row in log.content.ras] + [row.nranks for row in log.content.inspected]
+        highest = max([highest, *(size - 1 for size in told if size is not None and size < RANK_LIMIT)])
         for event in log.content.events:
             told = _ranks(event, default, ranked)
             highest = max([highest, *(rank for rank in told if isinstance(rank, int) and rank < RANK_LIMIT)])
@@ -109,17 +111,20 @@ def _of_default(event: Event) -> bool:
 def read_reports(scene: Scene, groups: Groups) -> Claims:
     """All claims, with the groups they are about put into `groups`."""
     claims: Claims = defaultdict(Claim)
-    for log in scene.logs:
-        _Reader(log, scene, groups, claims).read()
+    for number in range(len(scene.logs)):
+        _Reader(number, scene, groups, claims).read()
     return dict(claims)
 
 
 class _Reader:
     """The events of one log."""
 
-    def __init__(self, log: Log, scene: Scene, groups: Groups, claims: Claims) -> None:
+    def __init__(self, number: int, scene: Scene, groups: Groups, claims: Claims) -> None:
+        log = scene.logs[number]
         self._log, self._world, self._groups, self._claims = log, scene.world, groups, claims
-        self._events = log.content.events
+        # what stands in front of the last run is of an earlier one
+        since = scene.since.get(number, 0)
+        self._events = [event for event in log.content.events if event.offset >= since]
         self._ranked = any(event.rank is not None for event in self._events)
         self._works = self._named_works()
         self._by_work = self._shared_works()

@@ -42,6 +42,8 @@ class Speaker:
     """Of the threads that issue operations."""
     rank: int | None = None
     """Global rank; None where nothing tells for sure."""
+    old: bool = False
+    """It is of an earlier run of the job whose lines stand in the same log."""
     how: str = ""
     """How it was found: "prefix", "name", "communicator", "launcher", "device"; "" without one."""
 
@@ -75,6 +77,8 @@ class Scene:
     lives: list[Life]
     by_place: dict[tuple[int, int], Life]
     """By log and index in it."""
+    since: dict[int, int] = field(default_factory=dict)
+    """By log, where the last run of the job begins in it, if there are several."""
     world: int = 0
     """Ranks of the job, as far as logs tell; 0 if they do not."""
 

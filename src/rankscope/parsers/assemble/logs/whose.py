@@ -23,8 +23,9 @@ def settle(scene: Scene, world: int, highest: int, pattern: re.Pattern[str] | No
     `world` is the size of the job where something else than logs tells it, else 0; `highest` the highest global rank
     that any log mentions, -1 without one.
     """
+    _runs(scene)
     for speaker in scene.speakers:
-        if len(speaker.told) == 1:
+        if len(speaker.told) == 1 and not speaker.old:
             speaker.rank, speaker.how = min(speaker.told), "prefix"
     _by_name(scene, pattern)
     size, lives = _world(scene, world, highest)
@@ -42,6 +43,25 @@ def settle(scene: Scene, world: int, highest: int, pattern: re.Pattern[str] | No
             life.rank = scene.speakers[life.speaker].rank
     ranks = [s.rank for s in scene.speakers if s.rank is not None]
     scene.world = world or max([size, highest + 1, *(1 + r for r in ranks)])
+
+
+def _runs(scene: Scene) -> None:
+    """Finds runs that follow each other in a log: communicators of one size, each of other processes."""
+    largest = max((life.comm.nranks or 0 for life in scene.lives), default=0)
+    by_log: dict[int, list[tuple[int, set[int]]]] = defaultdict(list)
+    for lives in scene.identities().values():
+        logs = {life.log for life in lives}
+        if lives[0].comm.nranks == largest > 1 and len(logs) == 1 and len(lives) == largest:
+            begins = min(life.comm.offset for life in lives)
+            by_log[logs.pop()].append((begins, {life.speaker for life in lives}))
+    for log, runs in by_log.items():
+        begins, newest = max(runs, key=lambda run: run[0])
+        earlier = [speakers for _, speakers in runs if speakers.isdisjoint(newest)]
+        ends = max((life.comm.offset for life in scene.lives if life.speaker in set().union(*earlier)), default=0)
+        if earlier and ends < begins:
+            scene.since[log] = begins
+            for at in set().union(*earlier):
+                scene.speakers[at].old = True
 
 
 def _by_name(scene: Scene, pattern: re.Pattern[str] | None) -> None:
@@ -66,8 +86,9 @@ def _world(scene: Scene, world: int, highest: int) -> tuple[int, list[Life]]:
     size = world or largest
     if size != largest or size < 2 or highest >= size:
         return size if size == world else largest, []
-    users = {life.speaker for life in scene.lives if (life.comm.nranks or 0) > 1}
-    named = {k: v for k, v in identities.items() if v[0].comm.nranks == size}
+    old = {at for at, speaker in enumerate(scene.speakers) if speaker.old}
+    users = {life.speaker for life in scene.lives if (life.comm.nranks or 0) > 1} - old
+    named = {k: v for k, v in identities.items() if v[0].comm.nranks == size and v[0].speaker not in old}
     sets = {frozenset((life.speaker, life.comm.rank) for life in lives) for lives in named.values()}
     places: dict[int, set[int | None]] = defaultdict(set)
     for own in sets:
