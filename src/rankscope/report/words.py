@@ -215,6 +215,8 @@ def leading(analysis: Analysis) -> list[Finding]:
 
 def stack_title(finding: Finding, dataset: Dataset) -> str:
     """Whose stack a finding shows: a culprit's, or that of one that waits where no culprit left a dump."""
+    if finding.kind == "rank-failed":
+        return f"{ranks_phrase(finding.culprit_ranks[:1])}, in its log" if finding.culprit_ranks else "it, in its log"
     seen = [rank for rank in finding.culprit_ranks if rank in dataset.seen_ranks]
     if not seen:
         return "one that waits"

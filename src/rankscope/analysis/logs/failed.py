@@ -10,11 +10,12 @@ from rankscope.analysis.logs.first import First
 from rankscope.analysis.logs.lines import Line
 from rankscope.analysis.logs.people import culprits_of, who_text
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding
-from rankscope.analysis.wording import plural, ranks_text
+from rankscope.analysis.wording import plural
 
 ACCUSED = 8
 WITNESSES = 3
 LATER = 4
+QUOTED = 160
 
 
 def failed_finding(
@@ -33,7 +34,7 @@ def failed_finding(
         kind="rank-failed",
         severity="critical",
         title=f"{people} failed: {chief.what} ({chief.line.place})",
-        explanation=_explained(first, people, harmed),
+        explanation=_explained(first, people),
         root_cause=True,
         culprit_ranks=ranks,
         culprits=culprits_of(own, place),
@@ -83,15 +84,13 @@ def harmed_ranks(lines: Sequence[Line], without: Sequence[int]) -> tuple[int, ..
     return tuple(sorted(found - set(without)))
 
 
-def _explained(first: First, people: str, harmed: Sequence[int]) -> str:
+def _explained(first: First, people: str) -> str:
     chief = first.failures[0]
     text = f"The first failure that the logs hold is of {people}: {chief.what}"
     if chief.frames:
         at = chief.frames[0]
         text += f", raised in {at.function} ({at.file}:{at.line})"
     text += f". {chief.meaning}" if chief.meaning else "."
-    if harmed:
-        text += f" {ranks_text(harmed).capitalize()} waited for it, lost it, or were taken down."
     return text
 
 
@@ -136,8 +135,12 @@ def _harm(lines: Sequence[Line], chief: Line) -> list[Evidence]:
         when = (
             "printed before it, yet only harm" if shown.file == chief.file and shown.offset < chief.offset else "harm"
         )
-        out.append(shown.evidence(f"{when} ({plural(count, 'line')}): {shown.text[:200]}"))
+        out.append(shown.evidence(f"{when} ({plural(count, 'line')}): {_cut(shown.text)}"))
     return out
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= QUOTED else f"{text[: QUOTED - 1]}…"
 
 
 def _steps(chief: Failure, people: str) -> tuple[str, ...]:

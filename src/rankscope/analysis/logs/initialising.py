@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 
@@ -35,9 +36,9 @@ class _Comm:
     covered: frozenset[int]
     """Global ranks of which the logs hold any line."""
 
-    @property
+    @cached_property
     def absent(self) -> tuple[int, ...]:
-        return tuple(r for r in range(self.size) if r not in self.stuck and r not in self.done)
+        return tuple(sorted(set(range(self.size)) - {*self.stuck, *self.done}))
 
     def called(self, ranks: Iterable[int]) -> str:
         ranks = list(ranks)
@@ -83,7 +84,7 @@ def _comm(part: pl.DataFrame, dataset: Dataset, covered: frozenset[int], paths: 
         )
         for own, rank, file, line in stuck.select("comm_rank", "rank", "file", "line").head(SHOWN).iter_rows()
     )
-    waiting = tuple(r for r in stuck["comm_rank"].unique().sort().to_list() if r not in done)
+    waiting = tuple(sorted(set(stuck["comm_rank"].to_list()) - set(done)))
     return _Comm(size, waiting, tuple(done), known, group[0] if group else None, lines, covered)
 
 
@@ -95,7 +96,7 @@ def _finding(comm: _Comm, dataset: Dataset, waited: bool, place: Callable[[int],
     few = len(late) * 2 <= comm.size
     sure = seen and few and (waited or whole)
     ranks = named if sure else ()
-    waiting = tuple(sorted(comm.names[r] for r in (*comm.stuck, *comm.done) if r in comm.names and r not in late))
+    waiting = tuple(sorted(comm.names[r] for r in {*comm.stuck, *comm.done} - set(late) if r in comm.names))
     known = dataset.group_list[comm.group] if comm.group is not None else None
     confidence, reasons = _sure(comm, waited, sure)
     return Finding(

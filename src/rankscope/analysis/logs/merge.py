@@ -23,11 +23,8 @@ class Merged:
     def explain(self, cause: Finding, by: Callable[[Finding], bool]) -> None:
         """Puts a root in front that explains those for which `by` holds, and takes over whom they hold up."""
         follow = [root for root in self.roots if by(root)]
-        self.roots = [root for root in self.roots if not by(root)]
         full = _taking_over(cause, follow)
-        # what followed from one of these follows from the new root
-        self.caused = [(what, full if root in follow else root) for what, root in self.caused]
-        self.caused += [(replace(root, root_cause=False), full) for root in follow]
+        self._demote(follow, full)
         self.roots.insert(0, full)
 
     def support(self, finding: Finding) -> None:
@@ -41,8 +38,11 @@ class Merged:
             self.caused.append((replace(finding, root_cause=False, severity="warning"), self._now(agree[0])))
             return
         accusing = [r for r in self.roots if r.culprit_ranks or r.culprits]
-        if not own or not accusing:
+        if not accusing:
             self.explain(finding, lambda root: not root.culprit_ranks and not root.culprits)
+            return
+        if not own:
+            self.caused.append((replace(finding, root_cause=False, severity="warning"), accusing[0]))
             return
         doubt = [replace(e, text=f"names {ranks_text(sorted(own))}: {e.text}") for e in finding.evidence[:1]]
         self._swap(accusing[0], replace(accusing[0], counter_evidence=(*accusing[0].counter_evidence, *doubt)))
@@ -50,9 +50,14 @@ class Merged:
 
     def only(self, chief: Finding, others: Callable[[Finding], bool]) -> None:
         """Makes other roots follow from one of them."""
-        follow = [root for root in self.roots if root is not chief and others(root)]
-        self.roots = [root for root in self.roots if root not in follow]
-        self.caused += [(replace(root, root_cause=False, severity="warning"), chief) for root in follow]
+        self._demote([root for root in self.roots if root is not chief and others(root)], chief)
+
+    def _demote(self, follow: Sequence[Finding], cause: Finding) -> None:
+        """Makes roots, and what followed from them, follow from another."""
+        gone = {id(root) for root in follow}
+        self.roots = [root for root in self.roots if id(root) not in gone]
+        self.caused = [(what, cause if id(root) in gone else root) for what, root in self.caused]
+        self.caused += [(replace(root, root_cause=False, severity="warning"), cause) for root in follow]
 
     def _swap(self, old: Finding, new: Finding) -> None:
         self.roots = [new if root is old else root for root in self.roots]

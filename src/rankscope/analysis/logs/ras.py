@@ -61,10 +61,10 @@ def _peers(rows: list[dict[str, Any]], dataset: Dataset) -> Iterator[_Peer]:
         known = merged.setdefault(key, {**row, "counts": {}})
         known["counts"] |= orjson.loads(row["counts"] or "{}")
         known["status"] = row["status"] or known["status"]
-    sizes = [row["size"] for row in rows if row["size"]]
+    size = max((row["size"] for row in rows if row["size"]), default=None)
     for row in merged.values():
         yield _Peer(
-            row["rank"], _global(row, dataset, max(sizes, default=None)), row["host"] or None, row["pid"],
+            row["rank"], _global(row, dataset, size), row["host"] or None, row["pid"],
             (row["status"] or "").split(" ")[0], row["counts"],
             Evidence(row["text"] or f"{row['source']}: {row['status']}", paths.get(row["file"]), line=row["line"]),
         )  # fmt: skip

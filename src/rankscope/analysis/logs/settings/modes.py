@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from rankscope.analysis.logs.settings.people import culprits, told_by, who
 from rankscope.analysis.logs.settings.rules import packs
 from rankscope.analysis.logs.settings.spelling import misspelt
-from rankscope.analysis.logs.settings.values import Process
+from rankscope.analysis.logs.settings.values import Process, names_of
 from rankscope.analysis.model import Culprit, Finding
 
 SHOWN = 8
@@ -44,7 +44,7 @@ def find_modes(told: Sequence[Process], paths: dict[int, str], place: Callable[[
 
 def find_misspelt(told: Sequence[Process], paths: dict[int, str], place: Callable[[int], Culprit]) -> list[Finding]:
     """Names that are almost those of known settings."""
-    names = misspelt({name for process in told for name in process.values})
+    names = misspelt(names_of(told))
     out = []
     for name, meant in sorted(names.items()):
         people = [p for p in told if name in p.values]

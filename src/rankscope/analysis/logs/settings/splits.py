@@ -37,7 +37,7 @@ class Split:
 
 def find_splits(told: Sequence[Process]) -> list[Split]:
     found = []
-    for name in sorted({name for process in told for name in process.values}):
+    for name in sorted({name for process in told for name in process.means}):
         rule = rules().get(name) or (UNKNOWN if ENV.fullmatch(name) else None)
         if rule is None or rule.scope == "own":
             continue
@@ -49,10 +49,10 @@ def find_splits(told: Sequence[Process]) -> list[Split]:
 
 def _split(name: str, rule: Rule, told: Sequence[Process]) -> Split | None:
     """Who stands against most; None if all that can be compared agree."""
-    printed = [p for p in told if name in p.values]
+    printed = [p for p in told if name in p.means]
     values = {id(p): p.means[name] for p in printed}
     usual = _usual(printed)
-    silent = [p for p in told if name not in p.values and _would_print(p, name, usual)]
+    silent = [p for p in told if name not in p.means and _would_print(p, name, usual)]
     unset = meaning(name, rule.default) if rule.default else ""
     values |= {id(p): unset for p in silent}
     people = [*printed, *silent]
@@ -74,7 +74,7 @@ def _split(name: str, rule: Rule, told: Sequence[Process]) -> Split | None:
 
 def _usual(printed: Sequence[Process]) -> frozenset[str]:
     """Other variables that NCCL printed for most of those that printed one."""
-    told = [p.printed for p in printed if p.printed]
+    told = [p.printed for p in printed]
     counts = Counter(name for names in told for name in names)
     return frozenset(name for name, count in counts.items() if count * 2 > len(told))
 
@@ -88,7 +88,8 @@ def _would_print(process: Process, name: str, usual: frozenset[str]) -> bool:
     if not ENV.fullmatch(name):
         return False
     others = usual - {name}
-    return process.whole or (bool(others) and len(process.printed & others) * 2 >= len(others))
+    expected, seen = len(others) + process.alike, len(process.printed & others) + process.alike
+    return process.whole or 0 < expected <= 2 * seen
 
 
 def _apart(people: Sequence[Process], values: dict[int, str]) -> bool:

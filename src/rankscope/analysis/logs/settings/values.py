@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import ChainMap, Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import polars as pl
 
@@ -22,73 +22,111 @@ ENV = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]{2,}")
 
 @dataclass
 class Process:
-    """One process, and what it told."""
+    """One process, and what it told. What all told alike is kept once, behind the own values."""
 
     rank: int | None
     host: str
     pid: int | None
-    values: dict[str, str] = field(default_factory=dict)
+    values: ChainMap[str, str]
     """As printed; several values of one name joined."""
-    means: dict[str, str] = field(default_factory=dict)
-    """The same by meaning."""
-    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    places: ChainMap[str, tuple[int, int]]
     """File and line by name."""
-    sources: dict[str, set[str]] = field(default_factory=dict)
-    """Names by source."""
+    alike: int = 0
+    """So many variables NCCL printed for all."""
+    means: dict[str, str] = field(default_factory=dict)
+    """The values by meaning, but of what all told alike."""
+    printed: set[str] = field(default_factory=set)
+    """Variables that NCCL printed because it read them, but what all told alike."""
+    files: set[int] = field(default_factory=set)
+    """Where its lines are."""
+    whole: bool = False
+    """All of its environment is known."""
     alone: bool = True
     """No other process wrote to its files: no line of it was lost in between."""
 
-    @cached_property
-    def printed(self) -> frozenset[str]:
-        """Variables that NCCL printed because it read them."""
-        return frozenset(name for name in self.sources.get("nccl", ()) if ENV.fullmatch(name))
 
-    @property
-    def whole(self) -> bool:
-        """Whether all of its environment is known."""
-        return any(source in self.sources for source in ENVIRONMENTS)
+@dataclass(frozen=True)
+class _Alike:
+    """Settings that all processes told with one value."""
+
+    values: dict[str, str]
+    places: dict[str, tuple[int, int]]
+    printed: int
+
+
+def names_of(told: Sequence[Process]) -> set[str]:
+    """Every name that any of them told."""
+    return {name for p in told for name in p.means} | (set(told[0].values) if told else set())
 
 
 def processes(dataset: Dataset) -> list[Process]:
     """All that told a setting or version, by rank where it is known; dumps tell the version of NCCL."""
+    table = _table(dataset)
+    alike, rest = _alike(table)
     found: dict[tuple[int | None, str, int | None], Process] = {}
-    columns = ("rank", "host", "pid", "name", "value", "source", "file", "line")
+    for rank, host, pid, whole, files in table.group_by("rank", "host", "pid", maintain_order=True).agg(
+        pl.col("source").is_in(ENVIRONMENTS).any(), pl.col("file").unique()
+    ).iter_rows():  # fmt: skip
+        own = found.setdefault(_key(rank, host, pid), _process(rank, host, pid, alike))
+        own.host, own.pid = own.host or host, pid if own.pid is None else own.pid
+        own.whole = own.whole or whole
+        own.files.update(files)
     several: defaultdict[tuple[int, str], dict[str, str]] = defaultdict(dict)
-    for rank, host, pid, name, value, source, file, line in (*_settings(dataset, columns), *_versions(dataset)):
-        if rank is None and pid is None:
-            continue
-        key = (rank, "", None) if rank is not None else (None, host or "", pid)
-        own = found.setdefault(key, Process(rank, host or "", pid))
-        own.host, own.pid = own.host or host or "", pid if own.pid is None else own.pid
-        own.sources.setdefault(source, set()).add(name)
+    for rank, host, pid, name, value, source, file, line in rest.iter_rows():
+        own = found[_key(rank, host, pid)]
         told = several[id(own), name]
         told.setdefault(meaning(name, value), value)
         own.values[name], own.means[name] = ", ".join(sorted(told.values())), ", ".join(sorted(told))
-        own.places.setdefault(name, (file, line or 0))
+        own.places.maps[0].setdefault(name, (file, line or 0))
+        if source == "nccl" and ENV.fullmatch(name):
+            own.printed.add(name)
     _share(list(found.values()))
     return list(found.values())
 
 
-def _share(told: list[Process]) -> None:
-    writers: defaultdict[int, int] = defaultdict(int)
-    files = [{file for file, _ in process.places.values()} for process in told]
-    for own in files:
-        for file in own:
-            writers[file] += 1
-    for process, own in zip(told, files, strict=True):
-        process.alone = all(writers[file] == 1 for file in own)
+def _key(rank: int | None, host: str, pid: int | None) -> tuple[int | None, str, int | None]:
+    return (rank, "", None) if rank is not None else (None, host, pid)
 
 
-def _settings(dataset: Dataset, columns: Iterable[str]) -> Iterable[tuple]:  # type: ignore[type-arg]
-    return dataset.settings.select(columns).iter_rows()
+def _process(rank: int | None, host: str, pid: int | None, alike: _Alike) -> Process:
+    return Process(rank, host, pid, ChainMap({}, alike.values), ChainMap({}, alike.places), alike.printed)
 
 
-def _versions(dataset: Dataset) -> list[tuple]:  # type: ignore[type-arg]
-    told = dataset.dumps.filter(pl.col("library_version").is_not_null() & pl.col("rank").is_not_null())
-    rows = told.select("rank", "host", "library_version", "file").iter_rows()
-    return [
-        (rank, host, None, "version:nccl", version, "flight-recorder", file, 0) for rank, host, version, file in rows
-    ]
+def _table(dataset: Dataset) -> pl.DataFrame:
+    """Rows of all that is known to be of a process."""
+    dumps = dataset.dumps.filter(pl.col("library_version").is_not_null() & pl.col("rank").is_not_null())
+    versions = dumps.select(
+        "rank", "host", pl.lit(None, pl.Int64).alias("pid"), pl.lit("version:nccl").alias("name"),
+        pl.col("library_version").alias("value"), pl.lit("flight-recorder").alias("source"), "file",
+        pl.lit(None, pl.Int64).alias("line"),
+    )  # fmt: skip
+    told = pl.concat([dataset.settings.select(versions.columns), versions]) if dumps.height else dataset.settings
+    told = told.select(versions.columns).filter(pl.col("rank").is_not_null() | pl.col("pid").is_not_null())
+    return told.with_columns(pl.col("host").fill_null(""))
+
+
+def _alike(table: pl.DataFrame) -> tuple[_Alike, pl.DataFrame]:
+    """What all told with one value, and the rows of the rest: of thousands of ranks most say the same."""
+    who = pl.coalesce(pl.format("r{}", "rank"), pl.format("{}:{}", "host", "pid"))
+    table = table.with_columns(who=who)
+    people = table["who"].n_unique()
+    by_name = table.group_by("name").agg(
+        pl.col("value").n_unique().alias("values"), pl.col("who").n_unique(), pl.col("value").first().alias("value"),
+        pl.col("file").first(), pl.col("line").first(), (pl.col("source") == "nccl").all().alias("nccl"),
+    )  # fmt: skip
+    same = by_name.filter((pl.col("values") == 1) & (pl.col("who") == people))
+    rows = same.select("name", "value", "file", "line", "nccl").rows()
+    alike = _Alike(
+        {name: value for name, value, *_ in rows}, {name: (file, line or 0) for name, _, file, line, _ in rows},
+        sum(nccl and bool(ENV.fullmatch(name)) for name, _, _, _, nccl in rows),
+    )  # fmt: skip
+    return alike, table.filter(~pl.col("name").is_in(same["name"].implode())).drop("who")
+
+
+def _share(told: Sequence[Process]) -> None:
+    writers = Counter(file for process in told for file in process.files)
+    for process in told:
+        process.alone = all(writers[file] == 1 for file in process.files)
 
 
 @lru_cache(maxsize=1 << 16)
