@@ -139,3 +139,27 @@ def test_the_pointer_that_c10d_names_gives_the_group_its_name() -> None:
     ]
     dataset = job(*(source(f"nccl.{rank}", log_of(rank)) for rank in range(4)), source("err", lines))
     assert groups(dataset)["0"] == (0, 1, 2, 3)
+
+
+def test_of_two_runs_in_one_log_the_last_counts() -> None:
+    first = [line for rank in range(4) for line in [init(rank), step(rank, 1)]]
+    again = [init(rank, comm_id="0xbeef").replace(f":{4000 + rank}:", f":{5000 + rank}:") for rank in range(4)]
+    steps = [step(rank, n).replace(f":{4000 + rank}:", f":{5000 + rank}:") for n in (1, 2) for rank in range(4)]
+    dataset = job(source("slurm.out", [*first, *again, *steps]))
+    assert groups(dataset) == {"0xbeef": (0, 1, 2, 3)}
+    assert dataset.ops.filter(rank=0)["seq"].to_list() == [1, 2]
+    assert dataset.comms.filter(identity="0xfe12")["rank"].null_count() == 4
+
+
+def test_the_same_log_twice_counts_once() -> None:
+    logs = [source(f"{place}/nccl.{rank}", log_of(rank)) for rank in range(4) for place in ("a", "b")]
+    assert job(*logs).ops.height == job(*logs[::2]).ops.height == 4 * 8
+
+
+def test_replicas_without_a_communicator_of_all_have_no_ranks() -> None:
+    def line(rank: int) -> str:
+        message = f"ncclCommInitRank comm 0xaa rank {rank % 2} nranks 2 cudaDev 0 busId 1 commId 0x{rank // 2} - "
+        return said(rank, message + "Init COMPLETE")
+
+    dataset = job(*(source(f"nccl.{rank}", [line(rank)]) for rank in range(4)))
+    assert dataset.comms["rank"].null_count() == 4

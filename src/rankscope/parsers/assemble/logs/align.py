@@ -12,12 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rankscope.parsers.assemble.logs.scene import Life, Scene
-from rankscope.parsers.logs.model import IS_P2P
-
-Numbers = npt.NDArray[np.int64]
+from rankscope.parsers.logs.model import IS_P2P, Numbers
 
 FIRST_SEQ = 1
 """torch counts from 1."""
@@ -40,7 +37,7 @@ class Numbering(NamedTuple):
     """Sequence number of the last collective; None where lines behind it may be missing."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Lane:
     life: Life
     ordinals: Numbers
@@ -112,7 +109,7 @@ def _settle(lanes: Sequence[_Lane]) -> list[tuple[_Lane, Numbering]]:
     if not sound:
         out.append((pattern, counting))
     for lane in lanes:
-        if lane is not pattern and lane not in sound:
+        if lane is not pattern and not (lane.whole and not lane.torn):
             placed = _counted(lane, pattern) if lane.whole else _beside(lane, pattern)
             out += [(lane, placed._replace(relative=relative))] if placed is not None else []
     return out

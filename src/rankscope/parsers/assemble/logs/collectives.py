@@ -15,8 +15,8 @@ import polars as pl
 from rankscope import schema
 from rankscope.parsers.assemble.logs import names
 from rankscope.parsers.assemble.logs.align import FIRST_SEQ, Numbering
-from rankscope.parsers.assemble.logs.scene import Log, Scene
-from rankscope.parsers.logs.model import IS_P2P, NULL
+from rankscope.parsers.assemble.logs.scene import Scene
+from rankscope.parsers.logs.model import IS_P2P, NULL, Numbers
 
 _NO_END = 1 << 62
 _YEAR_NS = 366 * 86_400 * 1_000_000_000
@@ -30,9 +30,29 @@ def collective_rows(
 
     `numbering`, by log and communicator, makes ordinals sequence numbers, where that can be told.
     """
-    parts = [_of_log(scene, number, log, groups, numbering) for number, log in enumerate(scene.logs)]
-    parts = [part for part in parts if part.height]
-    return pl.concat(parts) if parts else empty()
+    ops: dict[str, int] = {}
+    parts = [_of_log(scene, number, ops) for number in range(len(scene.logs))]
+    if not any(part["life"].size for part in parts):
+        return empty()
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    frame = pl.DataFrame(columns)
+    lives = _life_table(scene, numbering)
+    told = frame.with_columns(lives[name].gather(frame["life"]) for name in lives.columns)
+    told = _with_meaning(told, list(ops))
+    placed = pl.col("ordinal").is_between("first", "until")
+    return shaped(
+        told.with_columns(
+            created_ns=pl.when(pl.col("stamp") != NULL).then("stamp"),
+            seq=pl.when(~pl.col("p2p") & placed).then(pl.col("ordinal") + pl.col("shift")),
+            p2p_seq=pl.when("p2p").then(pl.col("ordinal") + FIRST_SEQ),
+            peer=_peers(told, groups),
+            source=pl.lit("nccl-log", schema.Source),
+            library=pl.lit("nccl").cast(pl.Categorical),
+            is_p2p=pl.col("p2p"),
+            coalesced=pl.lit("none", schema.Coalesced),
+            state=pl.lit("unknown", schema.State),
+        )
+    )
 
 
 def empty() -> pl.DataFrame:
@@ -40,60 +60,45 @@ def empty() -> pl.DataFrame:
     return schema.empty({**schema.OPS, "line": pl.Int64})
 
 
-def _of_log(
-    scene: Scene, number: int, log: Log, groups: list[tuple[int, ...]], numbering: Mapping[tuple[int, int], Numbering]
-) -> pl.DataFrame:
-    content = log.content
-    if not content.numbers.shape[1]:
-        return empty()
-    lives = [scene.by_place[number, at] for at in range(len(content.comms))]
-    usable = np.array([not one.twin and None not in (one.group, one.rank) for one in lives], np.bool_)
-    comm = content.code("comm")
-    rows = np.flatnonzero(usable[comm] & (content.code("op") >= 0))
-    if not rows.size:
-        return empty()
-    comm = comm[rows]
-    frame = pl.DataFrame(
+def _of_log(scene: Scene, number: int, ops: dict[str, int]) -> dict[str, np.ndarray[Any, Any]]:
+    """Columns of the operations of a log that can be placed; `life` is an index into the scene's, `code` into `ops`."""
+    content = scene.logs[number].content
+    at = [scene.by_place[number, i] for i in range(len(content.comms))]
+    usable = np.array([not one.twin and None not in (one.group, one.rank) for one in at] or [False], np.bool_)
+    index = np.array([one.index for one in at] or [0], np.int64)
+    codes = np.array([ops.setdefault(op, len(ops)) for op in content.ops] or [0], np.int64)
+    comm, code = content.code("comm"), content.code("op")
+    rows = np.flatnonzero(usable[comm] & (code >= 0)) if comm.size else np.empty(0, np.int64)
+    return {
+        "life": index[comm[rows]],
+        "code": codes[code[rows]],
+        "datatype": content.code("datatype")[rows].astype(np.int64),
+        "count": content.column("count")[rows],
+        "root": content.column("root")[rows],
+        "line": content.column("line")[rows],
+        "stamp": _times(content.column("stamp_ns")[rows]),
+        "ordinal": content.column("ordinal")[rows],
+        "p2p": (content.code("flags")[rows] & IS_P2P) > 0,
+    }
+
+
+def _life_table(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> pl.DataFrame:
+    """What is the same for all operations of a life, by its index."""
+    lives = scene.lives
+    logs = [scene.logs[life.log] for life in lives]
+    return pl.DataFrame(
         {
-            "comm": comm,
-            "code": content.code("op")[rows],
-            "datatype": content.code("datatype")[rows],
-            "count": content.column("count")[rows],
-            "root": content.column("root")[rows],
-            "line": content.column("line")[rows],
-            "stamp": content.column("stamp_ns")[rows],
-            "ordinal": content.column("ordinal")[rows],
-            "p2p": (content.code("flags")[rows] & IS_P2P) > 0,
-        }
-    )
-    hosts = [scene.speakers[life.speaker].host for life in lives]
-    table = pl.DataFrame(
-        {
-            "comm": np.arange(len(lives), dtype=np.int32),
             "rank": pl.Series([life.rank for life in lives], dtype=pl.Int32),
             "group": pl.Series([life.group for life in lives], dtype=pl.UInt32),
-            "host": pl.Series(hosts, dtype=pl.String).cast(pl.Categorical),
-            **_numbers([numbering.get((number, at)) for at in range(len(lives))]),
+            "host": pl.Series([scene.speakers[life.speaker].host for life in lives], dtype=pl.String).cast(
+                pl.Categorical
+            ),
             "members": pl.Series([life.comm.nranks for life in lives], dtype=pl.Int64),
+            "file": pl.Series([log.place for log in logs], dtype=pl.UInt32),
+            "attempt": pl.Series([log.source.attempt for log in logs], dtype=pl.UInt16),
+            **_numbers([numbering.get((life.log, life.at)) for life in lives]),
         }
     )
-    told = frame.join(table, on="comm", how="left", maintain_order="left")
-    told = _with_meaning(told, content.ops).with_columns(
-        created_ns=_times(frame["stamp"]),
-        seq=pl.when(~pl.col("p2p") & pl.col("ordinal").is_between("first", "until")).then(
-            pl.col("ordinal") + pl.col("shift")
-        ),
-        p2p_seq=pl.when("p2p").then(pl.col("ordinal") + FIRST_SEQ),
-        peer=_peers(told, groups),
-        file=pl.lit(log.place, pl.UInt32),
-        attempt=pl.lit(log.source.attempt, pl.UInt16),
-        source=pl.lit("nccl-log", schema.Source),
-        library=pl.lit("nccl").cast(pl.Categorical),
-        is_p2p=pl.col("p2p"),
-        coalesced=pl.lit("none", schema.Coalesced),
-        state=pl.lit("unknown", schema.State),
-    )
-    return shaped(told)
 
 
 def _numbers(told: list[Numbering | None]) -> dict[str, pl.Series]:
@@ -114,11 +119,10 @@ def shaped(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _times(stamps: pl.Series) -> pl.Series:
+def _times(stamps: Numbers) -> Numbers:
     """Times with a date; none of a log whose clock shows only seconds, which orders nothing."""
     known = (stamps != NULL) & (stamps > _YEAR_NS)
-    coarse = bool((stamps.filter(known) % _SECOND == 0).all())
-    return pl.select(pl.when(pl.lit(known) & ~pl.lit(coarse)).then(pl.lit(stamps)).alias("created_ns")).to_series()
+    return np.where(known & bool((stamps[known] % _SECOND).any()), stamps, NULL)
 
 
 def _with_meaning(rows: pl.DataFrame, printed: list[str]) -> pl.DataFrame:
@@ -139,9 +143,8 @@ def _with_meaning(rows: pl.DataFrame, printed: list[str]) -> pl.DataFrame:
 
 def _peers(rows: pl.DataFrame, groups: list[tuple[int, ...]]) -> pl.Series:
     """Global rank at the other end of a send or receive: its line says the place in the communicator."""
-    wanted = rows.select("p2p", "group", "root").with_row_index("row").filter("p2p")
-    peers: list[int | None] = [None] * rows.height
-    for row, _, group, root in wanted.iter_rows():
-        members = groups[group]
-        peers[row] = members[root] if 0 <= root < len(members) else None
-    return pl.Series(peers, dtype=pl.Int32)
+    key = ["group", "root"]
+    wanted = rows.filter("p2p").select(key).unique()
+    peers = [groups[group][root] if 0 <= root < len(groups[group]) else None for group, root in wanted.iter_rows()]
+    table = wanted.with_columns(p2p=pl.lit(value=True), peer=pl.Series(peers, dtype=pl.Int32))
+    return rows.select(*key, "p2p").join(table, on=[*key, "p2p"], how="left", maintain_order="left")["peer"]

@@ -53,12 +53,15 @@ class Claim:
     rows: dict[int, Row] = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
-        """Takes a row; of two of one operation the one that says more."""
+        """Takes a row; two of one operation become one."""
         known = self.rows.get(row.seq)
-        if known is None or (known.op is None and row.op is not None):
+        if known is None:
             self.rows[row.seq] = row
-        elif known.state == "unknown" and row.state != "unknown":
-            self.rows[row.seq] = known._replace(state=row.state, retired=row.retired)
+            return
+        filled = {name: new for name, new in row._asdict().items() if getattr(known, name) is None and new is not None}
+        if known.state == "unknown":
+            filled["state"] = row.state
+        self.rows[row.seq] = known._replace(**filled)
 
 
 Claims = dict[tuple[int, int], Claim]

@@ -57,6 +57,8 @@ class Life:
     at: int
     """Its index into the log's communicators."""
     comm: Comm
+    index: int = 0
+    """Its place among all lives."""
     parent: Life | None = None
     identity: str = ""
     """The same for all members; "" where it cannot be told which communicator of the others it is."""
@@ -120,7 +122,7 @@ def _lives(logs: Sequence[Log]) -> tuple[list[Life], dict[tuple[int, int], Life]
     by_place: dict[tuple[int, int], Life] = {}
     for number, log in enumerate(logs):
         for at, comm in enumerate(log.content.comms):
-            life = Life(log.speakers[comm.process], number, at, comm)
+            life = Life(log.speakers[comm.process], number, at, comm, len(lives))
             lives.append(life)
             by_place[number, at] = life
     for life in lives:

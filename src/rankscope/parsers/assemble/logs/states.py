@@ -26,9 +26,15 @@ def with_claims(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
                 state=pl.coalesce("told", "state"), retired=pl.coalesce("gone", "retired")
             ).drop("told", "gone")  # fmt: skip
             named = named.join(rows, on=key, how="anti", maintain_order="left")
-        rows = pl.concat([rows, named])
+        # what has no time stands behind what came before it in its group
+        named = named.sort("rank", "group", "seq").with_columns(
+            at=pl.col("created_ns").forward_fill().over("rank", "group")
+        )
+        rows = pl.concat([rows.with_columns(at="created_ns"), named])
+    else:
+        rows = rows.with_columns(at="created_ns")
     rows = _with_counters(rows, claims)
-    return rows.sort("rank", "created_ns", "line", "seq", nulls_last=False, maintain_order=True)
+    return rows.sort("rank", "at", "line", "seq", nulls_last=False, maintain_order=True).drop("at")
 
 
 def with_absences(rows: pl.DataFrame, claims: Claims, members: Sequence[tuple[int, ...]]) -> pl.DataFrame:
