@@ -40,7 +40,7 @@ def verdict(situation: Situation) -> tuple[Status, str]:
         return _word(critical[0]), _sentence(critical, situation.places)
     waits = [f for f in situation.findings if f.severity == "critical"]
     if waits:
-        return "hang", waits[0].title
+        return ("failed" if waits[0].kind == "rank-failed" else "hang"), waits[0].title
     slow = [f for f in situation.findings if f.kind == "straggler"]
     if slow:
         return "slow", slow[0].title + _shared(slow, situation.places)

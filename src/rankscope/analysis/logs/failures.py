@@ -90,23 +90,26 @@ def _exited(lines: Iterable[Line]) -> set[Any]:
     return {line.who for line in lines if line.kind in ("torchrun-failure", "child-exit") and line.rank is not None}
 
 
-def _of_text(lines: Sequence[Line]) -> list[Failure]:
-    """From tracebacks and known errors; an error inside a traceback belongs to that."""
+def raised(lines: Sequence[Line]) -> list[tuple[Line, list[Line]]]:
+    """Every traceback of a program, with the known errors that are lines of it."""
     errors: defaultdict[Any, list[Line]] = defaultdict(list)
     for line in lines:
         if line.kind == "known-error":
             errors[line.file, line.who].append(line)
-    inside: set[tuple[int, int]] = set()
-    found = []
-    for line in lines:
-        if line.kind != "traceback" or line.values.get("launcher"):
-            continue
-        own = _errors_in(line, errors.get((line.file, line.who), ()))
-        inside.update((error.file, error.offset) for error in own)
-        found += _of_traceback(line, own)
-    for line in lines:
-        if line.kind == "known-error" and (line.file, line.offset) not in inside and _accuses_self(line):
-            found.append(_of_error(line))
+    return [
+        (line, _errors_in(line, errors.get((line.file, line.who), ())))
+        for line in lines
+        if line.kind == "traceback" and not line.values.get("launcher")
+    ]
+
+
+def _of_text(lines: Sequence[Line]) -> list[Failure]:
+    """From tracebacks and known errors; an error inside a traceback belongs to that."""
+    tracebacks = raised(lines)
+    inside = {(error.file, error.offset) for _, errors in tracebacks for error in errors}
+    found = [failure for line, errors in tracebacks for failure in _of_traceback(line, errors)]
+    alone = (x for x in lines if x.kind == "known-error" and (x.file, x.offset) not in inside)
+    found += [_of_error(line) for line in alone if _accuses_self(line)]
     return sorted(found, key=lambda f: (f.line.file, f.line.offset))
 
 
@@ -141,7 +144,7 @@ def _of_traceback(line: Line, errors: Sequence[Line]) -> list[Failure]:
             continue
         stack = _frames(frames)
         where = f"{stack[0].file}:{stack[0].line}" if stack else ""
-        what = label(cause) if cause else _cut(f"{_short(str(exception))}: {message}" if message else str(exception))
+        what = label(cause) if cause else cut(f"{_short(str(exception))}: {message}" if message else str(exception))
         made = Failure(line, what, (cause.pattern if cause else str(exception), where), 2, stack)
         made = replace(made, mixed=bool(line.values.get("mixed")))
         return [_advised(made, cause)]
@@ -171,9 +174,15 @@ def _short(exception: str) -> str:
     return exception.rsplit(".", 1)[-1]
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """A text short enough for a title."""
     text = " ".join(text.split())
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def stack_of(line: Line) -> tuple[Frame, ...]:
+    """The frames of a traceback, innermost first."""
+    return _frames(line.values.get("frames"))
 
 
 def _frames(rows: Any) -> tuple[Frame, ...]:

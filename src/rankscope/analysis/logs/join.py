@@ -14,7 +14,7 @@ from rankscope.analysis.logs.failed import failed_finding, late_finding
 from rankscope.analysis.logs.failures import find_failures
 from rankscope.analysis.logs.first import First, find_first
 from rankscope.analysis.logs.initialising import find_init_hangs
-from rankscope.analysis.logs.known import gave_up, harm_finding, known_causes
+from rankscope.analysis.logs.known import ended, gave_up, harm_finding, known_causes
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, read_lines
 from rankscope.analysis.logs.merge import Merged
 from rankscope.analysis.logs.named import find_named
@@ -122,7 +122,7 @@ class _Story:
             merged.explain(replace(causes.pop(0), root_cause=True), lambda _: True)
         merged.rest += [replace(cause, severity="warning") for cause in causes]
         critical = any(f.severity == "critical" for f in (*merged.roots, *merged.rest))
-        left = None if critical else gave_up(self.lines)
+        left = None if critical else gave_up(self.lines) or ended(self.lines)
         merged.rest = [left, *merged.rest] if left is not None else merged.rest
         harm = harm_finding(self.lines, self.facts.dataset)
         if harm is not None and merged.roots:

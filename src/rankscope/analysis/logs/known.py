@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from rankscope.analysis.logs.failures import cut, raised, stack_of
 from rankscope.analysis.logs.lines import TIMEOUTS, Line
 from rankscope.analysis.logs.names import label
 from rankscope.analysis.logs.people import who_text
@@ -30,17 +31,18 @@ def known_causes(lines: Sequence[Line]) -> list[Finding]:
     for line in lines:
         if line.role == "root" and line.values.get("accuses") in ("nobody", None) and line.pattern:
             by_pattern[line.pattern].append(line)
-    found = [_cause(own) for pattern, own in by_pattern.items() if pattern not in _TOLD_ELSEWHERE]
+    fatal = {error.pattern for _, errors in raised(lines) for error in errors}
+    found = [_cause(own, pattern in fatal) for pattern, own in by_pattern.items() if pattern not in _TOLD_ELSEWHERE]
     return sorted(found, key=lambda f: (f.severity != "critical", f.evidence[0].time_ns or 0))
 
 
-def _cause(own: list[Line]) -> Finding:
+def _cause(own: list[Line], fatal: bool) -> Finding:
     first = min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
     told = first.values
     meaning = f"{told['meaning']} " if told.get("meaning") else ""
     return Finding(
         kind="known-error",
-        severity="warning" if first.pattern in _HARMLESS else "critical",
+        severity="warning" if first.pattern in _HARMLESS and not fatal else "critical",
         title=f"{label(first)}, told by {who_text(own)} ({first.place})",
         explanation=f"{meaning}Who prints it need not be at fault.",
         candidates=tuple(sorted({line.rank for line in own if line.rank is not None})),
@@ -95,6 +97,27 @@ def _waited(own: list[Line]) -> Finding:
             "Collect the logs and the flight recorder dumps of all ranks.",
             "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 for the next run.",
         ),
+    )
+
+
+def ended(lines: Sequence[Line]) -> Finding | None:
+    """That processes ended with errors of which these logs do not tell the cause; None if none did."""
+    own = [line for line, _ in raised(lines)]
+    own = own or [line for line in lines if line.kind in ("torchrun-failure", "child-exit") and line.values["exitcode"]]
+    if not own:
+        return None
+    first = min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
+    return Finding(
+        kind="rank-failed",
+        severity="critical",
+        title=f"{who_text(own)} ended: {cut(first.text)} ({first.place}); why, these logs do not tell",
+        explanation="Nothing here is a cause: exceptions of communication tell of a failure elsewhere.",
+        candidates=tuple(sorted({line.rank for line in own if line.rank is not None})),
+        confidence="low",
+        confidence_reasons=("who ends first is often a victim",),
+        stack=stack_of(first),
+        evidence=tuple(line.evidence() for line in own[:SHOWN]),
+        next_steps=("Collect the logs of all ranks, and dmesg of their hosts.",),
     )
 
 
