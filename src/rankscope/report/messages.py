@@ -30,6 +30,8 @@ class Said(NamedTuple):
     text: str
     """Of the first line; without secrets."""
     ranks: tuple[int, ...]
+    host: str
+    """Of the first line."""
     lines: int
     time_ns: int | None
     """Of the first line."""
@@ -38,8 +40,9 @@ class Said(NamedTuple):
 
     @property
     def who(self) -> str:
-        """The ranks that said it: "ranks 3-7"; "unknown rank" where nothing tells."""
-        return words.ranks_phrase(self.ranks) if self.ranks else "unknown rank"
+        """The ranks that said it: "ranks 3-7"; "unknown rank on node07" where nothing tells."""
+        unknown = f"unknown rank on {self.host}" if self.host else "unknown rank"
+        return words.ranks_phrase(self.ranks) if self.ranks else unknown
 
 
 def filled_time() -> pl.Expr:
@@ -93,8 +96,8 @@ def folded(dataset: Dataset, rows: pl.DataFrame, most: int) -> tuple[list[Said],
 
 def _said(row: dict[str, Any]) -> Said:
     return Said(
-        row["role"] or "", row["kind"] or "", hide(row["text"] or ""), tuple(row["ranks"]), row["lines"],
-        row["time_ns"], row["path"] or "", row["line"],
+        row["role"] or "", row["kind"] or "", hide(row["text"] or ""), tuple(row["ranks"]), row["host"] or "",
+        row["lines"], row["time_ns"], row["path"] or "", row["line"],
     )  # fmt: skip
 
 

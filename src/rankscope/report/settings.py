@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from rankscope.analysis.logs.settings.rules import rules
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.report import words
 from rankscope.report.secrets import value_of
@@ -55,7 +56,9 @@ class Setting(NamedTuple):
     def is_own(self) -> bool:
         """Whether it is meant to differ, or has a value of its own on each of many ranks."""
         single = all(len(value.ranks) + value.unknown <= 1 for value in self.values if value.value is not None)
-        return _OWN.fullmatch(self.name) is not None or (self.told > 2 and single)
+        rule = rules().get(self.name)
+        known = _OWN.fullmatch(self.name) is not None or (rule is not None and rule.scope == "own")
+        return known or (self.told > 2 and single)
 
     @property
     def differs(self) -> bool:

@@ -69,6 +69,12 @@ class Model:
         """The lane of each rank."""
         return {rank: lane for lane, rank in enumerate(self.ranks.tolist())}
 
+    @cached_property
+    def failed(self) -> frozenset[int]:
+        """Ranks whose own log tells of a root cause."""
+        said = self.dataset.messages.filter(pl.col("role") == "root")
+        return frozenset(said["rank"].drop_nulls().to_list())
+
     def take(self, lanes: NDArray[np.bool_], items: NDArray[np.bool_]) -> Model:
         """Only these lanes, and of their items only these."""
         kept = items & lanes[self.items.lane]

@@ -99,15 +99,16 @@ def compose(board: Board, gutter: Gutter) -> list[Line]:
         ranks = board.ranks_of(board.top + at)
         blamed = not board.blamed.isdisjoint(ranks)
         _remark(text[at], styles[at], cells.codes[at], board, int(leads[at]))
-        head = head_text(ranks, gutter, current=at == row, blamed=blamed)
+        failed = not board.model.failed.isdisjoint(ranks)
+        head = head_text(ranks, gutter, current=at == row, blamed=blamed, failed=failed)
         out.append(Line(head, blamed, at == row, text[at].tobytes(), styles[at].tobytes()))
     return out
 
 
-def head_text(ranks: list[int], gutter: Gutter, *, current: bool, blamed: bool) -> str:
-    """`> 0-11     x12 `: the cursor, `!` for ranks to blame, the ranks of the row and how many they are."""
+def head_text(ranks: list[int], gutter: Gutter, *, current: bool, blamed: bool, failed: bool = False) -> str:
+    """`> 0-11     x12 `: the cursor, `!` for ranks to blame, `E` for others with a cause in a log, ranks, number."""
     count = f"x{len(ranks)}" if len(ranks) > 1 else ""
-    marks = (">" if current else " ") + ("!" if blamed else " ")
+    marks = (">" if current else " ") + ("!" if blamed else "E" if failed else " ")
     return f"{marks}{rank_label(ranks, gutter.label):<{gutter.label}} {count:>{gutter.count}} "
 
 

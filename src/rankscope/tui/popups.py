@@ -27,6 +27,12 @@ _MARKS = (
 )  # fmt: skip
 
 
+_RANK_MARKS = (
+    (">", "the cursor"), ("!", "to blame for what is shown, or for all of it"),
+    ("E", "not to blame, but a log of one of them tells of a root cause"),
+)  # fmt: skip
+
+
 class ChoiceScreen(ModalScreen[int | None]):
     """Choices with a field that narrows them down; dismisses with the index of the one that was chosen."""
 
@@ -136,6 +142,8 @@ def help_text() -> str:
         lines.append(f"  {action.display:<15} {action.help}")
     lines += ["", "Cells"]
     lines += [f"  {mark:<3} {meaning}" for mark, meaning in _MARKS]
+    lines += ["", "Left of the ranks"]
+    lines += [f"  {mark:<3} {meaning}" for mark, meaning in _RANK_MARKS]
     lines += ["", "Letters"]
     names = [f"{letter} {name}" for letter, name, _ in LETTERS]
     lines += ["  " + "".join(f"{name:<19}" for name in names[at : at + 3]).rstrip() for at in range(0, len(names), 3)]

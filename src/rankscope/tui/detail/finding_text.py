@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from rankscope.analysis.frames import kind_of
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.report import words
+from rankscope.report.secrets import hide
 from rankscope.tui.detail.format import counted, plain
 from rankscope.tui.detail.frames import label
 from rankscope.tui.detail.line import BLANK, Line, Role, Span, line, wrap
@@ -64,7 +65,7 @@ def _parts(analysis: Analysis, finding: Finding, groups: Mapping[str, str]) -> I
     yield "next", list(finding.next_steps)
     yield "stack", [label(f) + ("" if kind_of(f) == "user" else f" ({kind_of(f)})") for f in finding.stack]
     for name, given in (("evidence", finding.evidence), ("against", finding.counter_evidence)):
-        yield name, [": ".join(p for p in (words.source(e), e.text) if p) for e in given]
+        yield name, [hide(": ".join(p for p in (words.source(e), e.text) if p)) for e in given]
     yield "follows", [f.title for f in words.following(analysis, finding)]
 
 
