@@ -5,6 +5,7 @@ Only positions are sorted and narrowed down; a row is looked up when it comes in
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -29,6 +30,10 @@ LEGEND = "R root cause  v victim  . context"
 KIND, WIDE_KIND = 16, 24
 """Cells of what a line is known as; the second where there is room."""
 _ROOMY = 100
+_HEAD = re.compile(
+    r"^(?:\[?[DIWEF]\d{4} \d\d:\d\d:\d\d[.\d]{0,10} (?:\d{1,10} )?\S{1,200}:\d{1,6}\] "
+    r"|\S{1,100}:\d{1,10}:\d{1,10} \[\d{1,3}\] )"
+)
 _SECOND = 1_000_000_000
 
 
@@ -123,6 +128,11 @@ def letter(role: str | None) -> Span:
     return Span(text, look)
 
 
+def brief(text: str) -> str:
+    """A line without the time and place that c10d and NCCL write before each, for where those stand beside it."""
+    return _HEAD.sub("", text, count=1)
+
+
 def columns(width: int) -> str:
     """What stands in the columns of `message_line`."""
     return f"{'time':<12} {'rank':>5}   {'what':<{KIND if width < _ROOMY else WIDE_KIND}} text"
@@ -138,5 +148,5 @@ def message_line(row: dict[str, Any], width: int) -> Line:
         Span(f"{rank:>5} ", "bold"),
         letter(row["role"]),
         Span(f" {clipped(plain(row['pattern'] or row['kind']), kind):<{kind}} ", "dim"),
-        Span(plain(hide((row["text"] or "")[: 4 * width])), look),
+        Span(plain(hide(brief((row["text"] or "")[: 200 + 4 * width]))), look),
     )

@@ -11,7 +11,7 @@ from rankscope.report.secrets import hide
 from rankscope.schema import Dataset
 from rankscope.tui.detail.format import clock, plain, rank_phrase
 from rankscope.tui.detail.line import Line, Span, line, wrapped
-from rankscope.tui.detail.message_list import letter, when
+from rankscope.tui.detail.message_list import brief, letter, when
 
 MOST = 6
 """Lines of the rank that are shown."""
@@ -82,7 +82,7 @@ def _others(rows: pl.DataFrame, at_ns: int | None) -> tuple[pl.DataFrame, bool]:
 
 def own_line(one: Own) -> Line:
     """A line of the rank: when, role, text."""
-    return line(Span(f"{when(one.time_ns, one.resolution_ns)} ", "dim"), letter(one.role), f" {plain(one.text)}")
+    return line(Span(f"{when(one.time_ns, one.resolution_ns)} ", "dim"), letter(one.role), f" {plain(brief(one.text))}")
 
 
 def most_telling(said: Around) -> Own | None:
@@ -106,5 +106,8 @@ def _other(one: Said) -> Line:
     who = rank_phrase(one.ranks, 20) if one.ranks else "unknown rank"
     same = ": same line" if len(one.ranks) > 1 else ""
     return line(
-        Span(f"{clock(one.time_ns)} ", "dim"), letter(one.role), Span(f" {who}{same}", "bold"), f"  {plain(one.text)}"
+        Span(f"{clock(one.time_ns)} ", "dim"),
+        letter(one.role),
+        Span(f" {who}{same}", "bold"),
+        f"  {plain(brief(one.text))}",
     )
