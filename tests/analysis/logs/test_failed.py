@@ -179,3 +179,20 @@ def test_a_rank_that_alone_did_not_time_out_is_named() -> None:
 def test_logs_change_nothing_where_there_are_none() -> None:
     analysis = analyse(missing_one(8, 3).build())
     assert [f.kind for f in analysis.findings if f.root_cause] == ["missing-rank"]
+
+
+def test_an_exception_of_a_rank_that_waits_by_its_dump_did_not_end_it() -> None:
+    job = missing_one(8, 3)
+    traceback(job, 5, "ValueError", "caught, and logged")
+    found = root(analyse(job.build()))
+    assert (found.kind, found.culprit_ranks) == ("missing-rank", (3,))
+
+
+def test_an_exception_of_a_rank_that_gave_up_waiting_later_did_not_end_it() -> None:
+    job = JobBuilder(4)
+    traceback(job, 1, "ValueError", "caught, and logged")
+    for rank in (0, 1):
+        job.known("watchdog-timeout", rank)
+    analysis = analyse(job.build())
+    assert (analysis.status, analysis.culprits) == ("hang", ())
+    assert any("ValueError" in f.title and not f.root_cause for f in analysis.findings)

@@ -60,8 +60,8 @@ def late_finding(first: First, place: Callable[[int], Culprit]) -> Finding | Non
     return Finding(
         kind="rank-failed",
         severity="warning" if not first.failures else "info",
-        title=f"{who_text(own)} failed later: {first.later[0].what} ({first.later[0].line.place})",
-        explanation="After another rank had failed, or after ranks had given up waiting: no cause of it.",
+        title=f"{who_text(own)} failed too: {first.later[0].what} ({first.later[0].line.place})",
+        explanation="Later than another failure, after ranks had given up waiting, or of ranks that went on: no cause.",
         culprit_ranks=tuple(sorted({line.rank for line in own if line.rank is not None})),
         culprits=culprits_of(own, place),
         evidence=_accused(first.later),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rankscope.analysis.logs.failures import Failure
@@ -28,10 +28,14 @@ class First:
     reasons: tuple[str, ...] = ()
 
 
-def find_first(failures: Sequence[Failure], lines: Sequence[Line]) -> First:
-    """The earliest failure, with those of the same cause."""
-    gave_up = _first_timeouts(lines)
-    late = [f for f in failures if any(t.who != f.line.who and precedes(t, f.line, CLOCKS_NS) for t in gave_up)]
+def find_first(failures: Sequence[Failure], lines: Sequence[Line], alive: Collection[int] = ()) -> First:
+    """The earliest failure, with those of the same cause; `alive` are ranks that dumps show waiting for another."""
+    gave_up, went_on = _first_timeouts(lines), _last_timeouts(lines)
+    late = [
+        f for f in failures
+        if f.rank in alive or any(precedes(f.line, t) for t in went_on.get(f.line.who, ()))
+        or any(t.who != f.line.who and precedes(t, f.line, CLOCKS_NS) for t in gave_up)
+    ]  # fmt: skip
     early = [f for f in failures if f not in late]
     if not early:
         return First((), tuple(late))
@@ -76,6 +80,15 @@ def _close_text(rival: Failure) -> str:
     coarse = rival.line.resolution_ns is not None and rival.line.resolution_ns >= 10**9
     why = "times are only to the second" if coarse else f"clocks of hosts may be {duration(CLOCKS_NS)} apart"
     return f"{who} failed within moments of it, and {why}"
+
+
+def _last_timeouts(lines: Sequence[Line]) -> dict[object, list[Line]]:
+    """By process the last lines in which it gave up waiting: what it printed before had not ended it."""
+    found: dict[object, dict[int, Line]] = {}
+    for line in lines:
+        if line.rank is not None and line.pattern == "watchdog-timeout":
+            found.setdefault(line.who, {})[line.file] = line
+    return {who: list(of_file.values()) for who, of_file in found.items()}
 
 
 def _first_timeouts(lines: Sequence[Line]) -> list[Line]:

@@ -12,7 +12,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.logs.failed import failed_finding, late_finding
 from rankscope.analysis.logs.failures import find_failures
-from rankscope.analysis.logs.first import First, find_first
+from rankscope.analysis.logs.first import find_first
 from rankscope.analysis.logs.initialising import find_init_hangs
 from rankscope.analysis.logs.known import ended, gave_up, harm_finding, known_causes
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, read_lines
@@ -59,10 +59,6 @@ class _Story:
     def lines(self) -> list[Line]:
         return read_lines(self.facts.dataset)
 
-    @cached_property
-    def first(self) -> First:
-        return find_first(find_failures(self.lines), self.lines)
-
     @property
     def world(self) -> int:
         return self.facts.dataset.world_size
@@ -102,7 +98,8 @@ class _Story:
 
     def _failed(self, merged: Merged) -> None:
         """A rank that failed explains what waits for it, for ranks without a dump, or for nobody that is known."""
-        failed = failed_finding(self.first, self.lines, self.places.culprit, self._guessed, self.world)
+        first = find_first(find_failures(self.lines), self.lines, self._alive(merged))
+        failed = failed_finding(first, self.lines, self.places.culprit, self._guessed, self.world)
         if failed is not None:
             own, seen = set(failed.culprit_ranks), set(self.facts.dataset.seen_ranks)
 
@@ -111,9 +108,15 @@ class _Story:
                 return not accused or bool(accused & own) or not accused & seen or not own
 
             merged.explain(failed, follows)
-        later = late_finding(self.first, self.places.culprit)
+        later = late_finding(first, self.places.culprit)
         if later is not None:
             merged.rest.append(later)
+
+    def _alive(self, merged: Merged) -> frozenset[int]:
+        """Ranks that wait, by their own dumps, for another rank that left a dump: they had not ended then."""
+        dumped = set(self.facts.dataset.dumps["rank"].drop_nulls().to_list())
+        proven = [r for r in merged.roots if r.culprit_ranks and dumped.issuperset(r.culprit_ranks)]
+        return frozenset(rank for root in proven for rank in root.waiting_ranks if rank in dumped)
 
     def _known(self, merged: Merged) -> None:
         """Causes that accuse nobody lead where nobody is accused; harm leads only where it is all there is."""
