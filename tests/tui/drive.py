@@ -51,6 +51,10 @@ async def settle(app: RankscopeApp, pilot: Pilot[None]) -> None:
     await app.workers.wait_for_complete()
     await pilot.pause()
     await pilot.pause(0.05)
+    for _ in range(200):
+        if app.screen is not app.lanes or not app.lanes.detail_is_due:
+            break
+        await pilot.pause(0.02)
 
 
 async def press(app: RankscopeApp, pilot: Pilot[None], *keys: str) -> None:

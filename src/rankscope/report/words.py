@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -146,9 +147,14 @@ def source(evidence: Evidence) -> str:
         parts.append(f"line {evidence.line}")
     if evidence.record_id is not None:
         parts.append(f"record {evidence.record_id}")
-    elif evidence.file and evidence.line is None and evidence.rank is not None:
+    elif evidence.file and evidence.line is None and not _names(evidence.file, evidence.rank):
         parts.append(f"rank {evidence.rank}")
     return ", ".join(p for p in parts if p)
+
+
+def _names(file: str, rank: int | None) -> bool:
+    """Whether a file's name says the rank already, or there is none to say."""
+    return rank is None or re.search(rf"(?<!\d){rank}(?!\d)", file.rsplit("/", 1)[-1]) is not None
 
 
 def certainty(finding: Finding) -> str:

@@ -175,6 +175,11 @@ class LanesFrame(Screen[None]):
         else:
             self._detail_timer.reset()
 
+    @property
+    def detail_is_due(self) -> bool:
+        """Whether the detail has not yet followed the last move."""
+        return self._detail_timer is not None
+
     def on_resize(self) -> None:
         """Writes the lines anew for the new width."""
         self._draw_head()
