@@ -124,6 +124,17 @@ def test_fingerprints_are_lanes() -> None:
     assert analyse(dataset).status == "unknown"
 
 
+def test_a_second_that_torch_read_too_early_is_put_right() -> None:
+    lines = [
+        printed(0, 0).replace("12.000015644", "12.948514110"),
+        printed(0, 1).replace("12.001015644", "12.018419731"),
+    ]
+    dataset = job(source("train.log", lines))
+    assert [op for _, op, _ in lane(dataset, 0, 0)] == ["all_reduce"] * 2
+    assert dataset.ops["seq"].to_list() == [0, 1]
+    assert dataset.ops["created_ns"].diff().to_list() == [None, 69_905_621]
+
+
 @pytest.mark.parametrize("failed", [False, True])
 def test_who_never_printed_is_held_against_it_only_once_the_job_failed(failed: bool) -> None:
     lines = [printed(r, n) for n in range(4) for r in range(4) if (r, n) != (3, 3)]

@@ -11,6 +11,8 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.parsers.assemble.logs.grouping import Groups
+from rankscope.parsers.assemble.logs.numbers import rank as sound
+from rankscope.parsers.assemble.logs.numbers import short, whole
 from rankscope.parsers.assemble.logs.scene import Log, Scene, Speaker
 from rankscope.parsers.assemble.logs.times import moment
 from rankscope.parsers.logs.event import Event
@@ -66,7 +68,7 @@ def _message(
 ) -> dict[str, Any]:
     values = {**event.values, **more}
     role = str(values.get("role") or "")
-    rank = event.rank if event.rank is not None else log.source.rank
+    rank = sound(event.rank if event.rank is not None else log.source.rank)
     severity = _BY_ROLE.get(role) or (
         "error" if event.kind in _ERRORS else "warning" if event.kind in _WARNINGS else "info"
     )
@@ -76,7 +78,7 @@ def _message(
         "resolution_ns": event.stamp.resolution_ns if event.stamp else None,
         "rank": speaker.rank if rank is None and speaker is not None else rank,
         "host": speaker.host if speaker is not None else host if isinstance(host, str) else None,
-        "pid": speaker.pid if speaker is not None else pid if isinstance(pid, int) else None,
+        "pid": speaker.pid if speaker is not None else whole(pid),
         "file": log.place,
         "offset": event.offset,
         "line": event.line,
@@ -140,7 +142,7 @@ def _settings(log: Log, scene: Scene) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
     for event in log.content.events:
         if event.kind == "init-env":
-            rank = event.rank if event.rank is not None else log.source.rank
+            rank = sound(event.rank if event.rank is not None else log.source.rank)
             for name, value in event.values.get("settings") or ():
                 known = "version:nccl" if name.lower() == "nccl version" else name
                 yield {
@@ -191,17 +193,18 @@ def ras_table(scene: Scene) -> pl.DataFrame:
 def _ras(log: Log, groups: Mapping[str, int | None]) -> Iterator[dict[str, Any]]:
     for row in log.content.ras:
         yield {
-            "comm": row.comm, "group": groups.get(_hash(row.comm)), "rank": row.rank, "host": row.host,
-            "pid": row.pid, "device": row.device, "size": row.size, "present": row.present, "missing": row.missing,
+            "comm": row.comm, "group": groups.get(_hash(row.comm)), "rank": short(row.rank), "host": row.host,
+            "pid": whole(row.pid), "device": short(row.device), "size": short(row.size),
+            "present": short(row.present), "missing": short(row.missing),
             "status": row.status, "counts": orjson.dumps(row.counts).decode(), "source": "ras", "file": log.place,
             "line": row.line, "text": row.text,
         }  # fmt: skip
     for told in log.content.inspected:
         yield {
-            "comm": told.comm, "group": groups.get(_hash(told.comm)), "rank": told.rank, "host": told.host,
-            "pid": told.pid, "device": None, "size": told.nranks, "present": None, "missing": None, "status": "",
-            "counts": orjson.dumps({told.op: told.last_seq}).decode(), "source": "inspector", "file": log.place,
-            "line": 1, "text": f"{told.rows} rows of {told.op}, slowest {told.slowest_us:.0f} us",
+            "comm": told.comm, "group": groups.get(_hash(told.comm)), "rank": short(told.rank), "host": told.host,
+            "pid": whole(told.pid), "device": None, "size": short(told.nranks), "present": None, "missing": None,
+            "status": "", "counts": orjson.dumps({told.op: told.last_seq}).decode(), "source": "inspector",
+            "file": log.place, "line": 1, "text": f"{told.rows} rows of {told.op}, slowest {told.slowest_us:.0f} us",
         }  # fmt: skip
 
 

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 from rankscope.parsers.assemble.logs import names
 from rankscope.parsers.assemble.logs.grouping import DEFAULT, Groups
+from rankscope.parsers.assemble.logs.numbers import size, whole
 from rankscope.parsers.assemble.logs.scene import Scene
 from rankscope.parsers.assemble.logs.times import moment
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
 
 _MILLISECOND = 1_000_000
+_SECOND = 1_000_000_000
 _PRINTED = ("seq", "op", "shape", "dtype", "device")
 MOST_ELEMENTS = 1 << 62
 
@@ -55,6 +57,8 @@ class Claim:
     def add(self, row: Row) -> None:
         """Takes a row; two of one operation become one."""
         known = self.rows.get(row.seq)
+        if whole(row.seq) is None:
+            return
         if known is None:
             self.rows[row.seq] = row
             return
@@ -83,8 +87,8 @@ def highest_rank(scene: Scene) -> int:
     for log in scene.logs:
         default = any(_of_default(event) for event in log.content.events)
         ranked = any(event.rank is not None for event in log.content.events)
-        told = [row.size for row in log.content.ras] + [row.nranks for row in log.content.inspected]
-        highest = max([highest, *(size - 1 for size in told if size is not None and size < RANK_LIMIT)])
+        told = [size(row.size) for row in log.content.ras] + [size(row.nranks) for row in log.content.inspected]
+        highest = max([highest, *(count - 1 for count in told if count is not None)])
         for event in log.content.events:
             told = _ranks(event, default, ranked)
             highest = max([highest, *(rank for rank in told if isinstance(rank, int) and rank < RANK_LIMIT)])
@@ -142,7 +146,7 @@ class _Reader:
             reader = readers.get(event.kind)
             if reader is not None:
                 reader(event)
-        self._fingerprints([event for event in self._events if event.kind == "fingerprint"])
+        self._fingerprints([e for e in self._events if e.kind == "fingerprint" and whole(e.values["seq"]) is not None])
 
     def rank_of(self, event: Event) -> int | None:
         """Global rank; torch 2.1 and older print only the rank in the group that logged first, mostly that of all."""
@@ -199,24 +203,24 @@ class _Reader:
         )  # fmt: skip
 
     def _timeout(self, event: Event) -> None:
-        rank, seq, values = self.rank_of(event), event.values.get("seq"), event.values
+        rank, seq, values = self.rank_of(event), whole(event.values.get("seq")), event.values
         if rank is None or seq is None:
             return
         at = self._group(event, rank, seq)
-        printed, ran = moment(event.stamp, self._log.source.mtime_ns), values.get("ran_ms")
+        printed, ran = moment(event.stamp, self._log.source.mtime_ns), whole(values.get("ran_ms"))
         op, sent, received = names.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
         if op in ("send", "recv"):
             return
         self._claims[rank, at].add(
             self._row(
                 event, seq, values.get("op"), "scheduled", retired=True, in_sizes=_flat(sent, values.get("shape")),
-                out_sizes=_flat(received), timeout_ms=values.get("timeout_ms"),
-                created_ns=None if printed is None or ran is None else printed - ran * _MILLISECOND,
+                out_sizes=_flat(received), timeout_ms=whole(values.get("timeout_ms")),
+                created_ns=None if printed is None or ran is None else whole(printed - ran * _MILLISECOND),
             )
         )  # fmt: skip
-        size = _ratio(op, sent, received)
-        if size is not None:
-            self._groups.widen(at, size)
+        members = _ratio(op, sent, received)
+        if members is not None:
+            self._groups.widen(at, members)
 
     def _status(self, event: Event) -> None:
         rank, values = self.rank_of(event), event.values
@@ -238,6 +242,8 @@ class _Reader:
         if not self._groups.stated[at]:
             return
         for seq, state, op, places in values["states"]:
+            if whole(seq) is None:
+                continue
             for member in (members[p] for p in places if p < len(members)):
                 claim = self._claims[member, at]
                 done = state == "finished"
@@ -254,6 +260,8 @@ class _Reader:
         if rank not in (None, reporter) or not ranks or len(prints) != len(ranks):
             return
         for one, printed in zip(ranks, prints, strict=True):
+            if one >= self._world:
+                continue
             at = self._groups.of_report("0", DEFAULT, one, one, self._world)
             self._claims[one, at].add(self._print(event, printed, "scheduled"))
 
@@ -269,8 +277,11 @@ class _Reader:
         for rank, own in by_rank.items():
             at = self._groups.of_report("0", DEFAULT, rank, rank, self._world)
             claim = self._claims[rank, at]
+            before: int | None = None
             for event in own:
-                claim.add(self._print(event, [event.values.get(name) for name in _PRINTED], "unknown"))
+                row = self._print(event, [event.values.get(name) for name in _PRINTED], "unknown")
+                before = _after(row.created_ns, before)
+                claim.add(row._replace(created_ns=before))
             claim.enqueued = max(event.values["seq"] for event in own)
             claim.whole = own[0].values["seq"] <= 1
 
@@ -282,6 +293,13 @@ class _Reader:
             dtypes=None if dtype is None else f'["{dtype}"]' if dtype.isalnum() else None,
             library="nccl" if device == "cuda" else "gloo",
         )  # fmt: skip
+
+
+def _after(printed: int | None, before: int | None) -> int | None:
+    """A time that is not before that of the line above: torch reads second and fraction apart, and may be one off."""
+    if printed is None or before is None:
+        return printed
+    return printed + _SECOND if 0 < before - printed < _SECOND else printed
 
 
 def _work(event: Event) -> tuple[Any, ...] | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rankscope.parsers.assemble.logs.numbers import rank, short, size
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.logs.model import Comm, LogContent
 
@@ -107,7 +108,7 @@ def build(sources: Sequence[tuple[int, Source]]) -> Scene:
             at = index.setdefault((process.host, process.pid), len(speakers))
             if at == len(speakers):
                 speakers.append(Speaker(process.host, process.pid))
-            speakers[at].told |= {process.rank} - {None}  # type: ignore[arg-type]
+            speakers[at].told |= {told for told in [rank(process.rank)] if told is not None}
             speakers[at].labels |= {process.label} - {""}
             if process.device is not None:
                 speakers[at].device = process.device
@@ -122,7 +123,8 @@ def _lives(logs: Sequence[Log]) -> tuple[list[Life], dict[tuple[int, int], Life]
     by_place: dict[tuple[int, int], Life] = {}
     for number, log in enumerate(logs):
         for at, comm in enumerate(log.content.comms):
-            life = Life(log.speakers[comm.process], number, at, comm, len(lives))
+            sound = comm._replace(nranks=size(comm.nranks), rank=rank(comm.rank), device=short(comm.device))
+            life = Life(log.speakers[comm.process], number, at, sound, len(lives))
             lives.append(life)
             by_place[number, at] = life
     for life in lives:

@@ -12,7 +12,7 @@ from rankscope.parsers.logs.record import Record
 
 LITERALS = ("CollectiveFingerPrint(", "monitoredBarrier")
 _PRINT = re.compile(
-    r"CollectiveFingerPrint\(SequenceNumber=(?P<seq>\d{1,20})(?:, )?OpType=(?P<op>[A-Za-z_]{1,64})(?=[,)])"
+    r"CollectiveFingerPrint\(SequenceNumber=(?P<seq>\d{1,18})(?:, )?OpType=(?P<op>[A-Za-z_]{1,64})(?=[,)])"
     r"(?:, TensorShape=\[(?P<shape>[\d, ]*)\], TensorDtypes=(?P<dtype>[^,()]{1,200})"
     r", TensorDeviceTypes=(?P<device>.*))?"
 )

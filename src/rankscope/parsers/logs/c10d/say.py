@@ -65,7 +65,7 @@ def place(text: str) -> dict[str, Any]:
 
 def number(record: Record, match: re.Match[str] | None, group: int | str = 1) -> int | None:
     """The number a group of a match holds; None if there is none, or if the line is cut right behind it."""
-    if match is None or match[group] is None or len(match[group]) > 20:
+    if match is None or match[group] is None or len(match[group]) > 18:
         return None
     return None if record.torn and match.end(group) == len(match.string) else int(match[group])
 
