@@ -70,7 +70,7 @@ class Writer:
             chain=self._chain(root),
             group=self.group(root.focus.group) if root.focus else None,
             seq=root.focus.number if root.focus else None,
-            op=root.focus.op if root.focus else None,
+            op=root.focus.op if root.focus and root.focus.is_known else None,
             peer=self._peer(root),
             stack=self._stack(root),
             evidence=tuple(self._evidence(root)),
