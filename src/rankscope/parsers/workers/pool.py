@@ -20,6 +20,8 @@ from rankscope.parsers.decoded import RESTORE, Decoded
 from rankscope.parsers.files.walk import Found
 from rankscope.parsers.workers.protocol import receive, send
 
+START_SECONDS = 120.0
+"""A process that has not started by then does not start: a cold network file system is slow, a broken one for ever."""
 BASE_SECONDS = 30.0
 BYTES_PER_SECOND = 1 << 19
 """A file gets BASE_SECONDS and a second for so many bytes between two messages of its worker."""
@@ -165,7 +167,7 @@ class _WorkerThread(threading.Thread):
         assert self.process.stdout is not None
         output = self.process.stdout
         try:
-            receive(lambda count: _read(output, count, time.monotonic() + BASE_SECONDS))
+            receive(lambda count: _read(output, count, time.monotonic() + START_SECONDS))
         except (_SlowError, *_BROKEN):
             return False
         self.ready = True
