@@ -82,7 +82,15 @@ class Writer:
 
     def chains(self, root: Root) -> dict[int, tuple[Step, ...]]:
         """For each rank that waits for a root its chain."""
-        return Chains(self.facts, self.graph, root, self.judge.reverse).by_rank()
+        if id(root) not in self._chains:
+            chains = Chains(self.facts, self.graph, root, self.judge.reverse).by_rank()
+            self._chains[id(root)] = root, chains
+        return self._chains[id(root)][1]
+
+    @cached_property
+    def _chains(self) -> dict[int, tuple[Root, dict[int, tuple[Step, ...]]]]:
+        """By identity of the root, which is kept so that the identity stays its own."""
+        return {}
 
     def group(self, group: int) -> GroupRef:
         """A group as findings refer to it."""
