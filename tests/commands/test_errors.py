@@ -11,9 +11,9 @@ import orjson
 
 LOG = (
     "[rank3]: flux capacitor failed badly\n"
-    "[rank1]:[E1120 12:34:56.789012345 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: "
-    "WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600061 milliseconds "
-    "before timing out.\n"
+    "[rank1]:[E1120 12:34:56.789012345 ProcessGroupNCCL.cpp:616] [Rank 1] "
+    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+    "Timeout(ms)=600000) ran for 600061 milliseconds before timing out.\n"
 )
 TABLE = "id\trole\tpattern\nflux\troot\tflux capacitor failed\n"
 
