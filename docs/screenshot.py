@@ -28,6 +28,10 @@ async def draw(dumps: Path) -> str:
     """The screen of the app on the hang, as SVG, once everything is on it."""
     app = RankscopeApp(load=Source((str(dumps),)).load, title=f"{dumps}/", options=ViewOptions(palette="true"))
     async with app.run_test(size=SIZE) as pilot:
+        for _ in range(300):
+            await pilot.pause(0.1)
+            if app.screen is not app.opening and not app.lanes.detail_is_due:
+                break
         await app.workers.wait_for_complete()
         await pilot.pause(0.5)
         return app.export_screenshot(title=f"rankscope {dumps}/")
