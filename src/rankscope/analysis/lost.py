@@ -56,20 +56,32 @@ class LostPairs:
         number = abs(count.own - count.usual)
         many = "a send or receive" if number == 1 else f"{number} sends or receives"
         did = f"left out {many}" if count.own < count.usual else f"issued {many} too many"
-        root = Root(
-            kind="p2p-unmatched",
-            culprits=(rank,),
-            nodes=nodes,
-            focus=instance,
+        return self._left_out(
+            rank, instance, nodes, count.votes,
             title=f"rank {rank} {did} in {count.group}",
             explanation=(
                 f"When it came to {count.place}, rank {rank} had issued {count.own} operations in {count.group}; the "
                 f"same stage of other pipelines had issued {count.usual}. What follows pairs up wrongly, and waits."
             ),
-            notes={rank: f"had issued {count.own} operations in {count.group}, and its replicas {count.usual}"},
+            note=f"had issued {count.own} operations in {count.group}, and its replicas {count.usual}",
+        )  # fmt: skip
+
+    def _left_out(
+        self, rank: int, instance: Instance, nodes: tuple[Node, ...], votes: int, *, title: str, explanation: str,
+        note: str,
+    ) -> Root:  # fmt: skip
+        """A rank that its replicas, `votes` of them, prove to have left the schedule."""
+        root = Root(
+            kind="p2p-unmatched",
+            culprits=(rank,),
+            nodes=nodes,
+            focus=instance,
+            title=title,
+            explanation=explanation,
+            notes={rank: note},
             next_steps=(f"Compare the stacks of rank {rank} with its replicas at this point of the schedule.",),
         )
-        return root if count.votes > 1 else root.weaken("medium", "only two replicas to compare")
+        return root if votes > 1 else root.weaken("medium", "only two replicas to compare")
 
     def by_exclusion(self, component: tuple[Node, ...]) -> Root | None:
         """Without replicas, a circle with a single unmatched send or receive is put to the two ranks of it."""
@@ -167,18 +179,12 @@ class LostPairs:
             return self._extra(stranger, component, culprit)
         what = f"send to rank {dst}" if culprit == src else f"receive from rank {src}"
         label = self.facts.label(instance.group)
-        root = Root(
-            kind="p2p-unmatched",
-            culprits=(culprit,),
-            nodes=component,
-            focus=instance,
+        return self._left_out(
+            culprit, instance, component, replicas,
             title=f"rank {culprit} left out its {what} in {label}",
             explanation=(
                 f"Rank {other} waits in {instance.name} of {label}. The same stage of other pipelines "
                 f"posted both sides; rank {culprit} left its side out, went on, and now waits for rank {other}."
             ),
-            notes={culprit: f"never posted {what} number {k + 1}"},
-            cycle=(),
-            next_steps=(f"Compare the stacks of rank {culprit} with its replicas at this point of the schedule.",),
-        )
-        return root if replicas > 1 else root.weaken("medium", "only two replicas to compare")
+            note=f"never posted {what} number {k + 1}",
+        )  # fmt: skip

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankscope.parsers.columnar import NULL
 from rankscope.parsers.files.limits import memory_limit
 from rankscope.parsers.flight_recorder.decode import NotADumpError, decode, looks_like_dump
-from rankscope.parsers.flight_recorder.model import NULL, Dump
+from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.pickles import RefusedError
 from tests.parsers.dumps import Recorder, as_json
 from tests.parsers.torch_pickle import torch_pickle

@@ -37,7 +37,7 @@ def known_causes(lines: Sequence[Line]) -> list[Finding]:
 
 
 def _cause(own: list[Line], fatal: bool) -> Finding:
-    first = min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
+    first = _earliest(own)
     told = first.values
     meaning = f"{told['meaning']} " if told.get("meaning") else ""
     return Finding(
@@ -78,8 +78,13 @@ def _stuck(own: list[Line]) -> Finding | None:
     )
 
 
+def _earliest(own: Sequence[Line]) -> Line:
+    """The first in time; of lines without a time the first in its file."""
+    return min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
+
+
 def _waited(own: list[Line]) -> Finding:
-    first = min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
+    first = _earliest(own)
     ranks = tuple(sorted({line.rank for line in own if line.rank is not None}))
     op, seq = first.values.get("op"), first.values.get("seq")
     seq = first.values.get("at_work") if seq is None else seq
@@ -106,7 +111,7 @@ def ended(lines: Sequence[Line]) -> Finding | None:
     own = own or [line for line in lines if line.kind in ("torchrun-failure", "child-exit") and line.values["exitcode"]]
     if not own:
         return None
-    first = min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
+    first = _earliest(own)
     return Finding(
         kind="rank-failed",
         severity="critical",

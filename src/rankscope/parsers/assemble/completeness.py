@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankscope.parsers.assemble.calls import records_no_states
-from rankscope.parsers.flight_recorder.model import NULL, Dump
+from rankscope.parsers.columnar import NULL
+from rankscope.parsers.flight_recorder.model import Dump
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from rankscope.parsers.assemble.completeness import Completeness
 from rankscope.parsers.assemble.groups import Groups
 from rankscope.parsers.assemble.pg_ids import names_by_id
 from rankscope.parsers.assemble.sources import Source
-from rankscope.parsers.flight_recorder.model import NULL, Dump, GroupStatus
+from rankscope.parsers.columnar import NULL
+from rankscope.parsers.flight_recorder.model import Dump, GroupStatus
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from rankscope.parsers.assemble import coalesced, torchcomms
 from rankscope.parsers.assemble.calls import call_table
 from rankscope.parsers.assemble.groups import Groups
 from rankscope.parsers.assemble.sources import Source
-from rankscope.parsers.flight_recorder.model import CODES, NULL, NUMBERS, Codes, Dump, Shape
+from rankscope.parsers.columnar import NULL, Codes
+from rankscope.parsers.flight_recorder.model import CODES, NUMBERS, Dump, Shape
 from rankscope.parsers.py_spy.model import Snapshot
 
 _CODE_TABLES = {"call": "calls", "shape": "shapes", "stack": "stacks"}

@@ -12,7 +12,8 @@ import polars as pl
 from rankscope import schema
 from rankscope.parsers.assemble.calls import records_no_states
 from rankscope.parsers.assemble.sources import Source
-from rankscope.parsers.flight_recorder.model import NULL, Dump, Numbers
+from rankscope.parsers.columnar import NULL, Numbers
+from rankscope.parsers.flight_recorder.model import Dump
 
 Flags = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]

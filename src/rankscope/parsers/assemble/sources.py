@@ -11,8 +11,9 @@ import numpy as np
 
 from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.names import library_of, p2p_ranks
+from rankscope.parsers.columnar import NULL
 from rankscope.parsers.decoded import Decoded
-from rankscope.parsers.flight_recorder.model import NULL, Dump
+from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.py_spy.model import Snapshot
 
 if TYPE_CHECKING:

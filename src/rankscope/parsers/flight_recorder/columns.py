@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from rankscope.parsers.flight_recorder.model import NULL, NUMBERS, Call, Codes, Dump, Numbers, Shape, StackFrame
+from rankscope.parsers.columnar import NULL, Codes, Numbers
+from rankscope.parsers.flight_recorder.model import NUMBERS, Call, Dump, Shape, StackFrame
 from rankscope.parsers.flight_recorder.values import INT64_LIMIT, TEXT_LIMIT, integer, text
 
 Entry = dict[str, Any]

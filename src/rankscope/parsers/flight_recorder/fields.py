@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.parsers.flight_recorder.model import NULL, Numbers
+from rankscope.parsers.columnar import NULL, Numbers
 
 _INT1, _INT2, _INT4, _LONG1 = ord("K"), ord("M"), ord("J"), 0x8A
 _GET1, _GET4 = ord("h"), ord("j")

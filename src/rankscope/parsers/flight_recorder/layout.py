@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.flight_recorder.columns import CALL_KEYS, NUMBER_KEYS
 from rankscope.parsers.flight_recorder.fields import Fields, positions
-from rankscope.parsers.flight_recorder.model import NULL, Numbers
 from rankscope.parsers.flight_recorder.pickles import unpickle
 
 _DURATION = "duration_ms"

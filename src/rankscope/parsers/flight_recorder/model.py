@@ -6,13 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Numbers = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int32]
-
-NULL = int(np.iinfo(np.int64).min)
-"""Stands for "not there" in the number columns."""
+from rankscope.parsers.columnar import Codes, Columnar, Numbers
 
 NUMBERS = (
     "record_id", "seq", "p2p_seq", "op_id", "created_ns", "started_ns", "completed_ns", "duration_ns",
@@ -78,8 +73,11 @@ _TABLES: dict[str, type[Any]] = {
 
 
 @dataclass
-class Dump:
+class Dump(Columnar):
     """One dump: a header, tables of what repeats, and a column for each number, oldest entry first."""
+
+    number_names = NUMBERS
+    code_names = CODES
 
     version: str = ""
     library_version: str | None = None
@@ -103,16 +101,6 @@ class Dump:
     def rows(self) -> int:
         """Number of entries."""
         return int(self.numbers.shape[1])
-
-    def column(self, name: str) -> Numbers:
-        """A number column."""
-        column: Numbers = self.numbers[NUMBERS.index(name)]
-        return column
-
-    def code(self, name: str) -> Codes:
-        """A code column."""
-        column: Codes = self.codes[CODES.index(name)]
-        return column
 
     def header(self) -> dict[str, Any]:
         """All but the arrays, as JSON values."""

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rankscope.parsers.columnar import NULL, Codes, Numbers
 from rankscope.parsers.flight_recorder import columns
 from rankscope.parsers.flight_recorder.columns import CALL_KEYS, NUMBER_KEYS, SHAPE_KEYS, TIMES, Entry, Row, intern
 from rankscope.parsers.flight_recorder.document import is_dump, split
 from rankscope.parsers.flight_recorder.fields import FLAGS, combined
 from rankscope.parsers.flight_recorder.layout import Layout, OtherLayoutError
-from rankscope.parsers.flight_recorder.model import NULL, NUMBERS, Codes, Dump, Numbers
+from rankscope.parsers.flight_recorder.model import NUMBERS, Dump
 from rankscope.parsers.flight_recorder.pickles import RefusedError, SafeUnpickler
 
 Mask = npt.NDArray[np.bool_]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rankscope.parsers.columnar import NULL
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.model import IS_CALL, IS_P2P, NULL, TORN, LogContent, Setting
+from rankscope.parsers.logs.model import IS_CALL, IS_P2P, TORN, LogContent, Setting
 from rankscope.parsers.logs.nccl import coll, env, init
 from rankscope.parsers.logs.nccl import words as w
 from rankscope.parsers.logs.nccl.blocks import HEAD_BYTES, CollRows, Group, Lines, coll_rows

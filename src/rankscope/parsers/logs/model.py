@@ -6,22 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from rankscope.parsers.columnar import Codes, Columnar, Numbers
 from rankscope.parsers.logs.event import Event, event_from
 from rankscope.parsers.logs.packing import Spec, pack, unpack
 from rankscope.parsers.logs.record import Stamp
-
-Numbers = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int32]
 
 TAIL_ROWS = 20_000
 """So many of the last operations of a communicator are kept in full."""
 CHECKPOINT = 1024
 """A fingerprint is taken after so many collectives."""
-
-NULL = int(np.iinfo(np.int64).min)
-"""Stands for "not known" in the number columns."""
 
 NUMBERS = (
     "ordinal", "count", "reduction", "root", "op_count", "offset", "line", "stamp_ns",
@@ -180,8 +174,11 @@ _STAMPS = ("started", "completed", "ended", "stamp")
 
 
 @dataclass
-class LogContent:
+class LogContent(Columnar):
     """One log, or a range of one."""
+
+    number_names = NUMBERS
+    code_names = CODES
 
     processes: list[Process] = field(default_factory=list)
     comms: list[Comm] = field(default_factory=list)
@@ -210,16 +207,6 @@ class LogContent:
         kept = int(self.numbers.shape[1])
         told = kept if self.ranged else sum(comm.collectives + comm.p2p for comm in self.comms)
         return told + len(self.events)
-
-    def column(self, name: str) -> Numbers:
-        """A number column."""
-        column: Numbers = self.numbers[NUMBERS.index(name)]
-        return column
-
-    def code(self, name: str) -> Codes:
-        """A code column."""
-        column: Codes = self.codes[CODES.index(name)]
-        return column
 
     def header(self) -> dict[str, Any]:
         """All but the arrays, as JSON values."""

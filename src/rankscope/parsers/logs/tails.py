@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from rankscope.parsers.logs.model import CHECKPOINT, CODES, IS_P2P, NULL, NUMBERS, TAIL_ROWS, Codes, Comm, Numbers
+from rankscope.parsers.columnar import NULL, Codes, Numbers
+from rankscope.parsers.logs.model import CHECKPOINT, CODES, IS_P2P, NUMBERS, TAIL_ROWS, Comm
 from rankscope.parsers.logs.nccl.names import UNEVEN
 from rankscope.parsers.logs.nccl.words import Words, mix
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankscope.parsers.columnar import NULL
 from rankscope.parsers.logs import decoder
-from rankscope.parsers.logs.model import IS_P2P, NULL, TORN, LogContent
+from rankscope.parsers.logs.model import IS_P2P, TORN, LogContent
 from tests.parsers.logs.lines import COMM, coll, info, life, log, read
 
 HEADS = (

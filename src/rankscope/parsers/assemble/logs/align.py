@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rankscope.parsers.assemble.logs.scene import Life, Scene
-from rankscope.parsers.logs.model import IS_P2P, Numbers
+from rankscope.parsers.columnar import Numbers
+from rankscope.parsers.logs.model import IS_P2P
 
 FIRST_SEQ = 1
 """torch counts from 1."""

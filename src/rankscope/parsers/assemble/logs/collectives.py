@@ -16,7 +16,8 @@ from rankscope import schema
 from rankscope.parsers.assemble.logs import names
 from rankscope.parsers.assemble.logs.align import FIRST_SEQ, Numbering
 from rankscope.parsers.assemble.logs.scene import Scene
-from rankscope.parsers.logs.model import IS_P2P, NULL, Numbers
+from rankscope.parsers.columnar import NULL, Numbers
+from rankscope.parsers.logs.model import IS_P2P
 
 _NO_END = 1 << 62
 _YEAR_NS = 366 * 86_400 * 1_000_000_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope.parsers.logs.model import NULL
+from rankscope.parsers.columnar import NULL
 from rankscope.parsers.logs.nccl import words as w
 from rankscope.parsers.logs.nccl.words import Mask, Places, Words
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from rankscope.parsers.logs.model import NULL
+from rankscope.parsers.columnar import NULL
 
 _POINTER = r"(?:0x[0-9a-fA-F]{1,16}|\(nil\)|[0-9a-fA-F]{1,16})"
 COLL = re.compile(

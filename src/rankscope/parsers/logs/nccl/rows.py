@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope.parsers.logs.model import CODES, IS_CALL, NUMBERS, Codes, Numbers
+from rankscope.parsers.columnar import Codes, Numbers
+from rankscope.parsers.logs.model import CODES, IS_CALL, NUMBERS
 
 COLUMNS = (*NUMBERS, *CODES)
 
