@@ -37,12 +37,6 @@ _EVENT = re.compile(r'\{.{0,2000}"event": ?"[A-Z_]{3,40}".{0,2000}"peer": ?\{')
 _RAS = re.compile(r"Job summary\s*$|Communicators\.\.\.")
 _MARKDOWN = re.compile(rb"\s*#{1,6} \S(?s:.*)\n```")
 _NEVER = (b"\x80", b"PK", b"\x7fELF", b"\x89PNG", b"%PDF")
-_COLLECTED = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{"(?:log|header)": ?["{]')
-
-
-def surely(head: bytes) -> bool:
-    """Whether the first bytes are a log's as no other kind's are, though it is JSON."""
-    return _COLLECTED.match(head) is not None
 
 
 def looks_like_log(text: bytes) -> bool:

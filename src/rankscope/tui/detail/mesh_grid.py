@@ -35,10 +35,6 @@ class MeshRow:
     block: int
     """Cells between two gaps."""
 
-    def cell_at(self, rank: int) -> int | None:
-        """The cell of a rank; None if it is in another row."""
-        return self.ranks.index(rank) if rank in self.ranks else None
-
 
 @dataclass(frozen=True)
 class Layout:
