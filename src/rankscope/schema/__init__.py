@@ -1,0 +1,82 @@
+"""The frame every input is normalized into: columns, dtypes, enums and units.
+
+One row of ``ops`` is one operation of one rank. Times are integer nanoseconds since the epoch, ranks are global
+ranks, states and sources are enums. Repeated things live once in tables beside it and are joined by id.
+Whatever a file says is data, never trusted text: it is escaped where it leaves the program.
+"""
+
+from rankscope.schema.dataset import Dataset, Frame, Group
+from rankscope.schema.tables import (
+    ATTEMPTS,
+    COALESCED,
+    COMMS,
+    FILES,
+    FILTERS,
+    FRONTIERS,
+    GROUPS,
+    MEMBERSHIPS,
+    MESSAGES,
+    OPS,
+    RANK_SOURCES,
+    RAS,
+    REPEATS,
+    SETTINGS,
+    SOURCES,
+    STACKS,
+    STATES,
+    THREADS,
+    Coalesced,
+    Filter,
+    Membership,
+    RankSource,
+    Source,
+    State,
+    empty,
+)
+from rankscope.schema.traces import (
+    DETAILS,
+    SPANS,
+    TRACES,
+    TRACK_KINDS,
+    TRACKS,
+    Detail,
+    TrackKind,
+)
+
+__all__ = [
+    "ATTEMPTS",
+    "COALESCED",
+    "COMMS",
+    "DETAILS",
+    "FILES",
+    "FILTERS",
+    "FRONTIERS",
+    "GROUPS",
+    "MEMBERSHIPS",
+    "MESSAGES",
+    "OPS",
+    "RANK_SOURCES",
+    "RAS",
+    "REPEATS",
+    "SETTINGS",
+    "SOURCES",
+    "SPANS",
+    "STACKS",
+    "STATES",
+    "THREADS",
+    "TRACES",
+    "TRACKS",
+    "TRACK_KINDS",
+    "Coalesced",
+    "Dataset",
+    "Detail",
+    "Filter",
+    "Frame",
+    "Group",
+    "Membership",
+    "RankSource",
+    "Source",
+    "State",
+    "TrackKind",
+    "empty",
+]

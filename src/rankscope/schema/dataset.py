@@ -1,0 +1,128 @@
+"""Everything that was read of one attempt of one job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import polars as pl
+
+from rankscope.schema.tables import ATTEMPTS, COMMS, MESSAGES, OPS, RAS, REPEATS, SETTINGS, SOURCES, THREADS, empty
+from rankscope.schema.traces import SPANS, TRACES, TRACKS
+
+
+class Frame(NamedTuple):
+    """One frame of a stack."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group, one over all ranks."""
+
+    id: int
+    name: str
+    description: str
+    ranks: tuple[int, ...]
+    """Global ranks; the position is the rank within the group."""
+    membership: str
+    has_p2p: bool
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Everything that was read of one attempt of one job."""
+
+    ops: pl.DataFrame
+    groups: pl.DataFrame
+    stacks: pl.DataFrame
+    frontiers: pl.DataFrame
+    files: pl.DataFrame
+    attempts: pl.DataFrame = field(default_factory=lambda: empty(ATTEMPTS))
+    messages: pl.DataFrame = field(default_factory=lambda: empty(MESSAGES))
+    settings: pl.DataFrame = field(default_factory=lambda: empty(SETTINGS))
+    comms: pl.DataFrame = field(default_factory=lambda: empty(COMMS))
+    ras: pl.DataFrame = field(default_factory=lambda: empty(RAS))
+    threads: pl.DataFrame = field(default_factory=lambda: empty(THREADS))
+    repeats: pl.DataFrame = field(default_factory=lambda: empty(REPEATS))
+    traced: pl.DataFrame = field(default_factory=lambda: empty(OPS))
+    """Operations that profilers saw, with the columns of `ops` and `source` "profiler".
+
+    They are apart because a window is cut out of the middle of a run: what is not in it was not left out by its rank.
+    (group, seq, is_p2p) is the same collective as in `ops`; seq is null where the trace does not tell it.
+    created_ns is when the host issued it, started_ns and completed_ns are those of its execution; sizes are in
+    elements. Sorted by file, then created_ns.
+    """
+    traces: pl.DataFrame = field(default_factory=lambda: empty(TRACES))
+    tracks: pl.DataFrame = field(default_factory=lambda: empty(TRACKS))
+    spans: pl.DataFrame = field(default_factory=lambda: empty(SPANS))
+    attempt: int = 0
+    """The attempt whose rows these are."""
+    world_size: int = 0
+    """Ranks the job had, as far as groups, files and options tell."""
+    root: str = ""
+    """What the user pointed at, for titles."""
+
+    @property
+    def told_by_logs(self) -> bool:
+        """Whether any table is filled that only logs fill."""
+        return any(table.height for table in (self.messages, self.settings, self.comms, self.ras))
+
+    @cached_property
+    def group_list(self) -> tuple[Group, ...]:
+        """The groups, indexed by their id."""
+        rows = self.groups.sort("group").iter_rows(named=True)
+        return tuple(
+            Group(r["group"], r["name"], r["description"], tuple(r["ranks"]), r["membership"], r["has_p2p"])
+            for r in rows
+        )
+
+    @cached_property
+    def dumps(self) -> pl.DataFrame:
+        """The rows of `files` whose operations are in `ops`: what a rank left, not what others saw of it."""
+        return self.files.filter(pl.col("used") & (pl.col("kind") == SOURCES[0]))
+
+    @cached_property
+    def from_logs(self) -> bool:
+        """Whether no rank left a dump, and there are logs: all that is known comes from them."""
+        return self.dumps.is_empty() and self.has_logs
+
+    @cached_property
+    def has_logs(self) -> bool:
+        """Whether a log was read that tells anything."""
+        return bool((self.files["used"] & (self.files["kind"] == "log")).any())
+
+    @property
+    def has_traces(self) -> bool:
+        """Whether a profiler's trace was read."""
+        return not self.traces.is_empty()
+
+    @cached_property
+    def seen_ranks(self) -> tuple[int, ...]:
+        """Ranks of which a flight recorder dump was read, sorted; without any dump those whose operations logs tell."""
+        told = self.frontiers if self.from_logs else self.dumps
+        return tuple(sorted(told["rank"].drop_nulls().unique().to_list()))
+
+    @cached_property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """Ranks of the job of which no dump could be read, sorted; none where there are only logs."""
+        if self.from_logs:
+            return ()
+        seen = set(self.seen_ranks)
+        return tuple(r for r in range(self.world_size) if r not in seen)
+
+    @cached_property
+    def _stack_rows(self) -> dict[int, tuple[Frame, ...]]:
+        out: dict[int, list[Frame]] = {}
+        rows = self.stacks.sort("stack_id", "depth").select("stack_id", "function", "file", "line").iter_rows()
+        for stack_id, function, file, line in rows:
+            out.setdefault(stack_id, []).append(Frame(function, file, line))
+        return {k: tuple(v) for k, v in out.items()}
+
+    def stack(self, stack_id: int | None) -> tuple[Frame, ...]:
+        """The frames of a stack, innermost first; empty if there is none."""
+        return () if stack_id is None else self._stack_rows.get(stack_id, ())
