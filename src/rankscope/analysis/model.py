@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rankscope.analysis.mesh import Mesh
 from rankscope.schema import Frame
+
+if TYPE_CHECKING:
+    from rankscope.analysis.traces.model import TraceAnalysis
 
 Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
@@ -171,6 +174,8 @@ class Analysis:
     """Answers for ranks that somebody asked about."""
     mesh: Mesh | None = None
     """The grid that the groups form; None where they do not clearly form one."""
+    traces: TraceAnalysis | None = None
+    """What profilers' traces say; None where there are none."""
 
     @property
     def culprits(self) -> tuple[int, ...]:
