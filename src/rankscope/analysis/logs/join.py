@@ -15,6 +15,7 @@ from rankscope.analysis.logs.failures import find_failures
 from rankscope.analysis.logs.first import find_first
 from rankscope.analysis.logs.initialising import find_init_hangs
 from rankscope.analysis.logs.known import ended, gave_up, harm_finding, known_causes
+from rankscope.analysis.logs.late import find_late
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, read_lines
 from rankscope.analysis.logs.merge import Merged
 from rankscope.analysis.logs.named import find_named
@@ -78,7 +79,9 @@ class _Story:
         """Whom c10d, the setup of communicators and RAS name; where only logs tell of operations, they lead alone."""
         dataset, place = self.facts.dataset, self.places.culprit
         waited = any(line.pattern in TIMEOUTS for line in self.lines)
+        late = find_late(self.lines, dataset, place)
         found = [
+            *([late] if late is not None else []),
             *find_named(self.lines, dataset, place),
             *find_init_hangs(dataset, waited, place),
             *find_ras(dataset, waited or bool(merged.roots), place),

@@ -17,6 +17,8 @@ from rankscope.schema import Dataset
 
 SHOWN = 8
 KINDS = 4
+_COUNTED_APART = ("SEND", "RECV", "RECVANYSOURCE", "COALESCED")
+"""Operations whose numbers are, or may be, those of sends and receives."""
 _TOLD_ELSEWHERE = frozenset(
     {"collective-mismatch", "desync-not-joined", "desync-never-joined", "monitored-barrier-late"}
 )
@@ -131,6 +133,8 @@ def _behind(own: list[Line]) -> str:
     lowest: dict[int, int] = {}
     for line in own:
         inside, seq = line.values.get("rank_in_group"), line.values.get("seq")
+        if line.values.get("op") in _COUNTED_APART:
+            continue
         if isinstance(inside, int) and isinstance(seq, int):
             lowest[inside] = min(seq, lowest.get(inside, seq))
     if len(lowest) < 2 or len(set(lowest.values())) < 2:

@@ -159,16 +159,16 @@ def _barrier(own: list[Line], dataset: Dataset, place: Place) -> Finding | None:
     failed = [line for line in own if line.values.get("failed_ranks")]
     if not failed:
         return None
-    ranks: set[int] = set()
+    named: set[int] = set()
     guess = False
     for line in failed:
         names, guessed = global_ranks(line, line.values["failed_ranks"], dataset.group_list)
-        ranks |= set(names.values())
+        named |= set(names.values())
         guess |= guessed
     came = {line.rank for line in own if line.values.get("outcome") in ("reached", "timed-out")} - {None}
-    ranks -= came
+    ranks = named - came
     if not ranks:
-        return None
+        return _crossed(own, failed, named, dataset, place) if named else None
     accused = _Accused(dataset, place, failed, tuple(sorted(ranks)), guess)
     after = failed[0].values.get("timeout_ms")
     within = f" within {after / 1000:g} s" if isinstance(after, int) else ""
@@ -180,4 +180,21 @@ def _barrier(own: list[Line], dataset: Dataset, place: Place) -> Finding | None:
         f"The first rank of the group waits for a sign of each other; theirs never came.{more}",
         [r for r in (*came, *(line.rank for line in failed)) if r is not None], op="monitored_barrier",
         next_steps=(_LOOK.format(ranks_text(accused.ranks)),),
+    )  # fmt: skip
+
+
+def _crossed(own: list[Line], failed: list[Line], ranks: set[int], dataset: Dataset, place: Place) -> Finding:
+    """Who did not come to one barrier waited in another: one of them went another way, and nothing tells which."""
+    waiting = tuple(sorted({line.rank for line in own if line.rank is not None}))
+    accused = _Accused(dataset, place, failed, (), guess=False)
+    reporters = ranks_text(sorted({line.rank for line in failed if line.rank is not None}))
+    return accused.finding(
+        "order-deadlock",
+        f"{reporters} waited in a monitored barrier for {ranks_text(sorted(ranks))}, which waited in another "
+        f"({failed[0].place})",
+        "With TORCH_DISTRIBUTED_DEBUG=DETAIL every collective begins with such a barrier. Ranks went into different "
+        "ones: groups were entered in different orders, or one of these ranks left a collective out.",
+        waiting, candidates=tuple(sorted({*ranks, *waiting})), op="monitored_barrier", confidence="low",
+        reasons=("the lines do not say of which group each barrier is",),
+        next_steps=("Compare the tracebacks of these ranks: who stands behind the others in the program, or before.",),
     )  # fmt: skip

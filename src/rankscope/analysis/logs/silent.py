@@ -9,12 +9,14 @@ from rankscope.analysis.model import Culprit, Finding
 from rankscope.analysis.wording import ranks_text, wait_text
 
 SHOWN = 3
+_WAITED = ("watchdog-timeout", "monitored-barrier", "desync")
+"""Lines of ranks that stood in a collective or barrier, waiting for others."""
 
 
 def find_silent(lines: Sequence[Line], world: int, place: Callable[[int], Culprit]) -> Finding | None:
     """Most ranks gave up waiting, a few that the log covers did not; one is named, several are only candidates."""
     gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUTS}
-    hurt = {line.rank for line in lines if line.rank is not None and line.role == "victim"}
+    hurt = {line.rank for line in lines if line.rank is not None and (line.role == "victim" or line.kind in _WAITED)}
     covered = {line.rank for line in lines if line.rank is not None}
     silent = sorted(covered - set(gave_up) - hurt)
     if len(gave_up) < 2 or not silent or len(silent) >= len(gave_up) or len(covered) < world:

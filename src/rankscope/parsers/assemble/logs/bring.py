@@ -47,7 +47,12 @@ def bring(tables: Tables, scene: Scene) -> Tables:
     # relative numbers join no dump
     unfit = agreement.unfit | (_relative(scene, numbering) & {group for _, group in dumped})
     rows = _without(rows, dumped).filter(~pl.col("group").is_in(list(unfit)))
-    kept: Claims = {key: claim for key, claim in claims.items() if key not in dumped}
+    mixed = groups.with_p2p()
+    kept: Claims = {
+        key: claim.without_counters() if key[1] in mixed else claim
+        for key, claim in claims.items()
+        if key not in dumped
+    }
     counted = {k: n for k, n in _counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
     rows = with_claims(rows, kept)
     if records.failed(scene):

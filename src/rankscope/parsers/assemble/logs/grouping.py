@@ -91,6 +91,11 @@ class Groups:
         """Notes the size of a group whose members nobody wrote down."""
         self._sizes[at] = max(size, self._sizes.get(at, 0))
 
+    def with_p2p(self) -> frozenset[int]:
+        """Groups in which ranks send and receive, and those of the same description: theirs may not be told."""
+        roles = {self.descriptions[at] for at, has in enumerate(self.has_p2p) if has} - {"", "undefined"}
+        return frozenset(at for at, has in enumerate(self.has_p2p) if has or self.descriptions[at] in roles)
+
     def named_by(self, values: Mapping[str, Any], rank: int | None) -> int | None:
         """The group that a line names, if it is known and has the rank."""
         number, guid = values.get("pg_id"), values.get("pg_guid")

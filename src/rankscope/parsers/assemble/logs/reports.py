@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -41,6 +41,8 @@ class Row(NamedTuple):
     file: int = 0
     line: int = 0
     attempt: int | None = None
+    is_p2p: bool = False
+    """A send, a receive or a batch of them: `seq` counts those of the group."""
 
 
 @dataclass
@@ -53,19 +55,25 @@ class Claim:
     whole: bool = False
     """All operations from the first on are in `rows`."""
     rows: dict[int, Row] = field(default_factory=dict)
+    p2p: dict[int, Row] = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
         """Takes a row; two of one operation become one."""
-        known = self.rows.get(row.seq)
+        rows = self.p2p if row.is_p2p else self.rows
+        known = rows.get(row.seq)
         if whole(row.seq) is None:
             return
         if known is None:
-            self.rows[row.seq] = row
+            rows[row.seq] = row
             return
         filled = {name: new for name, new in row._asdict().items() if getattr(known, name) is None and new is not None}
         if known.state == "unknown":
             filled["state"] = row.state
-        self.rows[row.seq] = known._replace(**filled)
+        rows[row.seq] = known._replace(**filled)
+
+    def without_counters(self) -> Claim:
+        """The same of a group with sends and receives: its counters tell of whichever operation came last."""
+        return replace(self, enqueued=None, started=None, completed=None)
 
 
 Claims = dict[tuple[int, int], Claim]
@@ -209,12 +217,13 @@ class _Reader:
         at = self._group(event, rank, seq)
         printed, ran = moment(event.stamp, self._log.source.mtime_ns), whole(values.get("ran_ms"))
         op, sent, received = names.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
-        if op in ("send", "recv"):
-            return
+        # a batch of sends and receives has no elements; a group of collectives that has none either is rarer
+        is_p2p = op in ("send", "recv") or (op == "coalesced" and not sent and not received)
+        self._groups.has_p2p[at] |= is_p2p
         self._claims[rank, at].add(
             self._row(
                 event, seq, values.get("op"), "scheduled", retired=True, in_sizes=_flat(sent, values.get("shape")),
-                out_sizes=_flat(received), timeout_ms=whole(values.get("timeout_ms")),
+                out_sizes=_flat(received), timeout_ms=whole(values.get("timeout_ms")), is_p2p=is_p2p,
                 created_ns=None if printed is None or ran is None else whole(printed - ran * _MILLISECOND),
             )
         )  # fmt: skip

@@ -15,10 +15,17 @@ from rankscope.parsers.assemble.logs.reports import Claims, Row
 
 def with_claims(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     """Operations of COLL lines with the states that the watchdog tells, and those that only other lines name."""
-    told = [_told(rank, group, row) for (rank, group), claim in claims.items() for row in claim.rows.values()]
+    told = [
+        _told(rank, group, row)
+        for (rank, group), claim in claims.items()
+        for row in (*claim.rows.values(), *claim.p2p.values())
+    ]
     if told:
         kinds = {**schema.OPS, "line": pl.Int64}
         named = shaped(pl.DataFrame(told, schema={n: kinds[n] for n in told[0]}, infer_schema_length=None))
+        printed = rows.filter("is_p2p").select("rank", "group").unique()
+        # COLL lines tell each send and receive with its peer
+        named = named.join(printed.with_columns(is_p2p=True), on=["rank", "group", "is_p2p"], how="anti")
         key = ["rank", "group", "seq"]
         if rows.height:
             states = named.select(*key, told="state", gone="retired")
@@ -62,11 +69,12 @@ def with_absences(rows: pl.DataFrame, claims: Claims, members: Sequence[tuple[in
 
 def _told(rank: int, group: int, row: Row) -> dict[str, Any]:
     return {
-        "rank": rank, "group": group, "seq": row.seq, "op": row.op or "unknown", "state": row.state,
+        "rank": rank, "group": group, "seq": None if row.is_p2p else row.seq,
+        "p2p_seq": row.seq if row.is_p2p else None, "op": row.op or "unknown", "state": row.state,
         "retired": row.retired, "in_sizes": row.in_sizes, "out_sizes": row.out_sizes, "in_dtypes": row.dtypes,
         "out_dtypes": row.dtypes, "created_ns": row.created_ns, "timeout_ms": row.timeout_ms,
         "library": row.library, "file": row.file, "line": row.line, "attempt": row.attempt, "source": "c10d-log",
-        "is_p2p": False, "coalesced": "none",
+        "is_p2p": row.is_p2p, "coalesced": "none",
     }  # fmt: skip
 
 

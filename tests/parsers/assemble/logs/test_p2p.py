@@ -1,0 +1,45 @@
+"""Counters of a group with sends and receives, as the watchdog prints them: two sequences mixed."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope.analysis import analyse
+from tests.parsers.assemble.logs.job import init, job, lane, said, source, step
+from tests.parsers.assemble.logs.test_reports import frontiers, status, timeout
+from tests.parsers.logs.lines import coll
+
+BATCH = "NumelIn=0, NumelOut=0"
+
+
+def report(rank: int, batch: str) -> list[str]:
+    """Rank 3 waits in the sixth batch, the others in #11; ranks 0 and 1 finished the sixth batch last of all."""
+    if rank == 3:
+        sizes = BATCH if batch == "COALESCED" else "NumelIn=6, NumelOut=6"
+        return [timeout(3, 6, batch, sizes), status(3, 6, 12, 10)]
+    return [timeout(rank, 11), status(rank, 11, 12, 6 if rank < 2 else 10)]
+
+
+@pytest.mark.parametrize("batch", ["COALESCED", "SEND"])
+def test_counters_that_mix_two_sequences_accuse_nobody(batch: str) -> None:
+    dataset = job(source("train.log", [line for rank in range(4) for line in report(rank, batch)]))
+    assert dataset.groups["has_p2p"].to_list() == [True]
+    assert {rank: done for rank, (_, done) in frontiers(dataset).items()} == dict.fromkeys(range(4))
+    assert lane(dataset, 3, 0) == []
+    (waiting,) = dataset.ops.filter(rank=3, is_p2p=True).select("p2p_seq", "seq", "state").rows()
+    assert waiting == (6, None, "scheduled")
+    found = analyse(dataset)
+    assert (found.status, found.culprits) == ("hang", ())
+    # the number of a batch says nothing of how far behind a rank is
+    assert not any("furthest behind" in f.explanation for f in found.findings)
+
+
+def test_lines_of_nccl_tell_of_the_sends_too() -> None:
+    def own(rank: int) -> list[str]:
+        send = coll("Send", 0, 8, root=(rank + 1) % 4)
+        return [init(rank), said(rank, send.replace("0x55bef0201370", "0xaa00")), step(rank, 0), *report(rank, "SEND")]
+
+    dataset = job(*(source(f"rank_{rank}.log", own(rank)) for rank in range(4)))
+    # one send for each of NCCL's lines: the watchdog's is the same
+    assert dataset.ops.filter(is_p2p=True).height == 4
+    assert {done for _, done in frontiers(dataset).values()} == {None}
