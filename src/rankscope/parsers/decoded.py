@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Decoded(Protocol):
@@ -21,6 +21,18 @@ class Decoded(Protocol):
 
     def body(self) -> list[memoryview]:
         """The arrays as bytes."""
+
+
+class Stretch(NamedTuple):
+    """Bytes of a growing log that were read by themselves."""
+
+    start: int
+    end: int
+    """Where a line ends."""
+    mark: str
+    """What stands in the file up to `end`; see `tailing.mark`."""
+    firm: bool
+    """Nothing that is written behind it changes what it says; else it is read again with what follows."""
 
 
 class NotThisKindError(Exception):

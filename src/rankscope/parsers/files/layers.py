@@ -66,6 +66,11 @@ class Bounded(io.RawIOBase):
         return len(data)
 
 
+def is_packed(head: bytes) -> bool:
+    """Whether the first bytes are those of a gzip or zstd file."""
+    return head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd"))
+
+
 def unpacked(stream: IO[bytes], head: bytes, size: int) -> io.BufferedReader | None:
     """The stream inside a gzip or zstd file of `size` bytes; None if `head` begins neither."""
     limit = FREE_BYTES + RATIO * size

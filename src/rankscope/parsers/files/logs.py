@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
+from rankscope.parsers.decoded import Stretch
 from rankscope.parsers.files import layers
 from rankscope.parsers.files.limits import memory_limit
 
@@ -22,14 +24,8 @@ def read(stream: IO[bytes], size: int, part: tuple[int, int] | None = None) -> L
     `part` (number, of how many) says that the stream is a plain file of `size` bytes that can be searched: with more
     than one, a range of it is read.
     """
-    from rankscope.parsers.logs import recognise
-
-    first = _first(stream, recognise.HEAD_BYTES)
-    found = recognise.looks_like_log(first)
-    if not found and part is not None and size > len(first) and b"\0" not in first:
-        found = recognise.sampled(stream, size)
-        stream.seek(len(first))
-    if not found:
+    first = _recognised(stream, size if part is not None else 0)
+    if first is None:
         return None
     from rankscope.parsers.logs import decode
 
@@ -37,6 +33,45 @@ def read(stream: IO[bytes], size: int, part: tuple[int, int] | None = None) -> L
         if part is None or part[1] == 1:
             return decode.decode(stream, first)
         return decode.decode_part(stream, size, *part)
+
+
+def _recognised(stream: IO[bytes], size: int) -> bytes | None:
+    """The first bytes of a log, behind which the stream then stands; None if it is none.
+
+    `size` is that of a plain file, which can be searched, else 0.
+    """
+    from rankscope.parsers.logs import recognise
+
+    first = _first(stream, recognise.HEAD_BYTES)
+    found = recognise.looks_like_log(first)
+    if not found and size > len(first) and b"\0" not in first:
+        found = recognise.sampled(stream, size)
+        stream.seek(len(first))
+    return first if found else None
+
+
+def grows(stream: IO[bytes], size: int) -> bool:
+    """Whether a plain file is a log that can be read from any line on; the stream is moved."""
+    from rankscope.parsers.logs.nccl import ras
+
+    stream.seek(0)
+    first = _recognised(stream, size)
+    return first is not None and not ras.looks_like_document(first)
+
+
+def is_marked(stream: IO[bytes], start: int, mark: str) -> bool:
+    """Whether what was read of a log up to `start` still stands there; the stream is moved."""
+    from rankscope.parsers.logs import tailing
+
+    return start > 0 and tailing.mark(stream, start) == mark
+
+
+def tail(stream: IO[bytes], size: int, start: int, ended: bool) -> Iterator[tuple[LogContent, Stretch]]:
+    """What stands behind `start` in a log that grows; see `tailing.stretches`."""
+    from rankscope.parsers.logs import tailing
+
+    with memory_limit(MEMORY_BYTES):
+        yield from tailing.stretches(stream, size, start, ended)
 
 
 def _first(stream: IO[bytes], count: int) -> bytes:

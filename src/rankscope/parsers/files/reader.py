@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
-from rankscope.parsers.decoded import Decoded, NotThisKindError
+from rankscope.parsers.decoded import Decoded, NotThisKindError, Stretch
 from rankscope.parsers.files import archives, layers, logs
 from rankscope.parsers.files.limits import memory_limit
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
@@ -33,6 +34,10 @@ class Content:
     size: int | None = None
     """None: that of the file."""
     mtime_ns: int | None = None
+    stretch: Stretch | None = None
+    """Of a log that is followed: the bytes that were read."""
+    stamp: tuple[int, int, int] | None = None
+    """Of the last content of a file that is followed, which has nothing else: size, time and inode."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,49 @@ def read(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[Conten
         yield Content("", "not-a-file", str(error))
     except OSError as error:
         yield Content("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
+
+
+def follow(path: str, start: int, mark: str, ended: bool) -> Iterator[Content]:
+    """What is in a file that may still be written; of a log only what stands behind `start`, if it is the one marked.
+
+    The last content is the file's stamp, unless the file changed meanwhile.
+    """
+    try:
+        with layers.open_regular(path) as stream:
+            before = _stamp(stream)
+            yield from _followed(stream, before[0], start, mark, ended)
+            if _stamp(stream) == before:
+                yield Content("", "", stamp=before)
+    except layers.NotAFileError as error:
+        yield Content("", "not-a-file", str(error))
+    except OSError as error:
+        yield Content("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
+
+
+def _stamp(stream: IO[bytes]) -> tuple[int, int, int]:
+    about = os.fstat(stream.fileno())
+    return about.st_size, about.st_mtime_ns, about.st_ino
+
+
+def _followed(stream: IO[bytes], size: int, start: int, mark: str, ended: bool) -> Iterator[Content]:
+    same = start <= size and logs.is_marked(stream, start, mark)
+    if not same and not _grows(stream, size):
+        stream.seek(0)
+        yield from _contents(stream, _Place(size=size))
+        return
+    try:
+        for found, stretch in logs.tail(stream, size, start if same else 0, ended):
+            yield Content("", logs.KIND, found.problem, found, stretch=stretch)
+    except MemoryError:
+        yield Content("", "unreadable", "needs more memory than a file of its size can honestly hold: refused")
+
+
+def _grows(stream: IO[bytes], size: int) -> bool:
+    """Whether a file is a plain log."""
+    stream.seek(0)
+    head = stream.read(layers.HEAD)
+    packed = layers.is_packed(head) or archives.is_tar(head) or archives.is_zip(head)
+    return not packed and not any(kind.begins(head) for kind in KINDS) and logs.grows(stream, size)
 
 
 def _contents(stream: IO[bytes], place: _Place) -> Iterator[Content]:

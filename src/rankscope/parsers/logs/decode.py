@@ -32,8 +32,8 @@ def decode(stream: IO[bytes], first: bytes = b"") -> LogContent:
 
 def decode_part(stream: IO[bytes], size: int, part: int, parts: int) -> LogContent:
     """One of `parts` ranges of a file that can be searched; ranges meet at beginnings of lines."""
-    start = _cut(stream, size * part // parts) if part else 0
-    end = _cut(stream, size * (part + 1) // parts) if part + 1 < parts else size
+    start = cut(stream, size * part // parts) if part else 0
+    end = cut(stream, size * (part + 1) // parts) if part + 1 < parts else size
     stream.seek(start)
     return decode_range(stream, start, max(start, end), ranged=True)
 
@@ -55,7 +55,7 @@ def decode_range(
     return content
 
 
-def _cut(stream: IO[bytes], at: int) -> int:
+def cut(stream: IO[bytes], at: int) -> int:
     """The beginning of a line at or behind a place: of one with a head, if there is one near."""
     if at <= 0:
         return 0

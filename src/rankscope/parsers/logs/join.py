@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,19 @@ class Joiner:
         """Says what could not be read of a range."""
         if problem and problem not in self._problems:
             self._problems.append(problem)
+
+    def copy(self) -> Joiner:
+        """Another one that goes on from here by itself."""
+        other, content = Joiner(), self._content
+        other._content = replace(
+            content, processes=list(content.processes), comms=list(content.comms), settings=list(content.settings),
+            warnings=list(content.warnings), ras=list(content.ras), inspected=list(content.inspected),
+            events=list(content.events),
+        )  # fmt: skip
+        other._counts, other._processes, other._last = self._counts.copy(), self._processes.copy(), self._last.copy()
+        other._ops, other._settings, other._inspected = self._ops.copy(), self._settings.copy(), self._inspected.copy()
+        other._tails, other._problems = self._tails.copy(), self._problems.copy()
+        return other
 
     def done(self) -> LogContent:
         """The whole log."""

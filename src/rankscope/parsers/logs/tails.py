@@ -65,6 +65,12 @@ class Tail:
         self._parts = [(numbers.copy(), codes.copy())]
         self.kept = numbers.shape[1]
 
+    def copy(self) -> Tail:
+        """Another one that goes on from here by itself; the operations are shared, for none is changed any more."""
+        other = Tail()
+        other.__dict__.update(self.__dict__, fingerprints=list(self.fingerprints), _parts=list(self._parts))
+        return other
+
     def rows(self) -> tuple[Numbers, Codes]:
         """The last TAIL_ROWS operations at most."""
         self._cut()
@@ -91,6 +97,12 @@ class Tails:
             if moved is not None:
                 at = own[CODES.index("comm")] = moved[at]
             self.tails.setdefault(at, Tail()).add(numbers[:, start:end].copy(), own, hashes[start:end])
+
+    def copy(self) -> Tails:
+        """Another one that goes on from here by itself."""
+        other = Tails()
+        other.tails = {at: tail.copy() for at, tail in self.tails.items()}
+        return other
 
     def done(self, comms: list[Comm]) -> tuple[list[Comm], Numbers, Codes]:
         """The communicators with what was counted, and what is kept of their operations."""

@@ -14,9 +14,9 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
-from rankscope.parsers.decoded import RESTORE, Decoded
+from rankscope.parsers.decoded import RESTORE, Decoded, Stretch
 from rankscope.parsers.files.walk import Found
 from rankscope.parsers.workers.protocol import receive, send
 
@@ -40,12 +40,25 @@ _START = "import sys; sys.path[:] = sys.argv[1:]; from rankscope.parsers.workers
 
 
 @dataclass(frozen=True)
+class Tail:
+    """From where on a file that still grows is to be read, if it is a log."""
+
+    start: int = 0
+    mark: str = ""
+    """What `tailing.mark` said of the file up to there: another one in its place is read from the beginning."""
+    ended: bool = False
+    """It has not grown for a while: its last line is read though it lacks its end."""
+
+
+@dataclass(frozen=True)
 class Task:
     """A file for a worker; of an archive every `parts`-th member from `part` on."""
 
     found: Found
     part: int = 0
     parts: int = 1
+    tail: Tail | None = None
+    """Of a file that is watched; else None."""
 
 
 @dataclass
@@ -59,9 +72,17 @@ class Result:
     size: int | None = None
     mtime_ns: int | None = None
     decoded: Decoded | None = None
+    stretch: Stretch | None = None
+    """Of a log that is watched: the bytes that `decoded` tells of."""
+    stamp: tuple[int, int, int] | None = None
+    """With `last`, of a file that is watched: size, time and inode, if none of them changed while it was read."""
     last: bool = False
     fatal: str | None = None
     """Why no worker can work at all."""
+
+
+Tasks: TypeAlias = "queue.SimpleQueue[Task | None]"
+"""What the threads take their tasks from; None ends the one that takes it."""
 
 
 class WorkerError(Exception):
@@ -91,18 +112,19 @@ class Pool:
     def __init__(self, found: Sequence[Found], jobs: int | None, environment: Mapping[str, str] | None = None) -> None:
         count = workers_for(found, jobs)
         tasks = [task for f in sorted(found, key=lambda f: (-f.size, f.shown)) for task in _tasks(f, count)]
-        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._tasks: Tasks = queue.SimpleQueue()
         for task in tasks:
             self._tasks.put(task)
         self._left = len(tasks)
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
         try:
             self._threads = [
-                _WorkerThread(self._tasks, self._results, environment or {}) for _ in range(count if tasks else 0)
+                WorkerThread(self._tasks, self._results, environment or {}) for _ in range(count if tasks else 0)
             ]
         except OSError as error:
             raise WorkerError(f"no worker process can be started: {error.strerror}") from error
         for thread in self._threads:
+            self._tasks.put(None)
             thread.start()
 
     def run(self) -> Generator[Result]:
@@ -129,33 +151,30 @@ def _tasks(found: Found, workers: int) -> list[Task]:
     return [Task(found, part, parts) for part in range(parts)] if parts > 1 else [Task(found)]
 
 
-class _WorkerThread(threading.Thread):
-    """Feeds one process, and starts another if it dies."""
+class WorkerThread(threading.Thread):
+    """Feeds one process until a task is None, and starts another if it dies."""
 
-    def __init__(
-        self, tasks: queue.SimpleQueue[Task], results: queue.SimpleQueue[Result], environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, tasks: Tasks, results: queue.SimpleQueue[Result], environment: Mapping[str, str]) -> None:
         super().__init__(daemon=True)
         self.environment = environment
         self.tasks = tasks
         self.results = results
         self.stopped = threading.Event()
         self.ready = False
+        self.stamp: tuple[int, int, int] | None = None
         self.process = _start(environment)
 
     def run(self) -> None:
         """Takes tasks until there are none."""
-        while not self.stopped.is_set():
-            try:
-                task = self.tasks.get_nowait()
-            except queue.Empty:
-                return
+        while not self.stopped.is_set() and (task := self.tasks.get()) is not None:
             if not self.ready and not self._wait_until_ready():
                 self.results.put(Result(task, fatal="the worker process does not start", last=True))
                 return
+            self.stamp = None
             problem = self._serve(task)
             if not self.stopped.is_set():
-                self.results.put(Result(task, kind="unreadable" if problem else None, problem=problem, last=True))
+                kind = "unreadable" if problem else None
+                self.results.put(Result(task, kind=kind, problem=problem, stamp=self.stamp, last=True))
 
     def stop(self) -> None:
         """Kills the process."""
@@ -194,12 +213,15 @@ class _WorkerThread(threading.Thread):
         assert self.process.stdin is not None and self.process.stdout is not None
         found = task.found
         order = {"path": os.fsencode(found.path).hex(), "size": found.size, "part": task.part, "parts": task.parts}
+        if task.tail is not None:
+            order["tail"] = [task.tail.start, task.tail.mark, task.tail.ended]
         send(self.process.stdin, order)
         seconds = BASE_SECONDS + found.size / BYTES_PER_SECOND
         output = self.process.stdout
         while True:
             header, body = receive(lambda count: _read(output, count, time.monotonic() + seconds))
             if "done" in header:
+                self.stamp = _stamp(header["stamp"])
                 return
             self.results.put(_result(task, header, body))
 
@@ -250,6 +272,11 @@ def _read(stream: IO[bytes], count: int, deadline: float) -> bytearray:
 def _result(task: Task, header: dict[str, Any], body: memoryview) -> Result:
     content = header["decoded"]
     decoded = None if content is None else RESTORE[header["kind"]](content, body, header["rows"])
+    stretch = None if header["stretch"] is None else Stretch(*header["stretch"])
     return Result(
-        task, header["inner"], header["kind"], header["problem"], header["size"], header["mtime_ns"], decoded
+        task, header["inner"], header["kind"], header["problem"], header["size"], header["mtime_ns"], decoded, stretch
     )  # fmt: skip
+
+
+def _stamp(values: list[int] | None) -> tuple[int, int, int] | None:
+    return None if values is None else (int(values[0]), int(values[1]), int(values[2]))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import sys
 from typing import IO, Any
 
 from rankscope.parsers.files.limits import limit_worker
-from rankscope.parsers.files.reader import Content, read
+from rankscope.parsers.files.reader import Content, follow, read
 from rankscope.parsers.workers.protocol import receive, send
+
+COLLECT_EVERY = 4096
+"""After so many files cycles are looked for, if there should be any."""
 
 
 def main() -> None:
@@ -24,24 +28,32 @@ def main() -> None:
     gc.disable()
     gc.freeze()
     send(sink, {"ready": True})
-    while True:
+    for count in itertools.count(1):
         try:
             task, _ = receive(lambda count: _exactly(source, count))
         except EOFError:
             return
         _serve(task, sink)
+        if count % COLLECT_EVERY == 0:
+            # of a job that is watched for days
+            gc.collect()
 
 
 def _serve(task: dict[str, Any], sink: IO[bytes]) -> None:
-    for content in read(os.fsdecode(bytes.fromhex(task["path"])), task["size"], task["part"], task["parts"]):
-        send(sink, *_message(content))
-    send(sink, {"done": True})
+    path, stamp = os.fsdecode(bytes.fromhex(task["path"])), None
+    contents = follow(path, *task["tail"]) if "tail" in task else read(path, task["size"], task["part"], task["parts"])
+    for content in contents:
+        if content.stamp is not None:
+            stamp = content.stamp
+        else:
+            send(sink, *_message(content))
+    send(sink, {"done": True, "stamp": stamp})
 
 
 def _message(content: Content) -> tuple[dict[str, Any], list[memoryview]]:
     header = {
         "inner": content.inner, "kind": content.kind, "problem": content.problem, "size": content.size,
-        "mtime_ns": content.mtime_ns, "rows": 0, "decoded": None,
+        "mtime_ns": content.mtime_ns, "stretch": content.stretch and list(content.stretch), "rows": 0, "decoded": None,
     }  # fmt: skip
     if content.decoded is None:
         return header, []
