@@ -17,31 +17,23 @@ from rankscope.tui.pick import item_at, item_at_time, neighbour, selection_of
 from rankscope.tui.picture import cell_codes
 from rankscope.tui.selection import Selection
 from rankscope.tui.times import Times
+from rankscope.tui.window import Window
 
 Ints = NDArray[np.int64]
 
 ALONE = 16
 """So many ranks to blame each have a row of their own; more share rows with each other, never with others."""
-BEYOND = 18
-"""Characters the window may go past the end of the run, where the lanes say why they end."""
 _BLAMED = np.uint64(0x5BD1E995)
 
 
-class Board:
+class Board(Window):
     """The lanes of one model in a window of `width` characters and `height` rows."""
 
     def __init__(self, model: Model, width: int = 60, height: int = 10) -> None:
+        super().__init__(View("sequence", 0), width, height)
         self.model = model
         self.times: Times | None = None
-        self.width, self.height = width, height
-        self.view = View("sequence", 0)
-        self.before: list[View] = []
-        """Views to go back to."""
         self.lane = 0
-        self.unit = 0
-        """The column, or the time, under the cursor."""
-        self.top = 0
-        self.marker: int | None = None
         self.finding: int | None = None
         self.blamed: frozenset[int] = frozenset(model.analysis.culprits)
         self.unfolded: set[int] = set()
@@ -68,6 +60,11 @@ class Board:
     def row(self) -> int:
         """The row the cursor is in."""
         return self.rows.row_of(self.lane)
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self.rows)
 
     @property
     def item(self) -> int | None:
@@ -106,13 +103,6 @@ class Board:
         self._order = None
         self.lane = model.lane_of.get(rank, 0)
         self.refold()
-
-    def resize(self, width: int, height: int) -> None:
-        """Fits the window into a widget of another size, the cursor at the same share of it."""
-        if (width, height) != (self.width, self.height):
-            share = (self.unit - self.view.first) / self.view.span(self.width)
-            self.width, self.height = max(width, 1), max(height, 1)
-            self._look_at(axis.centre(self.view, self.unit, self.width, share))
 
     def set_order(self, ordering: Ordering) -> None:
         """Orders the lanes another way."""
@@ -164,7 +154,7 @@ class Board:
         looks = self._looks()
         self.rows = fold(self._ordered(looks), looks, self._alone())
         self.top = self.row - offset
-        self._keep_row_in_view()
+        self.keep_row_in_view()
 
     def _alone(self) -> NDArray[np.bool_]:
         kept = set(self.unfolded)
@@ -191,32 +181,11 @@ class Board:
 
     # Moving
 
-    def _keep_row_in_view(self) -> None:
-        last = max(len(self.rows) - self.height, 0)
-        row = self.row
-        self.top = max(min(self.top, row, last), row - self.height + 1, 0)
-
     def go_row(self, row: int) -> None:
         """Puts the cursor into a row."""
         if len(self.rows):
             self.lane = int(self.rows.lanes(max(0, min(row, len(self.rows) - 1)))[0])
-            self._keep_row_in_view()
-
-    def scroll_rows(self, count: int) -> None:
-        """Moves the window over the rows, the cursor only as far as it must."""
-        self.top = max(0, min(self.top + count, len(self.rows) - self.height))
-        row = max(self.top, min(self.row, self.top + self.height - 1))
-        if row != self.row:
-            self.go_row(row)
-
-    def go_unit(self, unit: int) -> None:
-        """Puts the cursor on a column or a time, and moves the window if it has to."""
-        self.unit = max(self.low, min(unit, self.high - 1))
-        self._look_at(axis.reveal(self.view, self.unit, self.width))
-
-    def go_cell(self, count: int) -> None:
-        """Moves the cursor by cells."""
-        self.go_unit(self.view.unit_of(self.view.cell_of(self.unit) + count))
+            self.keep_row_in_view()
 
     def go_neighbour(self, step: int) -> bool:
         """Moves to the next (1) or previous (-1) item of the lane; False at its ends."""
@@ -234,62 +203,14 @@ class Board:
         if rank not in self.model.lane_of:
             return False
         self.lane = self.model.lane_of[rank]
-        self._keep_row_in_view()
+        self.keep_row_in_view()
         return True
 
     def go_item(self, item: int) -> None:
         """Moves to an item, lane and all."""
         self.lane = int(self.model.items.lane[item])
         self.go_unit(self.unit_of_item(item))
-        self._keep_row_in_view()
-
-    # The window
-
-    def _look_at(self, view: View) -> None:
-        beyond = BEYOND // view.chars if view.kind == "sequence" else 1
-        whole = axis.fit(view.kind, self.low, self.high, self.width)
-        if (view.per, -view.chars) > (whole.per, -min(whole.chars, 2)):
-            view = replace(whole, chars=min(whole.chars, 2))
-        view = axis.reveal(view, self.unit, self.width, 0)
-        view = axis.clamp(view, self.low, self.high, self.width, beyond)
-        moved = view != self.view
-        self.view = view
-        if moved or not len(self.rows):
-            self.refold()
-        self._keep_row_in_view()
-
-    def _remember(self) -> None:
-        if not self.before or self.before[-1] != self.view:
-            self.before = [*self.before[-49:], self.view]
-
-    def zoom(self, steps: int) -> None:
-        """Zooms in (or out, if negative) around the cursor."""
-        self._remember()
-        self._look_at(axis.zoom(self.view, steps, self.unit))
-
-    def zoom_fit(self) -> None:
-        """Shows the whole run."""
-        self._remember()
-        self._look_at(axis.fit(self.view.kind, self.low, self.high, self.width))
-
-    def zoom_to(self, low: int, high: int) -> None:
-        """Shows the units from `low` up to `high` with it, and little else."""
-        self._remember()
-        view = axis.fit(self.view.kind, low, high + 1, self.width)
-        self._look_at(axis.centre(view, (low + high) // 2, self.width))
-
-    def undo_zoom(self) -> bool:
-        """Goes back to the view before the last zoom; False if there is none."""
-        while self.before:
-            view = self.before.pop()
-            if view.kind == self.view.kind and view != self.view:
-                self._look_at(view)
-                return True
-        return False
-
-    def centre(self, share: float) -> None:
-        """Moves the window so that the cursor is at `share` of its width."""
-        self._look_at(axis.centre(self.view, self.unit, self.width, share))
+        self.keep_row_in_view()
 
     # The axes
 
@@ -307,7 +228,7 @@ class Board:
         item = self.item
         self.view, self.marker = View("sequence", 0), None
         self.unit = int(self.model.items.col[item]) if item is not None else 0
-        self._look_at(axis.centre(self.view, self.unit, self.width, 0.7))
+        self.look_at(axis.centre(self.view, self.unit, self.width, 0.7))
 
     def span_of_instance(self) -> tuple[int, int] | None:
         """From where to where the collective under the cursor reaches over all lanes; None if there is none."""

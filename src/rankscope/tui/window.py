@@ -1,0 +1,135 @@
+"""A window over rows and an axis, with a cursor: every way to move and zoom in it. What the rows hold others know."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+from rankscope.tui import axis
+from rankscope.tui.axis import View
+
+BEYOND = 18
+"""Characters the window may go past the end of the run, where the lanes say why they end."""
+
+
+class Window(ABC):
+    """A window of `width` characters and `height` rows."""
+
+    def __init__(self, view: View, width: int, height: int) -> None:
+        self.view = view
+        self.width, self.height = width, height
+        self.before: list[View] = []
+        """Views to go back to."""
+        self.unit = 0
+        """The column, or the time, under the cursor."""
+        self.top = 0
+        self.marker: int | None = None
+
+    @property
+    @abstractmethod
+    def low(self) -> int:
+        """The first unit of the run on this axis."""
+
+    @property
+    @abstractmethod
+    def high(self) -> int:
+        """One after the last unit of the run on this axis."""
+
+    @property
+    @abstractmethod
+    def row(self) -> int:
+        """The row the cursor is in."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many rows there are."""
+
+    @abstractmethod
+    def go_row(self, row: int) -> None:
+        """Puts the cursor into a row."""
+
+    @abstractmethod
+    def refold(self) -> None:
+        """Makes the rows anew for the window."""
+
+    def resize(self, width: int, height: int) -> None:
+        """Fits the window into a widget of another size, the cursor at the same share of it."""
+        if (width, height) != (self.width, self.height):
+            share = (self.unit - self.view.first) / self.view.span(self.width)
+            self.width, self.height = max(width, 1), max(height, 1)
+            self.look_at(axis.centre(self.view, self.unit, self.width, share))
+
+    # Moving
+
+    def keep_row_in_view(self) -> None:
+        """Scrolls as little as it takes for the row of the cursor to be in view."""
+        last = max(self.count - self.height, 0)
+        row = self.row
+        self.top = max(min(self.top, row, last), row - self.height + 1, 0)
+
+    def scroll_rows(self, count: int) -> None:
+        """Moves the window over the rows, the cursor only as far as it must."""
+        self.top = max(0, min(self.top + count, self.count - self.height))
+        row = max(self.top, min(self.row, self.top + self.height - 1))
+        if row != self.row:
+            self.go_row(row)
+
+    def go_unit(self, unit: int) -> None:
+        """Puts the cursor on a column or a time, and moves the window if it has to."""
+        self.unit = max(self.low, min(unit, self.high - 1))
+        self.look_at(axis.reveal(self.view, self.unit, self.width))
+
+    def go_cell(self, count: int) -> None:
+        """Moves the cursor by cells."""
+        self.go_unit(self.view.unit_of(self.view.cell_of(self.unit) + count))
+
+    # The window
+
+    def look_at(self, view: View) -> None:
+        """Shows a view, moved and zoomed as far as it must be to hold the cursor and no more than the run."""
+        beyond = BEYOND // view.chars if view.kind == "sequence" else 1
+        whole = axis.fit(view.kind, self.low, self.high, self.width)
+        if (view.per, -view.chars) > (whole.per, -min(whole.chars, 2)):
+            view = replace(whole, chars=min(whole.chars, 2))
+        view = axis.reveal(view, self.unit, self.width, 0)
+        view = axis.clamp(view, self.low, self.high, self.width, beyond)
+        moved = view != self.view
+        self.view = view
+        if moved or not self.count:
+            self.refold()
+        self.keep_row_in_view()
+
+    def remember(self) -> None:
+        """Keeps the view, to go back to it."""
+        if not self.before or self.before[-1] != self.view:
+            self.before = [*self.before[-49:], self.view]
+
+    def zoom(self, steps: int) -> None:
+        """Zooms in (or out, if negative) around the cursor."""
+        self.remember()
+        self.look_at(axis.zoom(self.view, steps, self.unit))
+
+    def zoom_fit(self) -> None:
+        """Shows the whole run."""
+        self.remember()
+        self.look_at(axis.fit(self.view.kind, self.low, self.high, self.width))
+
+    def zoom_to(self, low: int, high: int) -> None:
+        """Shows the units from `low` up to `high` with it, and little else."""
+        self.remember()
+        view = axis.fit(self.view.kind, low, high + 1, self.width)
+        self.look_at(axis.centre(view, (low + high) // 2, self.width))
+
+    def undo_zoom(self) -> bool:
+        """Goes back to the view before the last zoom; False if there is none."""
+        while self.before:
+            view = self.before.pop()
+            if view.kind == self.view.kind and view != self.view:
+                self.look_at(view)
+                return True
+        return False
+
+    def centre(self, share: float) -> None:
+        """Moves the window so that the cursor is at `share` of its width."""
+        self.look_at(axis.centre(self.view, self.unit, self.width, share))
