@@ -1,0 +1,84 @@
+"""Runs a training script that cannot be edited: `python -m rankscope.capture -o dumps train.py --lr 0.1`.
+
+Under torchrun: `torchrun ... -m rankscope.capture -o dumps train.py --lr 0.1`; `-m package.train` for a module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+import types
+from pathlib import Path
+
+from . import start
+from .settings import STACKS
+
+
+def split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """The options for the capture, which all take a value, and what is run with its own arguments."""
+    at = 0
+    while at < len(argv) and argv[at].startswith("-") and argv[at] != "-m":
+        at += 1 if "=" in argv[at] or argv[at] in ("-h", "--help", "--") else 2
+        if argv[at - 1] == "--":
+            break
+    return [option for option in argv[:at] if option != "--"], argv[at:]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rankscope.capture",
+        usage="%(prog)s -o DIR [options] SCRIPT [arguments] | -m MODULE [arguments]",
+        description="Runs a training script and leaves the flight recorder of this rank in DIR while it runs.",
+    )
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="where dumps are written")
+    parser.add_argument("--interval", type=float, default=10.0, metavar="S", help="seconds between dumps (10)")
+    parser.add_argument("--keep", type=int, default=2, metavar="N", help="earlier dumps kept (2)")
+    parser.add_argument("--signal", default="SIGUSR2", metavar="NAME", help="dump at this signal (SIGUSR2), or none")
+    parser.add_argument("--stacks", choices=STACKS, default="auto", help="whether dumps have stacks (auto)")
+    return parser
+
+
+def main(argv: list[str]) -> None:
+    """Starts the capture and becomes the script."""
+    own, target = split(argv)
+    parser = _parser()
+    options = parser.parse_args(own)
+    if not target or target == ["-m"]:
+        parser.error("which script?")
+    signal = None if options.signal.lower() == "none" else options.signal
+    try:
+        start(options.output, interval=options.interval, keep=options.keep, signal=signal, stacks=options.stacks)
+    except ValueError as error:
+        parser.error(str(error))
+    if target[0] == "-m":
+        _run_module(target[1], target[2:])
+    else:
+        _run_script(target[0], target[1:])
+
+
+def _run_module(name: str, arguments: list[str]) -> None:
+    sys.argv = [name, *arguments]
+    # where "python -m" looks; -P and -I have taken it out
+    if not sys.path or sys.path[0] not in ("", os.getcwd()):  # noqa: PTH109 - compared as the interpreter writes it
+        sys.path.insert(0, "")
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _run_script(path: str, arguments: list[str]) -> None:
+    """Runs a script in a module that stays `__main__`, so that what it pickles and forks finds it."""
+    sys.argv = [path, *arguments]
+    sys.path[0] = str(Path(path).resolve().parent)
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=path, __builtins__=__builtins__)
+    sys.modules["__main__"] = module
+    try:
+        code = compile(Path(path).read_bytes(), path, "exec")
+    except OSError as error:
+        raise SystemExit(f"{path}: {error.strerror}") from None
+    exec(code, module.__dict__)  # noqa: S102 - it is what the user asked to run
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,156 @@
+"""Starts and stops the capture of this process, and asks for a last dump when the process ends."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Any, cast
+
+from . import identity
+from .card import Card
+from .sampler import JOINING_S, Sampler
+from .settings import Settings, checked, turn_recorder_on
+from .signals import Signals, die_of, is_free
+
+_LOG = logging.getLogger("rankscope.capture")
+END_WAIT_S = 5.0
+"""The end of the process waits for its last dump at most so long."""
+TERM_WAIT_S = 3.0
+"""So does its death by SIGTERM; torchrun waits 30 s before it kills."""
+_running: dict[int, Agent] = {}
+"""By process id: a fork inherits that of its parent, which is not its own."""
+
+
+class Agent:
+    """The capture of one process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.pid = os.getpid()
+        self.card = Card()
+        self.sampler = Sampler(settings, self.card)
+        self.signals = self._take_signals(settings.signal)
+        self._previous_hook = sys.excepthook
+        self._problem(turn_recorder_on(identity.initialized()))
+
+    def start(self) -> None:
+        """Starts the threads and hooks into how the process ends."""
+        sys.excepthook = self._on_exception
+        atexit.register(self._on_exit)
+        if identity.distributed() is not None:
+            self._hook_destroy()
+        else:
+            threading.Thread(target=self._wait_for_torch, name="rankscope-hook", daemon=True).start()
+        self.sampler.start()
+        if self.signals is not None:
+            self.signals.start()
+
+    def stop(self) -> None:
+        """Writes a last dump and gives everything back."""
+        self.sampler.ask("stop", False, END_WAIT_S)
+        self.sampler.end()
+        atexit.unregister(self._on_exit)
+        if sys.excepthook == self._on_exception:
+            sys.excepthook = self._previous_hook
+        if self.signals is not None and threading.current_thread() is threading.main_thread():
+            self.signals.restore()
+
+    def _problem(self, text: str | None) -> None:
+        if text is not None:
+            self.card.problem(text)
+            _LOG.warning("rankscope.capture: %s", text)
+
+    def _take_signals(self, name: str | None) -> Signals | None:
+        if threading.current_thread() is not threading.main_thread():
+            self._problem("no dump at a signal: start() was not called in the main thread")
+            return None
+        wanted = [] if name is None else [signal.Signals[name]]
+        for number in [n for n in wanted if not is_free(n)]:
+            self._problem(f"no dump at {number.name}: it is handled by somebody else")
+            wanted.remove(number)
+        wanted += [signal.SIGTERM] * is_free(signal.SIGTERM)
+        return Signals(wanted, self._on_signal) if wanted else None
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if number != signal.SIGTERM:
+            self.sampler.ask("signal", True, 0.0)
+            return
+        self.card.end("terminated")
+        self.sampler.ask("terminated", False, TERM_WAIT_S)
+        die_of(number)
+
+    def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if os.getpid() == self.pid and not issubclass(kind, KeyboardInterrupt):
+            self.card.end("exception", f"{kind.__name__}: {error}"[:2000])
+            self.sampler.ask("exception", True, END_WAIT_S)
+        self._previous_hook(kind, error, trace)
+
+    def _on_exit(self) -> None:
+        if os.getpid() == self.pid:
+            self.card.end("exit")
+            self.sampler.ask("exit", False, END_WAIT_S)
+
+    def _wait_for_torch(self) -> None:
+        while identity.distributed() is None:
+            time.sleep(JOINING_S)
+        self._hook_destroy()
+
+    def _hook_destroy(self) -> None:
+        """What NCCL recorded cannot be read once its groups are destroyed: the last dump is written before."""
+        module = identity.distributed()
+        for place in (module, module.distributed_c10d):
+            original = getattr(place, "destroy_process_group", None)
+            if original is not None and not hasattr(original, "rankscope"):
+                place.destroy_process_group = self._with_dump(original)
+
+    def _with_dump(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def destroy_process_group(group: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if group is None and os.getpid() == self.pid and identity.initialized():
+                self.sampler.ask("destroy", False, END_WAIT_S)
+            return original(group, *args, **kwargs)
+
+        cast(Any, destroy_process_group).rankscope = True
+        return destroy_process_group
+
+
+def start(
+    directory: str | os.PathLike[str],
+    *,
+    interval: float = 10.0,
+    keep: int = 2,
+    signal: str | None = "SIGUSR2",
+    stacks: str = "auto",
+    share: float = 0.005,
+) -> None:
+    """Has this rank write its flight recorder to `directory` every `interval` seconds, at a signal, and when it ends.
+
+    May be called before or after `init_process_group`, best before, once; again in a process that was forked since.
+    Raises ValueError for settings that cannot be; nothing that goes wrong later reaches the job.
+    """
+    settings = checked(Settings(os.fspath(directory), interval, keep, signal, stacks, share))
+    if os.getpid() in _running:
+        raise RuntimeError("rankscope.capture was started already")
+    agent = _running[os.getpid()] = Agent(settings)
+    agent.start()
+
+
+def stop() -> None:
+    """Ends what `start` began, with a last dump."""
+    agent = _running.pop(os.getpid(), None)
+    if agent is not None:
+        agent.stop()
+
+
+def dump(reason: str = "asked", wait: float = 10.0) -> bool:
+    """Writes a dump now; whether it was written within `wait` seconds."""
+    agent = _running.get(os.getpid())
+    if agent is None:
+        raise RuntimeError("rankscope.capture.start() was not called in this process")
+    return agent.sampler.ask(reason, True, wait)

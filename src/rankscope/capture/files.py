@@ -1,0 +1,113 @@
+"""Files of one rank, put in place in one step, with the last few kept.
+
+dumps/fr_trace_rank_3               the newest dump
+dumps/capture_rank_3.json           who wrote it
+dumps/history/1_fr_trace_rank_3     an earlier one of the same process
+dumps/earlier_1/fr_trace_rank_3     the last one of an earlier process of this rank
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from pathlib import Path
+
+HISTORY = "history"
+EARLIER = "earlier_"
+PART = ".part"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replaces a file; whoever reads it meanwhile sees the old or the new one. Raises OSError, and leaves no part."""
+    part = path.with_name(f".{path.name}{PART}")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+class Files:
+    """The files of one rank in a directory."""
+
+    def __init__(self, directory: str, rank: int, keep: int) -> None:
+        self.directory = Path(directory)
+        self.card = self.directory / f"capture_rank_{rank}.json"
+        self.rank = rank
+        self.keep = keep
+        self._turns: dict[Path, int] = {}
+
+    def path(self, prefix: str) -> Path:
+        """Where the newest dump of a recorder is."""
+        return self.directory / f"{prefix}{self.rank}"
+
+    def put(self, path: Path, data: bytes, remember: bool) -> None:
+        """Writes the newest dump; the one before it goes to the history if `remember`. Raises OSError."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if remember and self.keep:
+            self._remember(path)
+        try:
+            write(path, data)
+        except OSError as error:
+            if error.errno not in _NO_ROOM or not self._forget(path):
+                raise
+            write(path, data)
+
+    def _remember(self, path: Path) -> None:
+        turn = self._turns.get(path, 0)
+        self._turns[path] = turn + 1
+        slot = self._slots(path)[turn % self.keep]
+        part = slot.with_name(f".{slot.name}{PART}")
+        with contextlib.suppress(OSError):
+            slot.parent.mkdir(exist_ok=True)
+            part.unlink(missing_ok=True)
+            # a link, so that the newest is never away
+            os.link(path, part)
+            part.replace(slot)
+
+    def _slots(self, path: Path) -> list[Path]:
+        return [self.directory / HISTORY / f"{i + 1}_{path.name}" for i in range(self.keep)]
+
+    def _forget(self, path: Path) -> bool:
+        """Makes room on a full disk; whether there was anything."""
+        found = [slot for slot in self._slots(path) if slot.exists()]
+        for slot in found:
+            slot.unlink(missing_ok=True)
+        return bool(found)
+
+    def set_aside(self, prefixes: list[str], mine: tuple[object, ...]) -> None:
+        """Moves what an earlier process of this rank left, unless it is of the process `mine` (host, pid, start)."""
+        if not self.card.exists() or _writer(self.card) == mine:
+            return
+        for number in range(self.keep, 0, -1):
+            source = self.directory if number == 1 else self.directory / f"{EARLIER}{number - 1}"
+            self._move([*prefixes], source, self.directory / f"{EARLIER}{number}")
+        for prefix in prefixes:
+            for slot in self._slots(self.path(prefix)):
+                slot.unlink(missing_ok=True)
+        if not self.keep:
+            self._move(prefixes, self.directory, None)
+
+    def _move(self, prefixes: list[str], source: Path, target: Path | None) -> None:
+        for name in [*(f"{prefix}{self.rank}" for prefix in prefixes), self.card.name]:
+            if target is None:
+                (source / name).unlink(missing_ok=True)
+            elif (source / name).exists():
+                target.mkdir(exist_ok=True)
+                (source / name).replace(target / name)
+            else:
+                (target / name).unlink(missing_ok=True)
+
+
+def _writer(card: Path) -> tuple[object, ...]:
+    """(host, pid, start) of who wrote a card."""
+    try:
+        told = json.loads(card.read_bytes())
+        return told["host"], told["pid"], told["started_ns"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return ()

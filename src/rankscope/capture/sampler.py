@@ -1,0 +1,145 @@
+"""The thread that writes: at every interval, and when asked. Whatever the disk does, only this thread waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from dataclasses import dataclass, field
+
+from . import identity, recorder
+from .card import Card
+from .files import Files
+from .settings import Settings
+
+INTERVAL = "interval"
+REMEMBERED_EVERY = 3
+"""Of the dumps at intervals every so many is kept as an earlier one."""
+_WAITING = 8
+"""Requests that may wait; more are dropped, for the ones before them say the same."""
+_COSTS = 3
+STILL = 2
+"""A rank stands still if so many dumps in a row say what the one before them said."""
+JOINING_S = 0.2
+"""So often it is looked whether there is a process group yet."""
+
+
+@dataclass
+class Request:
+    """A dump that somebody wants."""
+
+    reason: str
+    stacks: bool
+    """Whether stacks are worth the time that the first ones take."""
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Sampler(threading.Thread):
+    """One for each process."""
+
+    def __init__(self, settings: Settings, card: Card) -> None:
+        super().__init__(name="rankscope-capture", daemon=True)
+        self.settings = settings
+        self.card = card
+        self.joined = threading.Event()
+        """Set with the first process group."""
+        self._files: Files | None = None
+        self._requests: queue.Queue[Request | None] = queue.Queue(_WAITING)
+        self._last: dict[recorder.Recorder, bytes] = {}
+        self._still: dict[recorder.Recorder, int] = {}
+        self._costs: list[float] = []
+        self._written = b""
+        self._rounds = 0
+
+    def ask(self, reason: str, stacks: bool, wait: float) -> bool:
+        """Has a dump written; whether it was, within `wait` seconds."""
+        request = Request(reason, stacks)
+        try:
+            self._requests.put_nowait(request)
+        except queue.Full:
+            return False
+        return request.done.wait(wait)
+
+    def end(self) -> None:
+        """Has the thread end after what it is at."""
+        with contextlib.suppress(queue.Full):
+            self._requests.put_nowait(None)
+
+    def run(self) -> None:
+        """Until `end`."""
+        while True:
+            try:
+                request = self._requests.get(timeout=self._pause())
+            except queue.Empty:
+                request = Request(INTERVAL, False)
+            if request is None:
+                return
+            try:
+                self._serve(request)
+            except Exception as error:  # noqa: BLE001 - nothing that goes wrong here may reach the job
+                self.card.problem(f"{type(error).__name__}: {error}")
+            request.done.set()
+
+    def _pause(self) -> float:
+        """Seconds to the next multiple of the interval that leaves enough time between dumps."""
+        rest = min(self._costs, default=0.0) / self.settings.share
+        now, interval = time.time(), self.settings.interval
+        if not self.joined.is_set():
+            return min(interval, JOINING_S)
+        return interval - now % interval + interval * max(0, -(-rest // interval) - 1)
+
+    def _serve(self, request: Request) -> None:
+        self.card.look()
+        if self.card.rank is None:
+            return
+        if self._files is None:
+            self._files = Files(self.settings.directory, self.card.rank, self.settings.keep)
+            prefixes = [recorder.NCCL_FILE, recorder.OTHER_FILE]
+            with contextlib.suppress(OSError):
+                self._files.set_aside(prefixes, self.card.writer)
+        self._rounds += 1
+        try:
+            self._dumps(self._files, request)
+            self._card(self._files)
+        except OSError as error:
+            self.card.problem(f"cannot write: {error.strerror or error}")
+
+    def _dumps(self, files: Files, request: Request) -> None:
+        if identity.initialized():
+            self.joined.set()
+        if not self.card.groups:
+            return
+        used = recorder.backends(group.backend for group in self.card.groups)
+        found = recorder.recorders(used, not identity.initialized())
+        for one in found:
+            self._dump(files, one, request, len(found) == 1)
+
+    def _dump(self, files: Files, one: recorder.Recorder, request: Request, only: bool) -> None:
+        """Writes what the recorder holds, first without stacks where those take long."""
+        allowed = self.settings.stacks != "never"
+        cheap = allowed and (recorder.stacks_are_cheap() or self.settings.stacks == "always")
+        data = self._read(one, cheap)
+        self._still[one] = self._still.get(one, 0) + 1 if self._last.get(one) == data else 0
+        wanted = request.stacks or (request.reason == INTERVAL and self._still[one] >= STILL)
+        remember = request.reason != INTERVAL or self._rounds % REMEMBERED_EVERY == 0
+        path = files.path(one.file)
+        before, self._last[one] = self._last.get(one, b""), data
+        if not only and not recorder.has_entries(data):
+            return
+        self.card.dumps.add(path.name)
+        files.put(path, data, remember and recorder.has_entries(before))
+        if allowed and not cheap and wanted:
+            files.put(path, recorder.read(one, True), False)
+
+    def _read(self, one: recorder.Recorder, stacks: bool) -> bytes:
+        begin = time.perf_counter()
+        data = recorder.read(one, stacks)
+        self._costs = [*self._costs, time.perf_counter() - begin][-_COSTS:]
+        return data
+
+    def _card(self, files: Files) -> None:
+        content = self.card.content()
+        if content != self._written:
+            files.put(files.card, content, False)
+            self._written = content

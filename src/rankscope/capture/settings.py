@@ -1,0 +1,73 @@
+"""What can be set."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import signal
+from dataclasses import dataclass
+
+STACKS = ("auto", "always", "never")
+RECORDED = 2000
+"""Operations that the recorder keeps, where nobody says; torch's own default since it is on by default."""
+_BUFFER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""How many operations the recorder keeps, by its name of today and its earlier one. 0 turns it off."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a rank is captured."""
+
+    directory: str
+    interval: float = 10.0
+    """Seconds between dumps. All ranks dump at multiples of it on the wall clock, so that the dumps fit together."""
+    keep: int = 2
+    """Earlier dumps kept of this process, and earlier runs kept of this rank."""
+    signal: str | None = "SIGUSR2"
+    """A dump is written at this signal; None: at none."""
+    stacks: str = "auto"
+    """Whether dumps have stacks. The first one with stacks makes torch import its compiler, which takes seconds and
+    70 MB: "auto" does that only once the rank has stood still between two dumps, or is asked or dies."""
+    share: float = 0.005
+    """Of the time, at most so much is spent on dumps: one that takes long makes the next ones rarer."""
+
+
+def checked(settings: Settings) -> Settings:
+    """The settings with an absolute directory; raises ValueError for what cannot be."""
+    if settings.interval <= 0:
+        raise ValueError(f"interval must be more than 0 seconds: {settings.interval}")
+    if settings.keep < 0:
+        raise ValueError(f"keep must not be negative: {settings.keep}")
+    if not 0 < settings.share <= 1:
+        raise ValueError(f"share must be above 0 and at most 1: {settings.share}")
+    if settings.stacks not in STACKS:
+        raise ValueError(f"stacks must be one of {', '.join(STACKS)}: {settings.stacks!r}")
+    if settings.signal is not None and settings.signal not in signal.Signals.__members__:
+        raise ValueError(f"no such signal: {settings.signal}")
+    # the job may change its directory later
+    directory = os.path.abspath(settings.directory)  # noqa: PTH100 - resolve() would ask the file system, which may hang
+    return Settings(directory, settings.interval, settings.keep, settings.signal, settings.stacks, settings.share)
+
+
+def turn_recorder_on(made: bool) -> str | None:
+    """Has the recorder keep operations, which it reads once, with the first process group; returns what is wrong.
+
+    `made`: there is a process group already.
+    """
+    said = next((os.environ[name] for name in _BUFFER if name in os.environ), None)
+    if said is not None:
+        return f"the flight recorder is off: {_BUFFER[0]}={said}" if said.strip() == "0" else None
+    if made:
+        return f"{_BUFFER[0]} was not set before the process group was made: some versions of torch record nothing then"
+    for name in _BUFFER[:1] if _is_recent() else _BUFFER:
+        os.environ[name] = str(RECORDED)
+    return None
+
+
+def _is_recent() -> bool:
+    """Whether torch knows the name of today, and warns of the other."""
+    try:
+        major, minor = importlib.metadata.version("torch").split(".")[:2]
+        return (int(major), int(minor)) >= (2, 10)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return False

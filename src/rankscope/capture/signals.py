@@ -1,0 +1,94 @@
+"""Signals that a thread serves, for a handler in Python never runs while the main thread hangs in C++.
+
+The handler in C writes the number of the signal to a pipe (`signal.set_wakeup_fd`) and a thread reads the pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+_STATUS = "/proc/self/status"
+
+
+class Signals(threading.Thread):
+    """Calls `serve` with the number of each signal that arrives; to be made in the main thread."""
+
+    def __init__(self, numbers: list[signal.Signals], serve: Callable[[signal.Signals], None]) -> None:
+        super().__init__(name="rankscope-signals", daemon=True)
+        self._serve = serve
+        self._pid = os.getpid()
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self._others = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._before: dict[signal.Signals, Any] = {n: signal.signal(n, self._handler) for n in numbers}
+        os.register_at_fork(after_in_child=self._undo_in_child)
+
+    def run(self) -> None:
+        """Reads the pipe for ever."""
+        while True:
+            select.select([self._read], [], [])
+            with contextlib.suppress(BlockingIOError):
+                data = os.read(self._read, 512)
+                self._pass_on(data)
+                for number in self._before:
+                    if number in data and self.owns(number):
+                        self._serve(number)
+
+    def owns(self, number: signal.Signals) -> bool:
+        """Whether nobody has set another handler since."""
+        return signal.getsignal(number) == self._handler
+
+    def restore(self) -> None:
+        """Gives the signals back; in the main thread."""
+        for number, handler in self._before.items():
+            if self.owns(number):
+                signal.signal(number, handler)
+        current = signal.set_wakeup_fd(self._others, warn_on_full_buffer=False)
+        if current not in (self._write, -1):
+            signal.set_wakeup_fd(current, warn_on_full_buffer=False)
+
+    def _handler(self, number: int, _frame: FrameType | None) -> None:
+        """In the main thread, some time: for where another library took the wakeup descriptor."""
+        with contextlib.suppress(OSError):
+            os.write(self._write, bytes([number]))
+
+    def _pass_on(self, data: bytes) -> None:
+        """Gives the bytes to whoever had the wakeup descriptor before."""
+        if self._others >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._others, data)
+
+    def _undo_in_child(self) -> None:
+        """A forked child must neither survive a signal because of these handlers nor tell this process of its own."""
+        if os.getpid() != self._pid:
+            with contextlib.suppress(ValueError, OSError):
+                self.restore()
+
+
+def is_free(number: signal.Signals) -> bool:
+    """Whether nobody handles a signal, in Python or in C."""
+    return signal.getsignal(number) is signal.SIG_DFL and not _caught_in_c(number)
+
+
+def _caught_in_c(number: signal.Signals) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(_STATUS).read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def die_of(number: signal.Signals) -> None:
+    """Ends this process as the signal does by default; from any thread."""
+    ctypes.CDLL(None).signal(int(number), None)
+    os.kill(os.getpid(), number)
