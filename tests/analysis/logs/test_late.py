@@ -70,7 +70,7 @@ def test_clocks_of_hosts_are_not_believed_to_the_second() -> None:
     job = JobBuilder(4)
     for rank in (1, 2, 3):
         job.message("watchdog-timeout", rank, seq=11, op="ALLREDUCE", log="a.log", seconds=30)
-        values = {"at_work": 11, "last_enqueued": 12, "last_completed": 10}
+        values: dict[str, Any] = {"at_work": 11, "last_enqueued": 12, "last_completed": 10}
         job.message("pg-status", rank, group=0, log="a.log", seconds=30, **values)
     says(job, 0, 10, log="b.log", seconds=31)
     assert not late(job)

@@ -94,7 +94,7 @@ def raised(lines: Sequence[Line]) -> list[tuple[Line, list[Line]]]:
     """Every traceback of a program, with the known errors that are lines of it."""
     errors: defaultdict[Any, list[Line]] = defaultdict(list)
     for line in lines:
-        if line.kind == "known-error":
+        if line.pattern:
             errors[line.file, line.who].append(line)
     return [
         (line, _errors_in(line, errors.get((line.file, line.who), ())))
@@ -108,7 +108,7 @@ def _of_text(lines: Sequence[Line]) -> list[Failure]:
     tracebacks = raised(lines)
     inside = {(error.file, error.offset) for _, errors in tracebacks for error in errors}
     found = [failure for line, errors in tracebacks for failure in _of_traceback(line, errors)]
-    alone = (x for x in lines if x.kind == "known-error" and (x.file, x.offset) not in inside)
+    alone = (x for x in lines if x.pattern and (x.file, x.offset) not in inside)
     found += [_of_error(line) for line in alone if _accuses_self(line)]
     return sorted(found, key=lambda f: (f.line.file, f.line.offset))
 

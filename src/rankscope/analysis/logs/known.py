@@ -88,13 +88,16 @@ def _earliest(own: Sequence[Line]) -> Line:
 def _waited(own: list[Line]) -> Finding:
     first = _earliest(own)
     ranks = tuple(sorted({line.rank for line in own if line.rank is not None}))
-    op, seq = first.values.get("op"), first.values.get("seq")
-    seq = first.values.get("at_work") if seq is None else seq
-    at = (f" in {str(op).lower()}" if op else " at") + f" #{seq}" if seq is not None else f" in {op}" if op else ""
+    by_place: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in (first, *own):
+        by_place[_waited_in(line)].append(line)
+    (at, there), *others = by_place.items()
+    others = [(place, lines) for place, lines in others if place]
+    more = f" and {who_text(others[0][1])}{others[0][0]}" if len(others) == 1 else " and others elsewhere" * bool(others)
     return Finding(
         kind="known-error",
         severity="critical",
-        title=f"{who_text(own)} gave up waiting{at} ({first.place}); for whom, these logs do not tell",
+        title=f"{who_text(there)} gave up waiting{at}{more} ({first.place}); for whom, these logs do not tell",
         explanation=f"Who gives up waiting is a victim: the rank that did not come is the one to find.{_behind(own)}",
         waiting_ranks=ranks,
         confidence="low",
@@ -105,6 +108,15 @@ def _waited(own: list[Line]) -> Finding:
             "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 for the next run.",
         ),
     )
+
+
+def _waited_in(line: Line) -> str:
+    """ " in allreduce #7"; empty where the line does not say."""
+    op, seq = line.values.get("op"), line.values.get("seq")
+    seq = line.values.get("at_work") if seq is None else seq
+    if seq is None:
+        return f" in {str(op).lower()}" if op else ""
+    return (f" in {str(op).lower()}" if op else " at") + f" #{seq}"
 
 
 def ended(lines: Sequence[Line]) -> Finding | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from rankscope.parsers.assemble.logs import records, remark, whose
+from rankscope.parsers.assemble.logs import messages, records, remark, whose
 from rankscope.parsers.assemble.logs.agreement import compare
 from rankscope.parsers.assemble.logs.align import Numbering, number
 from rankscope.parsers.assemble.logs.collectives import collective_rows
@@ -55,7 +55,7 @@ def bring(tables: Tables, scene: Scene) -> Tables:
     }
     counted = {k: n for k, n in _counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
     rows = with_claims(rows, kept)
-    if records.failed(scene):
+    if messages.failed(scene):
         rows = with_absences(rows, kept, groups.members)
     if tables["ops"].height:
         # a log's times are local, a dump's are not
@@ -70,7 +70,7 @@ def bring(tables: Tables, scene: Scene) -> Tables:
         "ops": ops.sort("rank", maintain_order=True) if tables["ops"].height and rows.height else ops,
         "groups": groups.frame(),
         "frontiers": pl.concat([tables["frontiers"], frontiers]).sort("rank", "group"),
-        "messages": records.message_table(scene, groups, remarks),
+        "messages": messages.message_table(scene, groups, remarks),
         "settings": records.setting_table(scene),
         "comms": records.comm_table(scene),
         "ras": records.ras_table(scene),

@@ -1,8 +1,7 @@
-"""The tables of lines worth keeping, settings, communicators and RAS."""
+"""The tables of settings, communicators and RAS."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,116 +9,10 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.parsers.assemble.logs.grouping import Groups
 from rankscope.parsers.assemble.logs.numbers import rank as sound
 from rankscope.parsers.assemble.logs.numbers import short, whole
-from rankscope.parsers.assemble.logs.scene import Log, Scene, Speaker
+from rankscope.parsers.assemble.logs.scene import Log, Scene
 from rankscope.parsers.assemble.logs.times import moment
-from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.model import Warned
-
-_ROWS = frozenset({"fingerprint"})
-"""Events that are rows of `ops`, and nothing besides."""
-_ERRORS = frozenset({
-    "watchdog-timeout", "watchdog-thread-terminated", "async-error", "traceback", "torchrun-failure", "child-exit",
-    "srun-exit", "oom-kill", "fingerprint-mismatch", "desync", "heartbeat", "failed-collective-stack",
-})  # fmt: skip
-_WARNINGS = frozenset({"signal", "monitored-barrier", "job-cancelled", "pg-status", "dump-signal"})
-_BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "info"}
-_NOT_SHOWN = frozenset({"frames", "message", "settings"})
-
-
-def message_table(scene: Scene, groups: Groups, more: list[dict[str, Any]]) -> pl.DataFrame:
-    """The table `messages`; `more` are rows that rankscope itself has to say of a log."""
-    rows = [row for log in scene.logs for row in _messages(log, scene, groups)] + more
-    filled = [{**_BLANK, **row} for row in rows]
-    table = pl.DataFrame(filled, schema=dict(schema.MESSAGES), infer_schema_length=None)
-    return table.sort("file", "offset", maintain_order=True)
-
-
-_BLANK: dict[str, Any] = {
-    "time_ns": None, "resolution_ns": None, "rank": None, "host": None, "pid": None, "offset": 0, "line": 1,
-    "severity": "info", "role": "", "pattern": "", "group": None, "text": "", "values": "{}", "torn": False,
-}  # fmt: skip
-
-
-def _messages(log: Log, scene: Scene, groups: Groups) -> Iterator[dict[str, Any]]:
-    warned = {row.offset: row for row in log.content.warnings}
-    noise: Counter[str] = Counter()
-    first: dict[str, Event] = {}
-    for event in log.content.events:
-        if event.kind in _ROWS:
-            continue
-        if event.kind == "known-error" and event.values.get("role") == "noise":
-            pattern = str(event.values.get("id"))
-            noise[pattern] += 1
-            first.setdefault(pattern, event)
-            continue
-        yield _message(log, groups, event, _speaker(log, scene, warned.get(event.offset)), {})
-    for pattern, event in first.items():
-        speaker = None if noise[pattern] > 1 else _speaker(log, scene, warned.get(event.offset))
-        yield _message(log, groups, event, speaker, {"count": noise[pattern]})
-    for row in log.content.warnings:
-        yield _warning(log, scene, row)
-
-
-def _message(
-    log: Log, groups: Groups, event: Event, speaker: Speaker | None, more: Mapping[str, Any]
-) -> dict[str, Any]:
-    values = {**event.values, **more}
-    role = str(values.get("role") or "")
-    rank = sound(event.rank if event.rank is not None else log.source.rank)
-    severity = _BY_ROLE.get(role) or (
-        "error" if event.kind in _ERRORS else "warning" if event.kind in _WARNINGS else "info"
-    )
-    host, pid = values.get("host"), values.get("pid")
-    return {
-        "time_ns": moment(event.stamp, log.source.mtime_ns),
-        "resolution_ns": event.stamp.resolution_ns if event.stamp else None,
-        "rank": speaker.rank if rank is None and speaker is not None else rank,
-        "host": speaker.host if speaker is not None else host if isinstance(host, str) else None,
-        "pid": speaker.pid if speaker is not None else whole(pid),
-        "file": log.place,
-        "offset": event.offset,
-        "line": event.line,
-        "severity": severity,
-        "kind": event.kind,
-        "role": role,
-        "pattern": str(values.get("id") or "") if event.kind == "known-error" else "",
-        "group": groups.named_by(values, rank),
-        "text": event.text,
-        "values": orjson.dumps(values, option=orjson.OPT_NON_STR_KEYS, default=str).decode(),
-        "torn": event.torn,
-    }
-
-
-def _speaker(log: Log, scene: Scene, row: Warned | None) -> Speaker | None:
-    return scene.speakers[log.speakers[row.process]] if row is not None else None
-
-
-def _warning(log: Log, scene: Scene, row: Warned) -> dict[str, Any]:
-    speaker = scene.speakers[log.speakers[row.process]]
-    values = {"level": row.level, "place": row.place, "trail": row.trail, "tid": row.tid}
-    return {
-        "time_ns": moment(row.stamp, log.source.mtime_ns),
-        "resolution_ns": row.stamp.resolution_ns if row.stamp else None,
-        "rank": speaker.rank,
-        "host": speaker.host,
-        "pid": speaker.pid,
-        "file": log.place,
-        "offset": row.offset,
-        "line": row.line,
-        "severity": "error" if row.level == "ERROR" or row.trail else "warning",
-        "kind": "nccl-warning",
-        "text": row.text,
-        "values": orjson.dumps(values).decode(),
-        "torn": row.torn,
-    }
-
-
-def failed(scene: Scene) -> bool:
-    """Whether any line tells of a failure, so that the job is over."""
-    return any(event.kind in _ERRORS for log in scene.logs for event in log.content.events)
 
 
 def setting_table(scene: Scene) -> pl.DataFrame:

@@ -1,0 +1,151 @@
+"""The table of lines worth keeping: a row for each line, with all that was found in it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+import polars as pl
+
+from rankscope import schema
+from rankscope.parsers.assemble.logs.grouping import Groups
+from rankscope.parsers.assemble.logs.numbers import rank as sound
+from rankscope.parsers.assemble.logs.numbers import whole
+from rankscope.parsers.assemble.logs.scene import Log, Scene, Speaker
+from rankscope.parsers.assemble.logs.times import moment
+from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.model import Warned
+
+_ROWS = frozenset({"fingerprint"})
+"""Events that are rows of `ops`, and nothing besides."""
+_ERRORS = frozenset({
+    "watchdog-timeout", "watchdog-thread-terminated", "async-error", "traceback", "torchrun-failure", "child-exit",
+    "srun-exit", "oom-kill", "fingerprint-mismatch", "desync", "heartbeat", "failed-collective-stack",
+})  # fmt: skip
+_WARNINGS = frozenset({"signal", "monitored-barrier", "job-cancelled", "pg-status", "dump-signal"})
+_BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "info"}
+_SEVERITIES = ("info", "warning", "error")
+_LAST = ("dump-signal", "watchdog-thread-terminated", "nccl-warning", "known-error")
+"""Kinds of which a line has the name only if it has no other, the least telling last."""
+
+
+def message_table(scene: Scene, groups: Groups, more: list[dict[str, Any]]) -> pl.DataFrame:
+    """The table `messages`; `more` are rows that rankscope itself has to say of a log."""
+    rows = [row for log in scene.logs for row in _messages(log, scene, groups)] + more
+    filled = [{**_BLANK, **row, "values": _json(row.get("values", {}))} for row in rows]
+    table = pl.DataFrame(filled, schema=dict(schema.MESSAGES), infer_schema_length=None)
+    return table.sort("file", "offset", maintain_order=True)
+
+
+_BLANK: dict[str, Any] = {
+    "time_ns": None, "resolution_ns": None, "rank": None, "host": None, "pid": None, "offset": 0, "line": 1,
+    "severity": "info", "role": "", "pattern": "", "group": None, "text": "", "values": "{}", "torn": False,
+}  # fmt: skip
+
+
+def _json(values: Mapping[str, Any] | str) -> str:
+    if isinstance(values, str):
+        return values
+    return orjson.dumps(values, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
+
+
+def _messages(log: Log, scene: Scene, groups: Groups) -> Iterator[dict[str, Any]]:
+    warned = {row.offset: row for row in log.content.warnings}
+    of_line: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+    noise: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in log.content.events:
+        if event.kind in _ROWS:
+            continue
+        if event.kind == "known-error" and event.values.get("role") == "noise":
+            noise[str(event.values.get("id"))].append(event)
+            continue
+        of_line[event.offset].append(_message(log, groups, event, _speaker(log, scene, warned.get(event.offset))))
+    for warning in log.content.warnings:
+        of_line[warning.offset].append(_warning(log, scene, warning))
+    yield from (_as_one(rows) for rows in of_line.values())
+    for events in noise.values():
+        alone = [event for event in events if event.offset not in of_line]
+        if alone:
+            row = _message(log, groups, alone[0], None)
+            yield {**row, "values": {**row["values"], "count": len(alone)}}
+
+
+def _as_one(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row of a line in which several things were found, with what each of them says."""
+    if len(rows) == 1:
+        return rows[0]
+    ordered = sorted(rows, key=lambda row: _LAST.index(row["kind"]) + 1 if row["kind"] in _LAST else 0)
+    # the text of a warning is without its head, which tells host, process and device
+    texts = [row["text"] for row in ordered if row["kind"] != "nccl-warning"]
+    values: dict[str, Any] = {}
+    for row in reversed(ordered):
+        values |= row["values"]
+    kinds: Counter[str] = Counter(row["kind"] for row in ordered)
+    return {
+        **{name: next((row[name] for row in ordered if row.get(name) is not None), None) for name in ordered[0]},
+        "role": next((row["role"] for row in ordered if row.get("role")), ""),
+        "pattern": next((row["pattern"] for row in ordered if row.get("pattern")), ""),
+        "severity": max((row["severity"] for row in ordered), key=_SEVERITIES.index),
+        "text": next(iter(texts), ordered[0]["text"]),
+        "torn": any(row["torn"] for row in ordered),
+        "values": {**values, "kinds": list(kinds)},
+    }
+
+
+def _message(log: Log, groups: Groups, event: Event, speaker: Speaker | None) -> dict[str, Any]:
+    values = event.values
+    role = str(values.get("role") or "")
+    rank = sound(event.rank if event.rank is not None else log.source.rank)
+    severity = _BY_ROLE.get(role) or (
+        "error" if event.kind in _ERRORS else "warning" if event.kind in _WARNINGS else "info"
+    )
+    host, pid = values.get("host"), values.get("pid")
+    return {
+        "time_ns": moment(event.stamp, log.source.mtime_ns),
+        "resolution_ns": event.stamp.resolution_ns if event.stamp else None,
+        "rank": speaker.rank if rank is None and speaker is not None else rank,
+        "host": speaker.host if speaker is not None else host if isinstance(host, str) else None,
+        "pid": speaker.pid if speaker is not None else whole(pid),
+        "file": log.place,
+        "offset": event.offset,
+        "line": event.line,
+        "severity": severity,
+        "kind": event.kind,
+        "role": role,
+        "pattern": str(values.get("id") or "") if event.kind == "known-error" else "",
+        "group": groups.named_by(values, rank),
+        "text": event.text,
+        "values": values,
+        "torn": event.torn,
+    }
+
+
+def _speaker(log: Log, scene: Scene, row: Warned | None) -> Speaker | None:
+    return scene.speakers[log.speakers[row.process]] if row is not None else None
+
+
+def _warning(log: Log, scene: Scene, row: Warned) -> dict[str, Any]:
+    speaker = scene.speakers[log.speakers[row.process]]
+    values = {"level": row.level, "place": row.place, "trail": row.trail, "tid": row.tid}
+    return {
+        "time_ns": moment(row.stamp, log.source.mtime_ns),
+        "resolution_ns": row.stamp.resolution_ns if row.stamp else None,
+        "rank": speaker.rank,
+        "host": speaker.host,
+        "pid": speaker.pid,
+        "file": log.place,
+        "offset": row.offset,
+        "line": row.line,
+        "severity": "error" if row.level == "ERROR" or row.trail else "warning",
+        "kind": "nccl-warning",
+        "text": row.text,
+        "values": values,
+        "torn": row.torn,
+    }
+
+
+def failed(scene: Scene) -> bool:
+    """Whether any line tells of a failure, so that the job is over."""
+    return any(event.kind in _ERRORS for log in scene.logs for event in log.content.events)
