@@ -8,7 +8,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Evidence, Finding, Severity
 from rankscope.analysis.wording import fold, plural, ranks_text
 
-FOREIGN = ("unknown", "not-a-file", "duplicate", "py-spy")
+FOREIGN = ("unknown", "not-a-file", "duplicate", "py-spy", "sidecar")
 """Kinds of files that are no dump of a rank; they are listed, but no operation is missing because of them."""
 
 

@@ -59,9 +59,17 @@ def _log(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
     return log_from(header, body)
 
 
+def _card(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
+    from rankscope.parsers.sidecar.model import card_from
+
+    del body, rows
+    return card_from(header)
+
+
 RESTORE: dict[str, Callable[[dict[str, Any], memoryview, int], Decoded]] = {
     "flight-recorder": _dump,
     "py-spy": _snapshot,
     "log": _log,
+    "sidecar": _card,
 }
 """By the name of a kind: its object again from `header()`, `body()` and `rows`. Imports wait until one is there."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rankscope.parsers.decoded import Decoded
 from rankscope.parsers.flight_recorder import decode
 from rankscope.parsers.py_spy import decode as py_spy
+from rankscope.parsers.sidecar import decode as sidecar
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Kind:
 
 
 KINDS = (
+    Kind("sidecar", sidecar.looks_like_card, sidecar.decode),
     # the mark of the first is the plainer one: its threads as JSON begin like a recorder's entries
     Kind("py-spy", py_spy.looks_like_snapshot, py_spy.decode),
     Kind("flight-recorder", decode.looks_like_dump, decode.decode),

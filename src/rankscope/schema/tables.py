@@ -15,8 +15,9 @@ COALESCED = ("none", "inner", "closer")
 """Whether the row stands alone, is one of the operations of a coalesced group, or the row that launched them."""
 MEMBERSHIPS = ("config", "inferred")
 """Whether the members of a group were written down (pg_config) or inferred from who has entries."""
-RANK_SOURCES = ("option", "name", "content", "guess")
-"""How the rank of a file was found: told by the user, from its name, from its groups and peers, or numbered."""
+RANK_SOURCES = ("option", "name", "content", "guess", "sidecar")
+"""How the rank of a file was found: told by the user, from its name, from its groups and peers, numbered, or told by
+the capture that wrote it."""
 FILTERS = ("none", "only-active", "unknown")
 """Whether a dump left completed operations out."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from rankscope import schema
-from rankscope.parsers.assemble import attempts, coalesced, copies, naming, ranks, snapshots
+from rankscope.parsers.assemble import attempts, cards, coalesced, copies, naming, ranks, snapshots
 from rankscope.parsers.assemble.attempts import Attempt
 from rankscope.parsers.assemble.completeness import Completeness, completeness
 from rankscope.parsers.assemble.files import file_table
@@ -37,6 +37,7 @@ def assemble(
     for source in sources:
         if source.snapshot is None and source.kind != LOG_KIND:
             ranks.claim(source, pattern)
+    cards.settle(sources)
     dumps = [s for s in sources if s.dump is not None]
     runs = _runs(dumps)
     chosen = len(runs) - 1 if attempt is None else attempt
@@ -44,6 +45,7 @@ def assemble(
         raise NoSuchAttemptError(f"there is no attempt {chosen}: they are numbered from 0 to {len(runs) - 1}")
     used = _used(runs[chosen]) if runs else []
     _place_undecoded(sources, chosen)
+    cards.place(sources)
     seen = snapshots.settle(sources, runs, chosen, pattern, world_size or _known_world(used))
     places = {id(source): i for i, source in enumerate(sources)}
     scene = _logs(sources, places, runs, chosen, world_size or _known_world(used), pattern)
@@ -149,7 +151,8 @@ def _place_undecoded(sources: Sequence[Source], newest: int) -> None:
 def _world(used: Sequence[Source], sources: Sequence[Source], attempt: int) -> int:
     """The most that groups, dumps, and dumps that could not be decoded speak of."""
     told = [s.rank + 1 for s in used if s.rank is not None]
-    told += [max(g.ranks) + 1 for s in used if s.dump for g in s.dump.config if g.ranks]
+    told += [max(g.ranks) + 1 for s in used if s.dump for g in [*s.dump.config, *s.carded] if g.ranks]
+    told += [s.card.world_size for s in used if s.card is not None and s.card.world_size is not None]
     told += [s.rank + 1 for s in sources if s.kind == "flight-recorder" and s.attempt == attempt and s.rank is not None]
     return max(told, default=0)
 

@@ -87,15 +87,10 @@ def _order(key: Key) -> tuple[bool, int, str, tuple[int, ...], str, int]:
     return (number < 0, number, key.name, key.members or (), key.library, key.ordinal)
 
 
-def _stated(dump: Dump) -> list[GroupConfig]:
-    """Rows of pg_config that say who is in a group; gloo writes one without a name, overwritten by every new group."""
-    return [group for group in dump.config if group.ranks and (group.name or group.description)]
-
-
 def _known(sources: list[Source]) -> dict[str, Counter[tuple[int, ...]]]:
     known: dict[str, Counter[tuple[int, ...]]] = defaultdict(Counter)
     for source in sources:
-        for group in _stated(source.dump or Dump()):
+        for group in source.stated:
             if group.pg_id is None:
                 known[group.name][tuple(group.ranks or ())] += 1
     return known
@@ -122,8 +117,8 @@ def _keys_of(
     source: Source, known: dict[str, Counter[tuple[int, ...]]], contested: dict[str, set[str]]
 ) -> dict[str, Key]:
     dump = source.dump or Dump()
-    keys = dict(_by_number(dump))
-    for group in _stated(dump):
+    keys = dict(_by_number(source.stated))
+    for group in source.stated:
         if group.pg_id is None:
             keys[group.name] = Key(group.name, tuple(group.ranks or ()))
     for name in {name_of(call) for call in dump.calls} - keys.keys():
@@ -136,11 +131,11 @@ def _keys_of(
     }
 
 
-def _by_number(dump: Dump) -> list[tuple[str, Key]]:
+def _by_number(stated: list[GroupConfig]) -> list[tuple[str, Key]]:
     """Groups of format 1.x: by their members, and by their order among those with the same."""
     seen: Counter[tuple[int, ...]] = Counter()
     keys = []
-    for group in sorted((g for g in _stated(dump) if g.pg_id is not None), key=lambda g: g.pg_id or 0):
+    for group in sorted((g for g in stated if g.pg_id is not None), key=lambda g: g.pg_id or 0):
         members = tuple(group.ranks or ())
         keys.append((group.name, Key("", members, ordinal=seen[members])))
         seen[members] += 1
@@ -151,7 +146,7 @@ def _note(source: Source, keys: dict[str, Key], rows: dict[Key, GroupRow]) -> No
     dump = source.dump or Dump()
     for name, key in keys.items():
         rows.setdefault(key, GroupRow(key)).names.append(name)
-    for group in dump.config:
+    for group in [*dump.config, *source.carded]:
         if group.name in keys:
             rows[keys[group.name]].descriptions.append(group.description)
     for name, description in {(name_of(c), c.description) for c in dump.calls}:

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.sources import Source, config_world
 
+TOLD = ("option", "sidecar")
+"""Sources of a rank that nothing else outweighs."""
 LIKELY_RANKS, LIKELY_SHARE = 64, 16
 """Where no group tells the size of the job, a bare number in a name is a rank below this, or this times the files."""
 
@@ -33,7 +35,7 @@ def settle(sources: list[Source]) -> None:
     world = config_world(sources)
     _forget_numbers(sources, world or max(LIKELY_RANKS, LIKELY_SHARE * len(sources)))
     claims = Counter((s.rank, library) for s in sources for library in s.libraries or {""})
-    open_sources = [s for s in sources if s.rank_source != "option" and (_doubtful(s, world) or _contested(s, claims))]
+    open_sources = [s for s in sources if s.rank_source not in TOLD and (_doubtful(s, world) or _contested(s, claims))]
     taken: set[int | None] = {s.rank for s in sources if s not in open_sources and s.rank is not None}
     order = {directory: i for i, directory in enumerate(sorted({s.directory for s in open_sources}))}
     for source in sorted(open_sources, key=lambda s: s.shown):

@@ -13,15 +13,19 @@ from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.names import library_of, p2p_ranks
 from rankscope.parsers.columnar import NULL
 from rankscope.parsers.decoded import Decoded
-from rankscope.parsers.flight_recorder.model import Dump
+from rankscope.parsers.flight_recorder.model import Dump, GroupConfig
 from rankscope.parsers.py_spy.model import Snapshot
+from rankscope.parsers.sidecar.model import Card
 
 if TYPE_CHECKING:
+    from rankscope.parsers.assemble.versions import Versions
     from rankscope.parsers.logs.model import LogContent
 
 KIND = "flight-recorder"
 SNAPSHOT_KIND = "py-spy"
 LOG_KIND = "log"
+CARD_KIND = "sidecar"
+_OWN = ("dump", "snapshot", "directory", "host", "libraries", "span", "candidates", "threads")
 
 
 @dataclass
@@ -42,8 +46,18 @@ class Source:
     """Why it is not used although nothing is wrong with it."""
     named: int | None = field(default=None)
     """The rank that its name or the user's option gives."""
+    card: Card | None = None
+    """Of a dump that the capture wrote: what it says of itself."""
     newer: Source | None = None
     """The dump of the same recorder for which this one was set aside."""
+    versions: Versions | None = None
+    """Of a dump that was watched while it was written anew: what its versions say."""
+
+    def renewed(self) -> Source:
+        """As it was before it was assembled with others; what is worked out of its content alone is kept."""
+        other = Source(self.shown, self.kind, self.size, self.mtime_ns, self.problem, self.content)
+        other.__dict__.update({name: getattr(self, name) for name in _OWN})
+        return other
 
     @cached_property
     def dump(self) -> Dump | None:
@@ -75,8 +89,36 @@ class Source:
 
     @cached_property
     def host(self) -> str | None:
-        """As far as its path tells."""
-        return naming.host_of(self.shown)
+        """As its sidecar says, else as far as its path tells."""
+        return self.card.host if self.card is not None and self.card.host else naming.host_of(self.shown)
+
+    @property
+    def stated(self) -> list[GroupConfig]:
+        """Groups of which the members are written down, in the dump or in its sidecar.
+
+        gloo writes one without a name into its dumps, overwritten by every new group.
+        """
+        return self._own + self.carded
+
+    @property
+    def _own(self) -> list[GroupConfig]:
+        config = self.dump.config if self.dump is not None else []
+        return [group for group in config if group.ranks and (group.name or group.description)]
+
+    @property
+    def carded(self) -> list[GroupConfig]:
+        """Groups that only the sidecar tells of, and that this recorder would write about."""
+        known = {group.name for group in self._own}
+        unnamed = any(group.pg_id is not None for group in self._own)
+        groups = self.card.groups if self.card is not None and not unnamed else []
+        return [
+            GroupConfig(group.name, group.description, group.ranks)
+            for group in groups
+            if group.name not in known and self._writes(group.backend)
+        ]
+
+    def _writes(self, backend: str) -> bool:
+        return not backend or not self.libraries or any(library in backend for library in self.libraries)
 
     @cached_property
     def libraries(self) -> frozenset[str]:
@@ -117,7 +159,8 @@ def own_ranks(dump: Dump) -> frozenset[int] | None:
 
 def config_world(sources: list[Source]) -> int:
     """The number of ranks that the groups written down in the dumps speak of; 0 if there is none."""
-    return max((max(g.ranks) + 1 for s in sources if s.dump for g in s.dump.config if g.ranks), default=0)
+    told = [s.card.world_size for s in sources if s.card is not None and s.card.world_size is not None]
+    return max([0, *told, *(max(g.ranks) + 1 for s in sources if s.dump for g in s.dump.config if g.ranks)])
 
 
 def common(values: list[str]) -> str:

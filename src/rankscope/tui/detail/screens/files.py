@@ -14,7 +14,7 @@ from rankscope.tui.detail.line import Line, Role, Span, line, wrapped
 from rankscope.tui.detail.screens.list_page import ListPage
 from rankscope.tui.options import ViewOptions
 
-_SOURCES = {"option": "as told", "name": "name", "content": "content", "guess": "GUESSED"}
+_SOURCES = {"option": "as told", "name": "name", "content": "content", "guess": "GUESSED", "sidecar": "told"}
 
 
 def ordered_files(dataset: Dataset) -> pl.DataFrame:

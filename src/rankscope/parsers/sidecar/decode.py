@@ -1,0 +1,85 @@
+"""The bytes of a sidecar to a Card. Everything in it is checked: the file may be of anybody."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+from rankscope.parsers.decoded import NotThisKindError
+from rankscope.parsers.flight_recorder.values import RANK_LIMIT, integer, text
+from rankscope.parsers.sidecar.model import Card, CardGroup
+
+VERSION = 1
+_BEGIN = re.compile(rb'\s*\{\s*"rankscope_capture"\s*:')
+_WANTED = 1 << 16
+"""Groups kept, and dumps; a rank is in some dozens."""
+
+
+def looks_like_card(head: bytes) -> bool:
+    """Whether a file with these first bytes is a sidecar."""
+    return _BEGIN.match(head) is not None
+
+
+def decode(data: bytes) -> Card:
+    """The sidecar in `data`. Raises NotThisKindError if it says nothing of a rank."""
+    try:
+        told = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise NotThisKindError(f"a sidecar of the capture that is damaged or cut off: {error.msg}") from error
+    rank = _rank(told.get("rank"))
+    if rank is None:
+        raise NotThisKindError("a sidecar of the capture without a rank")
+    ended = told.get("ended") if isinstance(told.get("ended"), dict) else {}
+    card = Card(
+        rank=rank,
+        world_size=_world(told.get("world_size"), rank),
+        host=text(told.get("host")) or "",
+        pid=integer(told.get("pid")),
+        job=text(told.get("job")) or "",
+        attempt=_rank(told.get("attempt")),
+        started_ns=integer(told.get("started_ns")),
+        dumps=[name for name in map(text, _list(told.get("dumps"))) if name],
+        ended=text(ended.get("reason")) or "",
+        error=text(ended.get("error")) or "",
+        groups=_groups(told.get("groups"), rank),
+    )
+    card.problem = _problem(told)
+    return card
+
+
+def _problem(told: dict[str, Any]) -> str | None:
+    version = integer(told.get("rankscope_capture"))
+    notes = [note for note in map(text, _list(told.get("problems"))[:16]) if note]
+    if version is not None and version > VERSION:
+        notes.append(f"its form {version} is newer than {VERSION}: some of it may be missing")
+    return "; ".join(notes) or None
+
+
+def _groups(value: Any, rank: int) -> list[CardGroup]:
+    """Groups whose members are told and that the rank is in; all others are no use."""
+    found = []
+    for group in _list(value):
+        name = text(group.get("name")) if isinstance(group, dict) else None
+        members = [_rank(member) for member in _list(group.get("ranks"))] if name else []
+        ranks = [member for member in members if member is not None]
+        if name and rank in ranks and len(ranks) == len(members) == len(set(ranks)):
+            described = [text(group.get(key)) or "" for key in ("description", "backend")]
+            found.append(CardGroup(name, described[0], described[1], ranks))
+    return found
+
+
+def _list(value: Any) -> list[Any]:
+    return value[:_WANTED] if isinstance(value, list) else []
+
+
+def _rank(value: Any) -> int | None:
+    number = integer(value)
+    return number if number is not None and 0 <= number < RANK_LIMIT else None
+
+
+def _world(value: Any, rank: int) -> int | None:
+    """The number of ranks, unless the rank itself is none of them."""
+    number = integer(value)
+    return number if number is not None and rank < number <= RANK_LIMIT else None

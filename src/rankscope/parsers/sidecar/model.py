@@ -1,0 +1,57 @@
+"""What one sidecar says, and the form in which it crosses from a worker process."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+
+class CardGroup(NamedTuple):
+    """A process group that the rank is in."""
+
+    name: str
+    """As in the recorder's entries."""
+    description: str
+    backend: str
+    """As "nccl", or "cpu:gloo,cuda:nccl"; empty if not told."""
+    ranks: list[int]
+    """Global ranks; the position is the rank within the group."""
+
+
+@dataclass
+class Card:
+    """One process of the job."""
+
+    rank: int
+    world_size: int | None = None
+    host: str = ""
+    pid: int | None = None
+    job: str = ""
+    attempt: int | None = None
+    started_ns: int | None = None
+    dumps: list[str] = field(default_factory=list)
+    """Names of its dumps, which lie beside it."""
+    ended: str = ""
+    """"exit", "exception", "terminated"; empty while it ran, or if it was killed."""
+    error: str = ""
+    """The exception that ended it."""
+    groups: list[CardGroup] = field(default_factory=list)
+    problem: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of groups."""
+        return len(self.groups)
+
+    def header(self) -> dict[str, Any]:
+        """All of it, as JSON values."""
+        return {**asdict(self), "groups": list(map(tuple, self.groups))}
+
+    def body(self) -> list[memoryview]:
+        """Nothing: it has no arrays."""
+        return []
+
+
+def card_from(header: dict[str, Any]) -> Card:
+    """What `header()` was made from."""
+    return Card(**{**header, "groups": [CardGroup(*group) for group in header["groups"]]})
