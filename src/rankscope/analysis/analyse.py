@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from rankscope.analysis.cohort import Cohorts
@@ -25,11 +26,12 @@ from rankscope.analysis.verdict import Situation, verdict
 from rankscope.schema import Dataset
 
 
-def analyse(dataset: Dataset) -> Analysis:
-    """What broke the job, as far as its dumps can tell."""
+def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) -> Analysis:
+    """What broke the job, as far as its dumps can tell. Of a job that is watched, `settle` says how still it is."""
     facts = Facts(dataset)
     reliability, cohorts = judge_reliability(facts), Cohorts(facts)
     graph, freeze = build_graph(facts, reliability), _freeze(facts)
+    freeze = freeze if settle is None else settle(freeze)
     mismatches = find_mismatches(facts, cohorts)
     _stop_at(graph, mismatches)
     judge = Judge(facts, graph, reliability, cohorts, frozenset(node for r in mismatches for node in r.nodes))
@@ -102,6 +104,8 @@ def _conclude(
     rest += find_gaps(facts, hung=bool(causes))
     findings = [*causes, *(replace(f, id=f"f{i}") for i, f in enumerate(rest, len(causes) + 1))]
     findings = _joined(facts, findings, writer.places, still=freeze.stopped is True and not reliability.outdated)
+    if freeze.watched and freeze.stopped is False:
+        findings = _held_back(findings)
     since = [i.since_ns for i in writer.graph.instances.values() if i.since_ns]
     status, line = verdict(Situation(facts, findings, bool(since), freeze, reliability, writer.places))
     return Analysis(
@@ -145,6 +149,13 @@ def _joined(facts: Facts, findings: list[Finding], places: Places, *, still: boo
 
         findings = with_logs(facts, findings, places)
     return findings
+
+
+def _held_back(findings: list[Finding]) -> list[Finding]:
+    """Of a job that is watched and moves: what logs tell of waiting is suspected, too."""
+    from rankscope.analysis.live import held_back
+
+    return held_back(findings)
 
 
 def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:

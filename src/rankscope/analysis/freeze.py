@@ -41,6 +41,10 @@ class Freeze:
     needed_ns: int
     """How long it would have had to be still."""
     reason: str
+    proven: bool = False
+    """A watchdog gave up, or should have: no job goes on after that, however short the time was."""
+    watched: bool = False
+    """The job is watched, and it was seen whether it moves."""
 
 
 def judge_freeze(facts: Facts) -> Freeze:
@@ -68,13 +72,14 @@ def _weigh(facts: Facts) -> Freeze:
         return Freeze(None, None, needed, "no operation carries a time")
     still = written - newest if written is not None and newest <= written < newest + COPIED_NS else None
     if _gave_up(facts):
-        return Freeze(True, still, needed, "an operation was given up by its watchdog")
+        return Freeze(True, still, needed, "an operation was given up by its watchdog", proven=True)
     if still is None:
         return Freeze(None, None, needed, "the files' modification times tell nothing")
+    proven = _timed_out(facts, own=True)
     if still > needed:
-        return Freeze(True, still, needed, "nothing happened for long before the dumps were written")
-    if _timed_out(facts, written):
-        return Freeze(True, still, needed, "an operation is older than its timeout")
+        return Freeze(True, still, needed, "nothing happened for long before the dumps were written", proven)
+    if proven or _timed_out(facts, own=False):
+        return Freeze(True, still, needed, "an operation is older than its timeout", proven)
     return Freeze(False, still, needed, "the dumps were written within moments of the newest event")
 
 
@@ -136,7 +141,13 @@ def _gave_up(facts: Facts) -> bool:
     return bool(facts.dataset.ops.select((given_up & (pl.col("library") != "gloo")).any()).item())
 
 
-def _timed_out(facts: Facts, written: int | None) -> bool:
-    age = pl.lit(written, dtype=pl.Int64) - pl.col("created_ns")
-    late = PENDING & (age > pl.col("timeout_ms") * 1_000_000)
-    return bool(facts.dataset.ops.select(late.fill_null(False).any()).item())
+def _timed_out(facts: Facts, *, own: bool) -> bool:
+    """Whether an operation was older than its timeout when its `own` dump was written, or when the last one was."""
+    pending = facts.dataset.ops.filter(PENDING).select("file", "created_ns", "timeout_ms")
+    if own:
+        dumps = facts.dataset.dumps.filter(pl.col("rank").is_not_null())
+        times = pending.join(dumps.select("file", "mtime_ns"), on="file", how="inner")
+    else:
+        times = pending.with_columns(mtime_ns=pl.lit(_written_ns(facts), dtype=pl.Int64))
+    late = pl.col("mtime_ns") - pl.col("created_ns") > pl.col("timeout_ms") * 1_000_000
+    return bool(times.select(late.fill_null(False).any()).item())

@@ -51,7 +51,7 @@ def load(
     paths: Sequence[Path], options: LoadOptions = LoadOptions(), progress: Callable[[Progress], None] | None = None
 ) -> Dataset:
     """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if nothing is told."""
-    pattern = _pattern(options.rank_from)
+    pattern = pattern_of(options.rank_from)
     found = _walk(paths)
     pool = _pool(found, options)
     try:
@@ -71,7 +71,8 @@ def load(
         raise InputError(str(error)) from error
 
 
-def _pattern(text: str | None) -> re.Pattern[str] | None:
+def pattern_of(text: str | None) -> re.Pattern[str] | None:
+    """The option `rank_from` as it is used. Raises InputError."""
     try:
         return None if text is None else re.compile(text)
     except re.error as error:
@@ -89,13 +90,13 @@ def _walk(paths: Sequence[Path]) -> list[Found]:
 
 def _pool(found: Sequence[Found], options: LoadOptions) -> Pool:
     try:
-        return Pool([f for f in found if f.problem is None], options.jobs, _environment(options.errors))
+        return Pool([f for f in found if f.problem is None], options.jobs, environment_of(options.errors))
     except WorkerError as error:
         raise InputError(str(error)) from error
 
 
-def _environment(errors: Path | None) -> dict[str, str]:
-    """What the processes that read have to know besides the files."""
+def environment_of(errors: Path | None) -> dict[str, str]:
+    """What the processes that read have to know besides the files. Raises InputError."""
     if errors is None:
         return {}
     from rankscope.parsers.logs.c10d.table import USER_TABLE, TableError, read_table

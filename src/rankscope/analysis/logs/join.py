@@ -44,9 +44,10 @@ def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
     """What is known of the standstill: a job whose watchdog gave up had stopped, whatever files' times say."""
     messages = facts.dataset.messages
     late = (pl.col("kind") == "watchdog-timeout") | pl.col("pattern").is_in(TIMEOUTS)
-    if messages.is_empty() or freeze.stopped or not messages.select(late.any()).item():
+    if messages.is_empty() or freeze.proven or not messages.select(late.any()).item():
         return freeze
-    return replace(freeze, stopped=True, reason="a log tells of a rank that gave up waiting")
+    reason = freeze.reason if freeze.stopped else "a log tells of a rank that gave up waiting"
+    return replace(freeze, stopped=True, reason=reason, proven=True)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ def set_aside(sources: Iterable[Source]) -> list[Source]:
 def _distinct(sources: list[Source]) -> list[Source]:
     kept: list[Source] = []
     for source in sorted(sources, key=_worth, reverse=True):
-        better = next((k for k in kept if _same_recorder(k, source)), None)
+        better = next((k for k in kept if same_recorder(k, source)), None)
         if better is None:
             kept.append(source)
         else:
@@ -41,7 +41,7 @@ def _worth(source: Source) -> tuple[int, int, int, bool, bool, int, str]:
     return newest, counted, dump.rows, bool(dump.stacks), resolved, written, source.shown
 
 
-def _same_recorder(one: Source, other: Source) -> bool:
+def same_recorder(one: Source, other: Source) -> bool:
     """Whether two dumps of a rank hold the same entries, or one goes on where the other ended."""
     if one.dump is None or other.dump is None:
         return False

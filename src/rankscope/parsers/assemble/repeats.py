@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,11 @@ UNTOLD = -1
 def repeat_table(sources: Sequence[Source]) -> pl.DataFrame:
     """A row for each source with a `newer` that is used, unless it is only a copy of it; columns of schema.REPEATS.
 
-    `sources` are all files, in the order of their rows.
+    A file that was written anew while it was watched has rows for what its versions say. `sources` are all files, in
+    the order of their rows.
     """
     rows = [_row(place, source, source.newer) for place, source in enumerate(sources) if source.newer is not None]
+    rows += [row for place, source in enumerate(sources) if source.used for row in _of_versions(place, source)]
     return pl.DataFrame([row for row in rows if row is not None], schema=dict(schema.REPEATS))
 
 
@@ -47,6 +49,18 @@ def _row(place: int, source: Source, used: Source) -> dict[str, Any] | None:
         "later_ns": later.mtime_ns if believed else None,
         "progressed": progress,
     }
+
+
+def _of_versions(place: int, source: Source) -> Iterator[dict[str, Any]]:
+    versions = source.versions
+    if versions is None or source.dump is None:
+        return
+    spans = [(versions.moved, True), (versions.unchanged, False)]
+    for span, moved in spans:
+        if span is not None:
+            yield {
+                "rank": source.rank, "file": place, "written_ns": span[0], "later_ns": span[1], "progressed": moved,
+            }  # fmt: skip
 
 
 def _swapped(source: Source, used: Source) -> bool:

@@ -31,6 +31,7 @@ class Found:
     mtime_ns: int | None = None
     problem: str | None = None
     """Why it is no file to be read; None for a regular file."""
+    inode: int = 0
 
 
 def walk(paths: Sequence[Path]) -> list[Found]:
@@ -96,7 +97,7 @@ class _Walker:
         if special is not None:
             self._refuse(path, shown, special)
         elif self._first(about):
-            self.found.append(Found(path, printable(shown), about.st_size, about.st_mtime_ns))
+            self.found.append(Found(path, printable(shown), about.st_size, about.st_mtime_ns, inode=about.st_ino))
 
     def _refuse(self, path: str, shown: str, reason: str) -> None:
         self.found.append(Found(path, printable(shown), problem=reason))

@@ -95,13 +95,13 @@ class _SlowError(Exception):
 
 def workers_for(found: Sequence[Found], jobs: int | None) -> int:
     """How many processes the files are worth."""
-    most = jobs if jobs is not None else _cores()
+    most = jobs if jobs is not None else cores()
     total = sum(f.size for f in found)
     shared = any(f.shown.endswith(ARCHIVE_SUFFIXES) or f.size > 2 * RANGE_BYTES for f in found)
     return max(1, min(most, total // BYTES_PER_WORKER + 1, most if shared else max(1, len(found))))
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

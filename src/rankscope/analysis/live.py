@@ -1,0 +1,280 @@
+"""Whether a job that is watched moves, and since when it does not: before that is sure, nobody is accused of waiting.
+
+A wait on one snapshot of a running job is nothing: every rank that is a little behind looks like the one all wait for.
+So a verdict about waiting needs newer dumps that show the same frontiers for longer than the job was ever seen to
+stand still, or that nothing comes any more where something always came. Reading a file again that nobody wrote again
+proves nothing, so time counts only between versions of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import polars as pl
+
+from rankscope.analysis.calls import PENDING
+from rankscope.analysis.freeze import Freeze
+from rankscope.analysis.model import Analysis, Finding
+from rankscope.analysis.repeats import Repeats
+from rankscope.analysis.wording import duration, plural
+from rankscope.schema import Dataset
+
+State = Literal["waiting", "progressing", "still", "frozen", "silent", "idle"]
+SECOND = 1_000_000_000
+FROZEN_NS = 60 * SECOND
+"""No job is called frozen before, unless it is asked for: one that writes a checkpoint stands as still."""
+SILENT_NS = 600 * SECOND
+"""Nothing came for so long, where it is not known how often something comes."""
+GAPS = 20
+"""Nothing came for so many times the usual gap."""
+LONGER = 2
+"""So many times as long as the job was seen to stand still before it went on."""
+WRITING_NS = 3 * SECOND
+"""Where all ranks have left something, more of one of them may come for so long."""
+COMING_NS = 30 * SECOND
+"""Where some have not, their dumps may come for so long after those of the others: each has a watchdog of its own."""
+WAITING = ("missing-rank", "gpu-stuck", "stuck-in-collective", "init-hang", "p2p-unmatched")
+"""What is only suspected of a job that moves."""
+KEPT = 16
+"""Looks of which the rates are made, at most."""
+RATE_NS = 30 * SECOND
+"""And no older than this, but for two."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How fast the ranks of a group issue collectives."""
+
+    group: str
+    description: str
+    per_s: float
+
+
+@dataclass(frozen=True)
+class Live:
+    """How a job that is watched is."""
+
+    state: State
+    reason: str
+    still_ns: int | None = None
+    """For how long files show that nothing moved; None if they do not."""
+    needed_ns: int = FROZEN_NS
+    """From when on it is called frozen."""
+    since_ns: int | None = None
+    """When the newest event was, by the clocks of the ranks."""
+    rates: tuple[Rate, ...] = ()
+    """Of the groups that move, the fastest first."""
+
+    @property
+    def per_s(self) -> float:
+        """Collectives a second over all groups."""
+        return sum(rate.per_s for rate in self.rates)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a verdict about waiting may be given."""
+        return self.state in ("frozen", "silent")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one update shows of the job."""
+
+    at_ns: int
+    """When it was made, on a clock that never goes back."""
+    fresh: bool
+    """Whether files were written since the last."""
+    age_ns: int = 0
+    """With the first look: how old the newest file is."""
+    unread: bool = False
+    """Whether there are files of which nothing was read yet."""
+
+
+Key = tuple[str, str]
+"""Name and description of a group, or its name and members where names repeat."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What earlier looks leave behind; bounded however many there were."""
+
+    samples: tuple[tuple[int, Mapping[Key, int]], ...] = ()
+    """Frontiers by group, with the time of the newest event."""
+    newest_ns: int | None = None
+    still_ns: int = 0
+    """How long the job has been still, as far as was seen."""
+    got_over_ns: int = 0
+    """The longest that it was still and went on."""
+    fresh_at_ns: int | None = None
+    gaps_ns: tuple[int, ...] = ()
+    """Between files that came, the last ones."""
+    ranks: frozenset[int] = frozenset()
+    """Those that have left anything."""
+    ranks_at_ns: int = 0
+    """When they became more the last time."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Says with each look how the job is, and lets verdicts about waiting through only once it is frozen."""
+
+    freeze_after_ns: int | None = None
+    """As the user wants it; None: as the job itself tells."""
+    memory: Memory = field(default_factory=Memory)
+    judge_at_ns: int | None = None
+    """When it is to be judged again if nothing comes before; None if that changes nothing."""
+
+    def look(self, dataset: Dataset, freeze: Freeze, look: Look) -> tuple[Gate, Live, Freeze]:
+        """The gate for the next look, how the job is, and what its standstill is to be taken for."""
+        memory = _remember(self.memory, dataset, look)
+        live = _judge(memory, self.freeze_after_ns, dataset, freeze, look)
+        memory = replace(memory, still_ns=live.still_ns or 0)
+        silent_at = (memory.fresh_at_ns or 0) + _silent_ns(memory, live.needed_ns, self.freeze_after_ns)
+        complete_at = memory.ranks_at_ns + _complete_ns(dataset, self.freeze_after_ns)
+        later = [at for at in (silent_at, complete_at) if at > look.at_ns]
+        return replace(self, memory=memory, judge_at_ns=min(later, default=None)), live, _allowed(live, freeze)
+
+
+def _remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
+    newest, fronts = _newest_ns(dataset), _frontiers(dataset)
+    moved = memory.newest_ns is not None and newest is not None and newest > memory.newest_ns
+    samples = memory.samples
+    if newest is not None and (not samples or fronts != samples[-1][1]):
+        back = bool(samples) and any(fronts.get(key, count) < count for key, count in samples[-1][1].items())
+        samples = ((newest, fronts),) if back else (*samples, (newest, fronts))
+        old = [s for s in samples[:-2] if newest - s[0] <= RATE_NS]
+        samples = (*old, *samples[-2:])[-KEPT:]
+    gaps, fresh_at = memory.gaps_ns, memory.fresh_at_ns
+    if fresh_at is None:
+        fresh_at = look.at_ns - max(0, look.age_ns)
+    elif look.fresh:
+        gaps, fresh_at = (*gaps, look.at_ns - fresh_at)[-KEPT:], look.at_ns
+    ranks, ranks_at = frozenset(dataset.seen_ranks), memory.ranks_at_ns
+    if memory.fresh_at_ns is None:
+        ranks_at = look.at_ns - max(0, look.age_ns)
+    elif ranks - memory.ranks:
+        ranks_at = look.at_ns
+    got_over = max(memory.got_over_ns, memory.still_ns) if moved else memory.got_over_ns
+    return replace(
+        memory, samples=samples, newest_ns=newest, got_over_ns=got_over, gaps_ns=gaps,
+        fresh_at_ns=fresh_at, still_ns=0 if moved else memory.still_ns, ranks=ranks, ranks_at_ns=ranks_at,
+    )  # fmt: skip
+
+
+def _judge(memory: Memory, asked_ns: int | None, dataset: Dataset, freeze: Freeze, look: Look) -> Live:
+    needed = asked_ns or max(FROZEN_NS, freeze.needed_ns, LONGER * memory.got_over_ns)
+    still, why = _still(dataset, freeze)
+    quiet = look.at_ns - (memory.fresh_at_ns if memory.fresh_at_ns is not None else look.at_ns)
+    moving = len(memory.samples) > 1
+    live = Live("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, _rates(memory))
+    live = replace(live, reason="operations go on" if moving else "nothing tells yet whether operations go on")
+    if look.unread or look.at_ns - memory.ranks_at_ns < _complete_ns(dataset, asked_ns):
+        return replace(live, reason="dumps of more ranks are coming in")
+    pending = bool(dataset.ops.select(PENDING.any()).item()) if dataset.ops.height else False
+    if freeze.proven:
+        return replace(live, state="frozen", reason=freeze.reason, rates=())
+    if pending and still is not None and still >= needed:
+        return replace(live, state="frozen", reason=why, rates=())
+    if quiet >= _silent_ns(memory, needed, asked_ns):
+        state: State = "silent" if pending or dataset.dumps.is_empty() else "idle"
+        return replace(live, state=state, reason=f"nothing was written for {duration(quiet)}", rates=())
+    if still is not None and still > freeze.needed_ns:
+        return replace(live, state="still" if pending else "idle", reason=why, rates=())
+    return live
+
+
+def _complete_ns(dataset: Dataset, asked_ns: int | None) -> int:
+    """How long after the first dump of a rank that of another may come: they are written one after the other."""
+    wait = COMING_NS if dataset.missing_ranks else WRITING_NS
+    return wait if asked_ns is None else min(wait, asked_ns)
+
+
+def _silent_ns(memory: Memory, needed: int, asked_ns: int | None) -> int:
+    """For how long nothing may come: the median gap between what came tells it, if there are any."""
+    if not memory.gaps_ns:
+        return needed if asked_ns else max(needed, SILENT_NS)
+    usual = sorted(memory.gaps_ns)[len(memory.gaps_ns) // 2]
+    return max(needed, GAPS * usual)
+
+
+def _still(dataset: Dataset, freeze: Freeze) -> tuple[int | None, str]:
+    """How long files show that nothing moved: from the newest event to the newest dump, or between equal versions."""
+    since, until = Repeats(dataset).still or (0, 0)
+    own = freeze.still_ns or 0
+    if until - since > own:
+        return until - since, f"dumps {duration(until - since)} apart show the same frontiers"
+    return (own, f"dumps were written {duration(own)} after the newest event") if own else (None, "")
+
+
+def _allowed(live: Live, freeze: Freeze) -> Freeze:
+    """The standstill as the analysis is to take it."""
+    freeze = replace(freeze, watched=True)
+    if live.state == "frozen":
+        return replace(freeze, stopped=True, still_ns=live.still_ns or freeze.still_ns, reason=live.reason)
+    if live.state == "silent":
+        return replace(freeze, stopped=None if freeze.stopped is False else freeze.stopped, reason=live.reason)
+    if live.state == "idle":
+        return freeze
+    return replace(freeze, stopped=False, reason=_doubt(live))
+
+
+def with_state(analysis: Analysis, live: Live, ranks: int) -> Analysis:
+    """The analysis of a job that is watched; where there is no verdict, it says how the job is instead."""
+    if analysis.status not in ("progressing", "healthy") or live.is_stopped:
+        return analysis
+    told = plural(ranks, "rank")
+    if live.state == "idle":
+        return replace(analysis, verdict=f"{told}, nothing is pending: {live.reason}") if live.reason else analysis
+    line = f"{told}: {live.reason}"
+    if live.state == "still":
+        line += f"; called frozen after {duration(live.needed_ns)}"
+    return replace(analysis, status="progressing", verdict=line)
+
+
+def held_back(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings with those that need a standstill turned into suspicions, the causes first as before."""
+    return [_suspected(f) if f.root_cause and f.kind in WAITING else f for f in findings]
+
+
+def _suspected(finding: Finding) -> Finding:
+    return replace(
+        finding, kind="not-frozen", severity="info", root_cause=False, title=f"not yet: {finding.title}",
+        explanation=f"The job is watched and was not seen to stand still. If it stays so: {finding.explanation}",
+        culprit_ranks=(), culprits=(), candidates=finding.culprit_ranks or finding.candidates, blast_radius=0,
+    )  # fmt: skip
+
+
+def _doubt(live: Live) -> str:
+    if live.state == "still":
+        return f"{live.reason}; it is called frozen after {duration(live.needed_ns)}"
+    return "the job is watched and was not seen to stand still"
+
+
+def _newest_ns(dataset: Dataset) -> int | None:
+    """The newest event that somebody issued: what is noticed later may be noticed because a dump was written."""
+    newest = dataset.ops["created_ns"].max()
+    done = dataset.ops["completed_ns"].max()
+    return max((int(t) for t in (newest, done) if isinstance(t, int)), default=None)
+
+
+def _frontiers(dataset: Dataset) -> dict[Key, int]:
+    """How far the first rank of each group has got, in collectives; groups that have none are left out."""
+    reached = pl.coalesce("last_enqueued", "last_kept")
+    table = dataset.frontiers.group_by("group").agg(reached.max().alias("reached")).drop_nulls()
+    names = dataset.groups.select("group", "name", "description", pl.col("ranks").list.first().alias("first"))
+    rows = table.join(names, on="group").select("name", "description", "first", "reached").iter_rows()
+    return {(f"{name}@{first}", description): reached for name, description, first, reached in rows}
+
+
+def _rates(memory: Memory) -> tuple[Rate, ...]:
+    if len(memory.samples) < 2:
+        return ()
+    (begin, first), (end, last) = memory.samples[0], memory.samples[-1]
+    seconds = (end - begin) / SECOND
+    if seconds <= 0:
+        return ()
+    moved = [(key, count - first[key]) for key, count in last.items() if count > first.get(key, count)]
+    rates = [Rate(name.rpartition("@")[0], description, count / seconds) for (name, description), count in moved]
+    return tuple(sorted(rates, key=lambda rate: (-rate.per_s, rate.group)))

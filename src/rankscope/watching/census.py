@@ -1,0 +1,110 @@
+"""What files there are, and what changed since the last look: by size, time and inode. Nothing is opened here."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+
+from rankscope.parsers.files.walk import Found, walk
+
+AT_MOST = 0.1
+"""Share of the time that may be spent on looking at everything."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What one look has found."""
+
+    changed: tuple[Found, ...] = ()
+    """New files, and those that are not what they were."""
+    gone: tuple[str, ...] = ()
+    """Paths that are there no more."""
+    moved: tuple[tuple[str, Found], ...] = ()
+    """Files that are what they were, under another path: the old one, and the new."""
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.gone or self.moved)
+
+
+class AwayError(Exception):
+    """A directory that is followed cannot be seen; the message says why. It may come back."""
+
+
+class Census:
+    """The files below some paths."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = list(paths)
+        self.known: dict[str, Found] = {}
+        self.scanned_at = -1e9
+        """When everything was looked at last, on the monotonic clock."""
+        self.took = 0.0
+        """Seconds that took."""
+        self._devices: list[int] | None = None
+
+    def scan(self) -> Changes:
+        """Looks at everything. Raises AwayError."""
+        begin = monotonic()
+        try:
+            self._check_roots()
+            found = {one.path: one for one in walk(self.paths)}
+        except OSError as error:
+            raise AwayError(f"{error.filename or self.paths[0]}: {error.strerror or type(error).__name__}") from error
+        finally:
+            self.scanned_at = monotonic()
+            self.took = self.scanned_at - begin
+        before, self.known = self.known, found
+        changed = [one for path, one in found.items() if before.get(path) != one]
+        return _moved(changed, {path for path in before if path not in found}, before)
+
+    @property
+    def may_scan_at(self) -> float:
+        """Before this time another look at everything would take too much of the file system's time."""
+        return self.scanned_at + self.took / AT_MOST
+
+    def look(self, paths: Iterable[str]) -> tuple[Changes, bool]:
+        """Looks at a few paths, and says whether everything must be looked at: something new is there, or is gone."""
+        changed, everything = [], False
+        for path in paths:
+            known = self.known.get(path)
+            try:
+                about = Path(path).stat()
+            except OSError:
+                everything |= known is not None
+                continue
+            if known is None or known.problem is not None or not stat.S_ISREG(about.st_mode):
+                everything = True
+                continue
+            now = replace(known, size=about.st_size, mtime_ns=about.st_mtime_ns, inode=about.st_ino)
+            if now != known:
+                self.known[path] = now
+                changed.append(now)
+        return Changes(tuple(changed)), everything
+
+    def _check_roots(self) -> None:
+        """Takes a directory on another device than it was for one whose mount has gone, if it is empty."""
+        devices = [path.stat().st_dev for path in self.paths]
+        if self._devices is not None and devices != self._devices:
+            for path, before, now in zip(self.paths, self._devices, devices, strict=True):
+                if before != now and path.is_dir() and not any(path.iterdir()):
+                    raise AwayError(f"{path}: the file system was unmounted")
+        self._devices = devices
+
+
+def _moved(changed: list[Found], gone: set[str], before: dict[str, Found]) -> Changes:
+    """Tells files that only got another name, as a log that is rotated, or a dump when it is whole."""
+    left = gone | {one.path for one in changed if one.path in before}
+    by_inode = {before[path].inode: before[path] for path in left if before[path].inode}
+    moved = {}
+    for one in changed:
+        old = by_inode.get(one.inode)
+        if old is not None and old.path != one.path and (old.size, old.mtime_ns) == (one.size, one.mtime_ns):
+            moved[one.path] = (old.path, one)
+    return Changes(
+        tuple(one for one in changed if one.path not in moved),
+        tuple(gone - {old for old, _ in moved.values()}),
+        tuple(moved.values()),
+    )

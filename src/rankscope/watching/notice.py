@@ -1,0 +1,64 @@
+"""Tells that something changed below some directories, where the file system says so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+STEP_MS = 30
+"""Changes that follow each other within this time are told of at once, ..."""
+DEBOUNCE_MS = 200
+"""... those of so long at most."""
+
+
+class Notice:
+    """Threads that wait for the kernel; what they were told of is taken with `take`. None of it has to be complete."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._paths: set[str] = set()
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def watch(self, paths: Sequence[Path], *, recursive: bool) -> None:
+        """Begins to watch directories."""
+        if paths:
+            thread = threading.Thread(target=self._run, args=(list(paths), recursive), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    @property
+    def works(self) -> bool:
+        """Whether every directory is watched: one that is gone ends it, as does a kernel that is out of watches."""
+        return bool(self._threads) and all(thread.is_alive() for thread in self._threads)
+
+    def take(self) -> set[str]:
+        """The paths that changed since the last time."""
+        with self._lock:
+            paths, self._paths = self._paths, set()
+        return paths
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._stop.set()
+
+    def _run(self, paths: list[Path], recursive: bool) -> None:
+        import watchfiles
+
+        try:
+            for changes in watchfiles.watch(
+                *paths, watch_filter=None, debounce=DEBOUNCE_MS, step=STEP_MS, stop_event=self._stop, rust_timeout=500,
+                yield_on_timeout=True, raise_interrupt=False, recursive=recursive, force_polling=False,
+                ignore_permission_denied=True,
+            ):  # fmt: skip
+                if changes:
+                    with self._lock:
+                        self._paths.update(path for _, path in changes)
+                    self._wake()
+                elif not all(path.exists() for path in paths):
+                    return
+        except (OSError, RuntimeError):
+            # it cannot be watched, or no more: whoever asks `works` looks by himself
+            self._wake()

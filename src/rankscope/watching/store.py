@@ -1,0 +1,154 @@
+"""All files that are followed: has workers read what changed, and keeps what was read of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from time import monotonic, time
+
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.files.walk import Found
+from rankscope.parsers.workers.crew import Crew
+from rankscope.parsers.workers.pool import Result
+from rankscope.watching.census import Changes
+from rankscope.watching.entry import Entry
+
+GRACE = 1.0
+"""A file that is gone for so many seconds is: some are deleted just before they are written anew."""
+
+
+class Store:
+    """Times are those of the monotonic clock, in seconds."""
+
+    def __init__(self, jobs: int | None = None, environment: Mapping[str, str] | None = None) -> None:
+        self._crew = Crew(jobs, environment)
+        self.entries: dict[str, Entry] = {}
+        self._open: set[str] = set()
+        """Paths of entries with something to do."""
+        self._gone: dict[str, float] = {}
+        """When files that are not there any more were missed first."""
+        self.changed: set[str] = set()
+        """Paths of which something else is to be shown since the last `sources`."""
+        self.bytes_read = 0
+        """Bytes that workers were told to read."""
+
+    def note(self, changes: Changes, now: float) -> None:
+        """Takes what a look at the files has found."""
+        moving = [(self.entries.pop(old, None), found) for old, found in changes.moved]
+        for entry, found in moving:
+            if entry is None or not entry.is_shown:
+                self._seen(found, now)
+                continue
+            entry.found = found
+            entry.sources = tuple(_renamed(one, found) for one in entry.shown())
+            self.entries[found.path] = entry
+            self._open.add(found.path)
+            self.changed.add(found.path)
+        for found in changes.changed:
+            self._seen(found, now)
+        for path in changes.gone:
+            if path in self.entries:
+                self._gone[path] = now
+
+    def _seen(self, found: Found, now: float) -> None:
+        self._gone.pop(found.path, None)
+        known = self.entries.get(found.path)
+        if found.problem is not None:
+            sources = (Source(found.shown, "not-a-file", found.size, found.mtime_ns, found.problem),)
+            self.entries[found.path] = Entry(found, now, None, sources)
+            self.changed.add(found.path)
+        elif known is None:
+            age = max(0.0, time() - (found.mtime_ns or 0) / 1e9)
+            self.entries[found.path] = Entry(found, now - age, now, noticed_at=now)
+        else:
+            known.seen(found, now)
+        self._open.add(found.path)
+
+    def work(self, now: float) -> None:
+        """Has read what is due, and forgets what is gone. Raises WorkerError."""
+        for path in list(self._open):
+            entry = self.entries.get(path)
+            if entry is None or (entry.asked is None and entry.next_at is None):
+                self._open.discard(path)
+            elif entry.asked is None:
+                self._work_on(entry, now)
+        for path in [path for path, since in self._gone.items() if now - since >= GRACE]:
+            del self._gone[path], self.entries[path]
+            self.changed.add(path)
+
+    def _work_on(self, entry: Entry, now: float) -> None:
+        if entry.settle(now):
+            self.changed.add(entry.found.path)
+        elif (entry.due is not None or entry.tail_open) and (entry.next_at or 0.0) <= now:
+            self._ask(entry, now)
+
+    def _ask(self, entry: Entry, now: float) -> None:
+        task = entry.task(now)
+        self.bytes_read += max(0, task.found.size - (task.tail.start if task.tail else 0))
+        self._crew.submit(task)
+
+    def take(self, seconds: float) -> None:
+        """Takes what has been read; waits for the first of it at most so long. Raises WorkerError."""
+        for result in self._crew.results(seconds):
+            entry = self._entry_of(result)
+            if entry is None:
+                continue
+            if not result.last:
+                entry.parts.append(result)
+            elif entry.take(result, monotonic()):
+                self.changed.add(entry.found.path)
+
+    def _entry_of(self, result: Result) -> Entry | None:
+        """The entry that waits for a result; none if its file has gone meanwhile."""
+        entry = self.entries.get(result.task.found.path)
+        return entry if entry is not None and entry.asked is result.task.found else None
+
+    @property
+    def reading(self) -> int:
+        """How many files workers are told to read."""
+        return self._crew.left
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether there are files of which nothing was read yet, not even to find them cut short."""
+        known = (self.entries[path] for path in self._open if path in self.entries)
+        return any(entry.is_unread for entry in known)
+
+    @property
+    def unfinished(self) -> list[Entry]:
+        """Files that are still written, as far as one can tell."""
+        known = [self.entries[path] for path in self._open if path in self.entries]
+        return [entry for entry in known if entry.held is not None or entry.tries]
+
+    def next_at(self) -> float | None:
+        """When there is something to do without any news."""
+        known = [self.entries[path] for path in self._open if path in self.entries]
+        times = [at for entry in known if (at := entry.next_at) is not None]
+        return min([*times, *(since + GRACE for since in self._gone.values())], default=None)
+
+    def noticed_at(self) -> float | None:
+        """When the oldest change was seen that is to be shown next."""
+        times = [
+            entry.noticed_at for path in self.changed
+            if (entry := self.entries.get(path)) is not None and entry.noticed_at is not None
+        ]  # fmt: skip
+        return min(times, default=None)
+
+    def sources(self) -> list[Source]:
+        """Everything that is to be shown, sorted by path, to be assembled."""
+        for path in self.changed:
+            entry = self.entries.get(path)
+            if entry is not None:
+                entry.noticed_at = None if entry.is_shown else monotonic()
+        self.changed = set()
+        shown = [source for entry in self.entries.values() for source in entry.shown()]
+        return sorted((source.renewed() for source in shown), key=lambda s: (s.shown, s.problem or ""))
+
+    def close(self) -> None:
+        """Ends the workers."""
+        self._crew.close()
+
+
+def _renamed(source: Source, found: Found) -> Source:
+    inner = source.shown.partition("!")[2]
+    return replace(source, shown=found.shown + (f"!{inner}" if inner else ""))

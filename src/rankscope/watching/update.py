@@ -1,0 +1,55 @@
+"""What following a job gives out: the job as it is now, and how following goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rankscope.analysis.live import Live
+    from rankscope.analysis.model import Analysis
+    from rankscope.schema import Dataset
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How following goes."""
+
+    files: int = 0
+    """Files there are."""
+    writing: int = 0
+    """Files that are not whole yet: what they were before is shown, if they were."""
+    unread: int = 0
+    """Files that workers are reading."""
+    polled_s: float | None = None
+    """Seconds between two looks, where the file system does not tell of changes; None where it does."""
+    why_polled: str = ""
+    away: str | None = None
+    """Why nothing can be seen at the moment."""
+    full: bool = False
+    """The file system has no room, so that files may be cut short."""
+
+    @property
+    def how(self) -> str:
+        """How changes are noticed, in a few words."""
+        if self.polled_s is None:
+            return "told of changes"
+        return f"looking every {self.polled_s:g} s ({self.why_polled})"
+
+
+@dataclass(frozen=True)
+class Update:
+    """The job as it is now."""
+
+    number: int
+    """From 1 on."""
+    dataset: Dataset
+    analysis: Analysis
+    live: Live
+    reading: Reading
+    changed: int
+    """Files that are not what they were in the update before."""
+    lag_s: float
+    """From when the oldest of these changes was noticed until this was worked out."""
+    alarm: bool = False
+    """The job froze or failed with this update: said once, until it has gone on."""

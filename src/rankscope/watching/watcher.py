@@ -1,0 +1,172 @@
+"""The loop that follows a job: looks, has read what changed, and works out an update while the next changes gather."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic, monotonic_ns
+from typing import TypeAlias
+
+from rankscope.parsers.load import LoadOptions, environment_of, pattern_of
+from rankscope.watching.job import Job
+from rankscope.watching.looker import Looker
+from rankscope.watching.store import Store
+from rankscope.watching.update import Reading, Update
+
+GATHER_S = 0.3
+"""What has been read is shown after so long though more is still being read; after slow updates, later."""
+LONGEST_GATHER_S = 10.0
+"""New files are waited for, so that nobody is missed who only was not read yet: so long, and without end for the first
+update."""
+SHARE = 2.0
+"""After an update there are so many times as many seconds of rest as it took."""
+OPENING_S = 0.1
+"""So often it is told how many files of the first update are read."""
+LONGEST_S = 1.0
+"""No wait is longer, whatever the clocks say."""
+Publish: TypeAlias = Callable[[Update | Reading], None]
+"""Gets every update, and how following goes where only that has changed. Called in the thread of the watcher."""
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """How a job is to be followed."""
+
+    load: LoadOptions = field(default_factory=LoadOptions)
+    poll_s: float | None = None
+    """Look so often, and ask for no notices; None: as the file system needs it."""
+    freeze_after_s: float | None = None
+    """Call the job frozen after so long; None: as the job itself tells."""
+
+
+class Watcher:
+    """Follows what lies under some paths until it is stopped."""
+
+    def __init__(self, paths: Sequence[Path], options: WatchOptions = WatchOptions()) -> None:
+        """Raises InputError if the options are no good."""
+        load = options.load
+        pattern, environment = pattern_of(load.rank_from), environment_of(load.errors)
+        root = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+        freeze_ns = None if options.freeze_after_s is None else round(options.freeze_after_s * 1e9)
+        self._paths = list(paths)
+        self._stopped, self._wake = threading.Event(), threading.Event()
+        self._store = Store(load.jobs, environment)
+        self._looker = Looker(paths, options.poll_s, self._wake)
+        self._job = Job(root, pattern, load.world_size, freeze_ns)
+        self._reading = Reading()
+        self._number, self._took, self._shown_at = 0, 0.0, 0.0
+        self._gathering_since: float | None = None
+
+    def stop(self) -> None:
+        """Ends `run`; may be called from any thread."""
+        self._stopped.set()
+        self._wake.set()
+
+    def run(self, publish: Publish) -> None:
+        """Follows until `stop`. Raises WorkerError if no process can be started."""
+        try:
+            self._looker.begin()
+            while not self._stopped.is_set():
+                self._step(publish)
+        finally:
+            self._store.close()
+            self._looker.close()
+
+    @property
+    def bytes_read(self) -> int:
+        """How much workers were told to read so far."""
+        return self._store.bytes_read
+
+    def _step(self, publish: Publish) -> None:
+        for changes in self._looker.look():
+            self._store.note(changes, monotonic())
+        self._store.work(monotonic())
+        self._wait()
+        if self._stopped.is_set():
+            return
+        self._show(publish)
+        reading = self._how()
+        news = _is_news(self._reading, reading)
+        if news or (not self._number and reading != self._reading and monotonic() >= self._shown_at + OPENING_S):
+            self._reading = reading
+            self._shown_at = self._shown_at if self._number else monotonic()
+            publish(reading)
+
+    def _wait(self) -> None:
+        """Until something is told, read or due."""
+        if self._store.reading:
+            self._store.take(0.02)
+            return
+        times = (self._looker.next_at, self._store.next_at(), self._show_at(), self._judge_at())
+        until = min(at for at in times if at is not None)
+        self._wake.wait(max(0.0, min(until - monotonic(), LONGEST_S)))
+        self._wake.clear()
+
+    # Updates
+
+    def _show_at(self) -> float | None:
+        """When the next update is to be worked out; None if there is nothing new."""
+        if not self._store.changed:
+            self._gathering_since = None
+            return None
+        if self._gathering_since is None:
+            self._gathering_since = monotonic()
+        patience = max(GATHER_S, 2 * self._took) if self._store.reading else 0.0
+        if self._store.is_unread:
+            patience = LONGEST_GATHER_S if self._number else math.inf
+        return max(self._shown_at + SHARE * self._took, self._gathering_since + patience)
+
+    def _judge_at(self) -> float | None:
+        """When the job is to be judged again though nothing was written; None if never, or if nothing can be seen."""
+        at = self._job.judge_at_ns() if self._job.is_there and self._looker.away is None else None
+        return None if at is None else at / 1e9
+
+    def _show(self, publish: Publish) -> None:
+        now, shows, judges = monotonic(), self._show_at(), self._judge_at()
+        if shows is not None and now >= shows:
+            changed, noticed = len(self._store.changed), self._store.noticed_at()
+            self._gathering_since = None
+            if self._job.assemble(self._store.sources()):
+                self._publish(publish, now, noticed, changed)
+        elif judges is not None and now >= judges:
+            self._publish(publish, now, None, 0)
+
+    def _publish(self, publish: Publish, begin: float, noticed: float | None, changed: int) -> None:
+        analysis, live = self._job.judge(monotonic_ns(), fresh=changed > 0, unread=self._store.is_unread)
+        alarm = self._job.alarm(analysis, live)
+        self._number += 1
+        self._reading = self._how()
+        self._shown_at = monotonic()
+        self._took = self._shown_at - begin
+        lag = self._shown_at - noticed if noticed is not None else 0.0
+        publish(Update(self._number, self._job.dataset, analysis, live, self._reading, changed, lag, alarm))
+
+    # How following goes
+
+    def _how(self) -> Reading:
+        looker, unfinished = self._looker, self._store.unfinished
+        reading = Reading(len(self._store.entries), len(unfinished), self._store.reading, away=looker.away)
+        if looker.polls and looker.away is None:
+            why = looker.why_polled or "the kernel watches no more directories"
+            reading = replace(reading, polled_s=looker.every_s, why_polled=why)
+        return replace(reading, full=bool(unfinished) and _is_full(self._paths))
+
+
+def _is_news(before: Reading, now: Reading) -> bool:
+    """Whether something else is wrong than was before."""
+    return replace(before, files=0, unread=0) != replace(now, files=0, unread=0)
+
+
+def _is_full(paths: Sequence[Path]) -> bool:
+    for path in paths:
+        try:
+            about = os.statvfs(path)
+        except OSError:
+            continue
+        if about.f_blocks and not about.f_bavail:
+            return True
+    return False
