@@ -66,10 +66,18 @@ def _card(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
     return card_from(header)
 
 
+def _trace(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
+    from rankscope.parsers.torch_profiler.model import trace_from
+
+    del rows
+    return trace_from(header, body)
+
+
 RESTORE: dict[str, Callable[[dict[str, Any], memoryview, int], Decoded]] = {
     "flight-recorder": _dump,
     "py-spy": _snapshot,
     "log": _log,
+    "torch-profiler": _trace,
     "sidecar": _card,
 }
 """By the name of a kind: its object again from `header()`, `body()` and `rows`. Imports wait until one is there."""

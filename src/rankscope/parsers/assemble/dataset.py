@@ -18,12 +18,13 @@ from rankscope.parsers.assemble.frontiers import frontier_table, p2p_groups
 from rankscope.parsers.assemble.groups import Groups, describe, named, resolve
 from rankscope.parsers.assemble.operations import operations
 from rankscope.parsers.assemble.repeats import repeat_table
-from rankscope.parsers.assemble.sources import KIND, LOG_KIND, SNAPSHOT_KIND, Source, config_world
+from rankscope.parsers.assemble.sources import KIND, LOG_KIND, SNAPSHOT_KIND, TRACE_KIND, Source, config_world
 from rankscope.parsers.assemble.threads import thread_tables
 from rankscope.schema import Dataset
 
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.logs.scene import Scene
+    from rankscope.parsers.assemble.traces.bring import Windows
 
 
 class NoSuchAttemptError(Exception):
@@ -35,7 +36,7 @@ def assemble(
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows."""
     for source in sources:
-        if source.snapshot is None and source.kind != LOG_KIND:
+        if source.snapshot is None and source.kind not in (LOG_KIND, TRACE_KIND):
             ranks.claim(source, pattern)
     cards.settle(sources)
     dumps = [s for s in sources if s.dump is not None]
@@ -49,8 +50,10 @@ def assemble(
     seen = snapshots.settle(sources, runs, chosen, pattern, world_size or _known_world(used))
     places = {id(source): i for i, source in enumerate(sources)}
     scene = _logs(sources, places, runs, chosen, world_size or _known_world(used), pattern)
+    windows = _windows(sources, max(0, chosen), pattern)
     world = world_size or max(
         _world(used, sources, chosen),
+        windows.world if windows is not None else 0,
         1 + max((r for s in seen for r in s.ranks.values()), default=-1),
         scene.world if scene is not None else 0,
     )
@@ -61,6 +64,10 @@ def assemble(
 
         tables = bring(tables, scene)
         world = world_size or max(world, 1 + _highest(tables["groups"]))
+    if windows is not None:
+        from rankscope.parsers.assemble.traces.bring import bring as bring_traces
+
+        tables = bring_traces(tables, windows, world)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
     return Dataset(
         **tables,
@@ -91,6 +98,15 @@ def _logs(
     log_attempts.settle(logs, runs)
     mine = [(places[id(source)], source) for source in logs if source.attempt == max(0, chosen)]
     return read_scene(mine, world, pattern)
+
+
+def _windows(sources: Sequence[Source], attempt: int, pattern: re.Pattern[str] | None) -> Windows | None:
+    """Whose the profilers' traces are; None without one, which costs nothing."""
+    if not any(source.trace is not None for source in sources):
+        return None
+    from rankscope.parsers.assemble.traces.bring import read_windows
+
+    return read_windows(list(enumerate(sources)), attempt, pattern)
 
 
 def _highest(groups: pl.DataFrame) -> int:

@@ -20,10 +20,12 @@ from rankscope.parsers.sidecar.model import Card
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.versions import Versions
     from rankscope.parsers.logs.model import LogContent
+    from rankscope.parsers.torch_profiler.model import TraceContent
 
 KIND = "flight-recorder"
 SNAPSHOT_KIND = "py-spy"
 LOG_KIND = "log"
+TRACE_KIND = "torch-profiler"
 CARD_KIND = "sidecar"
 _OWN = ("dump", "snapshot", "directory", "host", "libraries", "span", "candidates", "threads")
 
@@ -73,6 +75,11 @@ class Source:
     def log(self) -> LogContent | None:
         """What it says, if it is a log."""
         return cast("LogContent", self.content) if self.kind == LOG_KIND and self.content is not None else None
+
+    @property
+    def trace(self) -> TraceContent | None:
+        """What it says, if it is a profiler's trace."""
+        return cast("TraceContent", self.content) if self.kind == TRACE_KIND and self.content is not None else None
 
     @property
     def tells(self) -> bool:

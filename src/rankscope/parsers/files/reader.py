@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
@@ -20,6 +20,8 @@ NAME_LIMIT = 1024
 NOT_KNOWN = "not a kind of file that is known"
 DEPTH = 4
 """Layers of packing and archives in one another."""
+STREAM_BYTES = 32 << 20
+"""Decoding what is read as a stream takes what a file of this size may take."""
 
 
 @dataclass
@@ -163,6 +165,8 @@ def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content | None:
         found = logs.read(stream, place.size, None if place.depth or place.inner else (place.part, place.parts))
         if found is not None:
             return place.found(logs.KIND, found.problem, found)
+    if kinds and kinds[0].read is not None:
+        return _streamed(kinds[0], kinds[0].read, stream, place)
     if place.part and not place.inner:
         return None
     if not head:
@@ -170,6 +174,19 @@ def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content | None:
     if not kinds:
         return place.found("unknown", NOT_KNOWN)
     return _of_kinds(stream, kinds, place)
+
+
+def _streamed(kind: Kind, read: Callable[..., Decoded], stream: IO[bytes], place: _Place) -> Content | None:
+    """A file that is read without being held; a packed one is read whole with its first part."""
+    parts = (0, 1) if place.depth or place.inner else (place.part, place.parts)
+    if place.part and parts == (0, 1) and not place.inner:
+        return None
+    try:
+        with memory_limit(STREAM_BYTES):
+            found = read(stream, place.size, parts)
+    except NotThisKindError as error:
+        return place.found("unknown", str(error))
+    return place.found(kind.name, found.problem, found)
 
 
 def _of_kinds(stream: IO[bytes], kinds: list[Kind], place: _Place) -> Content:

@@ -1,4 +1,4 @@
-"""Ranges of large logs, put together again as their results come in."""
+"""Ranges of large logs and traces, put together again as their results come in."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rankscope.parsers.workers.pool import ARCHIVE_SUFFIXES, Result
 
 if TYPE_CHECKING:
     from rankscope.parsers.logs.join import Joiner
+    from rankscope.parsers.torch_profiler.model import TraceContent
 
 
 class Ranges:
@@ -39,6 +40,7 @@ class _File:
         self._results: defaultdict[int, list[Result]] = defaultdict(list)
         self._ended: set[int] = set()
         self._joiner: Joiner | None = None
+        self._trace: list[TraceContent] = []
         self._other: Result | None = None
         self._problems: list[str] = []
 
@@ -58,8 +60,11 @@ class _File:
     def _join(self, result: Result) -> None:
         from rankscope.parsers.logs.join import Joiner
         from rankscope.parsers.logs.model import LogContent
+        from rankscope.parsers.torch_profiler.model import TraceContent
 
-        if isinstance(result.decoded, LogContent) and result.decoded.ranged:
+        if isinstance(result.decoded, TraceContent) and result.decoded.ranged:
+            self._trace.append(result.decoded)
+        elif isinstance(result.decoded, LogContent) and result.decoded.ranged:
             self._joiner = self._joiner or Joiner()
             self._joiner.add(result.decoded)
         elif result.kind is not None:
@@ -67,6 +72,11 @@ class _File:
             self._problems.append(f"range {result.task.part + 1} of {result.task.parts}: {result.problem}")
 
     def _whole(self, last: Result) -> Result:
+        if self._trace:
+            from rankscope.parsers.torch_profiler.join import join
+
+            trace = join(self._trace, self._problems)
+            return replace(last, kind="torch-profiler", problem=trace.problem, decoded=trace)
         if self._joiner is None:
             return self._other or last
         for problem in self._problems:

@@ -1,0 +1,79 @@
+"""Traces into the tables of one attempt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.assemble.traces import ranks, spans
+from rankscope.parsers.assemble.traces.groups import Groups
+from rankscope.parsers.assemble.traces.traced import traced_of
+from rankscope.parsers.assemble.traces.window import Window, settle_bases
+
+Tables = dict[str, pl.DataFrame]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The traces of a job, with ranks and clocks settled."""
+
+    all: list[Window]
+    world: int
+    """Ranks of the job, as far as they tell."""
+
+
+def read_windows(sources: Sequence[tuple[int, Source]], attempt: int, pattern: re.Pattern[str] | None) -> Windows:
+    """The traces among the sources, which are given with their rows of `files`."""
+    windows = [Window(place, source, source.trace) for place, source in sources if source.trace is not None]
+    settle_bases(windows)
+    ranks.settle(windows, pattern)
+    for window in windows:
+        window.source.attempt, window.source.used = attempt, True
+    return Windows(windows, _world(windows))
+
+
+def _world(windows: Sequence[Window]) -> int:
+    """The number of ranks: groups say more than what stands beside them as the world's size."""
+    told = [1 + window.rank for window in windows]
+    stated = [1 + max(g.ranks) for w in windows for g in w.content.about.groups if g.ranks]
+    told += stated or [w.content.about.world_size or 0 for w in windows]
+    return max(told, default=0)
+
+
+def bring(tables: Tables, found: Windows, world: int) -> Tables:
+    """`tables` of dumps and logs with what traces tell."""
+    windows = found.all
+    groups = Groups(tables["groups"], windows, world)
+    traced, tracks, drawn = [schema.empty(schema.OPS)], [schema.empty(schema.TRACKS)], [schema.empty(schema.SPANS)]
+    ops = lanes = 0
+    for window in windows:
+        rows, executes = traced_of(window, groups)
+        traced.append(rows)
+        tracks.append(spans.track_table(window, lanes))
+        drawn.append(spans.span_table(window, spans.arrange(window), executes, lanes, ops))
+        ops, lanes = ops + rows.height, lanes + len(window.tracks)
+    return {
+        **tables,
+        "groups": groups.frame(),
+        "traced": pl.concat(traced),
+        "traces": _trace_table(windows),
+        "tracks": pl.concat(tracks),
+        "spans": pl.concat(drawn),
+    }
+
+
+def _trace_table(windows: Sequence[Window]) -> pl.DataFrame:
+    rows = [
+        {
+            "file": w.place, "rank": w.rank, "host": w.host, "start_ns": w.bounds[0], "end_ns": w.bounds[1],
+            "events": w.content.events, "lost": w.content.lost, "detail": w.content.detail,
+            "backend": w.content.about.backend, "resolution_ns": w.content.resolution_ns,
+        }
+        for w in windows
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=dict(schema.TRACES))

@@ -1,0 +1,115 @@
+"""The tables of tracks and spans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from rankscope import schema
+from rankscope.parsers.assemble.traces.window import Window
+from rankscope.parsers.columnar import NULL, Numbers
+from rankscope.parsers.torch_profiler import names
+
+DEEPEST = 65535
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The spans of a window in order: by track, start, and the longest first."""
+
+    order: Numbers
+    """Rows of the window."""
+    depth: npt.NDArray[np.uint16]
+
+
+def arrange(window: Window) -> Drawn:
+    """Puts the spans of a window in order, and counts how many lie around each."""
+    kept = np.flatnonzero(window.track >= 0)
+    frame = pl.DataFrame(
+        {"track": window.track[kept], "start": window.start[kept], "end": window.end[kept], "row": kept}
+    )
+    frame = frame.sort("track", "start", "end", descending=[False, False, True], maintain_order=True)
+    track, start, end = (frame[name].to_numpy() for name in ("track", "start", "end"))
+    edges = np.searchsorted(track, np.arange(len(window.tracks) + 1))
+    depth = np.zeros(len(frame), np.int64)
+    for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        depth[low:high] = _depths(start[low:high], end[low:high])
+    return Drawn(frame["row"].to_numpy(), np.minimum(depth, DEEPEST).astype(np.uint16))
+
+
+def _depths(start: Numbers, end: Numbers) -> Numbers:
+    """How many spans are open where each begins: all before it but those that have ended."""
+    ends = np.sort(np.maximum(end, start + 1))
+    open_: Numbers = np.arange(len(start)) - np.searchsorted(ends, start, side="right")
+    return np.maximum(open_, 0)
+
+
+def track_table(window: Window, first: int) -> pl.DataFrame:
+    """The tracks of a window; their numbers begin at `first`."""
+    titles = {(x.pid, x.tid): x.text for x in window.content.labels if x.kind == "thread_name"}
+    orders = {(x.pid, x.tid): x.number for x in window.content.labels if x.kind == "thread_sort_index"}
+    kinds = _kinds(window)
+    rows = [
+        {
+            "track": first + i, "file": window.place, "rank": window.rank, "kind": kinds[i],
+            "device": pid if device else None, "pid": None if device else pid, "lane": tid,
+            "name": titles.get((pid, tid), "").strip(), "order": _small(orders.get((pid, tid))),
+        }
+        for i, (device, pid, tid) in enumerate(window.tracks)
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=dict(schema.TRACKS), strict=False)
+
+
+def _small(number: int | None) -> int:
+    return number if number is not None and abs(number) < 1 << 31 else 0
+
+
+def _kinds(window: Window) -> list[str]:
+    """What most kernels of a stream are: collectives, else computing; without one it only copies."""
+    count = len(window.tracks)
+    lanes, name = window.content.code("lane"), window.content.code("name")
+    kernel = np.array(
+        [c in names.ON_DEVICE - names.COPIES - {"gpu_user_annotation", "cuda_sync"} for c in window.categories],
+        np.bool_,
+    )
+    runs = np.array([names.is_run(text) for text in window.content.names], np.bool_)
+    on = np.flatnonzero(kernel[lanes] & (window.track >= 0)) if len(lanes) else np.empty(0, np.int64)
+    all_ = np.bincount(window.track[on], minlength=count)
+    own = np.bincount(window.track[on][runs[name[on]]], minlength=count) if len(on) else all_
+    return [
+        "host" if not device else "memory" if not all_[i] else "communication" if 2 * own[i] > all_[i] else "compute"
+        for i, (device, _, _) in enumerate(window.tracks)
+    ]
+
+
+def span_table(window: Window, drawn: Drawn, executes: Numbers, first_track: int, first_op: int) -> pl.DataFrame:
+    """The spans of a window; `executes` gives for each row the operation it runs, counted within the window."""
+    order, content = drawn.order, window.content
+    correlation, op = content.column("correlation")[order], executes[order]
+    return pl.DataFrame(
+        {
+            "track": pl.Series((window.track[order] + first_track).astype(np.uint32)),
+            "category": _categories(window, order),
+            "name": pl.Series(content.names, dtype=pl.String).cast(pl.Categorical).gather(content.code("name")[order]),
+            "start_ns": window.start[order],
+            "duration_ns": content.column("duration_ns")[order],
+            "depth": drawn.depth,
+            "correlation": pl.Series(correlation).replace(NULL, None) if (correlation == NULL).any() else correlation,
+            "op": pl.Series(np.where(op < 0, -1, op + first_op)).replace(-1, None),
+        }
+    ).select([pl.col(name).cast(kind) for name, kind in schema.SPANS.items()])
+
+
+def _categories(window: Window, order: Numbers) -> pl.Series:
+    """Of each span, as torch writes it now; in 2021 steps were operators."""
+    table = list(dict.fromkeys([*window.categories, "user_annotation"]))
+    of_lane = np.array([table.index(category) for category in window.categories], np.int32)
+    codes = of_lane[window.content.code("lane")[order]] if len(order) else np.empty(0, np.int32)
+    steps = np.array([name.startswith(names.STEP) for name in window.content.names], np.bool_)
+    if steps.any() and "cpu_op" in table:
+        mine = steps[window.content.code("name")[order]] & (codes == table.index("cpu_op"))
+        codes = np.where(mine, table.index("user_annotation"), codes)
+    return pl.Series(table, dtype=pl.String).cast(pl.Categorical).gather(codes)

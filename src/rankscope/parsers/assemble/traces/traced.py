@@ -1,0 +1,140 @@
+"""The table of traced operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+import polars as pl
+
+from rankscope import schema
+from rankscope.parsers.assemble.names import P2P_OPS
+from rankscope.parsers.assemble.traces import device, on_host
+from rankscope.parsers.assemble.traces.device import Row
+from rankscope.parsers.assemble.traces.groups import Groups
+from rankscope.parsers.assemble.traces.roles import Roles
+from rankscope.parsers.assemble.traces.window import Window
+from rankscope.parsers.columnar import NULL, Numbers
+from rankscope.parsers.torch_profiler.model import Call
+
+DTYPES = {
+    "float": "Float", "double": "Double", "c10::Half": "Half", "c10::BFloat16": "BFloat16", "int": "Int",
+    "long int": "Long", "short int": "Short", "unsigned char": "Byte", "signed char": "Char", "bool": "Bool",
+    "c10::Float8_e4m3fn": "Float8_e4m3fn", "c10::Float8_e5m2": "Float8_e5m2",
+}  # fmt: skip
+"""Types as operators name them, and as groups do."""
+
+
+def traced_of(window: Window, groups: Groups) -> tuple[pl.DataFrame, Numbers]:
+    """The operations of a window in order of issue, and for each of its spans the row it is the execution of, or -1."""
+    roles = Roles(window)
+    rows = device.rows(roles) + on_host.rows(roles)
+    start, end = window.start[roles.span], window.end[roles.span]
+    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    for row in rows:
+        _append(columns, roles, row, groups, start, end)
+    order = _in_order(columns)
+    executes = np.full(len(window.start), -1, np.int64)
+    for place, i in enumerate(order.tolist()):
+        executes[roles.span[rows[i].runs]] = place
+    frame = pl.DataFrame(columns, schema=_COLUMNS)[order] if rows else pl.DataFrame(schema=_COLUMNS)
+    return _complete(frame, window), executes
+
+
+_COLUMNS: dict[str, Any] = {
+    name: pl.String if schema.OPS[name] == pl.Categorical else schema.OPS[name]
+    for name in (
+        "group", "seq", "p2p_seq", "is_p2p", "library", "op", "peer", "coalesced", "state", "retired", "created_ns",
+        "started_ns", "completed_ns", "duration_ns", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "thread",
+    )
+}  # fmt: skip
+
+
+def _append(
+    columns: dict[str, list[Any]], roles: Roles, row: Row, groups: Groups, start: Numbers, end: Numbers
+) -> None:
+    call = row.call
+    assert call is not None
+    place = row.issue if row.issue >= 0 else row.runs[0]
+    group = groups.of_call(roles.window, int(roles.window.content.call_codes[0][_told(roles, row)]))
+    is_p2p, seq = row.op in P2P_OPS, device.seq_of(roles, row)
+    began = min((int(start[i]) for i in row.runs), default=None)
+    ended = max((int(end[i]) for i in row.runs), default=None)
+    lane = roles.window.content.lanes[int(roles.window.content.code("lane")[roles.span[place]])]
+    values = {
+        "group": group, "seq": None if seq == NULL else seq, "p2p_seq": seq if is_p2p and seq != NULL else None,
+        "is_p2p": is_p2p, "library": row.library, "op": row.op, "peer": _peer(row, groups.members(group)),
+        "coalesced": row.coalesced, "state": "unknown" if ended is None else "completed",
+        "retired": None if ended is None else True, "created_ns": int(start[row.issue]) if row.issue >= 0 else None,
+        "started_ns": began, "completed_ns": ended,
+        "duration_ns": None if began is None or ended is None else ended - began, "in_sizes": _in_sizes(call),
+        "out_sizes": _elements(call.out_elements), **_dtypes(call),
+        "thread": str(lane.tid) if row.issue >= 0 and lane.tid is not None else None,
+    }  # fmt: skip
+    for name, value in values.items():
+        columns[name].append(value)
+
+
+def _told(roles: Roles, row: Row) -> int:
+    """The candidate whose arguments name the group."""
+    named = [i for i in (row.issue, *row.runs) if i >= 0 and roles.calls[i].group is not None]
+    return named[0] if named else row.issue if row.issue >= 0 else row.runs[0]
+
+
+def _peer(row: Row, members: Sequence[int]) -> int | None:
+    if row.op not in P2P_OPS or row.peer is None:
+        return None
+    return members[row.peer] if 0 <= row.peer < len(members) else None
+
+
+def _in_sizes(call: Call) -> str | None:
+    """Elements that go in, else the shape that the annotation recorded."""
+    if call.in_elements is not None:
+        return _elements(call.in_elements)
+    shapes = _json(call.dims)
+    return orjson.dumps(shapes[:1]).decode() if isinstance(shapes, list) and shapes and _is_shape(shapes[0]) else None
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(size, int) for size in value)
+
+
+def _elements(count: int | None) -> str | None:
+    return None if count is None else f"[[{count}]]"
+
+
+def _dtypes(call: Call) -> dict[str, str | None]:
+    """Of what goes in and out; a trace tells one for both."""
+    dtype = call.dtype
+    if dtype is None:
+        types = _json(call.types)
+        first = types[0] if isinstance(types, list) and types and isinstance(types[0], str) else ""
+        dtype = DTYPES.get(first)
+    said = None if not dtype else orjson.dumps([dtype]).decode()
+    return {"in_dtypes": said, "out_dtypes": said}
+
+
+def _json(said: str | None) -> Any:
+    try:
+        return None if said is None else orjson.loads(said)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _in_order(columns: dict[str, list[Any]]) -> Numbers:
+    """Rows by when the host issued them; what it issued before the window comes first, by when it ran."""
+    created = [NULL if t is None else t for t in columns["created_ns"]]
+    started = [0 if t is None else t for t in columns["started_ns"]]
+    return np.lexsort((np.array(started, np.int64), np.array(created, np.int64)))
+
+
+def _complete(frame: pl.DataFrame, window: Window) -> pl.DataFrame:
+    """With the columns that are the same for all rows of a window."""
+    frame = frame.with_columns(
+        source=pl.lit("profiler"), file=pl.lit(window.place), attempt=pl.lit(window.source.attempt or 0),
+        rank=pl.lit(window.rank), host=pl.lit(window.host or None, pl.String), op_id=pl.lit(None),
+        stack_id=pl.lit(None), timeout_ms=pl.lit(None), record_id=pl.int_range(pl.len()),
+    )  # fmt: skip
+    return frame.select([pl.col(name).cast(kind) for name, kind in schema.OPS.items()])

@@ -1,0 +1,111 @@
+"""A trace in pieces that begin and end where an event does.
+
+In every known layout the phase of an event comes before its arguments, so the brace before a `"ph"` begins one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from rankscope.parsers.files.layers import DAMAGE
+
+CHUNK = 4 << 20
+LONGEST = 64 << 20
+"""Bytes without the beginning of an event after which what follows is given up."""
+_PHASE = b'"ph"'
+_LONGEST_HEAD = 1 << 20
+"""The last event is searched for its end as text; a longer one is damaged."""
+_CLOSED = re.compile(rb'\}\s*\](?=\s*(?:,\s*"|\}|$))')
+"""The end of the last event and of the list of them."""
+
+
+@dataclass
+class Around:
+    """What stands before the first event and behind the last, and why reading ended early."""
+
+    before: bytes = b""
+    after: bytes = b""
+    whole: bool = False
+    """The end of the file was reached, and the last event was closed."""
+    torn: bytes = b""
+    """An event that the end of the file cuts."""
+    problem: str | None = None
+
+
+def pieces(stream: IO[bytes], around: Around, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """Events that begin at `begin` or behind it and before `end`, a few MB at a time; `around` is filled in.
+
+    The stream stands at `begin`. Pieces are as they stand in the file, from the brace of an event to the comma behind
+    another.
+    """
+    text, at, started = b"", begin, False
+    for more in _blocks(stream, around):
+        text = text + more if text else more
+        if not started:
+            first = start_of(text)
+            if first < 0:
+                text, at = _unstarted(text, at, around)
+                continue
+            started = True
+            around.before, text, at = (text[:first] if begin == 0 else b""), text[first:], at + first
+        if end is not None and at + len(text) > end:
+            stop = 0 if at >= end else start_of(text, end - at)
+            if stop >= 0:
+                yield text[:stop]
+                return
+        last = text.rfind(b"{", 0, max(0, text.rfind(_PHASE)))
+        if last > 0:
+            yield text[:last]
+            text, at = text[last:], at + last
+    if started:
+        yield _last(text, around)
+    elif begin == 0:
+        around.before = text
+
+
+def start_of(text: bytes, least: int = 0) -> int:
+    """Where the first event at `least` or behind it begins; -1 if none does."""
+    found = text.find(_PHASE, least)
+    while found >= 0:
+        brace = text.rfind(b"{", least, found)
+        if brace >= 0:
+            return brace
+        found = text.find(_PHASE, found + 1)
+    return -1
+
+
+def _blocks(stream: IO[bytes], around: Around) -> Iterator[bytes]:
+    try:
+        while block := stream.read(CHUNK):
+            yield block
+    except DAMAGE as error:
+        around.problem = f"packed file is damaged ({type(error).__name__})"
+
+
+def _unstarted(text: bytes, at: int, around: Around) -> tuple[bytes, int]:
+    """Text without an event so far: kept up to a length, else only its end."""
+    if len(text) <= LONGEST:
+        return text, at
+    around.problem = "no event in a long stretch"
+    return text[-CHUNK:], at + len(text) - CHUNK
+
+
+def _last(text: bytes, around: Around) -> bytes:
+    """The last event; what stands behind it goes to `around`."""
+    head = text[:_LONGEST_HEAD].decode("utf-8", "surrogateescape")
+    try:
+        _, stop = json.JSONDecoder(strict=False).raw_decode(head)
+    except (ValueError, RecursionError):
+        closed = _CLOSED.search(text)
+        if closed is None:
+            around.torn = text
+            return b""
+        around.after, around.whole = text[closed.start() + 1 :], True
+        return text[: closed.start() + 1]
+    stop = len(head[:stop].encode("utf-8", "surrogateescape"))
+    around.after, around.whole = text[stop:], b"]" in text[stop:]
+    return text[:stop]

@@ -1,0 +1,142 @@
+"""What one trace says, as arrays and small tables, and the form in which it crosses from a worker process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rankscope.parsers.columnar import Codes, Columnar, Numbers
+from rankscope.parsers.flight_recorder.model import GroupConfig
+from rankscope.parsers.torch_profiler.metadata import About
+
+NUMBERS = ("start_ns", "duration_ns", "correlation")
+"""Columns with a number of its own for each span. `start_ns` counts from the base of the file's clock."""
+CODES = ("name", "lane")
+"""Columns that point into a table of what repeats."""
+CALL_NUMBERS = ("span", "external", "seq", "correlation")
+CALL_CODES = ("call",)
+
+
+class Lane(NamedTuple):
+    """One category of events of a thread or stream."""
+
+    category: str
+    """As the file writes it."""
+    pid: int | None
+    """None where the file has a text."""
+    tid: int | None
+
+
+class Call(NamedTuple):
+    """Arguments of operations that repeat; None where the version of the format does not say."""
+
+    collective: str | None
+    dtype: str | None
+    in_elements: int | None
+    out_elements: int | None
+    group_size: int | None
+    group: str | None
+    description: str | None
+    members: str | None
+    """Text of a list, with `...` in the middle of a long one."""
+    rank: int | None
+    """In the group; of a send or receive, of the peer."""
+    start: int | None
+    stride: int | None
+    source: int | None
+    target: int | None
+    dims: str | None
+    """JSON text of the shapes of all arguments."""
+    types: str | None
+
+
+class Label(NamedTuple):
+    """What a metadata event calls a process or thread."""
+
+    kind: str
+    """process_name, process_labels, thread_name, thread_sort_index, ..."""
+    pid: int | None
+    tid: int | None
+    text: str
+    number: int | None
+
+
+_TABLES: dict[str, type[Any]] = {"lanes": Lane, "calls": Call, "labels": Label}
+
+
+@dataclass
+class TraceContent(Columnar):
+    """One trace, or a range of one."""
+
+    number_names = NUMBERS
+    code_names = CODES
+
+    about: About = field(default_factory=About)
+    names: list[str] = field(default_factory=list)
+    lanes: list[Lane] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    labels: list[Label] = field(default_factory=list)
+    detail: str = "all"
+    resolution_ns: int = 1000
+    events: int = 0
+    lost: int = 0
+    ended: bool = False
+    """The end of the file was reached; `whole` says whether it closes all that it opens."""
+    whole: bool = False
+    writers: int = 1
+    problem: str | None = None
+    ranged: bool = False
+    """It is a range of a file, to be joined with the others."""
+    numbers: Numbers = field(default_factory=lambda: np.empty((len(NUMBERS), 0), np.int64))
+    """Shape (len(NUMBERS), spans), in the order of the file."""
+    codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))
+    call_numbers: Numbers = field(default_factory=lambda: np.empty((len(CALL_NUMBERS), 0), np.int64))
+    """Shape (len(CALL_NUMBERS), operations and what lies around them); `span` is the row in the arrays above."""
+    call_codes: Codes = field(default_factory=lambda: np.empty((len(CALL_CODES), 0), np.int32))
+
+    @property
+    def rows(self) -> int:
+        """Number of spans."""
+        return int(self.numbers.shape[1])
+
+    def header(self) -> dict[str, Any]:
+        """All but the arrays, as JSON values."""
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        tables = {name: list(map(tuple, getattr(self, name))) for name in _TABLES}
+        calls = int(self.call_numbers.shape[1])
+        return {**plain, **tables, "about": _plain(self.about), "spans": self.rows, "called": calls}
+
+    def body(self) -> list[memoryview]:
+        """The arrays as bytes."""
+        arrays = (self.numbers, self.codes, self.call_numbers, self.call_codes)
+        return [np.ascontiguousarray(a).data.cast("B") for a in arrays if a.size]
+
+
+_PLAIN = ("names", "detail", "resolution_ns", "events", "lost", "ended", "whole", "writers", "problem", "ranged")
+
+
+def trace_from(header: dict[str, Any], body: memoryview) -> TraceContent:
+    """The trace whose `header()` and `body()` these are; the arrays are views of `body`."""
+    tables: dict[str, Any] = {name: list(map(kind._make, header[name])) for name, kind in _TABLES.items()}
+    content = TraceContent(**{name: header[name] for name in _PLAIN}, **tables, about=_about(header["about"]))
+    place = 0
+    for name, count, kind in (
+        ("numbers", header["spans"], np.int64), ("codes", header["spans"], np.int32),
+        ("call_numbers", header["called"], np.int64), ("call_codes", header["called"], np.int32),
+    ):  # fmt: skip
+        rows = len(getattr(content, name))
+        size = rows * count * np.dtype(kind).itemsize
+        setattr(content, name, np.frombuffer(body[place : place + size], kind).reshape(rows, count))
+        place += size
+    return content
+
+
+def _plain(about: About) -> tuple[Any, ...]:
+    return tuple(about._replace(groups=list(map(tuple, about.groups))))  # type: ignore[arg-type]
+
+
+def _about(values: list[Any]) -> About:
+    about = About(*values)
+    return about._replace(groups=[GroupConfig(*row) for row in about.groups])

@@ -1,0 +1,68 @@
+"""What names and categories of events mean."""
+
+from __future__ import annotations
+
+import re
+
+TODAY = {
+    "operator": "cpu_op", "kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset",
+    "runtime": "cuda_runtime", "python": "python_function", "python function": "python_function",
+}  # fmt: skip
+"""Categories of 2021, in lower case, as they are written now."""
+ON_DEVICE = frozenset({
+    "kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_sync", "cuda_profiler_range",
+    "mtia_ccp_events", "mtia_workloadd", "collective_comm", "concurrent_kernel",
+})  # fmt: skip
+"""Categories whose process is a device and whose thread is a stream."""
+COPIES = frozenset({"gpu_memcpy", "gpu_memset"})
+LEFT_OUT = frozenset({"Trace"})
+"""Categories that stand on rows of their own and are about the profiler itself."""
+UNLINKED = frozenset({"cpu_op", "user_annotation", "python_function", "gpu_user_annotation", "overhead", "Trace", ""})
+"""Categories without a correlation of the runtime: an autograd sequence number is none."""
+STEP = "ProfilerStep#"
+PARAM_COMMS = "record_param_comms"
+_LIBRARIES = r"nccl2?|ncclx|rcclx?|xccl|mccl|hccl|bccl|gloo|ucc|mpi"
+_ENDS = r"(?: (?P<own>\d{1,9})(?:->|<-)(?P<peer>\d{1,9}))?"
+ANNOTATED = re.compile(rf"(?P<library>{_LIBRARIES}):(?P<op>[\w.]{{1,64}}){_ENDS}")
+"""The name of an annotation around an operation: "nccl:send 0->1" is a send to the member at place 1."""
+ISSUED = re.compile(r"c10d::(\w{1,64})")
+_ON_A_DEVICE = re.compile(r"(?:nccl|rccl|msccl|oneccl|hccl)(?!.{0,200}\.py\()", re.IGNORECASE)
+"""Names of kernels that are collectives: ncclKernel_* until 2.18, ncclDevKernel_* since, *_Generic on RCCL."""
+
+
+def today(category: str, name: str) -> str:
+    """The category as torch writes it now."""
+    now = TODAY.get(category.lower(), category)
+    return "user_annotation" if now == "cpu_op" and name.startswith(STEP) else now
+
+
+def is_collective(name: str) -> bool:
+    """Whether an event of this name may be an operation of a process group, or lie around one."""
+    return name == PARAM_COMMS or ISSUED.match(name) is not None or is_run(name) or ANNOTATED.match(name) is not None
+
+
+def is_run(name: str) -> bool:
+    """Whether a kernel of this name runs a collective."""
+    return _ON_A_DEVICE.search(name) is not None
+
+
+def op_of_collective(name: str) -> str:
+    """The operation as a recorder names it, of what record_param_comms calls a collective."""
+    return _OPS.get(name, name)
+
+
+_OPS = {
+    "allreduce": "all_reduce", "allreduce_": "all_reduce", "allreduce_sparse": "all_reduce_sparse",
+    "allreduce_coalesced": "allreduce_coalesced", "allreduce_coalesced_": "allreduce_coalesced",
+    "allgather": "all_gather", "allgather_": "all_gather", "_allgather_base": "_all_gather_base",
+    "_allgather_base_": "_all_gather_base", "allgather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
+    "allgather_into_tensor_coalesced_": "all_gather_into_tensor_coalesced", "broadcast_": "broadcast",
+    "reduce_": "reduce", "reduce_scatter_": "reduce_scatter", "_reduce_scatter_base_": "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced_": "reduce_scatter_tensor_coalesced", "all_to_allv": "all_to_all",
+    "alltoall": "all_to_all", "alltoall_": "all_to_all", "alltoall_base": "all_to_all",
+    "alltoall_base_": "all_to_all", "gather_": "gather", "scatter_": "scatter", "recv_": "recv",
+    "recv_any_source_": "recv_any_source", "monitored_barrier_": "monitored_barrier",
+}  # fmt: skip
+PSEUDO = frozenset({"wait", "init", "startcoalesced", "endcoalesced", "start_coalesced", "end_coalesced"})
+"""What record_param_comms calls collectives and is none, in lower case."""
+START, END = "startcoalesced", "endcoalesced"

@@ -1,0 +1,21 @@
+"""Whether a file is a trace of torch's profiler: by the first keys of its document, or of its first event."""
+
+from __future__ import annotations
+
+import re
+
+_DOCUMENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"')
+_KEYS = re.compile(
+    rb'"(?:schemaVersion|deviceProperties|traceEvents|distributedInfo|baseTimeNanoseconds|displayTimeUnit|traceName'
+    rb'|cupti_version|roctracer_version)"\s*:'
+)
+_LIST = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}]{0,400}?"ph"\s*:')
+_OTHERS = re.compile(rb'"cat"\s*:\s*"(?:py-spy|viztracer|FEE|blink|devtools)')
+"""Other programs write the same events: a list of them begins with theirs."""
+
+
+def looks_like_trace(head: bytes) -> bool:
+    """Whether the first bytes of a file can begin a trace."""
+    if _DOCUMENT.match(head) is not None and _KEYS.search(head) is not None:
+        return True
+    return _LIST.match(head) is not None and _OTHERS.search(head) is None
