@@ -1,0 +1,117 @@
+"""`rankscope demo`: a real job on this machine, with a fault in it, watched while it happens."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rankscope.commands import report, view
+from rankscope.commands.narrate import Narrator
+from rankscope.commands.source import Source, Step
+
+if TYPE_CHECKING:
+    from rankscope.analysis.model import Analysis
+
+RANKS = 4
+LONGEST_S = 180.0
+"""Without a terminal the verdict stands by then, or never."""
+STARTING_S = 60.0
+LOOK_S = 1.0
+_STANDS = 3
+"""Looks in a row that must say the same."""
+
+
+@dataclass
+class Job:
+    """The job while it runs."""
+
+    process: subprocess.Popen[bytes]
+    directory: Path
+    output: Path
+
+    @property
+    def dumps(self) -> int:
+        """Ranks that have left a dump."""
+        return len(list(self.directory.glob("fr_trace_rank_*")))
+
+    def wait(self) -> None:
+        """Until every rank has left a dump; raises ClickException if that does not come about."""
+        narrator, end = Narrator(), time.monotonic() + STARTING_S
+        try:
+            while self.dumps < RANKS:
+                if self.process.poll() is not None or time.monotonic() > end:
+                    lines = self.output.read_text(errors="replace").strip().splitlines()
+                    raise click.ClickException(f"the job does not start: {lines[-1] if lines else 'it says nothing'}")
+                narrator(Step(self.dumps, RANKS, "starting ranks"))
+                time.sleep(0.1)
+        finally:
+            narrator.close()
+
+
+def run(scenario: str, at: int, ascii_only: bool = False) -> int:
+    """Runs a scenario until the screen is left; without a terminal, until the verdict stands, and prints it."""
+    if importlib.util.find_spec("torch") is None:
+        raise click.ClickException("the demo runs a real job, for which it needs torch: pip install 'rankscope[torch]'")
+    with (
+        tempfile.TemporaryDirectory(prefix="rankscope-demo-", ignore_cleanup_errors=True) as scratch,
+        _job(scenario, at, Path(scratch)) as job,
+    ):
+        job.wait()
+        if view.on_terminal():
+            return _watch(job.directory, ascii_only)
+        return _report(job.directory, ascii_only)
+
+
+@contextlib.contextmanager
+def _job(scenario: str, at: int, scratch: Path) -> Generator[Job]:
+    """The job, which ends with this context, and if this process is killed as well: it reads a pipe to its end."""
+    output, directory = scratch / "output", scratch / "dumps"
+    directory.mkdir()
+    command = [sys.executable, "-m", "rankscope.capture.demo", scenario, str(scratch), str(at)]
+    with output.open("wb") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield Job(process, directory, output)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _watch(directory: Path, ascii_only: bool) -> int:
+    """Opens the screen on the dumps as they come."""
+    show: Callable[..., int] = view.run
+    following = {"watch": True} if "watch" in inspect.signature(show).parameters else {}
+    return show((str(directory),), ascii_only=ascii_only, **following)
+
+
+def _report(directory: Path, ascii_only: bool) -> int:
+    """Prints the report once it has said the same a few times in a row; its exit code."""
+    said: list[str] = []
+    end = time.monotonic() + LONGEST_S
+    while time.monotonic() < end and not (len(said) >= _STANDS and len(set(said[-_STANDS:])) == 1):
+        time.sleep(LOOK_S)
+        found = _verdict(Source((str(directory),)).load(lambda _step: None)[1])
+        said = [*said, found] if found else []
+    return report.run((str(directory),), ascii_only=ascii_only)
+
+
+def _verdict(analysis: Analysis) -> str:
+    """What is wrong, who and where; empty while nothing is."""
+    found = [f for f in analysis.findings if f.root_cause and f.severity != "info"]
+    return ";".join(f"{f.kind} {sorted(f.culprit_ranks)}" for f in found)

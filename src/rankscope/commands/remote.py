@@ -1,0 +1,65 @@
+"""`rankscope http://host:port`: what a debug server tells is put into a directory, which is opened like any other."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import click
+
+from rankscope.commands.narrate import Narrator
+from rankscope.commands.source import Step
+from rankscope.report.escape import plain
+from rankscope.triggers.debug_server import DebugServer, ServerError, is_address
+
+EVERY_S = 10.0
+"""So often a server is asked again while its job is watched."""
+
+
+@contextlib.contextmanager
+def local(paths: tuple[str, ...], again: bool) -> Generator[tuple[str, ...]]:
+    """The paths with addresses of servers replaced by directories, which go with the context.
+
+    `again`: the servers are asked again and again. Raises ClickException for one that cannot be asked at first.
+    """
+    if not any(map(is_address, paths)):
+        yield paths
+        return
+    stop = threading.Event()
+    with tempfile.TemporaryDirectory(prefix="rankscope-", ignore_cleanup_errors=True) as scratch:
+        places = [Path(scratch, str(i)) if is_address(path) else None for i, path in enumerate(paths)]
+        for path, place in zip(paths, places, strict=True):
+            if place is not None:
+                _begin(path, place, stop if again else None)
+        try:
+            yield tuple(path if place is None else str(place) for path, place in zip(paths, places, strict=True))
+        finally:
+            stop.set()
+
+
+def _begin(address: str, place: Path, stop: threading.Event | None) -> None:
+    place.mkdir()
+    narrator = Narrator()
+    narrator(Step(0, 0, f"asking {address}"))
+    try:
+        server = DebugServer(address)
+        polled = server.poll(place)
+    except ServerError as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        narrator.close()
+    for problem in polled.problems[:5]:
+        sys.stderr.write(f"rankscope: {plain(problem, 500)}\n")
+    if stop is not None:
+        threading.Thread(target=_ask_again, args=(server, place, stop), daemon=True).start()
+
+
+def _ask_again(server: DebugServer, place: Path, stop: threading.Event) -> None:
+    while not stop.wait(EVERY_S):
+        # a server that is away for a while leaves what it said before
+        with contextlib.suppress(ServerError, OSError):
+            server.poll(place)

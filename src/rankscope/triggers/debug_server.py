@@ -1,0 +1,160 @@
+"""Fetches flight recorders and stacks of a running job from its `torch.distributed.debug` server.
+
+The server of rank 0 (port 25999) asks the processes of all ranks and shows their answers on pages. They hold no stacks
+of operations; for NCCL a process itself gives its recorder's pickle, with stacks, where it can be reached from here.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rankscope.triggers.pages import Answer, answers, as_py_spy
+
+PAGE_TIMEOUT_S = 75.0
+"""The server itself waits 60 s for processes that do not answer."""
+PROCESS_TIMEOUT_S = 5.0
+LARGEST = 1 << 30
+"""Bytes of one answer that are read at most."""
+AT_ONCE = 32
+_NOT_THERE = 404
+_FOUND = 200
+
+
+class ServerError(Exception):
+    """The server cannot be asked; the message says why."""
+
+
+@dataclass(frozen=True)
+class Polled:
+    """What came of asking once."""
+
+    ranks: int
+    dumps: int
+    stacks: int
+    problems: tuple[str, ...]
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_args: Any) -> None:
+        """A debug server sends nobody anywhere else."""
+
+
+# nodes of a cluster are reached without the proxy that leads out of it
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+
+
+def is_address(path: str) -> bool:
+    """Whether what the user gave is the address of a server."""
+    return path.startswith(("http://", "https://"))
+
+
+class DebugServer:
+    """A server at `http://host:port`."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address.rstrip("/")
+        if not urlsplit(self.address).hostname:
+            raise ServerError(f"{address}: no host in it")
+
+    def poll(self, directory: Path) -> Polled:
+        """Writes what each rank answers to `directory`, in the place of what it answered before. Raises ServerError."""
+        recorded = {"fr_trace": self._page("fr_trace_json"), "nccl_trace": self._page("fr_trace_nccl_json")}
+        if not any(recorded.values()):
+            raise ServerError(f"{self.address}: no rank answered; is it a torch.distributed.debug server?")
+        names: dict[int, list[str]] = {}
+        for prefix, found in recorded.items():
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                written = list(pool.map(lambda answer, p=prefix: _dump(directory, p, answer), found))
+            for answer, name in zip(found, written, strict=True):
+                names.setdefault(answer.rank, []).extend([name] if name else [])
+        everybody = recorded["fr_trace"] or recorded["nccl_trace"]
+        for answer in everybody:
+            _card(directory, answer, len(everybody), names[answer.rank])
+        stacks = self._stacks(directory)
+        failed = [a for found in recorded.values() for a in found if a.status not in (_FOUND, _NOT_THERE)]
+        problems = tuple(f"rank {a.rank} did not answer: {' '.join(a.text.split())[:200]}" for a in failed)
+        return Polled(len(everybody), sum(map(len, names.values())), stacks, problems)
+
+    def _stacks(self, directory: Path) -> int:
+        """py-spy's where the job has it, else what Python says itself; how many ranks."""
+        written = set()
+        for answer in self._page("pyspy_dump"):
+            if answer.status == _FOUND and answer.text.strip():
+                _write(directory / f"pyspy_rank_{answer.rank}.txt", answer.text.encode())
+                written.add(answer.rank)
+        for answer in self._page("stacks") if not written else []:
+            text = as_py_spy(answer.text) if answer.status == _FOUND else ""
+            if text:
+                _write(directory / f"stacks_rank_{answer.rank}.txt", text.encode())
+                written.add(answer.rank)
+        return len(written)
+
+    def _page(self, name: str) -> list[Answer]:
+        """The answers on a page; none if the server does not have it."""
+        address = f"{self.address}/{name}"
+        try:
+            return answers(_get(urllib.request.Request(address), PAGE_TIMEOUT_S).decode("utf-8", "replace"))
+        except urllib.error.HTTPError as error:
+            if error.code in (_NOT_THERE, 500):
+                return []
+            raise ServerError(f"{address}: {error.code} {error.reason}") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            cause = getattr(error, "reason", error)
+            reason = getattr(cause, "strerror", None) or cause
+            raise ServerError(f"{address}: {reason}") from error
+
+
+def _dump(directory: Path, prefix: str, answer: Answer) -> str | None:
+    """Writes a recorder's dump; its name, None if there is none."""
+    if answer.status != _FOUND:
+        return None
+    pickled = _pickle(answer) if prefix == "nccl_trace" else None
+    document = answer.document() if pickled is None else None
+    if pickled is None and (document is None or not document.get("entries")):
+        return None
+    name = f"{prefix}_rank_{answer.rank}{'' if pickled else '.json'}"
+    _write(directory / name, pickled if pickled is not None else json.dumps(document).encode())
+    (directory / f"{prefix}_rank_{answer.rank}{'.json' if pickled else ''}").unlink(missing_ok=True)
+    return name
+
+
+def _pickle(answer: Answer) -> bytes | None:
+    """The whole recorder with stacks, from the process itself; the page has only what is active, and no stacks."""
+    request = urllib.request.Request(f"{answer.address}/handler/dump_nccl_trace_pickle", data=b"", method="POST")
+    try:
+        return _get(request, PROCESS_TIMEOUT_S) or None
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+
+
+def _card(directory: Path, answer: Answer, world: int, names: list[str]) -> None:
+    """Says of the dumps whose they are, in the form of docs/capture.md."""
+    failed = answer.status not in (_FOUND, _NOT_THERE)
+    told = {
+        "rankscope_capture": 1, "rank": answer.rank, "world_size": world, "host": answer.host, "dumps": names,
+        "problems": [f"did not answer: {' '.join(answer.text.split())[:200]}"] if failed else [], "groups": [],
+    }  # fmt: skip
+    _write(directory / f"server_rank_{answer.rank}.json", json.dumps(told).encode())
+
+
+def _get(request: urllib.request.Request, timeout: float) -> bytes:
+    with _OPENER.open(request, timeout=timeout) as response:
+        data: bytes = response.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise ValueError("the answer is too large")
+    return data
+
+
+def _write(path: Path, data: bytes) -> None:
+    """In one step, so that nobody reads half of it."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(data)
+    part.replace(path)

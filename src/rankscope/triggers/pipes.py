@@ -1,0 +1,81 @@
+"""Trigger pipes: a byte written to one has NCCL's recorder of that rank write a dump, and the job goes on.
+
+torch makes `<prefix><rank>.pipe` for each rank where TORCH_NCCL_DEBUG_INFO_PIPE_FILE gives the prefix, and reads it
+every second or so (DumpPipe in torch's FlightRecorder.hpp). The dump goes where TORCH_FR_DUMP_TEMP_FILE says.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_NAME = re.compile(r"(\d{1,7})\.pipe$")
+_GONE = (errno.ENXIO, errno.EPIPE)
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """A trigger pipe."""
+
+    path: Path
+    rank: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What came of asking."""
+
+    pipe: Pipe
+    problem: str | None
+    """Why it could not be asked; None if it was."""
+
+
+def find_pipes(directories: Iterable[Path]) -> list[Pipe]:
+    """The trigger pipes that lie in directories (not below them), by rank. Nothing is opened."""
+    found = []
+    for directory in directories:
+        try:
+            entries = list(os.scandir(directory))
+        except OSError:
+            continue
+        for entry in entries:
+            match = _NAME.search(entry.name)
+            if match is not None and _is_pipe(entry):
+                found.append(Pipe(Path(entry.path), int(match[1])))
+    return sorted(found, key=lambda pipe: (pipe.rank, str(pipe.path)))
+
+
+def _is_pipe(entry: os.DirEntry[str]) -> bool:
+    try:
+        return stat.S_ISFIFO(entry.stat(follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def ask(pipes: Iterable[Pipe]) -> list[Asked]:
+    """Writes to every pipe, and never waits: one that nobody reads is said to be so."""
+    return [Asked(pipe, _ask(pipe.path)) for pipe in pipes]
+
+
+def _ask(path: Path) -> str | None:
+    try:
+        # what became something else meanwhile must be neither opened for long nor written to
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        return "nobody reads it: the process has ended" if error.errno in _GONE else str(error.strerror)
+    try:
+        if not stat.S_ISFIFO(os.fstat(handle).st_mode):
+            return "not a pipe"
+        os.write(handle, b"1")
+    except BlockingIOError:
+        return "it is full: the process does not read it"
+    except OSError as error:
+        return str(error.strerror)
+    finally:
+        os.close(handle)
+    return None
