@@ -64,8 +64,8 @@ async def press(app: RankscopeApp, pilot: Pilot[None], *keys: str) -> None:
 
 
 def board_of(app: RankscopeApp) -> Board:
-    """The board of the main screen."""
-    return app.lanes.board
+    """The lanes of operations of the main screen."""
+    return app.lanes.operations
 
 
 def screen_text(app: RankscopeApp) -> str:

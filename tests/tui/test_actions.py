@@ -6,7 +6,7 @@ from collections import Counter
 
 from textual.binding import Binding
 
-from rankscope.tui.actions import ACTIONS, BY_ID, FOOTER, bindings_for
+from rankscope.tui.actions import ACTIONS, BY_ID, FOOTER, TRACED_FOOTER, bindings_for
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.moves import MOVES
 from rankscope.tui.screen import LanesScreen
@@ -30,8 +30,8 @@ def test_no_key_does_two_things() -> None:
 
 def test_ids_are_unique_and_the_footer_knows_them() -> None:
     assert len(BY_ID) == len(ACTIONS)
-    assert all(BY_ID[name].short for name in FOOTER)
-    assert {action.id for action in ACTIONS if action.short} == set(FOOTER)
+    assert all(BY_ID[name].short for name in (*FOOTER, *TRACED_FOOTER))
+    assert {action.id for action in ACTIONS if action.short} == {*FOOTER, *TRACED_FOOTER}
 
 
 def test_bindings_are_made_of_the_registry() -> None:

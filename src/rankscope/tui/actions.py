@@ -44,6 +44,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("why", ("W",), "why the rank is accused, or why it is not", "Findings", "screen", "why"),
     Action("open", ("enter",), "open what is under the cursor: members and stacks", "Findings", "screen", "open"),
     Action("views", ("v",), "views: findings, logs, settings, groups, mesh, files", "Findings", "screen", "views"),
+    Action("heat", ("M",), "heat map of ranks and steps, from traces", "Findings", "screen", "map"),
     Action("up", ("up", "k"), "lane above", "Move", "lanes"),
     Action("down", ("down", "j"), "lane below", "Move", "lanes"),
     Action("page_up", ("pageup",), "a page of lanes up", "Move", "lanes"),
@@ -69,8 +70,14 @@ ACTIONS: tuple[Action, ...] = (
     Action("axis", ("t",), "axis: logical sequence or time", "Show", "screen", "time"),
     Action("unfold", ("u",), "unfold or fold the lane", "Show", "lanes", "unfold"),
     Action("unfold_all", ("U",), "unfold or fold all lanes", "Show", "lanes"),
+    Action(
+        "line_up", ("a",), "line up this collective on all ranks; again: next one", "Show", "screen", "line up"
+    ),
+    Action("line_up_back", ("A",), "as a, to the rank before", "Show", "screen"),
     Action("order", ("r",), "order by rank, distance, group, host, stage, look", "Show", "screen"),
     Action("marker", ("m",), "set or remove a marker, to measure distances", "Show", "lanes"),
+    Action("follow", ("F",), "follow the newest operations of a job that is watched", "Watch", "screen"),
+    Action("pause", ("space",), "pause what is shown of a job that is watched, or go on", "Watch", "screen"),
     Action("search", ("slash",), "search op, group, rank, function, file, message", "Find", "screen", "find"),
     Action("filter_ranks", ("f",), "show only some ranks: 0-7,64", "Find", "screen", "filter"),
     Action("filter_group", ("p",), "show only one process group", "Find", "screen"),
@@ -90,6 +97,10 @@ FOOTER = (
     "help", "quit", "next_finding", "open", "axis", "search", "goto", "chain", "why", "unfold", "views", "filter_ranks",
 )  # fmt: skip
 """What the footer names, the most important first."""
+TRACED_FOOTER = (
+    "help", "quit", "next_finding", "line_up", "heat", "unfold", "axis", "search", "goto", "views", "why", "open",
+)  # fmt: skip
+"""What it names over the lanes of traces."""
 
 
 def bindings_for(scope: Scope) -> list[BindingType]:
@@ -107,10 +118,10 @@ def call_of(action: Action) -> str:
     return f"move('{action.id}')" if action.scope == "lanes" else action.id
 
 
-def footer_keys(width: int) -> list[Action]:
+def footer_keys(width: int, names: tuple[str, ...] = FOOTER) -> list[Action]:
     """As many of the footer's actions as fit into `width` characters, in the order of the help."""
     left, kept = width - 1, set()
-    for name in FOOTER:
+    for name in names:
         action = BY_ID[name]
         left -= len(action.display) + len(action.short) + 3
         if left < 0:

@@ -16,13 +16,15 @@ from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState, get_current_worker
 
+from rankscope.report.escape import plain
 from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
-from rankscope.tui.messages import Loaded, Progressed
+from rankscope.tui.messages import Loaded, Progressed, ReadingChanged, Updated
 from rankscope.tui.opening import OpeningScreen
-from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions
+from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions, Watch
 
 if TYPE_CHECKING:
     from rankscope.tui.screen import LanesScreen
+    from rankscope.watching.update import Reading, Update
 
 SLOW_FRAMES = 15
 """Frames a second over SSH."""
@@ -39,9 +41,11 @@ class RankscopeApp(App[None]):
     ToastRack { display: none; }
     """
 
-    def __init__(self, load: Load, title: str, options: ViewOptions) -> None:
+    def __init__(self, load: Load | None, title: str, options: ViewOptions, watch: Watch | None = None) -> None:
+        """Gets its job from `load`, or for as long as it runs from `watch`."""
         super().__init__(driver_class=_driver_class(options))
         self.load = load
+        self.watch_job = watch
         self.options = options
         self.failure: BaseException | None = None
         """What ended the app, if it was an error; `run` raises it."""
@@ -73,11 +77,60 @@ class RankscopeApp(App[None]):
 
     def on_mount(self) -> None:
         """Starts to load, once the first screen is drawn: both would hold up each other."""
-        self.call_after_refresh(self._load)
+        if self.watch_job is not None:
+            self.call_after_refresh(self._follow, self.watch_job)
+        elif self.load is not None:
+            self.call_after_refresh(self._load, self.load)
+
+    def on_unmount(self) -> None:
+        """Ends following."""
+        if self.watch_job is not None:
+            self.watch_job.stop()
 
     @work(thread=True, exit_on_error=False, group="load")
-    def _load(self) -> None:
-        dataset, analysis = self.load(_Throttle(self))
+    def _follow(self, watch: Watch) -> None:
+        watch.run(self._published)
+
+    def _published(self, news: Update | Reading) -> None:
+        """Makes what the screen shows of what following gives; called in its thread."""
+        from rankscope.tui.live.progress import marks_of
+        from rankscope.tui.model import build_model
+        from rankscope.tui.overview import worst_by_column
+        from rankscope.watching.update import Reading
+
+        if isinstance(news, Reading):
+            self.post_message(ReadingChanged(news))
+            return
+        import_module("rankscope.tui.live.screen")
+        model = build_model(news.dataset, news.analysis)
+        self.post_message(Updated(news, model, worst_by_column(model), marks_of(news.dataset)))
+
+    @on(Updated)
+    def _updated(self, event: Updated) -> None:
+        from rankscope.tui.live.screen import LiveScreen
+
+        if isinstance(self._lanes, LiveScreen):
+            self._lanes.take(event)
+            return
+        self._lanes = LiveScreen(event, self.options)
+        self.push_screen(self._lanes)
+
+    @on(ReadingChanged)
+    def _reading_changed(self, event: ReadingChanged) -> None:
+        from rankscope.tui.live.screen import LiveScreen
+
+        reading = event.reading
+        if isinstance(self._lanes, LiveScreen):
+            self._lanes.take_reading(reading)
+        elif reading.unread:
+            self.opening.show_progress(Progress(reading.files - reading.unread, reading.files))
+        else:
+            what = "nothing to show yet" if reading.files else "no files yet"
+            self.opening.say(plain(reading.trouble) or f"{what}, {reading.how}")
+
+    @work(thread=True, exit_on_error=False, group="load")
+    def _load(self, load: Load) -> None:
+        dataset, analysis = load(_Throttle(self))
         from rankscope.tui.model import build_model
         from rankscope.tui.overview import worst_by_column
 

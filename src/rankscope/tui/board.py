@@ -38,6 +38,8 @@ class Board(Window):
         self.blamed: frozenset[int] = frozenset(model.analysis.culprits)
         self.unfolded: set[int] = set()
         """Ranks that have a row of their own because they were asked for."""
+        self.fresh: frozenset[int] = frozenset()
+        """Ranks that changed since somebody looked, of a job that is watched."""
         self.ordering: Ordering = "rank"
         self._sums = running_looks(model.items.code, model.items.col)
         self._order: tuple[Ordering, Ints] | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.style import Style
 
-from rankscope.tui.actions import footer_keys
+from rankscope.tui.actions import FOOTER, footer_keys
 from rankscope.tui.board import Board
 from rankscope.tui.detail.format import duration
 from rankscope.tui.filters import Filter, describe
@@ -80,10 +80,10 @@ def distance(board: Board) -> str:
     return f"{sign}{abs(units)} step{'s' if abs(units) != 1 else ''}"
 
 
-def key_parts(width: int) -> Parts:
+def key_parts(width: int, names: tuple[str, ...] = FOOTER) -> Parts:
     """The keys there is room for."""
     out: Parts = [(" ", _PLAIN)]
-    for action in footer_keys(width):
+    for action in footer_keys(width, names):
         out += [(action.display, _BOLD), (f" {action.short}  ", _DIM)]
     return out
 

@@ -11,8 +11,10 @@ from textual.containers import Container, Vertical
 from textual.screen import Screen
 from textual.timer import Timer
 
+from rankscope.tui.actions import FOOTER, TRACED_FOOTER
 from rankscope.tui.bars import TextBar
 from rankscope.tui.board import Board
+from rankscope.tui.boards import AnyBoard
 from rankscope.tui.detail.pane import DetailPane
 from rankscope.tui.filters import Filter, apply
 from rankscope.tui.footer import Found, key_parts, overview_parts, status_parts
@@ -26,6 +28,13 @@ from rankscope.tui.search import Hits
 from rankscope.tui.target import Place, place_of_finding
 from rankscope.tui.timeline import Timeline
 from rankscope.tui.times import build_times
+from rankscope.tui.traces.board import TraceBoard
+from rankscope.tui.traces.detail import sight_lines
+from rankscope.tui.traces.look import look
+from rankscope.tui.traces.places import go_item
+from rankscope.tui.traces.run import TracedRun
+from rankscope.tui.traces.status import TraceStrip, strip_of
+from rankscope.tui.traces.status import status_parts as traces_status
 
 WIDE = 120
 """Columns from which on the detail is beside the lanes."""
@@ -43,6 +52,8 @@ class LanesFrame(Screen[None]):
         #body { height: 1fr; width: 100%; layout: vertical; }
         #left { height: 62%; width: 100%; }
         #detail { height: 38%; width: 100%; }
+        &.-traces #left { height: 70%; }
+        &.-traces #detail { height: 30%; }
         &.-wide #body { layout: horizontal; }
         &.-wide #left { height: 100%; width: 62%; }
         &.-wide #detail { height: 100%; width: 38%; margin-left: 1; }
@@ -54,12 +65,20 @@ class LanesFrame(Screen[None]):
         self.options = options
         self.whole = model
         """The model without a filter."""
-        self.board = Board(model)
+        self.operations = Board(model)
+        """The lanes of operations."""
+        self.traced = TraceBoard(model.traces, model) if model.traces is not None else None
+        """The lanes of traces, where there are any."""
+        self.board: AnyBoard = self.operations
+        """The one that is shown."""
+        if self.traced is not None and isinstance(model.dataset, TracedRun):
+            self.board = self.traced
         self.wanted = Filter()
         self.hits: Hits | None = None
         self.found: Found | None = None
         self._worst = overview
         self._strips: dict[tuple[int, str, int], Strip] = {}
+        self._traced_strip: TraceStrip | None = None
         self._detail_timer: Timer | None = None
 
     # Widgets
@@ -96,20 +115,33 @@ class LanesFrame(Screen[None]):
 
     def on_mount(self) -> None:
         """Shows the first finding."""
-        self.lanes.show(self.board)
+        self.show_board(self.board)
         self.show_finding(0 if self.whole.analysis.findings else None)
-        self.board.centre(0.6)
+        if self.board is self.operations:
+            self.board.centre(0.6)
         self.lanes.changed()
         self.note("")
 
+    def show_board(self, board: AnyBoard) -> None:
+        """Shows these lanes from now on."""
+        self.board = board
+        self.set_class(isinstance(board, TraceBoard), "-traces")
+        self.lanes.show(board)
+
     def show_finding(self, index: int | None) -> None:
         """Moves the lanes to a finding; filters that hide it are dropped."""
-        self.board.blame(index)
+        for board in self.boards:
+            board.blame(index)
         place = place_of_finding(self.whole, self.whole.analysis.findings[index]) if index is not None else None
         if place is not None:
             self.go(place)
         self._draw_head()
         self.lanes.changed()
+
+    @property
+    def boards(self) -> list[AnyBoard]:
+        """All there are."""
+        return [self.operations] if self.traced is None else [self.operations, self.traced]
 
     def go(self, place: Place) -> None:
         """Moves the cursor to a place of the whole model."""
@@ -117,18 +149,25 @@ class LanesFrame(Screen[None]):
             self.set_filter(Filter())
             self.note("filters dropped: they hid it")
         self.board.go_rank(place.rank)
+        if isinstance(self.board, TraceBoard):
+            if place.item is not None:
+                go_item(self.board, self.whole, place.item)
+        else:
+            self._go_operation(self.board, place)
+        self.lanes.changed()
+
+    def _go_operation(self, board: Board, place: Place) -> None:
         item = None if place.item is None else self._here(place.item)
         if item is not None:
-            self.board.go_item(item)
-        elif place.column is not None and self.board.view.kind == "sequence":
-            self.board.go_unit(place.column)
-        self.lanes.changed()
+            board.go_item(item)
+        elif place.column is not None and board.view.kind == "sequence":
+            board.go_unit(place.column)
 
     def _here(self, item: int) -> int | None:
         """The item of the filtered model that is this item of the whole one."""
-        if self.board.model is self.whole:
+        if self.operations.model is self.whole:
             return item
-        whole, model = self.whole.items, self.board.model
+        whole, model = self.whole.items, self.operations.model
         lane = model.lane_of.get(int(self.whole.ranks[whole.lane[item]]), -1)
         same = (model.items.lane == lane) & (model.items.col == whole.col[item]) & (model.items.row == whole.row[item])
         found = np.flatnonzero(same)
@@ -140,9 +179,11 @@ class LanesFrame(Screen[None]):
         if not len(model.ranks):
             self.note("nothing is left with this filter")
             return
-        on_time = self.board.view.kind == "time"
+        on_time = self.operations.view.kind == "time"
         self.wanted, self.hits, self.found = wanted, None, None
-        self.board.replace_model(model, None)
+        self.operations.replace_model(model, None)
+        if self.traced is not None:
+            self.traced.replace_model(model)
         self.lanes.changed()
         if on_time:
             self.compute_times(model)
@@ -156,12 +197,12 @@ class LanesFrame(Screen[None]):
 
     @on(TimesReady)
     def _times_ready(self, event: TimesReady) -> None:
-        if event.model is not self.board.model:
+        if event.model is not self.operations.model:
             return
         if not len(event.times.start):
             self.note("no times were recorded: only the sequence can be shown")
             return
-        self.board.show_time(event.times)
+        self.operations.show_time(event.times)
         self.note("")
         self.lanes.changed()
 
@@ -194,15 +235,26 @@ class LanesFrame(Screen[None]):
     def draw_lines(self) -> None:
         """Writes overview and status anew."""
         board = self.board
-        width = self.size.width
-        strip = self._overview(board, width - 14)
-        text = TABLE[strip.codes].tobytes().decode("ascii")
-        window = strip.window(board.view.first, board.view.first + board.view.span(board.width))
+        text, window = self._overview(board, self.size.width - 14)
         self.bar("overview").put([(" overview  ", self.rich_style), *overview_parts(text, window)])
         status = self.bar("status")
-        status.put(status_parts(board, self.wanted, self.found, status.size.width, ascii_only=self.options.ascii_only))
+        width, ascii_only = status.size.width, self.options.ascii_only
+        if isinstance(board, TraceBoard):
+            status.put(*traces_status(board, self.wanted, width, ascii_only=ascii_only))
+        else:
+            status.put(status_parts(board, self.wanted, self.found, width, ascii_only=ascii_only))
 
-    def _overview(self, board: Board, width: int) -> Strip:
+    def _overview(self, board: AnyBoard, width: int) -> tuple[str, tuple[int, int]]:
+        """The whole run in so many characters, and which of them the window shows."""
+        window = (board.view.first, board.view.first + board.view.span(board.width))
+        if isinstance(board, TraceBoard):
+            if self._traced_strip is None or len(self._traced_strip.text) != max(width, 1):
+                self._traced_strip = strip_of(board.lanes, width)
+            return self._traced_strip.text, self._traced_strip.window(*window)
+        strip = self._strip(board, width)
+        return TABLE[strip.codes].tobytes().decode("ascii"), strip.window(*window)
+
+    def _strip(self, board: Board, width: int) -> Strip:
         kind, times = board.view.kind, board.times
         key = (id(board.model), kind, width)
         if key not in self._strips:
@@ -212,9 +264,14 @@ class LanesFrame(Screen[None]):
 
     def _draw_detail(self) -> None:
         self._detail_timer = None
-        self.detail.show(self.whole.dataset, self.whole.analysis, self.board.selection)
+        if isinstance(self.board, TraceBoard):
+            sight = look(self.board)
+            self.detail.show_made(lambda width, height: sight_lines(sight, width, height))
+        else:
+            self.detail.show(self.whole.dataset, self.whole.analysis, self.board.selection)
 
     def note(self, text: str) -> None:
         """Says something in the bottom line; without text the keys are there again."""
         width = self.size.width
-        self.bar("keys").put([(f" {text}"[:width], self.rich_style)] if text else key_parts(width))
+        names = TRACED_FOOTER if isinstance(self.board, TraceBoard) else FOOTER
+        self.bar("keys").put([(f" {text}"[:width], self.rich_style)] if text else key_parts(width, names))

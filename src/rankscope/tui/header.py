@@ -27,10 +27,18 @@ LINES = 2
 
 
 def title_parts(
-    dataset: Dataset, analysis: Analysis, width: int, palette: Palette, zone: tzinfo | None = None
+    dataset: Dataset,
+    analysis: Analysis,
+    width: int,
+    palette: Palette,
+    zone: tzinfo | None = None,
+    state: str | None = None,
 ) -> Parts:
-    """What was opened, how much of it there is, and how the job is; pieces that do not fit are left out."""
-    status = _status_text(analysis, zone)
+    """What was opened, how much of it there is, and how the job is; pieces that do not fit are left out.
+
+    `state` says how a job is that is watched.
+    """
+    status = _status_text(analysis, zone) if state is None else state
     pieces = [counted(len(dataset.group_list), "group"), *_gaps(dataset)]
     # The status is what must be read; after it what is missing, then the rest.
     ranks = _ranks_text(dataset)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 if TYPE_CHECKING:
+    from rankscope.tui.filters import Filter
     from rankscope.tui.letters import Codes
+    from rankscope.tui.live.progress import Marks
     from rankscope.tui.model import Model
     from rankscope.tui.options import ProgressLike
     from rankscope.tui.times import Times
+    from rankscope.watching.update import Reading, Update
 
 
 @dataclass
@@ -27,6 +30,34 @@ class Loaded(Message):
 
     model: Model
     overview: Codes
+
+
+@dataclass
+class Updated(Message):
+    """A job that is watched is now like this."""
+
+    update: Update
+    model: Model
+    overview: Codes
+    marks: Marks
+
+
+@dataclass
+class UpdateTimed(Message):
+    """The starts and ends of an update are known."""
+
+    update: Updated
+    wanted: Filter
+    model: Model
+    """With the filter `wanted`."""
+    times: Times
+
+
+@dataclass
+class ReadingChanged(Message):
+    """Following goes otherwise than before."""
+
+    reading: Reading
 
 
 @dataclass

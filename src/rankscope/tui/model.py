@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,9 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.letters import NUMBER, Codes, Mark, code, op_codes
 from rankscope.tui.marks import REASONS, absences, instances, p2p_absences
+
+if TYPE_CHECKING:
+    from rankscope.tui.traces.lanes import TraceLanes
 
 Ints = NDArray[np.int64]
 
@@ -58,6 +62,8 @@ class Model:
     """The column of each row of ops."""
     instances: pl.DataFrame
     """One row per collective; see `marks.instances`."""
+    traces: TraceLanes | None = None
+    """The lanes of the traces that there are; None without any."""
 
     @cached_property
     def bounds(self) -> Ints:
@@ -92,6 +98,16 @@ class Model:
 
 def build_model(dataset: Dataset, analysis: Analysis) -> Model:
     """The lanes of all ranks of the job, those without a dump too."""
+    if not dataset.has_traces:
+        return _build(dataset, analysis)
+    from rankscope.tui.traces.lanes import build_lanes
+    from rankscope.tui.traces.run import traced_run
+
+    run = traced_run(dataset, analysis) if dataset.ops.is_empty() else dataset
+    return replace(_build(run, analysis), traces=build_lanes(dataset, analysis))
+
+
+def _build(dataset: Dataset, analysis: Analysis) -> Model:
     columns = logical_columns(dataset)
     ranks = _all_ranks(dataset)
     table = instances(dataset, columns)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rankscope.tui.board import Board
+from rankscope.tui.boards import AnyBoard
 
 
-def _page(board: Board) -> int:
+def _page(board: AnyBoard) -> int:
     return max(board.height - 1, 1)
 
 
-def _width(board: Board) -> int:
+def _width(board: AnyBoard) -> int:
     return max(board.view.cells(board.width) - 2, 1)
 
 
-def _zoom_selection(board: Board) -> None:
+def _zoom_selection(board: AnyBoard) -> None:
     """Shows what lies between cursor and marker, or else the collective under the cursor."""
     if board.marker is not None:
         board.zoom_to(*sorted((board.marker, board.unit)))
@@ -23,11 +23,11 @@ def _zoom_selection(board: Board) -> None:
         board.zoom_to(*span)
 
 
-def _marker(board: Board) -> None:
+def _marker(board: AnyBoard) -> None:
     board.marker = None if board.marker == board.unit else board.unit
 
 
-MOVES: dict[str, Callable[[Board], object]] = {
+MOVES: dict[str, Callable[[AnyBoard], object]] = {
     "up": lambda board: board.go_row(board.row - 1),
     "down": lambda board: board.go_row(board.row + 1),
     "page_up": lambda board: board.go_row(board.row - _page(board)),

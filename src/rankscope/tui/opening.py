@@ -32,6 +32,11 @@ class OpeningScreen(Screen[None]):
         self._progress = progress
         self._draw()
 
+    def say(self, text: str) -> None:
+        """Says something instead of how far loading has come."""
+        self._progress = None
+        self.query_one("#progress", TextBar).put([(f" {text}"[: self.size.width], self.rich_style)])
+
     def _draw(self) -> None:
         for name, progress in (("title", None), ("progress", self._progress)):
             if name == "title" or progress is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
+    from rankscope.watching.update import Reading, Update
 
 FULL_FRAMES = "RANKSCOPE_FULL_FRAMES"
 """Environment variable: with it, every frame is sent whole, for terminals that lose track."""
@@ -47,6 +48,20 @@ class Progress:
 
 Load: TypeAlias = "Callable[[Callable[[ProgressLike], None]], tuple[Dataset, Analysis]]"
 """Reads and analyses everything, telling how far it is; runs in a thread."""
+
+
+class Watch(Protocol):
+    """Follows a job; `run` calls back until `stop` is called, which may be done from any thread."""
+
+    def run(self, publish: Callable[[Update | Reading], None]) -> None:
+        """Follows the job in the thread of the caller."""
+        ...
+
+    def stop(self) -> None:
+        """Ends `run`."""
+        ...
+
+
 Export: TypeAlias = "Callable[[Dataset, Analysis, Path], Path]"
 """Writes the findings below a directory, overwrites nothing, and says which file it wrote."""
 
@@ -68,6 +83,8 @@ class ViewOptions:
     """Writes the markdown report; None leaves the key without effect."""
     changed_cells: bool = True
     """Send only the cells that changed to the terminal."""
+    bell: bool = True
+    """Ring when a job freezes that is watched."""
 
 
 def palette_of(environ: Mapping[str, str]) -> Palette:

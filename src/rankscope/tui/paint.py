@@ -59,9 +59,8 @@ class Painter:
         self.palette: Palette = palette
         self._kept: OrderedDict[tuple[Line, int], Strip] = OrderedDict()
 
-    def rows(self, board: Board, gutter: Gutter, width: int) -> list[Strip]:
-        """A strip for each row in view."""
-        lines = compose(board, gutter)
+    def rows(self, lines: list[Line], width: int) -> list[Strip]:
+        """A strip for each of the lines."""
         return [self._strip(line, width) for line in lines]
 
     def _strip(self, line: Line, width: int) -> Strip:
@@ -101,6 +100,7 @@ def compose(board: Board, gutter: Gutter) -> list[Line]:
         _remark(text[at], styles[at], cells.codes[at], board, int(leads[at]))
         failed = not board.model.failed.isdisjoint(ranks)
         head = head_text(ranks, gutter, current=at == row, blamed=blamed, failed=failed)
+        head = head if board.fresh.isdisjoint(ranks) else f"{head[:-1]}*"
         out.append(Line(head, blamed, at == row, text[at].tobytes(), styles[at].tobytes()))
     return out
 

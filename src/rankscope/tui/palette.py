@@ -18,6 +18,8 @@ MEMBER = 16
 """Added to a style: the cell belongs to the collective under the cursor."""
 CURSOR = 32
 """Added to a style: the cell is under the cursor."""
+BUSY, COPY, HOST, PATIENT, FAINT = range(len(Mark), len(Mark) + 5)
+"""Styles beside those of marks: a device computes, data moves, a host works, a host waits, nothing happens."""
 
 _INK = {"black": ("#000000", 16, 0, 0), "white": ("#ffffff", 231, 15, 7)}
 _GROUND = {
@@ -38,6 +40,10 @@ _CELLS: dict[int, tuple[str, str | None, str]] = {
     Mark.MISMATCH: ("black", "purple", "bold"),
     Mark.MISSING: ("vermillion", None, "bold"),
     Mark.ABSENT: ("white", "vermillion", "bold"),
+    BUSY: ("black", "green", ""),
+    COPY: ("black", "purple", ""),
+    HOST: ("white", "grey", ""),
+    PATIENT: ("sky", None, ""),
 }
 _BARE: dict[int, str] = {
     Mark.DONE: "", Mark.UNSURE: "", Mark.GONE: "", Mark.SCHEDULED: "bold", Mark.STARTED: "bold",
@@ -84,3 +90,18 @@ def badge(name: str, palette: Palette) -> Style:
         return Style(bold=True, reverse=True)
     ink = "white" if name in ("vermillion", "blue", "grey", "green") else "black"
     return Style(color=colour(ink, palette), bgcolor=colour(name, palette), bold=True)
+
+
+_HEAT: tuple[tuple[str, str | None], ...] = (
+    ("sky", None), ("white", "grey"), ("white", "blue"), ("black", "orange"), ("white", "vermillion"),
+)  # fmt: skip
+"""Ink and ground of the cells of a heat map, the hottest last."""
+
+
+def heat_style(level: int, palette: Palette) -> Style:
+    """The style of a cell of a heat map, `level` 0 to 4; the digit in it says the same."""
+    if palette == "none":
+        return Style(bold=level == len(_HEAT) - 1)
+    ink, ground = _HEAT[level]
+    back = None if ground is None else colour(ground, palette)
+    return Style(color=colour(ink, palette), bgcolor=back, bold=level == len(_HEAT) - 1)

@@ -41,13 +41,13 @@ def sequence_ruler(view: View, width: int, ticks: tuple[list[int], list[int]], s
 
 
 def _steps(view: View, width: int, steps: int) -> list[tuple[int, int]]:
-    every = _nice(APART * view.per // view.chars)
+    every = nice(APART * view.per // view.chars)
     last = min(view.first + view.span(width), steps)
     start = -(-max(view.first, 0) // every) * every
     return [(column, column) for column in range(start, last, every)]
 
 
-def _nice(least: int) -> int:
+def nice(least: int) -> int:
     """The smallest of 1, 2, 5, 10, 20, 50, ... that is no less than `least`."""
     power = 1
     while True:
@@ -60,12 +60,12 @@ def _nice(least: int) -> int:
 def _round(number: int, view: View, columns: list[int]) -> bool:
     """Whether a number is one to show: multiples that stand about as far apart as there is room for."""
     per_column = (columns[-1] - columns[0]) / max(len(columns) - 1, 1) or 1
-    return number % _nice(round(APART * view.per / view.chars / per_column)) == 0
+    return number % nice(round(APART * view.per / view.chars / per_column)) == 0
 
 
 def time_ruler(view: View, width: int, zone: tzinfo | None = None) -> str:
     """`|14:02:11.113` at round times, with as many digits as the distance between them needs."""
-    every = _nice(16 * view.per)
+    every = nice(16 * view.per)
     digits = max(0, 9 - (len(str(every)) - 1))
     line = [" "] * width
     at_ns = -(-view.first // every) * every

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 from textual import events, on
 from textual.binding import BindingType
 
 from rankscope.report.escape import plain
 from rankscope.tui.actions import bindings_for
+from rankscope.tui.board import Board
+from rankscope.tui.boards import AnyBoard
 from rankscope.tui.clip import add_to_file, copied_text
 from rankscope.tui.filters import STATES, Filter, parse_ranks
 from rankscope.tui.footer import Found
@@ -21,8 +25,14 @@ from rankscope.tui.order import ORDERINGS, orderings
 from rankscope.tui.pick import column_of
 from rankscope.tui.prompt import Prompt
 from rankscope.tui.search import search
-from rankscope.tui.selection import Selection
+from rankscope.tui.selection import Moment
 from rankscope.tui.target import place_of_selection, place_of_step
+from rankscope.tui.traces.board import TraceBoard
+from rankscope.tui.traces.find import first_after, kind_of, search_spans
+from rankscope.tui.traces.places import goto_on_traces
+
+if TYPE_CHECKING:
+    from rankscope.tui.detail.screens.page import Page, Result
 
 
 class LanesScreen(LanesFrame):
@@ -96,33 +106,47 @@ class LanesScreen(LanesFrame):
 
     def action_views(self) -> None:
         """Offers the other views."""
-        self.choose(
-            "view", ["findings", "messages", "settings", "groups", "host stacks", "mesh", "files"], self._open_view
-        )
+        self.choose("view", [name for name, _ in self._views], self._open_view)
+
+    @cached_property
+    def _views(self) -> list[tuple[str, Callable[[], Page]]]:
+        """Names of the other views, and what makes them; those of traces come first where there are any."""
+        from rankscope.tui.detail.screens import views
+
+        made = [*views.TRACES, *views.VIEWS] if self.traced is not None else views.VIEWS
+        return [(name, partial(kind, self.whole.dataset, self.whole.analysis, self.options)) for name, kind in made]
 
     def _open_view(self, index: int) -> None:
-        from rankscope.tui.detail.screens.files import FilesScreen
-        from rankscope.tui.detail.screens.findings import FindingsScreen
-        from rankscope.tui.detail.screens.groups import GroupsScreen
-        from rankscope.tui.detail.screens.hosts import HostsScreen
-        from rankscope.tui.detail.screens.mesh import MeshScreen
-        from rankscope.tui.detail.screens.messages import MessagesScreen
-        from rankscope.tui.detail.screens.settings import SettingsScreen
+        self.app.push_screen(self._views[index][1](), self._jump)
 
-        kinds = (FindingsScreen, MessagesScreen, SettingsScreen, GroupsScreen, HostsScreen, MeshScreen, FilesScreen)
-        kind = kinds[index]
-        self.app.push_screen(kind(self.whole.dataset, self.whole.analysis, self.options), self._jump)
+    def action_heat(self) -> None:
+        """Shows the heat map of ranks and steps."""
+        if self.traced is None:
+            self.note("the heat map is made of profiler traces, and there are none")
+            return
+        self._open_view(0)
 
-    def _jump(self, result: Selection | int | None) -> None:
+    def _jump(self, result: Result) -> None:
         """Goes to what another screen was closed with."""
         if result is None:
             return
         if isinstance(result, int):
             self.show_finding(result)
-            return
-        place = place_of_selection(self.whole, result)
-        if place is not None:
+        elif isinstance(result, Moment):
+            self._go_moment(result)
+        elif (place := place_of_selection(self.whole, result)) is not None:
             self.go(place)
+
+    def _go_moment(self, moment: Moment) -> None:
+        if self.traced is None:
+            return
+        if self.board is not self.traced:
+            self._change_board(self.traced)
+        self.traced.end_line_up()
+        self.traced.go_rank(moment.rank)
+        self.traced.go_unit(moment.start_ns)
+        self.traced.zoom_to(moment.start_ns, moment.end_ns)
+        self.lanes.changed()
 
     def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
         """Lets one of these be chosen."""
@@ -140,22 +164,57 @@ class LanesScreen(LanesFrame):
         if self.found is not None:
             self.found = self.hits = None
             self.draw_lines()
+        elif isinstance(self.board, TraceBoard) and self.board.end_line_up():
+            self.lanes.changed()
         elif self.wanted:
             self.set_filter(Filter())
 
     # Axis and order
 
     def action_axis(self) -> None:
-        """Changes between logical sequence and time."""
-        if self.board.view.kind == "time":
-            self.board.show_sequence()
+        """Changes between logical sequence and time, and with traces shows their lanes on the axis of time."""
+        board = self.operations
+        if self.traced is not None:
+            self._change_board(self.traced if self.board is board else board)
+        elif board.view.kind == "time":
+            board.show_sequence()
             self.lanes.changed()
-        elif self.board.times is not None:
-            self.board.show_time(self.board.times)
+        elif board.times is not None:
+            board.show_time(board.times)
             self.lanes.changed()
         else:
             self.note("bringing the clocks together ...")
-            self.compute_times(self.board.model)
+            self.compute_times(board.model)
+
+    def _change_board(self, board: AnyBoard) -> None:
+        """Shows the other board, the cursor on the same rank and collective."""
+        if not len(board.model.ranks):
+            self.note("the traces tell of no operation that could stand on the axis of logical time")
+            return
+        selection = self.board.selection
+        self.found = self.hits = None
+        self.show_board(board)
+        place = place_of_selection(self.whole, selection) if selection is not None else None
+        if place is not None:
+            self.go(place)
+        self.note("")
+
+    def action_line_up(self) -> None:
+        """Lines up the collective under the cursor on all its ranks; again: to the next of them."""
+        self._line_up(1)
+
+    def action_line_up_back(self) -> None:
+        """Lines up the collective under the cursor on all its ranks; again: to the previous of them."""
+        self._line_up(-1)
+
+    def _line_up(self, step: int) -> None:
+        board = self.board
+        if not isinstance(board, TraceBoard):
+            self.note("collectives are lined up on the axis of time, with traces")
+        elif board.line_up(step):
+            self.lanes.changed()
+        else:
+            self.note("no collective here that was matched with other ranks")
 
     def action_order(self) -> None:
         """Orders the lanes another way."""
@@ -188,20 +247,24 @@ class LanesScreen(LanesFrame):
         self.ask("goto", ":", HINT)
 
     def _goto(self, text: str) -> None:
-        times = self.board.times if self.board.view.kind == "time" else None
-        target = parse(text, self.board.unit if times else int(self.board.model.items.created.max(initial=0)))
+        if isinstance(self.board, TraceBoard):
+            goto_on_traces(self.board, parse(text, self.board.moment))
+        else:
+            self._goto_operation(self.board, text)
+        self.lanes.changed()
+
+    def _goto_operation(self, board: Board, text: str) -> None:
+        times = board.times if board.view.kind == "time" else None
+        target = parse(text, board.unit if times else int(board.model.items.created.max(initial=0)))
         if target.rank is not None:
-            if not self.board.go_rank(target.rank):
+            if not board.go_rank(target.rank):
                 raise ValueError(f"no rank {target.rank} here")
         elif target.step is not None or target.seq is not None:
             self._goto_column(target)
         elif times is None:
             raise ValueError("times can be gone to on the time axis: t")
         else:
-            self.board.go_unit(
-                target.time_ns if target.time_ns is not None else self.board.unit + (target.span_ns or 0)
-            )
-        self.lanes.changed()
+            board.go_unit(target.time_ns if target.time_ns is not None else board.unit + (target.span_ns or 0))
 
     def _goto_column(self, target: Target) -> None:
         if self.board.view.kind == "time":
@@ -228,11 +291,19 @@ class LanesScreen(LanesFrame):
             self.found = self.hits = None
             self.draw_lines()
             return
-        self.hits = search(self.board.model, text)
+        board = self.board
+        self.hits = search_spans(board.lanes, text) if isinstance(board, TraceBoard) else search(board.model, text)
         self.found = Found(plain(text, 30), 0, len(self.hits.items), self.hits.messages)
-        items = self.board.model.items
-        after = [at for at, item in enumerate(self.hits.items.tolist()) if items.col[item] >= self.board.unit]
-        self._go_hit(after[0] if after and self.board.view.kind == "sequence" else 0)
+        self._go_hit(self._first_hit(self.hits.items.tolist()))
+
+    def _first_hit(self, hits: list[int]) -> int:
+        """The hit to begin with: the first one after the cursor."""
+        board = self.board
+        if isinstance(board, TraceBoard):
+            return first_after(board.lanes, np.array(hits, np.int64), board.moment)
+        items = board.model.items
+        after = [at for at, item in enumerate(hits) if items.col[item] >= board.unit]
+        return after[0] if after and board.view.kind == "sequence" else 0
 
     def _go_hit(self, at: int) -> None:
         if self.hits is None or self.found is None:
@@ -240,7 +311,11 @@ class LanesScreen(LanesFrame):
         if len(self.hits.items):
             at %= len(self.hits.items)
             self.found = replace(self.found, at=at)
-            self.board.go_item(int(self.hits.items[at]))
+            hit = int(self.hits.items[at])
+            if isinstance(self.board, TraceBoard):
+                self.board.go_span(hit, kind_of(self.board.lanes, hit))
+            else:
+                self.board.go_item(hit)
         self.lanes.changed()
 
     # Filters
@@ -275,6 +350,16 @@ class LanesScreen(LanesFrame):
             self.set_filter(replace(self.wanted, state=states[index - 1]))
         else:
             self.set_filter(replace(self.wanted, letter=index - 1 - len(states)))
+
+    # Watching
+
+    def action_follow(self) -> None:
+        """Follows a job that is watched."""
+        self.note("nothing is followed: start with --watch")
+
+    def action_pause(self) -> None:
+        """Pauses a job that is watched."""
+        self.note("nothing is followed: start with --watch")
 
     # Out
 

@@ -25,3 +25,12 @@ class Selection:
     """Index into `Analysis.findings` of the finding that is shown."""
     absence: Absence | None = None
     """Why `row` is None, where that is known."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A stretch of time of one rank, for a jump to the lanes of traces; times are aligned."""
+
+    rank: int
+    start_ns: int
+    end_ns: int

@@ -17,14 +17,18 @@ from textual.widget import Widget
 from rankscope.report.escape import plain
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import Board
+from rankscope.tui.boards import AnyBoard
 from rankscope.tui.moves import MOVES
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.paint import Gutter, Painter, gutter_for
+from rankscope.tui.paint import Gutter, Painter, compose, gutter_for
 from rankscope.tui.parts import shortened
 from rankscope.tui.ruler import group_ticks, sequence_ruler, time_ruler
+from rankscope.tui.traces.board import TraceBoard
+from rankscope.tui.traces.paint import TraceGutter
+from rankscope.tui.traces.paint import compose as compose_traces
+from rankscope.tui.traces.paint import gutter_for as gutter_of_traces
+from rankscope.tui.traces.ruler import step_line, time_line
 
-RULER = 1
-"""Lines above the lanes."""
 TWICE = 1.0
 """Seconds within which the second `g` of `g g` has to come."""
 
@@ -45,20 +49,28 @@ class Timeline(Widget, can_focus=True):
     def __init__(self, options: ViewOptions) -> None:
         super().__init__(id="lanes")
         self.options = options
-        self.board: Board | None = None
+        self.board: AnyBoard | None = None
         self._painter = Painter(options.palette)
         self._lines: list[Strip] = []
         self._pressed = -TWICE
         self._ticks: tuple[int | None, tuple[list[int], list[int]]] = (None, ([], []))
 
     @property
-    def head(self) -> Gutter:
+    def head(self) -> Gutter | TraceGutter:
         """The widths of what stands left of the cells."""
+        if isinstance(self.board, TraceBoard):
+            return gutter_of_traces(self.size.width, self.board.lane_count)
         return gutter_for(self.size.width, len(self.board.model.ranks) if self.board else 0)
 
-    def show(self, board: Board) -> None:
+    @property
+    def ruled(self) -> int:
+        """Lines above the lanes."""
+        return 2 if isinstance(self.board, TraceBoard) else 1
+
+    def show(self, board: AnyBoard) -> None:
         """Shows a board from now on."""
         self.board = board
+        self._ticks = (None, ([], []))
         self._fit()
         self.changed()
 
@@ -87,17 +99,24 @@ class Timeline(Widget, can_focus=True):
 
     def _fit(self) -> None:
         if self.board is not None and self.size.width and self.size.height:
-            self.board.resize(self.size.width - self.head.width, self.size.height - RULER)
+            self.board.resize(self.size.width - self.head.width, self.size.height - self.ruled)
 
     def _draw(self) -> list[Strip]:
         board = self.board
         if board is None:
             return []
-        width = self.size.width
-        return [self._ruler(board, width), *self._painter.rows(board, self.head, width)]
+        width, head = self.size.width, self.head
+        if isinstance(board, TraceBoard):
+            assert isinstance(head, TraceGutter)
+            steps = self._ruler(board, "", step_line(board, board.width), width)
+            times = self._ruler(
+                board, "  time" if board.lined is None else "  from arrival", time_line(board, board.width), width
+            )
+            return [steps, times, *self._painter.rows(compose_traces(board, head), width)]
+        assert isinstance(head, Gutter)
+        return [self._ruler(board, *self._ruler_text(board), width), *self._painter.rows(compose(board, head), width)]
 
-    def _ruler(self, board: Board, width: int) -> Strip:
-        label, text = self._ruler_text(board)
+    def _ruler(self, board: AnyBoard, label: str, text: str, width: int) -> Strip:
         at = board.view.cell_of(board.unit) * board.view.chars
         head = f"{label[: self.head.width - 1]:<{self.head.width}}"
         segments = [Segment(head, Style(dim=True)), Segment(text[:at], Style(dim=True))]
@@ -131,8 +150,8 @@ class Timeline(Widget, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """Puts the cursor where the mouse is."""
-        if self.board is not None and event.y >= RULER:
-            self.board.go_row(self.board.top + event.y - RULER)
+        if self.board is not None and event.y >= self.ruled:
+            self.board.go_row(self.board.top + event.y - self.ruled)
             if event.x >= self.head.width:
                 cell = (event.x - self.head.width) // self.board.view.chars
                 self.board.go_unit(self.board.view.unit_of(cell))

@@ -60,6 +60,10 @@ class Window(ABC):
             self.width, self.height = max(width, 1), max(height, 1)
             self.look_at(axis.centre(self.view, self.unit, self.width, share))
 
+    def fitting(self, low: int, high: int) -> View:
+        """The nearest view that shows all units from `low` up to `high`."""
+        return axis.fit(self.view.kind, low, high, self.width)
+
     # Moving
 
     def keep_row_in_view(self) -> None:
@@ -89,7 +93,7 @@ class Window(ABC):
     def look_at(self, view: View) -> None:
         """Shows a view, moved and zoomed as far as it must be to hold the cursor and no more than the run."""
         beyond = BEYOND // view.chars if view.kind == "sequence" else 1
-        whole = axis.fit(view.kind, self.low, self.high, self.width)
+        whole = self.fitting(self.low, self.high)
         if (view.per, -view.chars) > (whole.per, -min(whole.chars, 2)):
             view = replace(whole, chars=min(whole.chars, 2))
         view = axis.reveal(view, self.unit, self.width, 0)
@@ -113,12 +117,12 @@ class Window(ABC):
     def zoom_fit(self) -> None:
         """Shows the whole run."""
         self.remember()
-        self.look_at(axis.fit(self.view.kind, self.low, self.high, self.width))
+        self.look_at(self.fitting(self.low, self.high))
 
     def zoom_to(self, low: int, high: int) -> None:
         """Shows the units from `low` up to `high` with it, and little else."""
         self.remember()
-        view = axis.fit(self.view.kind, low, high + 1, self.width)
+        view = self.fitting(low, high + 1)
         self.look_at(axis.centre(view, (low + high) // 2, self.width))
 
     def undo_zoom(self) -> bool:

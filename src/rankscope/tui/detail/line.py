@@ -7,8 +7,11 @@ from typing import Literal, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-Role = Literal["text", "dim", "bold", "head", "bad", "warn", "good", "mark"]
-"""What a part of a line is: plain, secondary, strong, a heading, wrong, odd, fine, under the inner cursor."""
+Role = Literal[
+    "text", "dim", "bold", "head", "bad", "warn", "good", "mark", "heat0", "heat1", "heat2", "heat3", "heat4"
+]  # fmt: skip
+"""What a part of a line is: plain, secondary, strong, a heading, wrong, odd, fine, under the inner cursor, or a cell of
+a heat map, the hottest last."""
 
 
 class Span(NamedTuple):

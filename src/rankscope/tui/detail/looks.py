@@ -10,7 +10,7 @@ from rich.style import Style
 
 from rankscope.tui.detail.line import Line, Role, Span, cut
 from rankscope.tui.options import Palette, ViewOptions
-from rankscope.tui.palette import named
+from rankscope.tui.palette import heat_style, named
 
 _COLOURS: dict[Role, tuple[str, bool]] = {
     "bad": ("vermillion", True),
@@ -18,6 +18,8 @@ _COLOURS: dict[Role, tuple[str, bool]] = {
     "good": ("sky", False),
     "head": ("sky", True),
 }
+HEAT: tuple[Role, ...] = ("heat0", "heat1", "heat2", "heat3", "heat4")
+"""The roles of the cells of a heat map, the hottest last."""
 _GREY: dict[Palette, int] = {"true": 245, "256": 245, "16": 8, "8": 7}
 
 
@@ -26,6 +28,8 @@ def role_style(role: Role, palette: Palette) -> Style:
     """The style of a role; without colours bold is left to what matters."""
     if role == "dim":
         return Style() if palette == "none" else Style(color=Color.from_ansi(_GREY[palette]))
+    if role in HEAT:
+        return heat_style(HEAT.index(role), palette)
     if role in ("bold", "mark"):
         return Style(bold=True, reverse=role == "mark")
     if role not in _COLOURS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.detail.compact import compact
@@ -25,10 +27,16 @@ class DetailPane(Lines):
         self.detail: Detail | None = None
         """What is shown."""
         self._analysis: Analysis | None = None
+        self._made: Callable[[int, int], list[Line]] | None = None
+
+    def show_made(self, make: Callable[[int, int], list[Line]]) -> None:
+        """Shows the lines that `make` makes for a width and a height."""
+        self._made = make
+        self._lay_out()
 
     def show(self, dataset: Dataset, analysis: Analysis, selection: Selection | None) -> None:
         """Shows `selection` from now on; without one, nothing."""
-        self._analysis = analysis
+        self._analysis, self._made = analysis, None
         self.detail = None if selection is None else look_up(index_of(dataset), analysis, selection)
         self._lay_out()
 
@@ -41,6 +49,8 @@ class DetailPane(Lines):
             self.show_lines(self._text(self.size.width, self.size.height))
 
     def _text(self, width: int, height: int) -> list[Line]:
+        if self._made is not None:
+            return self._made(width, height)
         if self.detail is None or self._analysis is None:
             return [line(Span("nothing is selected", "dim"))]
         if height < ROOMY:

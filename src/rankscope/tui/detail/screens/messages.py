@@ -19,7 +19,7 @@ from rankscope.tui.detail.lines import Lines
 from rankscope.tui.detail.message_list import LEGEND, ROLE_CHOICES, MessageList, Wanted, columns, message_line
 from rankscope.tui.detail.record_text import record_text, summary
 from rankscope.tui.detail.screens.list_page import ListPage
-from rankscope.tui.detail.screens.page import Page
+from rankscope.tui.detail.screens.page import Page, Result
 from rankscope.tui.filters import parse_ranks
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
@@ -90,7 +90,7 @@ class MessagesScreen(ListPage):
         """Opens the whole record."""
         self.app.push_screen(RecordScreen(self.dataset, self.messages.row(at), self.options), self._after_record)
 
-    def _after_record(self, result: Selection | int | None) -> None:
+    def _after_record(self, result: Result) -> None:
         if result is not None:
             self.dismiss(result)
 

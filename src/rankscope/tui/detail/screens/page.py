@@ -20,10 +20,10 @@ from rankscope.tui.detail.looks import to_parts
 from rankscope.tui.detail.source import editor_command, locate
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.prompt import Prompt
-from rankscope.tui.selection import Selection
+from rankscope.tui.selection import Moment, Selection
 
-Result = Selection | int | None
-"""Where to go: an operation, a finding by its index, nowhere."""
+Result = Selection | Moment | int | None
+"""Where to go: an operation, a stretch of time, a finding by its index, nowhere."""
 
 
 class Page(ModalScreen[Result]):

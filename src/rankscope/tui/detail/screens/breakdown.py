@@ -1,0 +1,96 @@
+"""The breakdown: a row for each rank, and what it spent its time on."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import polars as pl
+from textual.binding import Binding, BindingType
+
+from rankscope.analysis.model import Analysis
+from rankscope.analysis.traces.model import TraceAnalysis
+from rankscope.schema import Dataset
+from rankscope.tui.detail.format import duration, plain
+from rankscope.tui.detail.line import Line, Role, Span, cut, line, wrapped
+from rankscope.tui.detail.screens.list_page import ListPage
+from rankscope.tui.options import ViewOptions
+from rankscope.tui.selection import Selection
+from rankscope.tui.traces.names import short_name
+from rankscope.tui.traces.table import ORDERS, Total, breakdown, cells, heading_text
+
+_KERNELS = 6
+
+
+class BreakdownScreen(ListPage):
+    """Where the time of each rank went; dismisses with the rank that was chosen."""
+
+    DEFAULT_CSS = "BreakdownScreen #text { height: 9; }"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "sort", "sort")]
+    ENTER = "go to rank"
+    FIND_HINT = "a rank: 12"
+
+    def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
+        super().__init__(options or ViewOptions())
+        self.dataset, self.analysis = dataset, analysis
+        self.traces = analysis.traces or TraceAnalysis()
+        self.order = 0
+        self._shown: list[Total] = []
+
+    def heading(self) -> list[Line]:
+        """What the table shows, and the names of its columns."""
+        if self.traces.steps.is_empty():
+            return [line(Span(" breakdown", "head"), "  none: there are no analysed traces")]
+        how = f"  means of a step, shares of it; sorted by {ORDERS[self.order]}"
+        return [line(Span(" breakdown", "head"), Span(how, "dim")), line(Span(f" {heading_text()}", "bold"))]
+
+    def search(self, text: str) -> int:
+        """Lists the ranks."""
+        rows = breakdown(self.traces, ORDERS[self.order])
+        self._shown = [row for row in rows if not text or str(row.rank) == text]
+        return len(self._shown)
+
+    def entry_line(self, at: int, width: int) -> Line:
+        """A rank."""
+        row = self._shown[at]
+        role: Role = "bad" if row.rank in self.analysis.culprits else "text"
+        head, *rest = cells(row)
+        return cut(line(Span(head, role), Span(" " + " ".join(rest))), width)
+
+    def entry_text(self, at: int, width: int) -> list[Line]:
+        """Why the rank is late, if it is, its longest kernels, and why its streams were idle."""
+        row = self._shown[at]
+        lines = [line(Span(f"rank {row.rank}", "head"), *self._cause(row.rank))]
+        own = pl.col("rank") == row.rank
+        for kind in ("compute", "communication"):
+            top = self.traces.kernels.filter(own & (pl.col("kind") == kind)).sort("total_ns", descending=True)
+            parts = [
+                f"{plain(short_name(name or '?'))} {duration(total)} x{count}"
+                for name, total, count in top.head(_KERNELS).select("name", "total_ns", "count").iter_rows()
+            ]
+            if parts:
+                lines.append(line(Span(f"{kind}  ", "dim"), ", ".join(parts)))
+        why = (
+            self.traces.idle.filter(own).group_by("kind").agg(pl.col("idle_ns").sum()).sort("idle_ns", descending=True)
+        )
+        parts = [f"{kind} {duration(ns)}" for kind, ns in why.iter_rows() if ns]
+        if parts:
+            lines.append(line(Span("streams idle  ", "dim"), ", ".join(parts)))
+        return wrapped(lines, width, 2)
+
+    def _cause(self, rank: int) -> list[Span | str]:
+        cause = self.traces.causes.get(rank)
+        if cause is None:
+            return []
+        what = f": {plain(short_name(cause.what))}" if cause.what else ""
+        where = f" in {plain(short_name(cause.where))}" if cause.where else ""
+        return [Span(f"  late because of its {cause.cause}", "bad"), f"{what}{where} ({100 * cause.share:.0f}% of it)"]
+
+    def action_sort(self) -> None:
+        """Sorts by the next column."""
+        self.order = (self.order + 1) % len(ORDERS)
+        self.fill()
+        self.draw_bars()
+
+    def choose(self, at: int) -> None:
+        """Goes to the lanes of the rank."""
+        self.dismiss(Selection(self._shown[at].rank))

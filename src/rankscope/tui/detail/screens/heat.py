@@ -1,0 +1,197 @@
+"""The heat map: a digit for each rank and step, to be looked at before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import numpy as np
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widget import Widget
+
+from rankscope.analysis.model import Analysis
+from rankscope.analysis.traces.model import TraceAnalysis
+from rankscope.schema import Dataset
+from rankscope.tui.detail.format import duration, rank_ranges
+from rankscope.tui.detail.line import Line, Role, Span, cut, line, wrapped
+from rankscope.tui.detail.lines import LineList, Lines
+from rankscope.tui.detail.looks import HEAT
+from rankscope.tui.detail.screens.list_page import ListPage
+from rankscope.tui.fold import rank_label
+from rankscope.tui.options import ViewOptions
+from rankscope.tui.selection import Moment
+from rankscope.tui.traces.heat import METRICS, MISSING, HeatRow, build_heat, fold_rows
+
+_LABEL = 12
+"""Cells of ranks and their number before a row."""
+
+
+class HeatList(LineList):
+    """Rows of cells, with a cursor on one cell of the row it is in."""
+
+    whole_row = False
+
+
+class HeatScreen(ListPage):
+    """Ranks by steps; dismisses with the rank and the begin of the step that was chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m,right_square_bracket", "metric(1)", "metric", key_display="m M"),
+        Binding("M,left_square_bracket", "metric(-1)", "metric", show=False),
+        Binding("right,l", "cell(1)", "step", key_display="left right"),
+        Binding("left,h", "cell(-1)", "step", show=False),
+        Binding("u", "unfold", "unfold"),
+        Binding("x", "hottest", "hottest"),
+    ]
+    ENTER = "go there"
+    FIND_HINT = "a rank: 12"
+
+    def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
+        super().__init__(options or ViewOptions())
+        self.dataset, self.analysis = dataset, analysis
+        self.traces = analysis.traces or TraceAnalysis()
+        self.metric = 0
+        self.heat = build_heat(self.traces.steps, METRICS[0])
+        self._folded = True
+        self._shown: list[HeatRow] = []
+        self._cell = 0
+        self._first = 0
+        """The step at the left edge."""
+
+    def body(self) -> Iterable[Widget]:
+        """The grid, and the numbers of the cell under the cursor."""
+        yield Container(HeatList(self.options, id="list"), Lines(self.options, id="text"), id="body")
+
+    def heading(self) -> list[Line]:
+        """The metric, the scale, and the numbers of steps."""
+        title = line(Span(" heat map", "head"), "  ranks by steps  ")
+        if not self.heat.steps:
+            return [line(*title, Span("no steps: the traces hold no ProfilerStep, or were not analysed", "dim"))]
+        metric = Span(f"{METRICS[self.metric].name} ", "bold")
+        scale = Span(f" {self._scale()}", "dim")
+        return [line(*title, metric, *_legend(), scale), self._ruler()]
+
+    def _scale(self) -> str:
+        return f"0 is {duration(round(self.heat.low))}, 9 is {duration(round(self.heat.high))}"
+
+    @property
+    def _chars(self) -> int:
+        """Characters of a cell."""
+        return 2 if len(self.heat.steps) * 2 <= self._room else 1
+
+    @property
+    def _room(self) -> int:
+        return max(self.size.width - _LABEL - 2, 1)
+
+    def _ruler(self) -> Line:
+        chars, every = self._chars, 10 if self._chars == 1 else 5
+        text = [" "] * (self._room + 8)
+        for at in range(self._first, len(self.heat.steps)):
+            place = (at - self._first) * chars
+            if (at % every == 0 or at == self._first) and place < self._room - 6:
+                label = f"|{self.heat.steps[at]}"
+                if all(char == " " for char in text[place : place + len(label) + 1]):
+                    text[place : place + len(label)] = label
+        return line(Span(f"  {'step':<{_LABEL - 1}}" + "".join(text)[: self._room], "dim"))
+
+    def search(self, text: str) -> int:
+        """Lists the rows with a rank."""
+        apart = frozenset(self.heat.ranks) if not self._folded else frozenset(self.analysis.culprits)
+        rows = fold_rows(self.heat, apart)
+        rank = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+        self._shown = [row for row in rows if rank is None or rank in row.ranks]
+        self._digits = self.heat.digits
+        return len(self._shown)
+
+    def entry_line(self, at: int, width: int) -> Line:
+        """A row of the grid."""
+        row = self._shown[at]
+        count = f"x{len(row.ranks)}" if len(row.ranks) > 1 else ""
+        mark = "!" if not set(row.ranks).isdisjoint(self.analysis.culprits) else " "
+        head = f"{mark}{rank_label(row.ranks, _LABEL - 7):<{_LABEL - 7}} {count:>4} "
+        cells = self._cells(row.at, cursor=at == self.listing.cursor)
+        return cut(line(Span(head, "bad" if mark == "!" else "text"), *cells), width)
+
+    def _cells(self, at: int, *, cursor: bool) -> list[Span]:
+        chars = self._chars
+        last = min(self._first + self._room // chars, len(self.heat.steps))
+        out = []
+        for step in range(self._first, last):
+            digit = int(self._digits[at, step])
+            text = " " if digit == MISSING else str(digit)
+            role: Role = HEAT[digit // 2] if digit != MISSING else "text"
+            role = "mark" if cursor and step == self._cell else role
+            out.append(Span(text * chars if role == "mark" and chars == 1 else text.ljust(chars), role))
+        return out
+
+    def entry_text(self, at: int, width: int) -> list[Line]:
+        """The numbers of the cell under the cursor, beside the median of all ranks in that step."""
+        row = self._shown[at]
+        if not self.heat.steps:
+            return []
+        rank, step = self.heat.ranks[row.at], self.heat.steps[self._cell]
+        who = Span(f"rank{'s' if len(row.ranks) > 1 else ''} {rank_ranges(row.ranks, 24)}", "head")
+        lines = [line(who, f"  step {step}")]
+        parts: list[Span | str] = []
+        for metric in METRICS:
+            heat = build_heat(self.traces.steps.filter(step=step), metric)
+            if rank not in heat.ranks:
+                return [*lines, line(Span("its trace does not hold this step", "dim"))]
+            value, middle = heat.values[heat.ranks.index(rank), 0], float(np.nanmedian(heat.values))
+            odd = value > 1.2 * middle + 1e6
+            parts += ["; " if parts else "", f"{metric.name} ", Span(duration(round(value)), "warn" if odd else "bold")]
+            parts += [Span(f" ({duration(round(middle))})", "dim")]
+        return wrapped([*lines, line(*parts, Span("; in brackets the median of all ranks", "dim"))], width, 2)
+
+    def action_metric(self, by: int) -> None:
+        """Shows the next metric."""
+        self.metric = (self.metric + by) % len(METRICS)
+        self.heat = build_heat(self.traces.steps, METRICS[self.metric])
+        self._relist()
+
+    def action_unfold(self) -> None:
+        """Gives each rank a row, or folds those that look alike."""
+        self._folded = not self._folded
+        self._relist()
+
+    def _relist(self) -> None:
+        rank = self._shown[self.listing.cursor].ranks[0] if self._shown else None
+        self.fill()
+        for at, row in enumerate(self._shown):
+            if rank in row.ranks:
+                self.listing.move_to(at)
+        self.draw_bars()
+
+    def action_cell(self, by: int) -> None:
+        """Moves along the steps."""
+        self.go_step(self._cell + by)
+
+    def go_step(self, at: int) -> None:
+        """Puts the cursor on a step and brings it into view."""
+        self._cell = max(0, min(at, len(self.heat.steps) - 1))
+        fitting = max(self._room // self._chars, 1)
+        self._first = max(min(self._first, self._cell), self._cell - fitting + 1, 0)
+        self.draw_bars()
+        self.listing.move_to(self.listing.cursor)
+
+    def action_hottest(self) -> None:
+        """Goes to the highest value of all."""
+        if not self._shown or not len(self.heat.steps):
+            return
+        rows = self.heat.values[[row.at for row in self._shown]]
+        row, step = np.unravel_index(int(np.nanargmax(rows)), rows.shape)
+        self.listing.move_to(int(row))
+        self.go_step(int(step))
+
+    def choose(self, at: int) -> None:
+        """Goes to the lane of the rank where it begins the step."""
+        row = self._shown[at]
+        start = int(self.heat.starts[row.at, self._cell])
+        step = self.traces.steps.filter(rank=self.heat.ranks[row.at], step=self.heat.steps[self._cell])
+        if start >= 0 and step.height:
+            self.dismiss(Moment(self.heat.ranks[row.at], start, int(step["end_ns"][0])))
+
+
+def _legend() -> list[Span]:
+    return [Span(f"{2 * level}{2 * level + 1}", role) for level, role in enumerate(HEAT)]

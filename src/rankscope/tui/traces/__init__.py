@@ -1,0 +1,1 @@
+"""Profiler traces on the screen: what every rank's host and device did on one axis of time."""

@@ -1,0 +1,116 @@
+"""What a span is to the screen: one byte for what it does, with its letter, its meaning and its style."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from rankscope.tui.letters import LETTERS, Codes, Mark, letter_number
+from rankscope.tui.palette import BUSY, COPY, HOST, PATIENT
+
+WINDOW, PYTHON, OP, LAUNCH, DATA, SYNC, MEMORY, COMPUTE = range(8)
+"""The window of the profiler, then what hosts do, the outer before the inner, then what devices do."""
+MOVING = 16
+"""A collective whose members are all there; the number of its letter is added."""
+WAITING = 32
+"""A collective in which this rank waits for the last one to come; the number of its letter is added."""
+NOTHING = 255
+"""Spans that only name what lies in them: annotations."""
+COUNT = 48
+"""One more than the highest activity."""
+
+
+_PENDING = int(Mark.SCHEDULED)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How an activity is shown."""
+
+    letter: str
+    meaning: str
+    style: int
+    """As `palette.cell_style` numbers them."""
+
+
+KINDS: dict[int, Kind] = {
+    COMPUTE: Kind("#", "compute", BUSY),
+    MEMORY: Kind("m", "copy", COPY),
+    OP: Kind("h", "host op", HOST),
+    LAUNCH: Kind("l", "launch", HOST),
+    SYNC: Kind("s", "sync", PATIENT),
+    DATA: Kind("d", "data", COPY),
+    PYTHON: Kind("p", "Python", HOST),
+    **{MOVING + at: Kind(letter, name, Mark.DONE) for at, (letter, name, _) in enumerate(LETTERS)},
+    **{WAITING + at: Kind(letter.lower(), f"{name} waits", _PENDING) for at, (letter, name, _) in enumerate(LETTERS)},
+}  # fmt: skip
+"""Activities that have a letter."""
+IDLE, BOTH, SPARSE = ".", "&", ":"
+"""Characters of cells without, with two, and with little activity."""
+
+HOST_KINDS = (PYTHON, OP, LAUNCH, DATA, SYNC)
+COMMUNICATION = range(MOVING, COUNT)
+
+_CATEGORIES = {
+    "cpu_op": OP, "python_function": PYTHON, "cuda_runtime": LAUNCH, "cuda_driver": LAUNCH, "mtia_runtime": LAUNCH,
+    "xpu_runtime": LAUNCH, "cuda_sync": SYNC, "kernel": COMPUTE, "mtia_ccp_events": COMPUTE, "gpu_memcpy": MEMORY,
+    "gpu_memset": MEMORY,
+}  # fmt: skip
+"""What the categories of a trace are; others only name what lies in them (torch.profiler, Kineto's ActivityType)."""
+
+
+def activities(spans: pl.DataFrame, ops: pl.DataFrame) -> Codes:
+    """The activity of each span; `ops` are the rows of `traced` that spans are the execution of."""
+    kinds = spans["category"].cast(pl.String).replace_strict(_CATEGORIES, default=NOTHING, return_dtype=pl.UInt8)
+    out: Codes = kinds.to_numpy().copy()
+    by_name = _by_name(spans["name"])
+    codes = spans["name"].to_physical().fill_null(0).to_numpy()
+    named = np.zeros(int(codes.max(initial=0)) + 1, np.uint8)
+    for code, kind in by_name:
+        named[code] = kind
+    hint = named[codes]
+    out = np.where((hint == SYNC) & (out == LAUNCH), SYNC, out)
+    out = np.where((hint == DATA) & np.isin(out, (NOTHING, PYTHON, OP)), DATA, out)
+    out = np.where((hint >= MOVING) & (out == COMPUTE), hint, out)
+    row = spans["op"]
+    known = row.is_not_null().to_numpy()
+    letters = MOVING + _letters(ops)[row.drop_nulls().to_numpy()]
+    out[known] = letters
+    return out.astype(np.uint8)
+
+
+def _letters(ops: pl.DataFrame) -> Codes:
+    names = ops["op"].cast(pl.String)
+    numbers = {name: letter_number(name) for name in names.unique().to_list() if name is not None}
+    return names.replace_strict(numbers, default=0, return_dtype=pl.UInt8).fill_null(0).to_numpy()
+
+
+def _by_name(names: pl.Series) -> list[tuple[int, int]]:
+    """What names say beyond their category: (code of the name, activity)."""
+    table = pl.DataFrame({"code": names.to_physical(), "name": names}).drop_nulls().unique("code")
+    out = []
+    for code, text in table.with_columns(pl.col("name").cast(pl.String)).iter_rows():
+        kind = _named(text or "")
+        if kind:
+            out.append((code, kind))
+    return out
+
+
+def _named(name: str) -> int:
+    if name.startswith(("ncclKernel", "ncclDevKernel", "rcclGeneric", "ncclGeneric")):
+        return MOVING + letter_number(name)
+    if "Synchronize" in name:
+        return SYNC
+    return DATA if "DataLoader" in name else 0
+
+
+def legend(present: list[int]) -> str:
+    """What the letters of these activities stand for, in one line, the most important first."""
+    moving = [KINDS[a] for a in sorted(present) if MOVING <= a < WAITING]
+    waits = [KINDS[a] for a in sorted(present) if a >= WAITING]
+    rest = [KINDS[a] for a in (COMPUTE, MEMORY, OP, LAUNCH, SYNC, DATA, PYTHON) if a in present]
+    words = [f"{k.letter} {k.meaning}" for k in rest[:1] + moving]
+    words += [f"{''.join(k.letter for k in waits)} waits for others"] if waits else []
+    return "  ".join([*words, *(f"{k.letter} {k.meaning}" for k in rest[1:]), f"{IDLE} idle"])

@@ -1,0 +1,78 @@
+"""Writes the names of spans over their cells, where there is room for them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankscope.tui.letters import Codes
+from rankscope.tui.traces.activity import MOVING, WAITING
+from rankscope.tui.traces.board import TraceBoard
+from rankscope.tui.traces.lanes import TraceLanes
+from rankscope.tui.traces.names import short_name
+from rankscope.tui.traces.pick import shown_in, tracks_of
+from rankscope.tui.traces.rows import Row
+
+ROOM = 6
+"""Characters from which on a span may have its name on it."""
+LEAST = 9
+"""Characters of a longer name that are shown, or none of it."""
+MOST = 400_000
+"""Spans of a track that start in the window and are looked at for names; in a window with more, none has room."""
+
+
+def write_names(board: TraceBoard, rows: list[Row], text: Codes, codes: Codes) -> None:
+    """Writes names into the characters of some rows: the first character of a span stays its letter.
+
+    A span has its name only where its cells show it, by their codes, and not something in it or beside it.
+    """
+    for at, row in enumerate(rows):
+        for first, last, span in _wide(board, row):
+            if _shows(codes[at, first:last], int(board.lanes.spans.activity[span])):
+                _write(text[at], first, last, name_of(board.lanes, span))
+
+
+def _shows(codes: Codes, activity: int) -> bool:
+    """Whether most of these cells show an activity, or the waiting for it."""
+    same = (codes == activity) | (codes == activity - MOVING + WAITING if activity >= MOVING else False)
+    return bool(same.mean() > 0.5) if len(codes) else False
+
+
+def _wide(board: TraceBoard, row: Row) -> list[tuple[int, int, int]]:
+    """(first character, one after the last, span) of spans with room for a name, the outer before the inner."""
+    lanes, view, width = board.lanes, board.view, board.width
+    spans = lanes.spans
+    shift = board.lined.shift(row.lanes[0]) if board.lined is not None else 0
+    first, last = view.first + shift, view.unit_of(view.cells(width)) + shift
+    wanted = np.isin(np.arange(256), list(shown_in(row)))
+    out = []
+    for track in tracks_of(lanes, row):
+        begin, end = spans.between(track, first, last)
+        if end - begin > MOST:
+            continue
+        at = np.array([*reversed(spans.active(track, first)), *range(begin, end)], np.int64)
+        own = int(spans.shift[track])
+        low = np.maximum(spans.start[at] + own, first) if len(at) else at
+        high = np.minimum(spans.end[at] + own, last) if len(at) else at
+        at_long = (high - low >= ROOM * view.per) & wanted[spans.activity[at]] if len(at) else np.zeros(0, np.bool_)
+        cells = ((low[at_long] - first) // view.per, (high[at_long] - first) // view.per)
+        out += list(zip(cells[0].tolist(), cells[1].tolist(), at[at_long].tolist(), strict=True))
+    return out
+
+
+def _write(line: Codes, first: int, last: int, name: str) -> None:
+    """The name after the first character and before the last of a span, with a space on either side."""
+    room = min(last, len(line)) - first - 3
+    if room < min(len(name), LEAST):
+        return
+    shown = name[:room]
+    words = f" {shown} ".encode("ascii", "replace")
+    line[first + 1 : first + 1 + len(words)] = np.frombuffer(words, np.uint8)
+
+
+def name_of(lanes: TraceLanes, span: int) -> str:
+    """What a span is called on the screen: a collective by its operation."""
+    row = int(lanes.spans.op[span])
+    if row >= 0:
+        op = lanes.dataset.traced["op"][row]
+        return str(op) if op else short_name(lanes.dataset.spans["name"][span])
+    return short_name(lanes.dataset.spans["name"][span])

@@ -1,0 +1,222 @@
+"""What the lanes of traces are made of, cut from the frame once, in a thread: drawing touches arrays alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from rankscope.analysis.model import Analysis
+from rankscope.analysis.traces.model import TraceAnalysis
+from rankscope.report.escape import plain
+from rankscope.schema import Dataset
+from rankscope.tui.traces.activity import COMMUNICATION, COUNT, HOST_KINDS, MOVING, NOTHING, WAITING, WINDOW
+from rankscope.tui.traces.cover import Cover, cover_of, merged
+from rankscope.tui.traces.spans import Spans, build_spans
+
+Ints = NDArray[np.int64]
+KINDS = ("host", "compute", "communication", "memory")
+
+
+class Strand(NamedTuple):
+    """A thread or stream of a rank, over all windows of its profiler."""
+
+    lane: int
+    """Index of its rank."""
+    kind: str
+    name: str
+    tracks: tuple[int, ...]
+    """Tracks, counted from 0 in `Spans`."""
+
+
+@dataclass(frozen=True)
+class TraceLanes:
+    """The lanes of all ranks that were traced."""
+
+    dataset: Dataset
+    analysis: Analysis
+    traces: TraceAnalysis
+    ranks: NDArray[np.int32]
+    """The rank of each lane, rising."""
+    strands: tuple[Strand, ...]
+    """Sorted by lane, then hosts first."""
+    spans: Spans
+    cover: Cover
+    key_of: NDArray[np.int32]
+    """Key in `cover` of each lane and activity, -1 for none. After the lanes of ranks come those of the strands."""
+    low: int
+    high: int
+    """Start and end of all windows, in aligned time."""
+
+    @cached_property
+    def lane_of(self) -> dict[int, int]:
+        """The lane of each rank."""
+        return {rank: lane for lane, rank in enumerate(self.ranks.tolist())}
+
+    @cached_property
+    def strands_of(self) -> tuple[tuple[int, ...], ...]:
+        """The strands of each lane."""
+        out: list[list[int]] = [[] for _ in self.ranks]
+        for at, strand in enumerate(self.strands):
+            out[strand.lane].append(at)
+        return tuple(tuple(found) for found in out)
+
+    @cached_property
+    def present(self) -> tuple[int, ...]:
+        """Activities that occur."""
+        return tuple(np.flatnonzero((self.key_of >= 0).any(axis=0)).tolist())
+
+    def has(self, lane: int, kind: str) -> bool:
+        """Whether a rank did anything of that kind."""
+        return bool((self.key_of[lane, list(activities_of(kind))] >= 0).any())
+
+    @cached_property
+    def match_of(self) -> Ints:
+        """The match of each row of `traced`; -1 for none."""
+        out = np.full(self.dataset.traced.height + 1, -1, np.int64)
+        out[self.traces.matched["row"].to_numpy()] = self.traces.matched["match"].to_numpy()
+        return out
+
+    @cached_property
+    def span_of_row(self) -> dict[int, int]:
+        """The span that is the execution of each row of `traced`, the longest where there are several."""
+        at = np.flatnonzero(self.spans.op >= 0)
+        order = at[np.argsort((self.spans.end - self.spans.start)[at], kind="stable")]
+        return dict(zip(self.spans.op[order].tolist(), order.tolist(), strict=True))
+
+    def members(self, match: int) -> pl.DataFrame:
+        """The rows of `matched` of one match, in the order of arrival."""
+        column = self.traces.matched["match"]
+        first, last = int(column.search_sorted(match, "left")), int(column.search_sorted(match, "right"))
+        return self.traces.matched.slice(first, last - first).sort("arrived_ns", "rank")
+
+    @property
+    def note(self) -> str:
+        """How far the clocks can be trusted, in a few words."""
+        residual = self.traces.residual_ns
+        if len(self.ranks) < 2:
+            return "one clock"
+        if residual is None:
+            return "clocks as written"
+        from rankscope.tui.detail.format import duration
+
+        loose = sum(1 for file in self.dataset.traces["file"] if file not in self.traces.offsets)
+        return f"clocks within {duration(residual)}" + (f", {loose} not aligned" if loose else "")
+
+
+def activities_of(kind: str) -> tuple[int, ...]:
+    """The activities that a row of this kind shows."""
+    from rankscope.tui.traces.activity import COMPUTE, MEMORY
+
+    if kind == "host":
+        return HOST_KINDS
+    return tuple(COMMUNICATION) if kind == "communication" else (COMPUTE,) if kind == "compute" else (MEMORY,)
+
+
+def build_lanes(dataset: Dataset, analysis: Analysis) -> TraceLanes:
+    """The lanes of a dataset with traces; where no analysis of them is there, clocks are as written."""
+    traces = analysis.traces or TraceAnalysis()
+    spans = build_spans(dataset, dict(traces.offsets))
+    ranks = np.array(sorted(dataset.traces["rank"].drop_nulls().unique().to_list()), np.int32)
+    strands = _strands(dataset, spans, ranks)
+    windows = _windows(dataset, traces, ranks)
+    cover, key_of = _covers(spans, strands, len(ranks), windows, traces)
+    low = windows["start"].min()
+    high = windows["end"].max()
+    return TraceLanes(
+        dataset, analysis, traces, ranks, strands, spans, cover, key_of,
+        low if isinstance(low, int) else 0, max(high if isinstance(high, int) else 1, 1),
+    )  # fmt: skip
+
+
+def _strands(dataset: Dataset, spans: Spans, ranks: NDArray[np.int32]) -> tuple[Strand, ...]:
+    lane = {rank: at for at, rank in enumerate(ranks.tolist())}
+    place = {number: at for at, number in enumerate(spans.numbers.tolist())}
+    table = dataset.tracks.filter(pl.col("rank").is_not_null()).with_columns(kind=pl.col("kind").cast(pl.String))
+    table = table.sort("rank", pl.col("kind") != "host", "order", "lane", "track")
+    found: dict[tuple[int, int, int, int, str], tuple[str, str, list[int]]] = {}
+    for row in table.iter_rows(named=True):
+        key = (row["rank"], row["device"], row["pid"], row["lane"], row["kind"])
+        label = plain(row["name"]) or f"{'thread' if row['device'] is None else 'stream'} {row['lane']}"
+        found.setdefault(key, (row["kind"], label, []))[2].append(place[row["track"]])
+    return tuple(Strand(lane[key[0]], kind, label, tuple(at)) for key, (kind, label, at) in found.items())
+
+
+def _windows(dataset: Dataset, traces: TraceAnalysis, ranks: NDArray[np.int32]) -> pl.DataFrame:
+    """The windows of all ranks in aligned time: key, start, end; the key is the lane."""
+    lane = {rank: at for at, rank in enumerate(ranks.tolist())}
+    rows = [
+        (lane[rank], start + traces.offsets.get(file, 0), end + traces.offsets.get(file, 0))
+        for file, rank, start, end in dataset.traces.select("file", "rank", "start_ns", "end_ns").iter_rows()
+        if rank is not None and start is not None and end is not None
+    ]
+    return pl.DataFrame(rows, schema={"key": pl.Int64, "start": pl.Int64, "end": pl.Int64}, orient="row")
+
+
+def _covers(
+    spans: Spans, strands: tuple[Strand, ...], lanes: int, windows: pl.DataFrame, traces: TraceAnalysis
+) -> tuple[Cover, NDArray[np.int32]]:
+    """The cover of all lanes and activities, and where each is in it."""
+    strand_of = np.full(len(spans.numbers), -1, np.int64)
+    for number, strand in enumerate(strands):
+        strand_of[list(strand.tracks)] = number
+    track, start, end, activity = _stretches(spans, traces)
+    at = strand_of[track]
+    own = merged((at * COUNT + activity)[at >= 0], start[at >= 0], end[at >= 0])
+    lane = np.array([strand.lane for strand in strands], np.int64)
+    key = own["key"].to_numpy()
+    whole = merged(lane[key // COUNT] * COUNT + key % COUNT if len(key) else key, *_ends(own))
+    shown = merged(windows["key"].to_numpy() * COUNT + WINDOW, *_ends(windows))
+    parts = pl.concat([shown, whole, own.with_columns(key=pl.col("key") + lanes * COUNT)])
+    table = parts.sort("key", "start")
+    known = table["key"].unique().sort().to_numpy()
+    key_of = np.full((lanes + len(strands)) * COUNT, -1, np.int32)
+    key_of[known] = np.arange(len(known))
+    numbered = table.with_columns(key=pl.Series(np.searchsorted(known, table["key"].to_numpy())))
+    shaped = key_of.reshape(-1, COUNT)
+    if len(strands):
+        shaped[lanes:, WINDOW] = shaped[lane, WINDOW]
+    return cover_of(numbered, len(known)), shaped
+
+
+def _ends(table: pl.DataFrame) -> tuple[Ints, Ints]:
+    return table["start"].to_numpy(), table["end"].to_numpy()
+
+
+def _stretches(spans: Spans, traces: TraceAnalysis) -> tuple[Ints, Ints, Ints, NDArray[np.int64]]:
+    """(track, start, end, activity) of all spans that show anything, in aligned time.
+
+    A collective is cut where the last member came: before that the rank waits for it.
+    """
+    shown = np.flatnonzero(spans.activity != NOTHING)
+    counts = np.diff(spans.bounds)
+    track = np.repeat(np.arange(len(counts)), counts)[shown]
+    shift = spans.shift[track]
+    start, end = spans.start[shown] + shift, spans.end[shown] + shift
+    activity = spans.activity[shown].astype(np.int64)
+    last = _last_arrivals(spans.op[shown], traces)
+    waits = last > start
+    begin = np.where(waits, np.minimum(last, end), start)
+    tail = (activity[waits] - MOVING + WAITING, np.minimum(last, end)[waits])
+    return (
+        np.concatenate([track, track[waits]]),
+        np.concatenate([begin, start[waits]]),
+        np.concatenate([end, tail[1]]),
+        np.concatenate([activity, tail[0]]),
+    )
+
+
+def _last_arrivals(op: Ints, traces: TraceAnalysis) -> Ints:
+    """When the last member came to the collective of each row of `traced`; 0 where that is not known."""
+    table = traces.matched.filter(pl.col("blocking")).select(
+        pl.col("row").cast(pl.Int64), pl.col("arrived_ns").max().over("match").alias("last")
+    )
+    out = np.zeros(int(op.max(initial=-1)) + 2, np.int64)
+    row = table["row"].to_numpy()
+    inside = row < len(out) - 1
+    out[row[inside]] = table["last"].to_numpy()[inside]
+    return out[op]

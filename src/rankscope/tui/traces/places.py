@@ -1,0 +1,50 @@
+"""Where operations of the sequence lie on the lanes of traces."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from rankscope.tui.goto import Target
+from rankscope.tui.model import Model
+from rankscope.tui.traces.board import TraceBoard
+from rankscope.tui.traces.lanes import TraceLanes
+from rankscope.tui.traces.ruler import step_starts
+
+
+def go_item(board: TraceBoard, model: Model, item: int) -> bool:
+    """Moves to the operation that is an item of the lanes of operations; False where its window has none of it."""
+    items = model.items
+    rank = int(model.ranks[items.lane[item]])
+    row = traced_row(board.lanes, rank, int(items.group[item]), int(items.seq[item]), p2p=bool(items.p2p[item]))
+    if row is None or row not in board.lanes.span_of_row:
+        return False
+    board.go_span(board.lanes.span_of_row[row], "communication")
+    return True
+
+
+def traced_row(lanes: TraceLanes, rank: int, group: int, seq: int, *, p2p: bool = False) -> int | None:
+    """The row of `traced` of a rank for an operation; None if it was not matched."""
+    same = (pl.col("group") == group) & (pl.col("seq") == seq) & (pl.col("is_p2p") == p2p) & (pl.col("rank") == rank)
+    found = lanes.traces.matched.filter(same)["row"]
+    return int(found[0]) if len(found) else None
+
+
+def goto_on_traces(board: TraceBoard, target: Target) -> None:
+    """Moves to what was typed; ValueError says why it cannot."""
+    if target.rank is not None:
+        if not board.go_rank(target.rank):
+            raise ValueError(f"no rank {target.rank} here")
+    elif target.step is not None:
+        starts = dict(zip(*reversed(step_starts(board.lanes.traces.steps, board.rank)), strict=True))
+        if target.step not in starts:
+            raise ValueError(f"rank {board.rank} has no step {target.step} in its trace")
+        board.go_unit(int(starts[target.step]))
+    elif target.seq is not None:
+        selection = board.selection
+        group = 0 if selection is None or selection.group is None else selection.group
+        row = traced_row(board.lanes, board.rank, group, target.seq)
+        if row is None or row not in board.lanes.span_of_row:
+            raise ValueError(f"no matched collective #{target.seq} in the group under the cursor")
+        board.go_span(board.lanes.span_of_row[row], "communication")
+    else:
+        board.go_unit(target.time_ns if target.time_ns is not None else board.unit + (target.span_ns or 0))

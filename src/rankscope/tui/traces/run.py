@@ -1,0 +1,42 @@
+"""Traces alone as a run with dumps: their matched collectives on the axis of logical time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+import polars as pl
+
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset
+
+
+@dataclass(frozen=True)
+class TracedRun(Dataset):
+    """A dataset of which the operations are those that profilers saw."""
+
+    @cached_property
+    def dumps(self) -> pl.DataFrame:
+        """The rows of `files` that are traces: what is not in them is not known."""
+        return self.files.join(self.traces.select("file"), on="file", how="semi")
+
+    @cached_property
+    def from_logs(self) -> bool:
+        """Never: traces tell of their ranks."""
+        return False
+
+
+def traced_run(dataset: Dataset, analysis: Analysis) -> TracedRun:
+    """The dataset with `traced` as its operations.
+
+    Those that were matched carry the number of their match, so that they stand in one column whatever number each
+    trace gives them; those that were not stand alone.
+    """
+    matched = analysis.traces.matched if analysis.traces is not None else None
+    ops = dataset.traced.with_row_index("row")
+    if matched is not None and matched.height:
+        known = matched.select(pl.col("row"), pl.col("seq").alias("told"))
+        ops = ops.join(known, on="row", how="left", maintain_order="left").with_columns(seq=pl.col("told"))
+    ops = ops.sort("rank", "created_ns", maintain_order=True)
+    values = {field.name: getattr(dataset, field.name) for field in fields(Dataset)}
+    return replace(TracedRun(**values), ops=ops.select(dataset.ops.columns))

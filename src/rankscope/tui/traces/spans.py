@@ -1,0 +1,106 @@
+"""Spans as arrays, in the order of the table: what is asked of one thread or stream costs nothing elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from rankscope.schema import Dataset
+from rankscope.tui.letters import Codes
+from rankscope.tui.traces.activity import activities
+
+Ints = NDArray[np.int64]
+DEEPEST = 512
+"""Spans around a span that are looked for at most."""
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The spans of all tracks. Times are those of each rank's own clock; `shift` brings them together."""
+
+    numbers: Ints
+    """The number of each track, rising."""
+    bounds: Ints
+    """Track i, counted from 0, holds spans `bounds[i]:bounds[i+1]`."""
+    shift: Ints
+    """By track, nanoseconds to add to its times."""
+    start: Ints
+    end: Ints
+    depth: NDArray[np.uint16]
+    activity: Codes
+    op: Ints
+    """Row of `traced` of which a span is the execution; -1 for none."""
+
+    def track_of(self, span: int) -> int:
+        """The track, counted from 0, that holds a span."""
+        return int(np.searchsorted(self.bounds, span, side="right")) - 1
+
+    def times(self, span: int) -> tuple[int, int]:
+        """Start and end of a span, aligned."""
+        shift = int(self.shift[self.track_of(span)])
+        return int(self.start[span]) + shift, int(self.end[span]) + shift
+
+    def around(self, span: int) -> list[int]:
+        """The spans around one, the innermost first, without itself."""
+        low = int(self.bounds[self.track_of(span)])
+        out: list[int] = []
+        while self.depth[span] and len(out) < DEEPEST:
+            outer = self._last_of_depth(low, span, int(self.depth[span]) - 1)
+            if outer is None:
+                break
+            out.append(outer)
+            span = outer
+        return out
+
+    def _last_of_depth(self, low: int, before: int, depth: int) -> int | None:
+        size = 256
+        while before > low:
+            first = max(before - size, low)
+            found = np.flatnonzero(self.depth[first:before] == depth)
+            if len(found):
+                return first + int(found[-1])
+            before, size = first, size * 4
+        return None
+
+    def active(self, track: int, time: int) -> list[int]:
+        """The spans of a track that run at an aligned time, the innermost first."""
+        low, high = int(self.bounds[track]), int(self.bounds[track + 1])
+        own = time - int(self.shift[track])
+        at = low + int(np.searchsorted(self.start[low:high], own, side="right")) - 1
+        if at < low:
+            return []
+        return [span for span in [at, *self.around(at)] if self.end[span] > own]
+
+    def between(self, track: int, first: int, last: int) -> tuple[int, int]:
+        """The spans of a track that start from `first` up to `last`, as a range."""
+        low, high = int(self.bounds[track]), int(self.bounds[track + 1])
+        shift = int(self.shift[track])
+        a, b = np.searchsorted(self.start[low:high], [first - shift, last - shift])
+        return low + int(a), low + int(b)
+
+
+def build_spans(dataset: Dataset, shift_of_file: dict[int, int]) -> Spans:
+    """The arrays of a dataset's spans; `shift_of_file` says what to add to the clock of each file."""
+    table = dataset.spans
+    numbers = dataset.tracks["track"].unique().sort().to_numpy().astype(np.int64)
+    files = dict(dataset.tracks.select("track", "file").iter_rows())
+    start = table["start_ns"].to_numpy().astype(np.int64, copy=False)
+    length = np.maximum(table["duration_ns"].to_numpy(), 0)
+    bounds = np.searchsorted(table["track"].to_numpy(), np.append(numbers, _after(numbers)))
+    return Spans(
+        numbers,
+        bounds.astype(np.int64),
+        np.array([shift_of_file.get(files[number], 0) for number in numbers.tolist()], np.int64),
+        start,
+        start + length,
+        table["depth"].to_numpy(),
+        activities(table, dataset.traced),
+        table["op"].cast(pl.Int64).fill_null(-1).to_numpy(),
+    )
+
+
+def _after(numbers: Ints) -> int:
+    return int(numbers[-1]) + 1 if len(numbers) else 0
