@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 from rankscope.parsers.files.layers import DAMAGE
 
@@ -17,10 +17,18 @@ CHUNK = 4 << 20
 LONGEST = 64 << 20
 """Bytes without the beginning of an event after which what follows is given up."""
 _PHASE = b'"ph"'
+_BETWEEN = frozenset(b", \t\r\n")
 _LONGEST_HEAD = 1 << 20
 """The last event is searched for its end as text; a longer one is damaged."""
 _CLOSED = re.compile(rb'\}\s*\](?=\s*(?:,\s*"|\}|$))')
 """The end of the last event and of the list of them."""
+
+
+class Piece(NamedTuple):
+    """Whole events: the beginning of a text, up to `stop`."""
+
+    text: bytes
+    stop: int
 
 
 @dataclass
@@ -36,11 +44,11 @@ class Around:
     problem: str | None = None
 
 
-def pieces(stream: IO[bytes], around: Around, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+def pieces(stream: IO[bytes], around: Around, begin: int = 0, end: int | None = None) -> Iterator[Piece]:
     """Events that begin at `begin` or behind it and before `end`, a few MB at a time; `around` is filled in.
 
-    The stream stands at `begin`. Pieces are as they stand in the file, from the brace of an event to the comma behind
-    another.
+    The stream stands at `begin`. Pieces are as they stand in the file, from the brace of an event to the brace, or the
+    comma before the next one.
     """
     text, at, started = b"", begin, False
     for more in _blocks(stream, around):
@@ -55,14 +63,15 @@ def pieces(stream: IO[bytes], around: Around, begin: int = 0, end: int | None = 
         if end is not None and at + len(text) > end:
             stop = 0 if at >= end else start_of(text, end - at)
             if stop >= 0:
-                yield text[:stop]
+                yield Piece(text, stop)
                 return
         last = text.rfind(b"{", 0, max(0, text.rfind(_PHASE)))
         if last > 0:
-            yield text[:last]
+            yield Piece(text, last)
             text, at = text[last:], at + last
     if started:
-        yield _last(text, around)
+        last_one = _last(text, around)
+        yield Piece(last_one, len(last_one))
     elif begin == 0:
         around.before = text
 
@@ -76,6 +85,14 @@ def start_of(text: bytes, least: int = 0) -> int:
             return brace
         found = text.find(_PHASE, found + 1)
     return -1
+
+
+def end_of(piece: Piece) -> int:
+    """Where the last event of a piece ends."""
+    stop = piece.stop
+    while stop and piece.text[stop - 1] in _BETWEEN:
+        stop -= 1
+    return stop
 
 
 def _blocks(stream: IO[bytes], around: Around) -> Iterator[bytes]:

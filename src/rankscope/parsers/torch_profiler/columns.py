@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,6 +17,8 @@ from rankscope.parsers.torch_profiler.events import BAD, COMMS, LINKS, NO_ARGS, 
 from rankscope.parsers.torch_profiler.model import CALL_CODES, CALL_NUMBERS, CODES, NUMBERS, Call, Label, Lane
 
 Decoded = TypeVar("Decoded")
+_NAME, _LANE = attrgetter("name"), attrgetter("cat", "pid", "tid")
+_START, _DURATION = attrgetter("ts"), attrgetter("dur")
 LATEST_US = float(1 << 53)
 """Times behind this one are no microseconds."""
 _QUARTER = 250
@@ -82,11 +85,11 @@ class Columns:
         return 1000 if not self.fraction else _QUARTER if self.quarters else 1
 
     def _spans(self, spans: list[Complete]) -> None:
-        names_, lanes = self.names, self.lanes
-        name = np.array([names_[s.name] for s in spans], np.int32)
-        lane = np.array([lanes[s.cat, s.pid, s.tid] for s in spans], np.int32)
-        start = np.array([s.ts for s in spans], np.float64)
-        duration = np.array([s.dur for s in spans], np.float64)
+        count = len(spans)
+        name = np.fromiter(map(self.names.__getitem__, map(_NAME, spans)), np.int32, count)
+        lane = np.fromiter(map(self.lanes.__getitem__, map(_LANE, spans)), np.int32, count)
+        start = np.fromiter(map(_START, spans), np.float64, count)
+        duration = np.fromiter(map(_DURATION, spans), np.float64, count)
         good = np.abs(start) < LATEST_US
         good &= np.abs(duration) < LATEST_US
         if not good.all():

@@ -7,8 +7,8 @@ import os
 from typing import IO
 
 from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, repair
-from rankscope.parsers.torch_profiler.chunks import Around, pieces
+from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, DETAILS, repair, sparse
+from rankscope.parsers.torch_profiler.chunks import Around, Piece, end_of, pieces
 from rankscope.parsers.torch_profiler.columns import Columns
 from rankscope.parsers.torch_profiler.events import BAD, EVENTS
 from rankscope.parsers.torch_profiler.metadata import About, about
@@ -17,7 +17,7 @@ from rankscope.parsers.torch_profiler.model import TraceContent
 
 def read(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> TraceContent:
     """A trace, or one of some ranges of a file that can be searched: ranges meet at beginnings of events."""
-    detail = os.environ.get(DETAIL_VARIABLE, "all")
+    detail = os.environ.get(DETAIL_VARIABLE, DETAILS[1])
     number, parts = part
     if parts == 1:
         content = decode_range(stream, 0, None, detail)
@@ -49,27 +49,39 @@ def problem_of(content: TraceContent) -> str | None:
 
 def decode_range(stream: IO[bytes], begin: int, end: int | None, detail: str) -> TraceContent:
     """The events that begin from `begin`, where the stream stands, and before `end`."""
-    del detail
     columns, around = Columns(), Around()
+    take_piece = take_collectives if detail == DETAILS[0] else take
     for piece in pieces(stream, around, begin, end):
-        take(columns, piece)
+        take_piece(columns, piece)
     if around.torn:
         columns.lost += 1
     return TraceContent(
         **columns.arrays(), **columns.tables(), about=about(around.before, around.after),
         resolution_ns=columns.resolution_ns, events=columns.events, lost=columns.lost, whole=around.whole,
-        ended=end is None or bool(around.after or around.torn), problem=around.problem,
+        ended=end is None or bool(around.after or around.torn), problem=around.problem, detail=detail,
     )  # fmt: skip
 
 
-def take(columns: Columns, piece: bytes) -> None:
-    """The events of a piece into columns; a piece that is damaged, event by event."""
-    inner = piece.rstrip(b", \t\r\n")
-    if not inner:
-        return
+def take_collectives(columns: Columns, piece: Piece) -> None:
+    """Only those events of a piece that tell of collectives, steps and threads."""
+    wanted = sparse.wanted(Piece(piece.text, end_of(piece)))
     try:
-        columns.add(EVENTS.decode(b"[" + inner + b"]"))
+        columns.add(EVENTS.decode(b"".join((b"[", b",".join(wanted), b"]"))))
     except BAD:
-        found, lost = repair.events(inner)
+        found, lost = repair.events(piece.text[: piece.stop])
+        columns.lost += lost
+        columns.add([event for event in found if sparse.is_wanted(event)])
+
+
+def take(columns: Columns, piece: Piece) -> None:
+    """The events of a piece into columns; a piece that is damaged, event by event."""
+    stop = end_of(piece)
+    if not stop:
+        return
+    inner = memoryview(piece.text)[:stop]
+    try:
+        columns.add(EVENTS.decode(b"".join((b"[", inner, b"]"))))
+    except BAD:
+        found, lost = repair.events(bytes(inner))
         columns.lost += lost
         columns.add(found)

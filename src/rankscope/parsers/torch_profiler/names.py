@@ -21,12 +21,13 @@ UNLINKED = frozenset({"cpu_op", "user_annotation", "python_function", "gpu_user_
 """Categories without a correlation of the runtime: an autograd sequence number is none."""
 STEP = "ProfilerStep#"
 PARAM_COMMS = "record_param_comms"
-_LIBRARIES = r"nccl2?|ncclx|rcclx?|xccl|mccl|hccl|bccl|gloo|ucc|mpi"
+LIBRARIES = r"nccl2?|ncclx|rcclx?|xccl|mccl|hccl|bccl|gloo|ucc|mpi"
 _ENDS = r"(?: (?P<own>\d{1,9})(?:->|<-)(?P<peer>\d{1,9}))?"
-ANNOTATED = re.compile(rf"(?P<library>{_LIBRARIES}):(?P<op>[\w.]{{1,64}}){_ENDS}")
+ANNOTATED = re.compile(rf"(?P<library>{LIBRARIES}):(?P<op>[\w.]{{1,64}}){_ENDS}")
 """The name of an annotation around an operation: "nccl:send 0->1" is a send to the member at place 1."""
 ISSUED = re.compile(r"c10d::(\w{1,64})")
-_ON_A_DEVICE = re.compile(r"(?:nccl|rccl|msccl|oneccl|hccl)(?!.{0,200}\.py\()", re.IGNORECASE)
+RUNS = r"(?:void )?(?:nccl|rccl|msccl|oneccl|hccl)[A-Z_]"
+_RUN = re.compile(RUNS)
 """Names of kernels that are collectives: ncclKernel_* until 2.18, ncclDevKernel_* since, *_Generic on RCCL."""
 
 
@@ -43,7 +44,7 @@ def is_collective(name: str) -> bool:
 
 def is_run(name: str) -> bool:
     """Whether a kernel of this name runs a collective."""
-    return _ON_A_DEVICE.search(name) is not None
+    return _RUN.match(name) is not None
 
 
 def op_of_collective(name: str) -> str:
