@@ -114,16 +114,18 @@ BANDWIDTH: Columns = {
 }
 """One row for each group, operation and size."""
 
-LATENESS: Columns = {
+LAST: Columns = {
     "match": pl.UInt32,
     "group": pl.UInt32,
-    "last": pl.Int32,  # the rank
+    "op": pl.Categorical,
+    "last": pl.Int32,  # the rank that came last
     "margin_ns": pl.Int64,  # after the second last
-    "first_ns": pl.Int64,
+    "first_ns": pl.Int64,  # when the first one came
     "last_ns": pl.Int64,
-    "step": pl.Int64,  # null outside of the steps of the last rank
+    "sure": pl.Boolean,  # the margin is more than clocks may be off
+    "step": pl.Int64,  # null outside of steps
 }
-"""One row for each matched collective that all members must join: who came last."""
+"""One row for each matched collective that all members must join, in the order of time: who came last."""
 
 
 def _empty(columns: Columns) -> pl.DataFrame:
@@ -141,10 +143,14 @@ class Lateness:
     """The span that took the time, or the kernel; "" if nothing is seen in it."""
     share: float
     """Of the time that the rank is late, the part that this explains."""
+    detail: str = ""
+    """What is odd about it, for a person."""
     row: int | None = None
     """Row of `Dataset.spans` of the longest such span."""
     where: str = ""
     """The Python function around it; "" if none was recorded."""
+    stack: tuple[str, ...] = ()
+    """Names of that span and all around it, innermost first."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +170,7 @@ class TraceAnalysis:
     queues: pl.DataFrame = field(default_factory=lambda: _empty(QUEUES))
     launches: pl.DataFrame = field(default_factory=lambda: _empty(LAUNCHES))
     bandwidth: pl.DataFrame = field(default_factory=lambda: _empty(BANDWIDTH))
-    last: pl.DataFrame = field(default_factory=lambda: _empty(LATENESS))
+    last: pl.DataFrame = field(default_factory=lambda: _empty(LAST))
     causes: Mapping[int, Lateness] = field(default_factory=dict)
     """By rank that is accused of being late, why."""
 

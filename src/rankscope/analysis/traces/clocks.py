@@ -1,0 +1,166 @@
+"""One clock for all files, from the ends of collectives that no member can leave before the others.
+
+The ends of a collective of devices agree within microseconds where their starts spread by milliseconds, so what they
+differ by is the clocks. It is not so for rooted operations, for sends, on gloo, nor where devices take turns: there
+ends are told apart by more than a clock, and the clocks are left as they are as long as cause and effect allow it.
+Ranks of one host share its clock, whatever their ends say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from rankscope.analysis.traces.matching import Matching, Pairing
+from rankscope.analysis.traces.shift import AGREE_NS, AGREE_SHARE, SHARP
+
+FLOOR_NS = 10_000
+"""A clock that seems off by less is left as it is."""
+SIGMAS = 4
+"""Standard errors by which it must be off."""
+WORST = 0.9
+"""Share of ends that are no farther from the median end than what is taken for the error of the clocks."""
+SPREAD = 3
+"""Two of them are farther apart than each is from the median, and arrivals are no more exact."""
+TO_SIGMA = 1.4826
+"""Standard deviations in a median absolute deviation."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """How the clocks of files differ."""
+
+    offsets: Mapping[int, int]
+    """By file what to add to it; missing where it cannot be told."""
+    residuals: Mapping[int, int]
+    """By file the median distance of its ends to the median end of the same operations, once aligned."""
+    error_ns: int
+    """A difference between two ranks that is less may be due to the clocks."""
+    doubts: tuple[str, ...]
+    """What is not sure, for a person."""
+
+
+def align(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str]) -> Clocks:
+    """The clocks of all files of `traces`, which hold `matching`."""
+    hosts = {file: host for file, host in traces.select("file", "host").iter_rows() if host}
+    files = traces["file"].to_list()
+    pairings = list(matching.pairings)
+    found, loose = _walk(pairings, files, hosts)
+    offsets = _of_hosts(found, hosts, files)
+    unsteady = _unsteady(matching.rows, offsets)
+    if unsteady:
+        pairings = [_doubted(p) if {p.file, p.reference} & unsteady else p for p in pairings]
+        found, loose = _walk(pairings, files, hosts)
+        offsets = _of_hosts(found, hosts, files)
+    doubts = [*_loose(loose, paths), *_unreached(offsets, traces, paths)]
+    resolution = int(traces.select(pl.col("resolution_ns").max()).item() or 0)
+    return Clocks(
+        offsets, _residuals(matching.rows, offsets), resolution + _error(matching.rows, offsets), tuple(doubts)
+    )
+
+
+def _walk(
+    pairings: Iterable[Pairing], files: list[int], hosts: Mapping[int, str]
+) -> tuple[dict[int, int], list[Pairing]]:
+    """(offset of each file that can be reached from the first, pairings whose ends do not agree that were needed).
+
+    Along the best pairings: those of one host first, then those whose ends agree best.
+    """
+    ordered = sorted(pairings, key=lambda p: (not _same(p, hosts), not p.shift.sharp, p.shift.spread_ns))
+    out, used = ({files[0]: 0} if files else {}), list[Pairing]()
+    left = list(ordered)
+    while True:
+        step = next((p for p in left if (p.reference in out) != (p.file in out)), None)
+        if step is None:
+            return out, used
+        apart = 0 if _same(step, hosts) else _apart(step)
+        if step.reference in out:
+            out[step.file] = out[step.reference] + apart
+        else:
+            out[step.reference] = out[step.file] - apart
+        if not step.shift.sharp and not _same(step, hosts):
+            used.append(step)
+        left.remove(step)
+
+
+def _same(pairing: Pairing, hosts: Mapping[int, str]) -> bool:
+    return pairing.reference in hosts and hosts[pairing.reference] == hosts.get(pairing.file)
+
+
+def _apart(pairing: Pairing) -> int:
+    """What to add to the clock of the file to have that of its reference; 0 where that is not sure."""
+    shift = pairing.shift
+    error = max(TO_SIGMA * shift.spread_ns / np.sqrt(max(shift.count, 1)), 1)
+    sure = abs(shift.offset_ns) > max(FLOOR_NS, SIGMAS * error)
+    if not sure or (not shift.sharp and shift.causal_as_is):
+        return 0
+    return shift.offset_ns
+
+
+def _of_hosts(found: Mapping[int, int], hosts: Mapping[int, str], files: list[int]) -> dict[int, int]:
+    """The same with one clock for all files of a host, also those that nothing was matched of."""
+    clocks: dict[str, list[int]] = {}
+    for file, offset in found.items():
+        if file in hosts:
+            clocks.setdefault(hosts[file], []).append(offset)
+    medians = {host: int(np.median(values)) for host, values in clocks.items()}
+    reference = medians.get(hosts[files[0]], 0) if files and files[0] in hosts else 0
+    out = {file: found.get(file, 0) for file in files if file in found}
+    out.update({file: medians[hosts[file]] for file in files if hosts.get(file) in medians})
+    return {file: offset - reference for file, offset in out.items()}
+
+
+def _unsteady(rows: pl.DataFrame, offsets: Mapping[int, int]) -> set[int]:
+    """Files whose ends do not agree with the others' over all channels, whatever they do in one."""
+    ends = _ends(rows, offsets).group_by("file").agg((pl.col("off") <= pl.col("allowed")).mean())
+    return {file for file, share in ends.iter_rows() if share < SHARP}
+
+
+def _doubted(pairing: Pairing) -> Pairing:
+    return replace(pairing, shift=replace(pairing.shift, agree=0.0))
+
+
+def _residuals(rows: pl.DataFrame, offsets: Mapping[int, int]) -> dict[int, int]:
+    table = _ends(rows, offsets).group_by("file").agg(pl.col("off").median().cast(pl.Int64)).sort("file")
+    return dict(table.iter_rows())
+
+
+def _error(rows: pl.DataFrame, offsets: Mapping[int, int]) -> int:
+    """How far apart ends that should agree are, all but the worst."""
+    far = _ends(rows, offsets)["off"].quantile(WORST)
+    return int(SPREAD * far) if far is not None else 0
+
+
+def _ends(rows: pl.DataFrame, offsets: Mapping[int, int]) -> pl.DataFrame:
+    """For each row of a blocking operation: file, how far its end is off the median one, and how far it may be."""
+    known = rows.filter(pl.col("blocking") & pl.col("file").is_in(list(offsets)))
+    end = pl.col("ended_ns") + pl.col("file").replace_strict(dict(offsets), return_dtype=pl.Int64)
+    match = ["channel", "window", "place"]
+    length = (pl.col("ended_ns") - pl.col("arrived_ns")).min().over(match)
+    return (
+        known.with_columns(end=end).filter(pl.len().over(match) > 1)
+        .select("file", off=(pl.col("end") - pl.col("end").median().over(match).cast(pl.Int64)).abs(),
+                allowed=AGREE_NS + AGREE_SHARE * length)
+    )  # fmt: skip
+
+
+def _loose(used: list[Pairing], paths: Mapping[int, str]) -> list[str]:
+    """Of clocks that ends do not tell."""
+    if not used:
+        return []
+    spread = max(p.shift.spread_ns for p in used)
+    shifted = [p for p in used if _apart(p)]
+    files = ", ".join(sorted({paths.get(p.file, "?") for p in shifted}))
+    out = [
+        f"ends of collectives do not agree (they vary by {max(spread, AGREE_NS) / 1e6:.3g} ms): "
+        "clocks of hosts are taken as they are where cause and effect allow it"
+    ]
+    return out + ([f"the clock of {files} is off, by an amount that ends tell only roughly"] if shifted else [])
+
+
+def _unreached(offsets: Mapping[int, int], traces: pl.DataFrame, paths: Mapping[int, str]) -> list[str]:
+    left = [paths.get(file, "?") for file in traces["file"].to_list() if file not in offsets]
+    return [f"no clock for {', '.join(left)}: nothing in it was matched to another rank"] if left else []

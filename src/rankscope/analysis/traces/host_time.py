@@ -1,0 +1,88 @@
+"""What the host of a rank did at given moments: the innermost span, and the Python functions around it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from rankscope.analysis.traces.units import STEP
+
+_BUILT_IN = re.compile(r"^<built-in (?:method|function) (.*?)(?: of .*)?>$")
+_FUNCTION = re.compile(r"^(.*)\((\d+)\): (.*)$")
+_ACTIVITIES = (
+    (re.compile(r"data_?load|dataset|_next_data|__next__|collate|prefetch", re.IGNORECASE), "data loading"),
+    (re.compile(r"\bgc\b|garbage", re.IGNORECASE), "garbage collection"),
+    (re.compile(r"checkpoint|save_state|torch\.save|state_dict", re.IGNORECASE), "checkpointing"),
+    (re.compile(r"compile|dynamo|inductor", re.IGNORECASE), "compiling"),
+    (re.compile(r"print|logging|wandb|tensorboard", re.IGNORECASE), "logging"),
+)  # fmt: skip
+"""What names of spans tell of."""
+_LONGEST = 60
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """The main thread of one file: the one that marks steps, else the busiest."""
+
+    spans: pl.DataFrame
+    parents: Places
+
+    @classmethod
+    def of(cls, host: pl.DataFrame) -> HostTime:
+        """From the host's spans of a file, sorted by track and start."""
+        steps = host.filter(pl.col("name").cast(pl.String).str.contains(STEP))["track"]
+        tracks = steps if len(steps) else host["track"]
+        main = host.filter(pl.col("track") == tracks.mode().sort()[0]) if len(tracks) else host
+        return cls(main, _parents(main["depth"].to_numpy().astype(np.int64)))
+
+    def innermost(self, times: Places) -> Places:
+        """For each moment the place of the innermost span that runs then; -1 without one."""
+        starts, ends = self.spans["start_ns"].to_numpy(), self.spans["end_ns"].to_numpy()
+        at = np.searchsorted(starts, times, side="right") - 1
+        while True:
+            over = (at >= 0) & (ends[np.maximum(at, 0)] <= times)
+            if not over.any():
+                return at
+            at[over] = self.parents[at[over]]
+
+    def stack(self, place: int) -> list[tuple[int, str, str]]:
+        """(row, category, name) of the span and those around it, innermost first."""
+        out = []
+        while place >= 0:
+            row, category, name = self.spans.select("row", "category", "name").row(place)
+            out.append((row, category, name))
+            place = int(self.parents[place])
+        return out
+
+
+def _parents(depth: Places) -> Places:
+    """For each span the place of the one around it: the last before it that is one less deep."""
+    out = np.full(len(depth), -1, np.int64)
+    before = np.flatnonzero(depth == 0)
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        here = np.flatnonzero(depth == level)
+        at = np.searchsorted(before, here) - 1
+        out[here] = np.where(at >= 0, before[np.maximum(at, 0)], -1) if len(before) else -1
+        before = here
+    return out
+
+
+def spoken(name: str) -> str:
+    """A span as a person calls it: "sleep" for a built-in, "load (data.py:12)" for a Python function."""
+    built_in = _BUILT_IN.match(name)
+    if built_in:
+        return built_in[1]
+    function = _FUNCTION.match(name)
+    if function:
+        return f"{function[3]} ({function[1].rpartition('/')[2]}:{function[2]})"
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+
+
+def activity(names: list[str]) -> str:
+    """What the names of a stack tell that was done, innermost first; "" if nothing."""
+    return next((what for name in names for pattern, what in _ACTIVITIES if pattern.search(name)), "")

@@ -1,0 +1,200 @@
+"""From the tables of traces to what they say together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from rankscope.analysis.traces import device
+from rankscope.analysis.traces.bandwidth import bandwidth_table, with_speed
+from rankscope.analysis.traces.breakdown import split_steps
+from rankscope.analysis.traces.causes import Explainer
+from rankscope.analysis.traces.clocks import Clocks, align
+from rankscope.analysis.traces.judge import Late, find_late
+from rankscope.analysis.traces.lateness import MATCH, with_lateness, with_work
+from rankscope.analysis.traces.matching import Matching, match_rows
+from rankscope.analysis.traces.model import LAST, MATCHED, STEPS, Columns, Lateness, TraceAnalysis
+from rankscope.analysis.traces.pipelines import pipeline_groups
+from rankscope.analysis.traces.rows import executed_rows
+from rankscope.analysis.traces.shift import AGREE_NS
+from rankscope.analysis.traces.spans import Spans
+from rankscope.analysis.traces.units import step_spans, with_steps, with_units
+from rankscope.analysis.traces.windows import cluster_windows
+from rankscope.analysis.wording import plural
+from rankscope.schema import Dataset, Group
+
+MOST_REFUSED = 8
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the traces of one job tell, each part worked out when it is asked for."""
+
+    dataset: Dataset
+
+    @cached_property
+    def spans(self) -> Spans:
+        """What ran where."""
+        return Spans(self.dataset)
+
+    @cached_property
+    def paths(self) -> dict[int, str]:
+        """Paths by file."""
+        return dict(self.dataset.files.select("file", "path").iter_rows())
+
+    @cached_property
+    def executed(self) -> pl.DataFrame:
+        """What is to be matched."""
+        return executed_rows(self.dataset)
+
+    @cached_property
+    def matching(self) -> Matching:
+        """What was matched."""
+        untold = {g.id for g in self.dataset.group_list if not g.name and not g.description}
+        return match_rows(self.executed, cluster_windows(self.dataset.traces), untold)
+
+    @cached_property
+    def clocks(self) -> Clocks:
+        """How clocks differ."""
+        return align(self.matching, self.dataset.traces, self.paths)
+
+    @cached_property
+    def steps(self) -> pl.DataFrame:
+        """Steps of each file, on its own clock."""
+        return step_spans(self.dataset)
+
+    @cached_property
+    def matches(self) -> pl.DataFrame:
+        """Rows of operations with two members or more, on one clock, with their step, unit and spot."""
+        offsets = dict(self.clocks.offsets)
+        rows = self.matching.rows.filter(pl.col("file").is_in(list(offsets)) & (pl.len().over(MATCH) > 1))
+        offset = pl.col("file").replace_strict(offsets, return_dtype=pl.Int64) if offsets else pl.lit(0)
+        aligned = pl.col("arrived_ns", "started_ns", "ended_ns") + offset
+        rows = with_steps(rows.with_columns(aligned, offset_ns=offset), self.steps)
+        # what ends before a member came is not the same operation after all
+        held = pl.col("arrived_ns").max().over(MATCH) <= pl.col("ended_ns").min().over(MATCH) + AGREE_NS
+        return with_units(rows.filter(held | ~pl.col("blocking")))
+
+    @cached_property
+    def joined(self) -> pl.DataFrame:
+        """Of the matches those that nobody can leave before all have come, with how late each member was."""
+        begins = self.dataset.traces.select("file", window_ns="start_ns").join(
+            self.steps.group_by("file").agg(step_ns=pl.col("begin_ns").min()), on="file", how="left"
+        )  # fmt: skip
+        begins = begins.select("file", begin_ns=pl.coalesce("step_ns", "window_ns"))
+        whole = pl.col("blocking") & (pl.len().over(MATCH) == self._sizes(self.matches))
+        return with_lateness(with_work(self.matches.filter(whole), self.dataset.traced, begins))
+
+    def _sizes(self, rows: pl.DataFrame) -> pl.Series:
+        """How many members the group of each row has: where it is not told, as many ranks as used it."""
+        told = {group.id: len(group.ranks) for group in self.dataset.group_list}
+        used = dict(rows.group_by("group").agg(pl.col("rank").n_unique()).iter_rows())
+        return rows["group"].replace_strict({g: told.get(g) or used[g] for g in used}, return_dtype=pl.UInt32)
+
+    @cached_property
+    def late(self) -> list[Late]:
+        """Ranks that are late by themselves; not in groups across the stages of a pipeline, which differ by design."""
+        stages = pipeline_groups(self.dataset.traced, self.dataset.group_list)
+        return find_late(self.joined.filter(~pl.col("group").is_in(list(stages))))
+
+    @cached_property
+    def causes(self) -> dict[int, Lateness]:
+        """By rank why it is late."""
+        explainer = Explainer(self.spans, self.joined)
+        return {late.rank: explainer.explain(late) for late in self.late}
+
+    @cached_property
+    def speeds(self) -> pl.DataFrame:
+        """How fast the matched operations were."""
+        return with_speed(self.joined, self.dataset)
+
+    def analysis(self) -> TraceAnalysis:
+        """All of it."""
+        ranks = self.dataset.traces.select("rank", "file").unique()
+        return TraceAnalysis(
+            offsets=self.clocks.offsets,
+            residuals=self.clocks.residuals,
+            matched=self._matched(),
+            refused=(*self.refused(), *self.clocks.doubts),
+            steps=self._steps(),
+            kernels=device.kernel_table(self.spans, ranks),
+            idle=device.idle_table(self.spans, ranks),
+            queues=device.queue_table(self.spans, ranks),
+            launches=device.launch_table(self.spans, ranks),
+            bandwidth=bandwidth_table(self.speeds),
+            last=self.last,
+            causes=self.causes,
+        )
+
+    @cached_property
+    def _numbers(self) -> pl.DataFrame:
+        """The number of each match, in the order of ends."""
+        ends = self.matches.group_by(MATCH).agg(pl.col("ended_ns").max()).sort("ended_ns", *MATCH)
+        return ends.select(*MATCH).with_row_index("match")
+
+    def _matched(self) -> pl.DataFrame:
+        rows = self.matches.join(self._numbers, on=MATCH).with_columns(seq=pl.coalesce("seq", "place"))
+        return _shaped(rows, MATCHED).sort("match", "rank")
+
+    @cached_property
+    def last(self) -> pl.DataFrame:
+        """Who came last, with LAST."""
+        table = self.joined.group_by(MATCH).agg(
+            pl.col("group", "op", "unit").first(), last=pl.col("rank").sort_by("arrived_ns").last(),
+            margin_ns=pl.col("margin_ns").max(), first_ns=pl.col("arrived_ns").min(),
+            last_ns=pl.col("arrived_ns").max(),
+        ).join(self._numbers, on=MATCH)  # fmt: skip
+        step = pl.col("unit") if not self.steps.is_empty() else pl.lit(None)
+        return _shaped(table.with_columns(sure=pl.col("margin_ns") > self.clocks.error_ns, step=step), LAST).sort(
+            "match"
+        )
+
+    def _steps(self) -> pl.DataFrame:
+        windows = self.dataset.traces.select("file", "rank", begin_ns="start_ns", end_ns="end_ns")
+        whole = windows.filter(~pl.col("file").is_in(self.steps["file"].unique().implode()))
+        marked = self.steps.join(windows.select("file", "rank"), on="file").select(
+            "file", "rank", "step", "begin_ns", "end_ns"
+        )
+        table = split_steps(self.spans, pl.concat([
+            marked, whole.select("file", "rank", pl.lit(0, dtype=pl.Int64).alias("step"), "begin_ns", "end_ns"),
+        ]).sort("rank", "file", "begin_ns"))  # fmt: skip
+        unit = pl.col("unit") if not self.steps.is_empty() else pl.lit(0, dtype=pl.Int64)
+        late = self.joined.group_by("file", unit.alias("step")).agg(
+            late_ns=pl.col("margin_ns").sum(), waited_ns=pl.col("waited_ns").sum()
+        )  # fmt: skip
+        offset = pl.col("file").replace_strict(dict(self.clocks.offsets), default=0, return_dtype=pl.Int64)
+        table = table.join(late, on=["file", "step"], how="left", maintain_order="left")
+        return _shaped(table.with_columns(pl.col("start_ns", "end_ns") + offset), STEPS)
+
+    def refused(self) -> tuple[str, ...]:
+        """What was not matched and why, for a person."""
+        groups = dict(self.executed.select("channel", "group").unique("channel").iter_rows())
+        lines: dict[str, set[str]] = {}
+        for channel, file, why in self.matching.refused:
+            label = group_label(self.dataset.group_list, groups[channel], self.dataset.world_size)
+            lines.setdefault(f"{why} ({self.paths.get(file, '?')})", set()).add(label)
+        out = [f"{', '.join(sorted(labels))}: {why}" for why, labels in lines.items()]
+        left = len(out) - MOST_REFUSED
+        return (*out[:MOST_REFUSED], *((f"and {plural(left, 'more refusal')}",) if left > 0 else ()))
+
+
+def group_label(groups: Sequence[Group], group: int | None, world_size: int) -> str:
+    """What a person calls a group; of one that nothing names its ranks."""
+    found = groups[group] if group is not None and group < len(groups) else None
+    if found is None:
+        return "a group that is not told"
+    if found.description or found.name:
+        return found.description or found.name
+    return "all ranks" if len(found.ranks) == world_size else f"{len(found.ranks)} ranks"
+
+
+def _shaped(table: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+    return table.select([pl.col(name).cast(kind) for name, kind in columns.items()])
+
+
+def hosts_of(traces: pl.DataFrame) -> Mapping[int, str]:
+    """The host of each rank, where it is told."""
+    return {rank: host for rank, host in traces.select("rank", "host").iter_rows() if host}

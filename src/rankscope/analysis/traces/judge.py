@@ -1,0 +1,105 @@
+"""Whether a rank is late by more than chance, from how late it was by its own doing in each unit.
+
+In a healthy job some rank is last in nearly every collective, by a little. A rank is accused only if it is late by
+itself in most units, if the lower end of a 95 % bootstrap interval of its median lateness is above a floor, and if
+that is several times what the others are late by. With few units all of them must agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+FLOOR_NS = 500_000
+FLOOR_SHARE = 0.02
+"""Of a unit: what is late by less is not worth a word."""
+LEAST = 3
+"""Units needed to speak of "again and again"."""
+MOSTLY = ((8, 0.6), (5, 0.8), (0, 1.0))
+"""With so many units, the share of them in which it must be late."""
+ABOVE = 3
+"""So many times what the others are late by."""
+ROUNDS = 500
+
+
+@dataclass(frozen=True)
+class Late:
+    """A rank that is late by itself."""
+
+    rank: int
+    channel: int
+    """Where it is seen best."""
+    spot: int
+    """Which of the collectives of the channel in each unit."""
+    units: int
+    late_in: int
+    median_ns: int
+    low_ns: int
+    high_ns: int
+    cost_ns: int
+    """Median of what the job lost in a unit."""
+    unit_ns: int
+    """Median length of a unit."""
+
+
+def find_late(rows: pl.DataFrame) -> list[Late]:
+    """The ranks that are late by themselves, the costliest first.
+
+    `rows` of blocking matches that all members are seen in, with `unit`, `own_ns`, `cost_ns`.
+    """
+    rows = rows.filter(pl.col("unit").is_not_null())
+    if rows.is_empty():
+        return []
+    by_channel = rows.group_by("window", "unit", "rank", "channel").agg(pl.col("own_ns", "cost_ns").sum())
+    # the same delay is seen in every group of the rank: the largest counts
+    units = ["window", "unit", "rank"]
+    table = by_channel.group_by(units).agg(pl.col("own_ns", "cost_ns").max()).sort(units)
+    unit_ns = _unit_ns(rows)
+    late = [found for rank in sorted(table["rank"].unique()) if (found := _judge(rows, table, rank, unit_ns))]
+    return sorted(late, key=lambda one: -one.cost_ns)
+
+
+def _unit_ns(rows: pl.DataFrame) -> int:
+    """Median time from the first end of a unit to that of the next; of a lone unit its own length."""
+    firsts = (
+        rows.group_by("window", "unit").agg(pl.col("ended_ns").min(), last=pl.col("ended_ns").max()).sort("ended_ns")
+    )
+    gaps = firsts.filter(pl.len().over("window") > 1).select(pl.col("ended_ns").diff().over("window")).drop_nulls()
+    found = gaps.to_series().median() if gaps.height else (firsts["last"] - firsts["ended_ns"]).max()
+    return int(found) if isinstance(found, int | float) else 0
+
+
+def _judge(rows: pl.DataFrame, table: pl.DataFrame, rank: int, unit_ns: int) -> Late | None:
+    own = table.filter(pl.col("rank") == rank)
+    values = own["own_ns"].to_numpy()
+    others = table.filter(pl.col("rank") != rank)["own_ns"].to_numpy()
+    floor = max(FLOOR_NS, FLOOR_SHARE * unit_ns)
+    needed = next(share for count, share in MOSTLY if len(values) >= count)
+    late_in = int((values > floor).sum())
+    if len(values) < LEAST or late_in < needed * len(values) or not len(others):
+        return None
+    low, high = _interval(values)
+    if low < max(floor, ABOVE * float(np.median(others))):
+        return None
+    channel, spot = _best(rows.filter(pl.col("rank") == rank))
+    return Late(
+        rank, channel, spot, len(values), late_in, int(np.median(values)), low, high,
+        int(np.median(own["cost_ns"].to_numpy())), unit_ns,
+    )  # fmt: skip
+
+
+def _best(rows: pl.DataFrame) -> tuple[int, int]:
+    """The channel and the spot in it at which a rank is late most."""
+    spots = rows.group_by("channel", "spot").agg(pl.col("own_ns").sum()).sort("own_ns", "channel", "spot")
+    channel, spot, _ = spots.row(-1)
+    return channel, spot
+
+
+def _interval(values: npt.NDArray[np.int64]) -> tuple[int, int]:
+    """2.5 % and 97.5 % of the bootstrapped median."""
+    rng = np.random.default_rng(0)
+    medians = np.median(rng.choice(values, size=(ROUNDS, len(values))), axis=1)
+    return int(np.quantile(medians, 0.025)), int(np.quantile(medians, 0.975))

@@ -1,0 +1,131 @@
+"""How far the order of one rank is shifted against that of another: windows begin at different calls.
+
+In a program that repeats itself every shift by a whole step fits the order. What tells them apart is time: members
+of a collective end it together, so at the true shift the ends differ by the same amount everywhere, the difference
+of the two clocks, and that is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+REACH = 256
+"""Shifts that are tried to either side of where clocks put it, and of none."""
+SAMPLE = 4000
+"""Operations that are compared for each shift."""
+OFFSET_WEIGHT = 1 / 10
+"""Where ends agree nowhere, a difference of clocks counts so much of the same spread: clocks are ms apart at most."""
+CLEAR = 1.5
+"""The second best shift must be so many times worse."""
+SHARP = 0.75
+"""Share of ends that must agree for a shift to be told by them."""
+SHARP_COUNT = 3
+"""Fewer ends agree by chance."""
+AS_IS = 0.98
+"""Share of operations in which cause and effect must hold on clocks as they are for them to stay so."""
+AGREE_NS = 50_000
+"""Ends so close together agree; 1-7 us are seen between devices of one host."""
+AGREE_SHARE = 0.01
+"""Of the length of the operation, what its end may also differ."""
+Times = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """What one file tells of one channel, in its order."""
+
+    tokens: npt.NDArray[np.int64]
+    starts: Times
+    ends: Times
+    blocking: npt.NDArray[np.bool_]
+
+    def cut(self, at: int, count: int) -> Sequence:
+        """`count` operations from `at` on."""
+        part = slice(at, at + count)
+        return Sequence(self.tokens[part], self.starts[part], self.ends[part], self.blocking[part])
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A way to match two sequences: operation i of the other is i + by of the reference."""
+
+    by: int
+    count: int
+    offset_ns: int
+    """Median of the ends of the reference less those of the other."""
+    spread_ns: int
+    """Median distance of these differences to `offset_ns`."""
+    agree: float
+    """Share of ends that agree, once `offset_ns` is added."""
+    causal: float
+    """Share of the blocking ones that no member ended before the other began; of all where none blocks."""
+    causal_as_is: bool
+    """The same holds of nearly all of them on clocks as they are."""
+    clear: bool
+    """No other shift fits nearly as well."""
+
+    @property
+    def sharp(self) -> bool:
+        """Whether ends tell that it is the right one."""
+        return self.agree >= SHARP and self.count >= SHARP_COUNT
+
+    @property
+    def score(self) -> float:
+        """How bad it is, where ends agree at no shift."""
+        return self.spread_ns + abs(self.offset_ns) * OFFSET_WEIGHT + 1
+
+
+def best_shift(reference: Sequence, other: Sequence) -> Shift | None:
+    """The shift at which the two agree best; None where the order of operations agrees nowhere."""
+    found = [shift for by in _candidates(reference, other) if (shift := _try(reference, other, by)) is not None]
+    if not found:
+        return None
+    sharp = [shift for shift in found if shift.sharp]
+    # a clock that is off by seconds is no reason to prefer a shift at which ends do not agree
+    best, *rest = sorted(sharp, key=lambda s: abs(s.offset_ns)) or sorted(found, key=lambda s: s.score)
+    clear = not rest or rest[0].score > CLEAR * best.score
+    return replace(best, clear=clear)
+
+
+def at_shift(reference: Sequence, other: Sequence, by: int) -> Shift | None:
+    """What can be said of one shift, as where sequence numbers tell it."""
+    return _try(reference, other, by)
+
+
+def _candidates(reference: Sequence, other: Sequence) -> Iterator[int]:
+    """Shifts that leave at least half of the shorter one matched, near none or near where clocks put it."""
+    least = (min(len(reference), len(other)) + 1) // 2
+    middle = len(other) // 2
+    by_clock = int(np.searchsorted(reference.ends, other.ends[middle])) - middle
+    low, high = least - len(other), len(reference) - least
+    near = {by for centre in (0, by_clock) for by in range(centre - REACH, centre + REACH + 1)}
+    yield from sorted(by for by in near if low <= by <= high)
+
+
+def _try(reference: Sequence, other: Sequence, by: int) -> Shift | None:
+    count = min(len(reference) - max(by, 0), len(other) - max(-by, 0))
+    if count < 1:
+        return None
+    a, b = reference.cut(max(by, 0), min(count, SAMPLE)), other.cut(max(-by, 0), min(count, SAMPLE))
+    if not np.array_equal(a.tokens, b.tokens):
+        return None
+    apart = a.ends - b.ends
+    offset = int(np.median(apart))
+    off = np.abs(apart - offset)
+    allowed = AGREE_NS + AGREE_SHARE * np.minimum(a.ends - a.starts, b.ends - b.starts)
+    as_is = _causal(a, b, 0)
+    agree, causal = float(np.mean(off <= allowed)), max(as_is, _causal(a, b, offset))
+    return Shift(by, count, offset, int(np.median(off)), agree, causal, as_is >= AS_IS, True)
+
+
+def _causal(a: Sequence, b: Sequence, offset: int) -> float:
+    held = (a.starts <= b.ends + offset + AGREE_NS) & (b.starts + offset <= a.ends + AGREE_NS)
+    both = a.blocking & b.blocking
+    return float(np.mean(held[both] if both.any() else held))

@@ -1,0 +1,184 @@
+"""Writes late ranks out as findings: by how much, why, what it costs, and where to look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from rankscope.analysis.model import Confidence, Evidence, Finding, GroupRef
+from rankscope.analysis.places import Places
+from rankscope.analysis.traces.host_time import spoken
+from rankscope.analysis.traces.join import Story, group_label
+from rankscope.analysis.traces.judge import Late
+from rankscope.analysis.traces.model import Lateness
+from rankscope.analysis.wording import duration, plural
+from rankscope.schema import Frame
+
+SHOWN = 3
+"""Collectives that are quoted as evidence."""
+FEW = 5
+"""Fewer units make it less certain."""
+STEPS = {
+    "compute": "Compare the GPU of rank {rank} with the others: clocks, temperature, throttling (nvidia-smi -q -d "
+    "CLOCK,PERFORMANCE), and what it is given to compute.",
+    "launch": "Look for what else runs on the device of rank {rank}: other processes, or streams that its kernels wait "
+    "for.",
+    "host": "Look at {where} on rank {rank}: data loading, Python, the garbage collector, other processes on its host.",
+    "unknown": "Record the traces with all categories: no span shows what rank {rank} did before it came.",
+}
+BLIND = "Record with with_stack=True: no span shows what the host of rank {rank} did in that time."
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Makes findings of late ranks."""
+
+    story: Story
+    places: Places
+
+    def findings(self) -> list[Finding]:
+        """One for each late rank, the costliest first."""
+        return [self._finding(late) for late in self.story.late]
+
+    def _finding(self, late: Late) -> Finding:
+        cause = self.story.causes[late.rank]
+        here = self.story.joined.filter((pl.col("channel") == late.channel) & (pl.col("spot") == late.spot))
+        own = here.filter(pl.col("rank") == late.rank)
+        waiting = self._waiting(late.rank)
+        group = int(own["group"][0])
+        found = self.story.dataset.group_list[group]
+        confidence, reasons = self._confidence(late)
+        return Finding(
+            kind="straggler",
+            severity="warning",
+            title=self._title(late, own, cause),
+            explanation=self._explanation(late, cause, waiting),
+            root_cause=True,
+            culprit_ranks=(late.rank,),
+            culprits=(self.places.culprit(late.rank),),
+            waiting_ranks=waiting,
+            blast_radius=len(waiting),
+            confidence=confidence,
+            confidence_reasons=reasons,
+            group=GroupRef(found.name, found.description, found.ranks, key=found.id),
+            op=str(own["op"][0]),
+            stack=_frames(cause),
+            evidence=self._evidence(late, here, own),
+            counter_evidence=self._against(late, own),
+            next_steps=(_next(cause),),
+        )
+
+    def _title(self, late: Late, own: pl.DataFrame, cause: Lateness) -> str:
+        floor = late.median_ns // 10
+        last = int((own["margin_ns"] > 0).sum())
+        behind = int((own["own_ns"] > floor).sum())
+        label = group_label(self.story.dataset.group_list, own["group"][0], self.story.dataset.world_size)
+        how = f"arrives last in {last}" if last * 2 > own.height else f"arrives late in {behind}"
+        what = f"{how} of {own.height} {own['op'][0]} of {label}, by {duration(late.median_ns)}"
+        return f"rank {late.rank} {what}: {cause_text(cause)}; costs {self._cost(late)}"
+
+    def _cost(self, late: Late) -> str:
+        # of several late ranks each hides what the others cost
+        lost = late.cost_ns if len(self.story.late) == 1 else late.median_ns
+        if self.story.steps.is_empty():
+            return f"{100 * lost / max(late.unit_ns, 1):.2g} % of the time"
+        return f"{duration(lost)} of each {duration(late.unit_ns)} step"
+
+    def _explanation(self, late: Late, cause: Lateness, waiting: tuple[int, ...]) -> str:
+        unit = "step" if not self.story.steps.is_empty() else "part of the window"
+        interval = f"{duration(late.low_ns)} to {duration(late.high_ns)}"
+        text = (
+            f"Nothing hangs, but {plural(len(waiting), 'rank')} {'waits' if len(waiting) == 1 else 'wait'} for rank "
+            f"{late.rank}: in {late.late_in} of {late.units} {unit}s it works longer by itself than the others between "
+            f"two collectives, by {duration(late.median_ns)} (median; 95 % interval {interval})."
+        )
+        if cause.cause == "unknown":
+            return text
+        return f"{text} {_cause_sentence(cause)}"
+
+    def _waiting(self, rank: int) -> tuple[int, ...]:
+        """Members of the groups that it is in."""
+        groups = self.story.joined.filter(pl.col("rank") == rank)["group"].unique()
+        ranks = self.story.joined.filter(pl.col("group").is_in(groups.implode()))["rank"].unique()
+        return tuple(sorted(r for r in ranks if r != rank))
+
+    def _confidence(self, late: Late) -> tuple[Confidence, tuple[str, ...]]:
+        reasons = []
+        if late.units < FEW:
+            reasons.append(f"only {plural(late.units, 'step')} were recorded")
+        if self.story.clocks.error_ns * 2 > late.median_ns:
+            reasons.append(f"clocks may be off by {duration(self.story.clocks.error_ns)}")
+        return ("medium" if reasons else "high"), tuple(reasons)
+
+    def _evidence(self, late: Late, here: pl.DataFrame, own: pl.DataFrame) -> tuple[Evidence, ...]:
+        """The collectives at which it came latest: its own arrival, and of the first the member that waited longest."""
+        out = []
+        worst = own.sort("own_ns", descending=True).head(SHOWN)
+        for row in worst.iter_rows(named=True):
+            came = f"came {duration(row['late_ns'])} after the others to {row['op']} {self._place(row)}"
+            worked = f"{duration(row['work_ns'])} of its own time, {duration(row['usual_work_ns'])} on the others"
+            time = row["arrived_ns"] - row["offset_ns"]
+            out.append(Evidence(f"{came}: {worked}", self.story.paths.get(row["file"]), late.rank, time_ns=time))
+        same = here.join(worst.head(1).select("channel", "window", "place"), on=["channel", "window", "place"])
+        first = same.sort("waited_ns", descending=True).row(0, named=True)
+        text = f"waited {duration(first['waited_ns'])} in it"
+        time = first["arrived_ns"] - first["offset_ns"]
+        out.insert(1, Evidence(text, self.story.paths.get(first["file"]), first["rank"], time_ns=time))
+        return tuple(out)
+
+    def _place(self, row: dict[str, object]) -> str:
+        step = "" if self.story.steps.is_empty() else f" of step {row['unit']}"
+        return f"#{row['seq']}{step}" if row["seq"] is not None else f"{row['spot']}{step}"
+
+    def _against(self, late: Late, own: pl.DataFrame) -> tuple[Evidence, ...]:
+        others = int((own["margin_ns"] <= 0).sum())
+        text = f"in {others} of these {own.height} collectives another rank came last"
+        steps = late.units - late.late_in
+        out = [Evidence(text)] if others else []
+        return (*out, *([Evidence(f"in {steps} of {late.units} steps it was not late by itself")] if steps else []))
+
+
+def cause_text(cause: Lateness) -> str:
+    """The cause in a few words: "host, sleep in load (data.py:12), data loading"."""
+    if cause.cause == "unknown":
+        return "what it did meanwhile is not recorded"
+    if cause.cause == "host":
+        if not cause.what:
+            return "host, outside of any recorded operation"
+        where = f" in {spoken(cause.where)}" if cause.where else ""
+        doing = f" ({cause.detail})" if cause.detail and cause.detail not in cause.what.replace("_", " ") else ""
+        return f"host, {spoken(cause.what)}{where}{doing}"
+    if cause.cause == "launch":
+        return "its kernels start late after they were launched"
+    return f"compute, {cause.detail}"
+
+
+def _cause_sentence(cause: Lateness) -> str:
+    share = f"{100 * cause.share:.0f} %"
+    if cause.cause == "compute":
+        return f"Its device computed meanwhile: {share} of it; {cause.detail}, most time goes to {spoken(cause.what)}."
+    if cause.cause == "launch":
+        return f"Its device was idle meanwhile although kernels had been launched: {share} of it."
+    what = f"its host was in {spoken(cause.what)}" if cause.what else "no span shows what its host did"
+    return f"Its device had nothing to do meanwhile, {what}: {share} of it."
+
+
+def _next(cause: Lateness) -> str:
+    if cause.cause == "host" and not cause.what:
+        return BLIND.format(rank=cause.rank)
+    where = spoken(cause.where or cause.what) if cause.cause == "host" else ""
+    return STEPS[cause.cause].format(rank=cause.rank, where=where)
+
+
+def _frames(cause: Lateness) -> tuple[Frame, ...]:
+    """The Python functions among the spans around, innermost first: "data.py(12): load"."""
+    out = []
+    for name in cause.stack:
+        file, at, rest = name.partition("(")
+        line, closing, function = rest.partition("): ")
+        if at and closing and line.isdigit():
+            out.append(Frame(function, file, int(line)))
+        elif out or name == cause.what:
+            out.append(Frame(spoken(name), "", 0))
+    return tuple(out)
