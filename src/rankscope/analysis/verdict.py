@@ -50,6 +50,8 @@ def verdict(situation: Situation) -> tuple[Status, str]:
 def _of_logs(situation: Situation) -> tuple[Status, str]:
     """Of logs alone: that a job ends without an error, or goes on, they do not say."""
     told = [f for f in situation.findings if f.severity == "warning"]
+    if not situation.facts.dataset.has_logs:
+        return "unknown", f"only settings are told here{f': {told[0].title}' if told else ', and they agree'}"
     if told:
         return "unknown", f"no failure in these logs, but: {told[0].title}"
     return "unknown", "no failure in these logs, which do not tell whether the job went on"

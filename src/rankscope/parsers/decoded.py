@@ -73,11 +73,19 @@ def _trace(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
     return trace_from(header, body)
 
 
+def _environment(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
+    from rankscope.parsers.environment.model import environment_from
+
+    del body, rows
+    return environment_from(header)
+
+
 RESTORE: dict[str, Callable[[dict[str, Any], memoryview, int], Decoded]] = {
     "flight-recorder": _dump,
     "py-spy": _snapshot,
     "log": _log,
     "torch-profiler": _trace,
     "sidecar": _card,
+    "environ": _environment,
 }
 """By the name of a kind: its object again from `header()`, `body()` and `rows`. Imports wait until one is there."""

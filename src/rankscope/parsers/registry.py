@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from rankscope.parsers.decoded import Decoded
+from rankscope.parsers.environment import decode as environment
 from rankscope.parsers.flight_recorder import decode
 from rankscope.parsers.py_spy import decode as py_spy
 from rankscope.parsers.sidecar import decode as sidecar
@@ -27,6 +28,8 @@ class Kind:
     read: Callable[[IO[bytes], int, tuple[int, int]], Decoded] | None = None
     """Reads one from a stream that stands at its beginning, for files too large to be held: size, and which of how
     many ranges. With more than one range the stream can be searched."""
+    most: int | None = None
+    """Larger files, in bytes, are none of this kind."""
 
 
 KINDS = (
@@ -36,4 +39,5 @@ KINDS = (
     # the mark of the first is the plainer one: its threads as JSON begin like a recorder's entries
     Kind("py-spy", py_spy.looks_like_snapshot, py_spy.decode),
     Kind("flight-recorder", decode.looks_like_dump, decode.decode),
+    Kind("environ", environment.looks_like_environment, environment.decode, most=environment.MOST_BYTES),
 )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from rankscope.analysis.logs.settings.rules import rules
+from rankscope.analysis.logs.settings.values import ENVIRONMENTS
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.report import words
 from rankscope.report.secrets import value_of
@@ -33,11 +34,14 @@ class Value(NamedTuple):
     ranks: tuple[int, ...]
     unknown: int = 0
     """Processes of which nothing tells the rank."""
+    unset: bool = False
+    """Of ranks that did not tell it: all of their environment is known, and it is not in it."""
 
     @property
     def shown(self) -> str:
         """The value in words."""
-        return "(not told)" if self.value is None else self.value or "(empty)"
+        missing = "(unset)" if self.unset else "(not told)"
+        return missing if self.value is None else self.value or "(empty)"
 
 
 class Setting(NamedTuple):
@@ -70,12 +74,12 @@ class Setting(NamedTuple):
 def settings(dataset: Dataset) -> list[Setting]:
     """Every setting there is: those with different values first, then those that some did not tell; each by name."""
     texts = pl.col("name", "value", "source").cast(pl.Categorical)
-    rows = dataset.settings.select(texts, "rank", "host", "pid")
+    rows = dataset.settings.select(texts, "rank", "host", "pid", "file")
     by_name: dict[str, list[Value]] = {}
     for name, value, ranks, unknown in _values(rows).iter_rows():
         by_name.setdefault(name, []).append(Value(value_of(name, value or ""), tuple(ranks), unknown))
-    for name, ranks in _silent(rows).iter_rows():
-        by_name[name].append(Value(None, tuple(ranks)))
+    for name, unset, ranks in _silent(rows).iter_rows():
+        by_name[name].append(Value(None, tuple(ranks), unset=unset))
     found = [Setting(name, tuple(values)) for name, values in by_name.items()]
     return sorted(found, key=lambda one: (not one.differs, one.is_own, one.told < 2, one.name))
 
@@ -88,6 +92,7 @@ def differing(dataset: Dataset) -> list[Setting]:
 def _values(rows: pl.DataFrame) -> pl.DataFrame:
     """name, value, ranks, processes without a rank; what one process told in several ways is one value."""
     process = pl.format("{} {}", pl.col("host").fill_null(""), pl.col("pid").fill_null(-1))
+    process = pl.when(pl.col("pid").is_null()).then(pl.format("{} in {}", process, "file")).otherwise(process)
     alone = pl.when(pl.col("rank").is_null()).then(process)
     each = rows.select("name", "value", "rank", alone.alias("alone")).unique()
     twice = each.select(pl.struct("name", "rank", "alone").is_duplicated()).to_series()
@@ -104,13 +109,17 @@ def _values(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _silent(rows: pl.DataFrame) -> pl.DataFrame:
-    """name, ranks: those that told something of the same source, and not this."""
-    told = rows.filter(pl.col("rank").is_not_null()).select("name", "source", "rank").unique()
+    """name, unset, ranks: those that told something of the same source, and not this."""
+    whole = pl.col("source").cast(pl.String).is_in(ENVIRONMENTS)
+    source = pl.when(whole).then(pl.lit(ENVIRONMENTS[0])).otherwise(pl.col("source").cast(pl.String))
+    told = rows.filter(pl.col("rank").is_not_null()).select("name", source.alias("source"), "rank").unique()
     speakers = told.select("source", "rank").unique()
     most = speakers.group_by("source").len("speakers")
     some = told.group_by("name", "source").len().join(most, on="source").filter(pl.col("len") < pl.col("speakers"))
     silent = some.select("name", "source").join(speakers, on="source").join(told, on=["name", "rank"], how="anti")
-    return silent.group_by("name").agg(pl.col("rank").unique().sort()).sort("name")
+    unset = (pl.col("source") == ENVIRONMENTS[0]).any().alias("unset")
+    each = silent.group_by("name", "rank").agg(unset)
+    return each.group_by("name", "unset").agg(pl.col("rank").sort()).sort("name", "unset")
 
 
 def value_phrase(value: Value) -> str:

@@ -180,7 +180,10 @@ def unread(dataset: Dataset) -> list[Unread]:
     return [Unread(problem, tuple(paths)) for problem, paths in reasons.items()]
 
 
-_READ = {"flight-recorder": "dump", "log": "log", "py-spy": "py-spy dump"}
+_READ = {
+    "flight-recorder": "dump", "log": "log", "py-spy": "py-spy dump", "environ": "environment",
+    "collect_env": "collect_env report",
+}  # fmt: skip
 """Kinds of files that are read, as people call them."""
 
 

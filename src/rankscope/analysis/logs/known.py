@@ -93,7 +93,9 @@ def _waited(own: list[Line]) -> Finding:
         by_place[_waited_in(line)].append(line)
     (at, there), *others = by_place.items()
     others = [(place, lines) for place, lines in others if place]
-    more = f" and {who_text(others[0][1])}{others[0][0]}" if len(others) == 1 else " and others elsewhere" * bool(others)
+    more = " and others elsewhere" if others else ""
+    if len(others) == 1:
+        more = f" and {who_text(others[0][1])}{others[0][0]}"
     return Finding(
         kind="known-error",
         severity="critical",

@@ -12,7 +12,7 @@ import polars as pl
 from rankscope.analysis.model import Evidence
 from rankscope.schema import Dataset
 
-BULK = ("fingerprint", "init-env", "pg-created", "dump-written")
+BULK = ("fingerprint", "init-env", "collect-env", "pg-created", "dump-written")
 """Kinds with a line for each collective or group: they name nobody."""
 TIMEOUTS = ("watchdog-timeout", "blocking-wait-timeout", "gloo-timeout", "store-wait")
 """Known errors of ranks that waited until they gave up."""

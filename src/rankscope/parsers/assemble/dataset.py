@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from rankscope import schema
-from rankscope.parsers.assemble import attempts, cards, coalesced, copies, naming, ranks, snapshots
+from rankscope.parsers.assemble import attempts, cards, coalesced, copies, environments, naming, ranks, snapshots
 from rankscope.parsers.assemble.attempts import Attempt
 from rankscope.parsers.assemble.completeness import Completeness, completeness
 from rankscope.parsers.assemble.files import file_table
@@ -69,6 +69,11 @@ def assemble(
 
         tables = bring_traces(tables, windows, world)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
+    told = environments.settle(sources, chosen, pattern)
+    if told:
+        own = environments.setting_rows(told, places)
+        tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own
+        world = world or environments.world_of(told)
     return Dataset(
         **tables,
         files=file_table(sources, complete),

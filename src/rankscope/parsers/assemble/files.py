@@ -24,7 +24,7 @@ def _row(place: int, source: Source, complete: Completeness | None) -> dict[str,
     return {
         "file": place,
         "path": source.shown,
-        "kind": source.kind,
+        "kind": "collect_env" if source.is_report else source.kind,
         "rank": source.rank,
         "rank_source": source.rank_source,
         "attempt": source.attempt,

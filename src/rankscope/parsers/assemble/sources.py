@@ -82,6 +82,14 @@ class Source:
         return cast("TraceContent", self.content) if self.kind == TRACE_KIND and self.content is not None else None
 
     @property
+    def is_report(self) -> bool:
+        """Whether it is a log of nothing but what collect_env printed."""
+        log = self.log
+        if log is None or not log.events or log.processes:
+            return False
+        return all(event.kind == "collect-env" for event in log.events)
+
+    @property
     def tells(self) -> bool:
         """Whether there is anything in it; a text that only looks like a log has nothing."""
         if self.log is None:

@@ -160,7 +160,7 @@ def _members(members: Iterator[archives.Member], place: _Place) -> Iterator[Cont
 
 def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content | None:
     """What a file is; None for all but the first of its parts, unless each is read by itself."""
-    kinds = [k for k in KINDS if k.begins(head)]
+    kinds = [k for k in KINDS if (k.most is None or place.size <= k.most) and k.begins(head)]
     if not kinds and head:
         found = logs.read(stream, place.size, None if place.depth or place.inner else (place.part, place.parts))
         if found is not None:

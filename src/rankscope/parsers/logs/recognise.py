@@ -19,7 +19,7 @@ SAMPLES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Places where a large file is looked at too."""
 _SIGNS = re.compile(
     rb"NCCL|RCCL|\[rank\d|ProcessGroup|torch[./]distributed|Traceback \(most|_perf\"|\[[IWEF]\d{3,4} |Job summary"
-    rb"|\[[IWEF] |opCount|Communicators\.\.\.|\"event\"|srun: error"
+    rb"|\[[IWEF] |PyTorch version: |opCount|Communicators\.\.\.|\"event\"|srun: error"
 )
 _STAMP = r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} "
 _LINES = re.compile(
@@ -27,6 +27,7 @@ _LINES = re.compile(
     rf"|\[(?:{_STAMP}|[IWEF] )(?:\d{{1,10}} )?[\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|py):\d{{1,6}}\]"
     rf"|{_STAMP}\d{{1,10}} [\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|py):\d{{1,6}}\]"
     r"|torch\.distributed\.\S{1,100}: \[(?:ERROR|WARNING|INFO)\]"
+    r"|PyTorch version: \d\S{0,60}\s*$"
     r"|Traceback \(most recent call last\):\s*$|srun: error: |torch\.distributed\.\S{0,100}Error: "
     r"|\w{1,64}: opCount [0-9a-f]{1,16} sendbuff "
 )

@@ -12,7 +12,7 @@ from tests.parsers.assemble.logs.test_reports import STAMP, timeout
 
 OOM = "node-1:4003:4100 [1] include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'"
 ENDED = f"[rank2]:[{STAMP} ProcessGroupNCCL.cpp:2119] [PG ID 0 PG GUID 0(default_pg) Rank 2] Process group watchdog "
-SIGNAL = "W1206 18:44:13.187000 500 torch/elastic/multiprocessing/api.py:1028] Sending process 512 closing signal SIGTERM"
+SIGNAL = "W1206 18:44:13.187000 500 torch/elastic/multiprocessing/api.py:1028] Sending process 5 closing signal SIGTERM"
 
 
 def rows(dataset: Dataset) -> list[dict[str, Any]]:

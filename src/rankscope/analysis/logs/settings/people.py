@@ -14,7 +14,7 @@ HOSTS = 3
 def told_by(process: Process, name: str, paths: dict[int, str]) -> Evidence:
     """Where a process told of a setting, or that it did not."""
     if name not in process.values:
-        return Evidence(f"{name} is not printed", rank=process.rank)
+        return Evidence(f"{name} is {'unset' if process.whole else 'not printed'}", rank=process.rank)
     file, line = process.places.get(name, (-1, 0))
     return Evidence(f"{name}={process.values[name]}", paths.get(file), process.rank, line=line or None)
 

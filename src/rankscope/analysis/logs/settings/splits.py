@@ -10,6 +10,7 @@ from rankscope.analysis.logs.settings.rules import Rule, rules
 from rankscope.analysis.logs.settings.values import ENV, Process, meaning
 
 UNKNOWN = Rule("", "same", "", "hang", "What it does is not known here; that ranks differ in it is seldom meant.")
+VERSION = Rule("", "same", "", "result", "Another version of a library may compute or communicate in another way.")
 HARMS = ("hang", "result", "speed", "evidence", "")
 """What a mismatch can do, the worst first."""
 
@@ -38,7 +39,8 @@ class Split:
 def find_splits(told: Sequence[Process]) -> list[Split]:
     found = []
     for name in sorted({name for process in told for name in process.means}):
-        rule = rules().get(name) or (UNKNOWN if ENV.fullmatch(name) else None)
+        rule = rules().get(name) or (VERSION if name.startswith("version:") else None)
+        rule = rule or (UNKNOWN if ENV.fullmatch(name) else None)
         if rule is None or rule.scope == "own":
             continue
         split = _split(name, rule if rule.effect else UNKNOWN._replace(harm=rule.harm), told)

@@ -12,8 +12,10 @@ import polars as pl
 
 from rankscope.schema import Dataset
 
-ENVIRONMENTS = ("collect_env", "environ", "msprobe")
+ENVIRONMENTS = ("environ", "msprobe")
 """Sources that tell all of the environment: what they leave out is unset."""
+OF_ONE = (*ENVIRONMENTS, "container", "collect_env")
+"""Sources of which each file is of one process, though nothing may tell which."""
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _LISTS = ("_ALGO", "_PROTO", "_HCA", "_IFNAME", "_SUBSYS")
@@ -63,17 +65,17 @@ def processes(dataset: Dataset) -> list[Process]:
     """All that told a setting or version, by rank where it is known; dumps tell the version of NCCL."""
     table = _table(dataset)
     alike, rest = _alike(table)
-    found: dict[tuple[int | None, str, int | None], Process] = {}
-    for rank, host, pid, whole, files in table.group_by("rank", "host", "pid", maintain_order=True).agg(
+    found: dict[tuple[int | None, str, int | None, int | None], Process] = {}
+    for rank, host, pid, alone, whole, files in table.group_by("rank", "host", "pid", "alone", maintain_order=True).agg(
         pl.col("source").is_in(ENVIRONMENTS).any(), pl.col("file").unique()
     ).iter_rows():  # fmt: skip
-        own = found.setdefault(_key(rank, host, pid), _process(rank, host, pid, alike))
+        own = found.setdefault(_key(rank, host, pid, alone), _process(rank, host, pid, alike))
         own.host, own.pid = own.host or host, pid if own.pid is None else own.pid
         own.whole = own.whole or whole
         own.files.update(files)
     several: defaultdict[tuple[int, str], dict[str, str]] = defaultdict(dict)
-    for rank, host, pid, name, value, source, file, line in rest.iter_rows():
-        own = found[_key(rank, host, pid)]
+    for rank, host, pid, name, value, source, file, line, alone in rest.iter_rows():
+        own = found[_key(rank, host, pid, alone)]
         told = several[id(own), name]
         told.setdefault(meaning(name, value), value)
         own.values[name], own.means[name] = ", ".join(sorted(told.values())), ", ".join(sorted(told))
@@ -84,8 +86,10 @@ def processes(dataset: Dataset) -> list[Process]:
     return list(found.values())
 
 
-def _key(rank: int | None, host: str, pid: int | None) -> tuple[int | None, str, int | None]:
-    return (rank, "", None) if rank is not None else (None, host, pid)
+def _key(
+    rank: int | None, host: str, pid: int | None, alone: int | None
+) -> tuple[int | None, str, int | None, int | None]:
+    return (rank, "", None, None) if rank is not None else (None, host, pid, alone)
 
 
 def _process(rank: int | None, host: str, pid: int | None, alike: _Alike) -> Process:
@@ -101,13 +105,15 @@ def _table(dataset: Dataset) -> pl.DataFrame:
         pl.lit(None, pl.Int64).alias("line"),
     )  # fmt: skip
     told = pl.concat([dataset.settings.select(versions.columns), versions]) if dumps.height else dataset.settings
-    told = told.select(versions.columns).filter(pl.col("rank").is_not_null() | pl.col("pid").is_not_null())
-    return told.with_columns(pl.col("host").fill_null(""))
+    nobody = pl.col("rank").is_null() & pl.col("pid").is_null()
+    told = told.select(versions.columns).filter(~nobody | pl.col("source").is_in(OF_ONE))
+    alone = pl.when(nobody).then("file").cast(pl.Int64).alias("alone")
+    return told.with_columns(pl.col("host").fill_null(""), alone)
 
 
 def _alike(table: pl.DataFrame) -> tuple[_Alike, pl.DataFrame]:
     """What all told with one value, and the rows of the rest: of thousands of ranks most say the same."""
-    who = pl.coalesce(pl.format("r{}", "rank"), pl.format("{}:{}", "host", "pid"))
+    who = pl.coalesce(pl.format("r{}", "rank"), pl.format("{}:{}", "host", "pid"), pl.format("f{}", "alone"))
     table = table.with_columns(who=who)
     people = table["who"].n_unique()
     by_name = table.group_by("name").agg(

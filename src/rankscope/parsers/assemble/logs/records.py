@@ -14,6 +14,9 @@ from rankscope.parsers.assemble.logs.numbers import short, whole
 from rankscope.parsers.assemble.logs.scene import Log, Scene
 from rankscope.parsers.assemble.logs.times import moment
 
+_TOLD = {"init-env": "c10d", "collect-env": "collect_env"}
+"""Where settings of an event come from."""
+
 
 def setting_table(scene: Scene) -> pl.DataFrame:
     """The table `settings`, each value of a process once."""
@@ -34,12 +37,13 @@ def _settings(log: Log, scene: Scene) -> Iterator[dict[str, Any]]:
             "source": "nccl", "file": log.place, "line": setting.line,
         }  # fmt: skip
     for event in log.content.events:
-        if event.kind == "init-env":
+        if event.kind in _TOLD:
             rank = sound(event.rank if event.rank is not None else log.source.rank)
             for name, value in event.values.get("settings") or ():
                 known = "version:nccl" if name.lower() == "nccl version" else name
                 yield {
-                    "rank": rank, "host": None, "pid": None, "name": known, "value": value, "source": "c10d",
+                    "rank": rank, "host": log.source.host, "pid": None, "name": known, "value": value,
+                    "source": _TOLD[event.kind],
                     "file": log.place, "line": event.line,
                 }  # fmt: skip
 

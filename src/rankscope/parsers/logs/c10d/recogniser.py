@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from rankscope.parsers.logs.c10d import (
+    collect_env,
     desync,
     endings,
     failed_stack,
@@ -30,7 +31,7 @@ _BULK = " opCount "
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
 _LINES = (watchdog, fingerprints, setup, endings)
-_SPANS = (tracebacks, torchrun, desync, failed_stack)
+_SPANS = (tracebacks, torchrun, desync, failed_stack, collect_env)
 _PLAIN = (desync, failed_stack)
 """Of these only the first line has the prefix of its rank."""
 
