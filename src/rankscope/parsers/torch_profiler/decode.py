@@ -7,7 +7,7 @@ import os
 from typing import IO
 
 from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, DETAILS, repair, sparse
+from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, DETAILS, repair, sparse, writers
 from rankscope.parsers.torch_profiler.chunks import Around, Piece, end_of, pieces
 from rankscope.parsers.torch_profiler.columns import Columns
 from rankscope.parsers.torch_profiler.events import BAD, EVENTS
@@ -38,9 +38,10 @@ def decode_bytes(data: bytes) -> TraceContent:
 
 
 def problem_of(content: TraceContent) -> str | None:
-    """What of a whole trace could not be read; None if all could."""
+    """What of a whole trace could not be read; None if all could. What stands in it twice is dropped."""
     notes = [
         content.problem,
+        writers.settle(content),
         None if content.whole else f"cut off: {content.events} events kept",
         f"{content.lost} damaged events dropped" if content.lost else None,
     ]

@@ -10,9 +10,9 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.parsers.assemble.sources import Source
-from rankscope.parsers.assemble.traces import ranks, spans
+from rankscope.parsers.assemble.traces import loops, ranks, spans
 from rankscope.parsers.assemble.traces.groups import Groups
-from rankscope.parsers.assemble.traces.traced import traced_of
+from rankscope.parsers.assemble.traces.traced import nothing_of, traced_of
 from rankscope.parsers.assemble.traces.window import Window, settle_bases
 
 Tables = dict[str, pl.DataFrame]
@@ -32,6 +32,7 @@ def read_windows(sources: Sequence[tuple[int, Source]], attempt: int, pattern: r
     windows = [Window(place, source, source.trace) for place, source in sources if source.trace is not None]
     settle_bases(windows)
     ranks.settle(windows, pattern)
+    loops.settle(windows)
     for window in windows:
         window.source.attempt, window.source.used = attempt, True
     return Windows(windows, _world(windows))
@@ -50,13 +51,13 @@ def bring(tables: Tables, found: Windows, world: int) -> Tables:
     windows = found.all
     groups = Groups(tables["groups"], windows, world)
     traced, tracks, drawn = [schema.empty(schema.OPS)], [schema.empty(schema.TRACKS)], [schema.empty(schema.SPANS)]
-    ops = lanes = 0
+    before = lanes = 0
     for window in windows:
-        rows, executes = traced_of(window, groups)
+        rows, executes = traced_of(window, groups) if window.content.writers == 1 else nothing_of(window)
         traced.append(rows)
         tracks.append(spans.track_table(window, lanes))
-        drawn.append(spans.span_table(window, spans.arrange(window), executes, lanes, ops))
-        ops, lanes = ops + rows.height, lanes + len(window.tracks)
+        drawn.append(spans.span_table(window, spans.arrange(window), executes, lanes, before))
+        before, lanes = before + rows.height, lanes + len(window.tracks)
     return {
         **tables,
         "groups": groups.frame(),

@@ -30,6 +30,8 @@ class Row:
     library: str = ""
     peer: int | None = None
     """Place in the group."""
+    group: str | None = None
+    """Name of the group, where it does not stand in `call`."""
 
 
 def rows(roles: Roles) -> list[Row]:

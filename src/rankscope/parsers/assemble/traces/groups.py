@@ -43,6 +43,11 @@ class Groups:
             self._of_call[key] = self._of(window.content.calls[number], window)
         return self._of_call[key]
 
+    def named(self, window: Window, name: str) -> int:
+        """A group that a window lists."""
+        group = next(g for g in window.content.about.groups if g.name == name and g.ranks)
+        return self._find(name, tuple(group.ranks or ()), group.description)
+
     def frame(self) -> pl.DataFrame:
         """The table."""
         for i, users in self._open.items():

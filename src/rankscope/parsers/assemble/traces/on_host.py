@@ -1,7 +1,7 @@
 """Operations that a thread of the host runs: gloo's, issued by c10d's operators and run by its own loops.
 
-A trace of gloo ties neither to the other, and says no group: the order of issue is that of the operators, and each is
-joined to the first run of its kind and size that begins after it.
+A trace of gloo ties neither to the other: the order of issue is that of the operators, and each is joined to the first
+run of its kind and size that begins after it. Nor does it say a group.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ def _row(roles: Roles, operator: int, run: int) -> Row:
     call = roles.calls[run]
     row = Row(operator, run, [run], call, op=found["op"], library="gloo")
     row.peer = int(found["peer"]) if found["peer"] else None
+    thread = roles.window.content.lanes[int(roles.window.content.code("lane")[roles.span[run]])].tid
+    row.group = roles.window.loops.get(thread) if thread is not None else None
     return row
 
 

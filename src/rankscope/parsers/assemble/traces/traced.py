@@ -43,6 +43,11 @@ def traced_of(window: Window, groups: Groups) -> tuple[pl.DataFrame, Numbers]:
     return _complete(frame, window), executes
 
 
+def nothing_of(window: Window) -> tuple[pl.DataFrame, Numbers]:
+    """The same of a window whose operations are of several processes: none of them."""
+    return schema.empty(schema.OPS), np.full(len(window.start), -1, np.int64)
+
+
 _COLUMNS: dict[str, Any] = {
     name: pl.String if schema.OPS[name] == pl.Categorical else schema.OPS[name]
     for name in (
@@ -58,7 +63,7 @@ def _append(
     call = row.call
     assert call is not None
     place = row.issue if row.issue >= 0 else row.runs[0]
-    group = groups.of_call(roles.window, int(roles.window.content.call_codes[0][_told(roles, row)]))
+    group = _group(roles, row, groups)
     is_p2p, seq = row.op in P2P_OPS, device.seq_of(roles, row)
     began = min((int(start[i]) for i in row.runs), default=None)
     ended = max((int(end[i]) for i in row.runs), default=None)
@@ -75,6 +80,12 @@ def _append(
     }  # fmt: skip
     for name, value in values.items():
         columns[name].append(value)
+
+
+def _group(roles: Roles, row: Row, groups: Groups) -> int:
+    if row.group is not None:
+        return groups.named(roles.window, row.group)
+    return groups.of_call(roles.window, int(roles.window.content.call_codes[0][_told(roles, row)]))
 
 
 def _told(roles: Roles, row: Row) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -32,6 +32,8 @@ class Window:
     content: TraceContent
     base_ns: int = 0
     """Added to the times of the file."""
+    loops: dict[int, str] = field(default_factory=dict)
+    """Name of the group for each thread that runs operations of one only."""
 
     @property
     def rank(self) -> int:
@@ -86,10 +88,11 @@ class Window:
     @cached_property
     def pids(self) -> list[int]:
         """Processes that ran operators, the one with the most lanes first."""
-        lanes = zip(self.content.lanes, self.categories, strict=True)
-        own = ("cpu_op", "python_function", "user_annotation", "cuda_runtime")
-        counts = Counter(lane.pid for lane, category in lanes if category in own and lane.pid is not None)
-        return [pid for pid, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0] or 0)) if pid is not None]
+        lanes = list(zip(self.content.lanes, self.categories, self.on_device.tolist(), strict=True))
+        operators = [lane.pid for lane, category, _ in lanes if category in ("cpu_op", "python_function")]
+        hosts = operators or [lane.pid for lane, _, device in lanes if not device]
+        counts = Counter(pid for pid in hosts if pid is not None and pid > 0)
+        return [pid for pid, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
     @cached_property
     def pid(self) -> int | None:

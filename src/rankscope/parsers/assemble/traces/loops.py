@@ -1,0 +1,42 @@
+"""Which group each run loop of gloo serves: a trace does not say it, but threads are numbered as they are made.
+
+ProcessGroupGloo starts its two loops one right after the other when a group is made (torch's backend options), and
+the trace lists the groups of its rank in that order. Where the loops do not fall into as many neighbouring pairs as
+there are groups, nothing is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rankscope.parsers.assemble.traces.window import Window
+
+LOOP = "pt_gloo_runloop"
+LOOPS = 2
+"""Threads of a group, unless the job asked for another number."""
+
+
+def settle(windows: Sequence[Window]) -> None:
+    """Notes in each window which loop serves which group; in none, if that cannot be told of all that have loops."""
+    told = [(window, group_of_loop(window)) for window in windows if _loops(window)]
+    if all(groups for _, groups in told):
+        for window, groups in told:
+            window.loops = groups
+
+
+def group_of_loop(window: Window) -> dict[int, str]:
+    """The name of the group for each thread that is a run loop; empty where that cannot be told."""
+    threads = _loops(window)
+    groups = [group.name for group in window.content.about.groups if group.ranks and group.name]
+    pairs = [threads[i : i + LOOPS] for i in range(0, len(threads), LOOPS)]
+    neighbours = all(len(pair) == LOOPS and pair[-1] - pair[0] == LOOPS - 1 for pair in pairs)
+    # a number below the process's own is one that was given out again
+    ordered = bool(threads) and window.pid is not None and threads[0] > window.pid
+    if not neighbours or not ordered or len(pairs) != len(groups):
+        return {}
+    return {thread: name for name, pair in zip(groups, pairs, strict=True) for thread in pair}
+
+
+def _loops(window: Window) -> list[int]:
+    titles = {label.tid: label.text for label in window.content.labels if label.kind == "thread_name"}
+    return sorted(tid for tid, title in titles.items() if tid is not None and LOOP in title)
