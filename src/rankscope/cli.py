@@ -93,6 +93,20 @@ def _reads_dumps(command: _F) -> _F:
     return command
 
 
+def _follows(command: _F) -> _F:
+    """Adds the options of following a job that still runs."""
+    options = [
+        click.option("--poll", type=click.FloatRange(0.1, 3600), metavar="SECONDS",
+                     help="Look so often. Without it: as the file system needs it."),
+        click.option("--freeze-after", type=click.FloatRange(0.1), metavar="SECONDS",
+                     help="Call the job frozen after so long. Without it: a minute, or more if it stood still before."),
+        click.option("--on-freeze", metavar="CMD", help="Run CMD when it freezes, the JSON report on its input."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @click.group(cls=_OpensByDefault, context_settings={"help_option_names": _HELP, "max_content_width": 80})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def rankscope() -> None:
@@ -113,11 +127,34 @@ def rankscope() -> None:
 @_reads_dumps
 @click.option("--palette", type=click.Choice(_PALETTES), help="Colours. Without it: what the terminal has.")
 @click.option("--mouse/--no-mouse", default=None, help="Take the mouse. Without it: unless over SSH.")
+@click.option("--watch", is_flag=True, help="Follow the job while it runs.")
+@_follows
+@click.option("--bell/--no-bell", default=True, help="Ring the terminal's bell when it freezes.")
 def view(**options: Any) -> int:
     """Opens the app on dumps; without a terminal prints the text report."""
     from rankscope.commands.view import run
 
-    return run(**options)
+    return run(**_with_follow(options))
+
+
+def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with those of following as one."""
+    from rankscope.commands.watch import Follow
+
+    names = ("poll", "freeze_after", "on_freeze")
+    return {**{k: v for k, v in options.items() if k not in names}, "follow": Follow(*(options[n] for n in names))}
+
+
+@rankscope.command()
+@_reads_dumps
+@_follows
+@click.option("-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Of the lines.")
+@click.option("--until-frozen", is_flag=True, help="End with exit code 1 when the job freezes or fails.")
+def watch(**options: Any) -> int:
+    """Follows a job without a screen: a line for each change of its verdict."""
+    from rankscope.commands.watch import run
+
+    return run(**_with_follow(options))
 
 
 @rankscope.command()
@@ -190,7 +227,8 @@ def _fail(message: str, args: Sequence[str]) -> int:
 def _wants_json(args: Sequence[str]) -> bool:
     """Whether the arguments, right or wrong, ask for JSON on stdout."""
     given = " ".join(args)
-    return bool(args) and args[0] == "report" and re.search(r"(?:^| )(?:-f|--format)[ =]?json\b", given) is not None
+    asks = re.search(r"(?:^| )(?:-f|--format)[ =]?json\b", given) is not None
+    return asks and args[0] in ("report", "watch")
 
 
 def _ignore_rest_of_output() -> None:

@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.parsers.load import Progress
+    from rankscope.parsers.load import LoadOptions, Progress
     from rankscope.schema import Dataset
 
 
@@ -42,27 +42,33 @@ class Source:
         """The paths as they were given."""
         return " ".join(self.paths)
 
-    def check(self) -> None:
-        """Refuses paths that are not there, before anything is opened."""
+    @property
+    def options(self) -> LoadOptions:
+        """What the user knows, as loading needs it."""
+        from rankscope.parsers.load import LoadOptions
+
+        errors = Path(self.errors) if self.errors is not None else None
+        return LoadOptions(self.rank_from, self.world_size, self.attempt, self.jobs, errors)
+
+    def check(self, *, may_come: bool = False) -> None:
+        """Refuses paths that are not there, before anything is opened, unless they `may_come` into their directory."""
         for path in self.paths:
             try:
-                Path(path).stat()
+                (Path(path).parent if may_come and not Path(path).exists() else Path(path)).stat()
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "not a path"
                 raise click.ClickException(f"{path}: {reason}") from error
 
     def load(self, progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
         """Reads and analyses; raises ClickException where there is nothing to read."""
-        from rankscope.parsers.load import InputError, LoadOptions, load
+        from rankscope.parsers.load import InputError, load
 
         def tell(read: Progress) -> None:
             _prepare()
             progress(Step(read.files_done, read.files_total, "reading"))
 
-        errors = Path(self.errors) if self.errors is not None else None
-        options = LoadOptions(self.rank_from, self.world_size, self.attempt, self.jobs, errors)
         try:
-            dataset = load([Path(p) for p in self.paths], options, tell)
+            dataset = load([Path(p) for p in self.paths], self.options, tell)
         except InputError as error:
             raise click.ClickException(str(error)) from error
         progress(Step(0, 0, "analysing"))

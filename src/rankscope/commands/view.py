@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rankscope.commands import report
+from rankscope.commands import watch as watching
 from rankscope.commands.source import Source, Step
+from rankscope.commands.watch import UNSAID, Follow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,15 +33,23 @@ def run(
     attempt: int | None = None,
     jobs: int | None = None,
     errors: str | None = None,
+    watch: bool = False,
+    follow: Follow = UNSAID,
+    bell: bool = True,
 ) -> int:
-    """Opens the app on a terminal; elsewhere prints the report, with its exit code."""
+    """Opens the app on a terminal; elsewhere prints the report, with its exit code, or follows the job in lines."""
     source = Source(paths, rank_from, world_size, attempt, jobs, errors)
     if not on_terminal():
+        if watch:
+            return watching.run(
+                paths, follow=follow, ascii_only=ascii_only, path_map=path_map, rank_from=rank_from,
+                world_size=world_size, attempt=attempt, jobs=jobs, errors=errors,
+            )  # fmt: skip
         return report.run(
             paths, ascii_only=ascii_only, path_map=path_map, rank_from=rank_from, world_size=world_size,
             attempt=attempt, jobs=jobs, errors=errors,
         )  # fmt: skip
-    source.check()
+    source.check(may_come=watch)
     from rankscope.tui.app import RankscopeApp
     from rankscope.tui.options import from_environment
 
@@ -47,8 +57,13 @@ def run(
         # Where they are exported they hide that the terminal was resized.
         os.environ.pop(name, None)
     options = from_environment(
-        os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export
+        os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export, bell=bell
     )
+    if watch:
+        gc.enable()
+        followed = watching.followed(source, follow, path_map)
+        RankscopeApp(load=None, title=source.title, options=options, watch=followed).run()
+        return 0
 
     def load(progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
         try:

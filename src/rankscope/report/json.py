@@ -25,7 +25,7 @@ Json = dict[str, Any]
 def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) -> bytes:
     """The report as one JSON object on lines of its own, indented by two, with a newline at its end."""
     said, more = messages.json_rows(dataset)
-    raw = _dump(
+    raw = dump(
         {
             "schema": SCHEMA,
             "tool": {"name": "rankscope", "version": __version__},
@@ -34,7 +34,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
             "world_size": dataset.world_size,
             "ranks": {"seen": dataset.seen_ranks, "missing": dataset.missing_ranks},
             "inputs": dataset.files.select("path", "kind", "rank", "rows", "problem").to_dicts(),
-            "findings": [_finding(f) for f in analysis.findings],
+            "findings": [finding_json(f) for f in analysis.findings],
             "mesh": _mesh(analysis.mesh, {rank for f in analysis.findings for rank in f.culprit_ranks}),
             "why": [_why(w) for w in analysis.whys],
             "messages": said,
@@ -47,10 +47,11 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
 
 def render_error(message: str) -> bytes:
     """What takes the place of the report where there is none."""
-    return _dump({"schema": SCHEMA, "error": message})
+    return dump({"schema": SCHEMA, "error": message})
 
 
-def _finding(f: Finding) -> Json:
+def finding_json(f: Finding) -> Json:
+    """One finding, in the form it has in the report."""
     return {
         "id": f.id,
         "kind": f.kind,
@@ -129,9 +130,9 @@ def _dimension(d: Dimension) -> Json:
     return {"name": d.name, "size": d.size, "stride": d.stride}
 
 
-def _dump(report: Json) -> bytes:
+def dump(report: Json, *, indented: bool = True) -> bytes:
     """JSON that is whole and safe to look at in a terminal: what is invisible is written as an escape."""
-    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    options = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if indented else 0)
     try:
         raw = orjson.dumps(report, option=options)
     except orjson.JSONEncodeError:

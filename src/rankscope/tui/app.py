@@ -39,6 +39,7 @@ class RankscopeApp(App[None]):
     CSS = """
     Screen { background: ansi_default; }
     ToastRack { display: none; }
+    LiveScreen ToastRack { display: block; }
     """
 
     def __init__(self, load: Load | None, title: str, options: ViewOptions, watch: Watch | None = None) -> None:

@@ -118,6 +118,7 @@ def from_environment(
     export_dir: Path | None = None,
     export: Export | None = None,
     changed_cells: bool = True,
+    bell: bool = True,
 ) -> ViewOptions:
     """The options for a terminal: what is given wins over what the environment says."""
     remote = bool(environ.get("SSH_CONNECTION"))
@@ -130,4 +131,5 @@ def from_environment(
         export_dir=export_dir or Path.cwd(),
         export=export,
         changed_cells=changed_cells and not environ.get(FULL_FRAMES),
+        bell=bell,
     )

@@ -26,8 +26,19 @@ class Reading:
     why_polled: str = ""
     away: str | None = None
     """Why nothing can be seen at the moment."""
+    said: str = ""
+    """What became of the command that is run when the job freezes, if it failed."""
     full: bool = False
     """The file system has no room, so that files may be cut short."""
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with following, in one line; empty if nothing is."""
+        from rankscope.report.escape import plain
+
+        if self.away is not None:
+            return f"{plain(self.away)}; what was read is shown, and it is looked for again"
+        return "the file system has no room left: dumps are cut short" if self.full else ""
 
     @property
     def how(self) -> str:
@@ -49,7 +60,7 @@ class Update:
     reading: Reading
     changed: int
     """Files that are not what they were in the update before."""
-    lag_s: float
-    """From when the oldest of these changes was noticed until this was worked out."""
+    noticed_at: float | None = None
+    """When the oldest of these changes was seen, on the monotonic clock."""
     alarm: bool = False
     """The job froze or failed with this update: said once, until it has gone on."""

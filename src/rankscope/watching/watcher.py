@@ -142,8 +142,7 @@ class Watcher:
         self._reading = self._how()
         self._shown_at = monotonic()
         self._took = self._shown_at - begin
-        lag = self._shown_at - noticed if noticed is not None else 0.0
-        publish(Update(self._number, self._job.dataset, analysis, live, self._reading, changed, lag, alarm))
+        publish(Update(self._number, self._job.dataset, analysis, live, self._reading, changed, noticed, alarm))
 
     # How following goes
 

@@ -1,0 +1,224 @@
+"""`rankscope watch`: follows a running job without a screen, and says on a line of its own what becomes of it."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from time import time_ns
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from rankscope.commands.source import Source, with_local_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rankscope.watching.hook import Hook
+    from rankscope.watching.update import Reading, Update
+    from rankscope.watching.watcher import Watcher
+
+
+@dataclass(frozen=True)
+class Follow:
+    """How a job is to be followed, as the command line says."""
+
+    poll: float | None = None
+    freeze_after: float | None = None
+    on_freeze: str | None = None
+
+
+UNSAID = Follow()
+"""Nothing was said of how."""
+
+
+def watcher_for(source: Source, follow: Follow) -> Watcher:
+    """What follows the files of a source; ClickException if the options are no good."""
+    from pathlib import Path
+
+    from rankscope.parsers.load import InputError
+    from rankscope.watching.watcher import Watcher, WatchOptions
+
+    if source.attempt is not None:
+        raise click.ClickException("--attempt: a job that is watched is seen in its newest attempt")
+    try:
+        return Watcher([Path(p) for p in source.paths], WatchOptions(source.options, follow.poll, follow.freeze_after))
+    except InputError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@dataclass
+class Followed:
+    """What the screen is given to follow: every freeze goes to the command of the user's as well."""
+
+    watcher: Watcher
+    on_freeze: str | None
+    path_map: tuple[tuple[str, str], ...]
+
+    def run(self, publish: Callable[[Update | Reading], None]) -> None:
+        """Follows until `stop`; ClickException if no process can be started."""
+        from rankscope.parsers.workers.pool import WorkerError
+        from rankscope.watching.hook import Hook
+        from rankscope.watching.update import Reading
+
+        last: list[Reading] = [Reading()]
+
+        def tell(text: str) -> None:
+            publish(replace(last[0], said=text))
+
+        hook = Hook(self.on_freeze, tell) if self.on_freeze is not None else None
+
+        def pass_on(news: Update | Reading) -> None:
+            if isinstance(news, Reading):
+                last[0] = news
+                publish(news)
+                return
+            last[0] = news.reading
+            if news.alarm and hook is not None:
+                hook.fire(report_of(news, self.path_map))
+            dataset, analysis = with_local_paths(news.dataset, news.analysis, self.path_map)
+            publish(replace(news, dataset=dataset, analysis=analysis))
+
+        try:
+            self.watcher.run(pass_on)
+        except WorkerError as error:
+            raise click.ClickException(str(error)) from error
+
+    def stop(self) -> None:
+        """Ends `run`."""
+        self.watcher.stop()
+
+
+def followed(source: Source, follow: Follow, path_map: tuple[tuple[str, str], ...]) -> Followed:
+    """What the screen is given to follow; ClickException if the options are no good."""
+    return Followed(watcher_for(source, follow), follow.on_freeze, path_map)
+
+
+def report_of(update: Update, path_map: tuple[tuple[str, str], ...] = ()) -> bytes:
+    """The JSON report of an update."""
+    from rankscope.report.json import render_json
+
+    return render_json(*with_local_paths(update.dataset, update.analysis, path_map))
+
+
+def run(
+    paths: tuple[str, ...],
+    *,
+    form: Literal["text", "json"] = "text",
+    until_frozen: bool = False,
+    follow: Follow = UNSAID,
+    ascii_only: bool = False,
+    path_map: tuple[tuple[str, str], ...] = (),
+    rank_from: str | None = None,
+    world_size: int | None = None,
+    attempt: int | None = None,
+    jobs: int | None = None,
+    errors: str | None = None,
+) -> int:
+    """Follows until a signal ends it; its exit code says whether anything critical was found last."""
+    source = Source(paths, rank_from, world_size, attempt, jobs, errors)
+    source.check(may_come=True)
+    watcher = watcher_for(source, follow)
+    gc.enable()
+    printer = _Printer(watcher, form, ascii_only, until_frozen, path_map, _hook(follow))
+    with _ended_by_signals(watcher):
+        _run(watcher, printer)
+    if printer.hook is not None and until_frozen:
+        printer.hook.wait()
+    return int(printer.critical or (until_frozen and printer.alarmed))
+
+
+def _run(watcher: Watcher, printer: _Printer) -> None:
+    from rankscope.parsers.workers.pool import WorkerError
+
+    try:
+        watcher.run(printer.publish)
+    except WorkerError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _hook(follow: Follow) -> Hook | None:
+    if follow.on_freeze is None:
+        return None
+    from rankscope.watching.hook import Hook
+
+    return Hook(follow.on_freeze, _say)
+
+
+@dataclass
+class _Printer:
+    """Prints what is new of a job, and tells who is to be told."""
+
+    watcher: Watcher
+    form: str
+    ascii_only: bool
+    until_frozen: bool
+    path_map: tuple[tuple[str, str], ...]
+    hook: Hook | None
+    critical: bool = False
+    alarmed: bool = False
+    _said: object = None
+    _trouble: str = field(default="")
+
+    def publish(self, news: Update | Reading) -> None:
+        """Takes what the watcher tells."""
+        from rankscope.watching.update import Reading
+
+        if isinstance(news, Reading):
+            self._tell_trouble(news)
+            return
+        self._tell_trouble(news.reading)
+        self.critical = news.analysis.is_critical
+        self._print(news)
+        if news.alarm:
+            self.alarmed = True
+            if self.hook is not None:
+                self.hook.fire(report_of(news, self.path_map))
+            if self.until_frozen:
+                self.watcher.stop()
+
+    def _print(self, update: Update) -> None:
+        from rankscope.report.live import render_line_json, render_line_text, verdict_key
+
+        key = verdict_key(update.analysis, update.live)
+        if key == self._said:
+            return
+        self._said = key
+        if self.form == "json":
+            line = render_line_json(update.dataset, update.analysis, update.live, time_ns())
+        else:
+            text = render_line_text(update.analysis, update.live, time_ns())
+            line = text.encode("ascii" if self.ascii_only else "utf-8", "backslashreplace")
+        try:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            self.watcher.stop()
+
+    def _tell_trouble(self, reading: Reading) -> None:
+        trouble = reading.trouble
+        if trouble != self._trouble:
+            self._trouble = trouble
+            _say(trouble or "the files are there again")
+
+
+def _say(text: str) -> None:
+    if sys.stderr:
+        sys.stderr.write(f"rankscope: {text}\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def _ended_by_signals(watcher: Watcher) -> Iterator[None]:
+    """SIGINT and SIGTERM end following, not the program."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda *_: watcher.stop())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,224 @@
+"""The main screen while the job is watched."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from textual import events, on, work
+
+from rankscope.report.escape import plain
+from rankscope.tui.board import Board
+from rankscope.tui.filters import apply
+from rankscope.tui.footer import key_parts
+from rankscope.tui.header import title_parts, verdict_parts
+from rankscope.tui.live.anchor import carry, first_finding, same_finding
+from rankscope.tui.live.progress import changed_ranks
+from rankscope.tui.live.words import footer_parts, state_text
+from rankscope.tui.messages import Updated, UpdateTimed
+from rankscope.tui.options import ViewOptions
+from rankscope.tui.screen import LanesScreen
+from rankscope.tui.timeline import Timeline
+from rankscope.tui.times import build_times
+from rankscope.tui.traces.board import TraceBoard
+from rankscope.watching.update import Reading
+
+TOAST_S = 3600.0
+"""A toast stays until a key is pressed: nothing goes away by itself."""
+
+
+class LiveScreen(LanesScreen):
+    """Takes updates; the rest is that of any job."""
+
+    def __init__(self, first: Updated, options: ViewOptions) -> None:
+        super().__init__(first.model, first.overview, options)
+        self.shown = first
+        """The update that is on the screen."""
+        self.following, self.paused = True, False
+        self.waiting: Updated | None = None
+        """The newest update that is not on the screen yet."""
+        self.waiting_count = 0
+        self.reading: Reading = first.update.reading
+        self._seen = first.marks
+        self._held_at = (0, 0)
+        self._lag_s = 0.0
+
+    def on_mount(self) -> None:
+        """Shows the newest operations, or what is wrong."""
+        self.show_board(self.board)
+        self._measure_lag()
+        at = first_finding(self.whole.analysis)
+        self.show_finding(at)
+        if at is None:
+            self._stick()
+        else:
+            self.following = False
+            self.board.centre(0.6)
+        self.lanes.changed()
+        self._tell(self.shown)
+        self.note("")
+
+    # Updates
+
+    def take(self, update: Updated) -> None:
+        """Shows an update, or keeps it while the screen is paused or another one lies over it."""
+        self.reading = update.update.reading
+        if self.paused or not self.is_current:
+            self.waiting, self.waiting_count = update, self.waiting_count + 1
+            self._tell(update)
+            self.note("")
+        elif self.operations.view.kind == "time" and self.board is self.operations:
+            self._time(update)
+        else:
+            self._show(update, None)
+
+    def take_reading(self, reading: Reading) -> None:
+        """Says how following goes where the job is as it was."""
+        self.reading = reading
+        self._draw_head()
+        self.note(plain(reading.said or reading.trouble))
+
+    @work(thread=True, exclusive=True, group="update-times")
+    def _time(self, update: Updated) -> None:
+        wanted = self.wanted
+        model = apply(update.model, wanted)
+        self.post_message(UpdateTimed(update, wanted, model, build_times(model)))
+
+    @on(UpdateTimed)
+    def _timed(self, event: UpdateTimed) -> None:
+        if self.paused or not self.is_current or event.wanted != self.wanted:
+            self.take(event.update)
+        elif self.operations.view.kind == "time":
+            self._show(event.update, event)
+        else:
+            self._show(event.update, None)
+
+    def _show(self, update: Updated, timed: UpdateTimed | None) -> None:
+        before, board, finding = self.whole.analysis, self.operations, self.board.finding
+        self.whole, self._worst, self._strips, self.shown = update.model, update.overview, {}, update
+        model = timed.model if timed is not None else apply(update.model, self.wanted)
+        if not len(model.ranks):
+            model = update.model
+        carry(board, model, timed.times if timed is not None and len(timed.times.start) else None)
+        self._carry_traces(update)
+        at = same_finding(before, finding, self.whole.analysis)
+        at = first_finding(self.whole.analysis) if at is None else at
+        for each in self.boards:
+            each.blame(at)
+        self._measure_lag()
+        self._mark_changed()
+        if self.found is not None:
+            self._search(self.found.text)
+        if update.update.alarm and self.following:
+            self.following = False
+            self.show_finding(at)
+        elif self.following:
+            self._stick()
+        self._remember_place()
+        self._draw_head()
+        self.lanes.show(self.board)
+        self._tell(update)
+        self.note("")
+
+    def _carry_traces(self, update: Updated) -> None:
+        traces, shows = update.model.traces, isinstance(self.board, TraceBoard)
+        self._traced_strip = None
+        if traces is None:
+            self.traced = None
+        elif self.traced is None:
+            self.traced = TraceBoard(traces, update.model)
+        else:
+            self.traced.replace_model(update.model)
+        if shows:
+            self.board = self.traced or self.operations
+
+    def _measure_lag(self) -> None:
+        noticed = self.shown.update.noticed_at
+        self._lag_s = 0.0 if noticed is None else monotonic() - noticed
+
+    def _tell(self, update: Updated) -> None:
+        """Rings once for each freeze, whatever is on the screen."""
+        if not update.update.alarm:
+            return
+        text = plain(update.update.analysis.verdict)
+        self.app.notify(text, title=update.update.live.state.upper(), severity="error", timeout=TOAST_S, markup=False)
+        if self.options.bell:
+            self.app.bell()
+
+    # Following
+
+    def _stick(self) -> None:
+        """Goes to the newest operations."""
+        self.board.go_unit(self.board.high - 1)
+        self._remember_place()
+
+    def _place(self) -> tuple[int, int]:
+        return self.board.unit, self.board.lane if isinstance(self.board, Board) else self.board.row
+
+    def _remember_place(self) -> None:
+        self._held_at = self._place()
+
+    @on(Timeline.Moved)
+    def _stop_following(self) -> None:
+        if self.following and self._place() != self._held_at:
+            self.following = False
+            self.note("")
+
+    def action_follow(self) -> None:
+        """Goes to the newest operations and stays there."""
+        self.following, self.paused = True, False
+        if not self._catch_up():
+            self._stick()
+            self.lanes.changed()
+        self.note("")
+
+    def action_pause(self) -> None:
+        """Stops what is shown, or goes on; reading goes on in any case."""
+        self.paused = not self.paused
+        self._catch_up()
+        self.note("")
+
+    def _catch_up(self) -> bool:
+        """Shows what waits; whether anything did."""
+        update, self.waiting, self.waiting_count = self.waiting, None, 0
+        if update is None:
+            return False
+        self.take(update)
+        return True
+
+    @on(events.ScreenResume)
+    def _resumed(self) -> None:
+        """What came while another screen lay over this one is shown now."""
+        if not self.paused:
+            self.call_after_refresh(self._catch_up)
+
+    # Lines
+
+    def on_key(self, event: events.Key) -> None:
+        """Whoever presses a key has looked."""
+        super().on_key(event)
+        self._seen = self.shown.marks
+        self.operations.fresh = frozenset()
+        self.app.clear_notifications()
+        self.note("")
+
+    def _mark_changed(self) -> None:
+        changed = changed_ranks(self._seen, self.shown.marks)
+        self.operations.fresh = changed if len(changed) < len(self.shown.marks) else frozenset()
+
+    def _draw_head(self) -> None:
+        options, analysis, update = self.options, self.whole.analysis, self.shown.update
+        state = state_text(analysis, update.live, self.reading, self._lag_s, ascii_only=options.ascii_only)
+        width, palette = self.size.width, options.palette
+        self.bar("title").put(title_parts(self.whole.dataset, analysis, width, palette, state=state))
+        self.bar("verdict").put(*verdict_parts(analysis, self.board.finding, width, palette))
+
+    def note(self, text: str) -> None:
+        """Says something in the bottom line; without text how following goes, and the keys."""
+        if text:
+            super().note(text)
+            return
+        state = footer_parts(
+            self.following, self.paused, self.waiting_count, self.reading.writing, self.operations.fresh
+        )
+        room = self.size.width - sum(len(part) for part, _ in state)
+        self.bar("keys").put([*state, *key_parts(max(room, 1))])

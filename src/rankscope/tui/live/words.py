@@ -1,0 +1,63 @@
+"""What the lines of the screen say of a job that is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import tzinfo
+
+from rich.style import Style
+
+from rankscope.analysis.live import Live
+from rankscope.analysis.model import Analysis
+from rankscope.analysis.wording import plural
+from rankscope.tui.detail.format import clock, duration
+from rankscope.tui.fold import rank_label
+from rankscope.tui.parts import Parts
+from rankscope.watching.update import Reading
+
+_BOLD, _DIM, _REVERSE = Style(bold=True), Style(dim=True), Style(reverse=True)
+
+
+def state_text(
+    analysis: Analysis, live: Live, reading: Reading, lag_s: float, *, ascii_only: bool, zone: tzinfo | None = None
+) -> str:
+    """How the job is and how old that is: "WATCHING . progressing 12.3/s . 0.4 s lag"."""
+    pieces = ["WATCHING", _job_text(analysis, live, zone)]
+    if reading.away is not None:
+        pieces.append("AWAY")
+    elif reading.polled_s is not None:
+        pieces.append(f"every {reading.polled_s:g} s")
+    if lag_s >= 0.05:
+        pieces.append(f"{lag_s:.1f} s lag")
+    return (" - " if ascii_only else " \u00b7 ").join(pieces)
+
+
+def _job_text(analysis: Analysis, live: Live, zone: tzinfo | None) -> str:
+    if live.state == "progressing":
+        text = f"progressing {live.per_s:.3g}/s" if live.rates else "progressing"
+    elif live.state == "frozen":
+        since = f" since {clock(live.since_ns, zone)[:8]}" if live.since_ns is not None else ""
+        text = f"FROZEN{since}"
+    elif live.state == "still" and live.still_ns is not None:
+        text = f"still {duration(live.still_ns)}"
+    else:
+        text = live.state
+    critical = analysis.status in ("hang", "mismatch", "failed", "slow")
+    return f"{analysis.status.upper()}, {text}" if critical else text
+
+
+def footer_parts(following: bool, paused: bool, waiting: int, writing: int, changed: Collection[int]) -> Parts:
+    """What stands before the keys: whether the newest is followed, what waits, and who changed since the last key."""
+    parts: Parts = [(" ", Style())]
+    if paused:
+        text = f"PAUSED, {plural(waiting, 'update')} waiting" if waiting else "PAUSED"
+        parts += [(f" {text} ", _REVERSE), (" ", Style()), ("space", _BOLD), (" go on  ", _DIM)]
+    elif following:
+        parts += [(" FOLLOWING ", _REVERSE), (" ", Style()), ("space", _BOLD), (" pause  ", _DIM)]
+    else:
+        parts += [("F", _BOLD), (" follow  ", _DIM), ("space", _BOLD), (" pause  ", _DIM)]
+    if writing:
+        parts.append((f"{plural(writing, 'file')} being written  ", _DIM))
+    if changed:
+        parts.append((f"* changed: {rank_label(sorted(changed), 14)}  ", _DIM))
+    return parts
