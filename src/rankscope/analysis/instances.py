@@ -15,6 +15,8 @@ CallKey = tuple[int, int]
 """(group, seq)."""
 PairKey = tuple[int, int, int, int]
 """(group, sender, receiver, k)."""
+WATCHDOG_NS = 100_000_000
+"""Closer together, two times that a watchdog tells of may be in either order."""
 EVICTED = -1
 """Row and position of a pending operation whose entry the ring has overwritten."""
 
@@ -105,14 +107,27 @@ def pending_calls(facts: Facts) -> dict[CallKey, Instance]:
         "group", "seq", "rank", "row", "op", "state", "elements", "dtype", "created_ns"
     )
     out: dict[CallKey, Instance] = {}
+    positions = _told_together(facts.dataset.ops)
     for group, seq, rank, row, op, state, elements, dtype, created in rows.iter_rows():
-        entry = Entry(row, row, op, state, elements, dtype, created)
+        entry = Entry(row, positions.get(row, row), op, state, elements, dtype, created)
         out.setdefault((group, seq), Instance((group, seq))).entries[rank] = entry
     for rank, key in _evicted(facts):
         out.setdefault(key, Instance(key)).entries.setdefault(
             rank, Entry(EVICTED, EVICTED, "", "scheduled", None, None, None)
         )
     return out
+
+
+def _told_together(ops: pl.DataFrame) -> dict[int, int]:
+    """One position for operations of a rank that only its watchdog tells of, where their times do not order them.
+
+    It prints in the order in which its groups are looked at, and for how long an operation ran in milliseconds.
+    """
+    timed_out = (pl.col("source") == "c10d-log") & pl.col("timeout_ms").is_not_null()
+    said = ops.select("source", "timeout_ms", "rank", "created_ns").with_row_index("row").filter(timed_out)
+    apart = (pl.col("created_ns").diff() >= WATCHDOG_NS) | (pl.col("rank") != pl.col("rank").shift())
+    placed = said.with_columns(batch=apart.fill_null(value=False).cum_sum())
+    return dict(placed.select("row", pl.col("row").min().over("batch").alias("first")).iter_rows())
 
 
 def _evicted(facts: Facts) -> list[tuple[int, CallKey]]:

@@ -47,7 +47,8 @@ def find_late(lines: Sequence[Line], dataset: Dataset, place: Callable[[int], Cu
     ranks = {rank for one in found for rank in one.ranks}
     if len(ranks) != 1:
         return None
-    return _finding(max(found, key=lambda one: len(one.gave_up)), len(found) == 1, dataset, place)
+    named = max((one for one in found if one.late), key=lambda one: len(one.gave_up))
+    return _finding(named, len(found) == 1, dataset, place)
 
 
 def _in_group(group: int, first: dict[int, Line], waits: set[tuple[int | None, int | None]]) -> _Late | None:

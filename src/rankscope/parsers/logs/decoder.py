@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rankscope.parsers.columnar import NULL
+from rankscope.parsers.columnar import NULL, Codes, Numbers
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.model import IS_CALL, IS_P2P, TORN, LogContent, Setting
 from rankscope.parsers.logs.nccl import coll, env, init
@@ -22,7 +22,7 @@ from rankscope.parsers.logs.nccl.ras import Ras
 from rankscope.parsers.logs.nccl.rows import Rows
 from rankscope.parsers.logs.nccl.warn import Warnings
 from rankscope.parsers.logs.nccl.words import Mask, Places
-from rankscope.parsers.logs.phantoms import settle
+from rankscope.parsers.logs.phantoms import rehomed, settle
 from rankscope.parsers.logs.record import Record
 from rankscope.parsers.logs.records import Splitter
 from rankscope.parsers.logs.tails import Tails
@@ -90,7 +90,7 @@ class Decoder:
         if rest:
             self.line(rest, offset + whole, self._line + len(starts), whole=False)
         if not self.content.ranged and self.rows.count >= FOLD_ROWS:
-            self._tails.add(*self.rows.take(), list(self._ops))
+            self._tails.add(*self._taken(), list(self._ops))
         self._line += len(starts)
         self.counts["lines"] += len(starts) + bool(rest)
 
@@ -115,12 +115,15 @@ class Decoder:
         content.ops = list(self._ops)
         content.counts = dict(self.counts)
         if content.ranged:
-            content.numbers, content.codes = self.rows.take()
+            content.numbers, content.codes = self._taken()
         else:
-            self._tails.add(*self.rows.take(), content.ops)
+            self._tails.add(*self._taken(), content.ops)
             content.comms, content.numbers, content.codes = self._tails.done(content.comms)
             settle(content)
         return content
+
+    def _taken(self) -> tuple[Numbers, Codes]:
+        return rehomed(self.processes.done(), self.comms.rows, *self.rows.take())
 
     # the fast way
 

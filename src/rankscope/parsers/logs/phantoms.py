@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from rankscope.parsers.logs.model import LogContent, Process
+import numpy as np
+
+from rankscope.parsers.columnar import Codes, Numbers
+from rankscope.parsers.logs.model import CODES, NUMBERS, Comm, LogContent, Process
 
 FEW = 3
 MANY = 8
@@ -15,11 +18,12 @@ ends as its own does."""
 def settle(content: LogContent) -> None:
     """Gives what phantoms said to the processes that said it."""
     rows = content.processes
-    real = {at: other for at, other in _phantoms(rows).items() if not _initialised(content, at)}
+    real = _real(rows, content.comms)
     if not real:
         return
+    issued = {row.process for row in content.comms}
     for at, other in real.items():
-        rows[other] = _with(rows[other], rows[at])
+        rows[other] = _with(rows[other], rows[at], at in issued)
     kept = [at for at in range(len(rows)) if at not in real]
     place = {at: i for i, at in enumerate(kept)}
     moved = {at: place[real.get(at, at)] for at in range(len(rows))} | {-1: -1}
@@ -27,6 +31,37 @@ def settle(content: LogContent) -> None:
     content.comms = [row._replace(process=moved[row.process]) for row in content.comms]
     content.settings = [row._replace(process=moved[row.process]) for row in content.settings]
     content.warnings = [row._replace(process=moved[row.process]) for row in content.warnings]
+
+
+def rehomed(processes: list[Process], comms: list[Comm], numbers: Numbers, codes: Codes) -> tuple[Numbers, Codes]:
+    """Operations (columns NUMBERS and CODES, before they are counted) with those of phantoms where they belong."""
+    homes = _homes(comms, _real(processes, comms))
+    if not homes:
+        return numbers, codes
+    moved = np.array([homes.get(at, at) for at in range(len(comms))], np.int32)
+    comm = CODES.index("comm")
+    codes[comm] = moved[codes[comm]]
+    order = np.lexsort((numbers[NUMBERS.index("offset")], codes[comm]))
+    return numbers[:, order], codes[:, order]
+
+
+def _real(processes: list[Process], comms: list[Comm]) -> dict[int, int]:
+    begun = {row.process for row in comms if row.init}
+    return {at: other for at, other in _phantoms(processes).items() if at not in begun}
+
+
+def _homes(comms: list[Comm], real: dict[int, int]) -> dict[int, int]:
+    """The communicator of its process that each of a phantom is: of the same pointer, and begun before."""
+    homes = {}
+    for at, row in enumerate(comms):
+        if row.process in real:
+            own = [
+                i for i, other in enumerate(comms)
+                if other.process == real[row.process] and other.pointer == row.pointer and other.offset <= row.offset
+            ]  # fmt: skip
+            if own:
+                homes[at] = max(own, key=lambda i: comms[i].offset)
+    return homes
 
 
 def _phantoms(rows: list[Process]) -> dict[int, int]:
@@ -48,10 +83,7 @@ def _is_of(row: Process, other: Process) -> bool:
     return rare and (row.host.endswith(other.host) or other.host.endswith(row.host))
 
 
-def _initialised(content: LogContent, process: int) -> bool:
-    return any(row.process == process and row.init for row in content.comms)
-
-
-def _with(row: Process, phantom: Process) -> Process:
-    torn_at = phantom.offset if row.torn_at is None else min(row.torn_at, phantom.offset)
-    return row._replace(records=row.records + phantom.records, torn_at=torn_at)
+def _with(row: Process, phantom: Process, issued: bool) -> Process:
+    """A piece in front of a whole operation is of another writer; any other may be missing from a line of its own."""
+    cuts = [at for at in (row.torn_at, phantom.torn_at if issued else phantom.offset) if at is not None]
+    return row._replace(records=row.records + phantom.records, torn_at=min(cuts, default=None))

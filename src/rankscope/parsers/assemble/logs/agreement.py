@@ -29,8 +29,8 @@ def compare(rows: pl.DataFrame, ops: pl.DataFrame) -> Agreement:
     """Compares operation, elements and type of rows of logs with those of the dumps."""
     if rows.is_empty() or ops.is_empty():
         return Agreement(frozenset(), rows.select(_KEY).clear().with_columns(other=pl.lit("")))
-    told = _wire(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_KEY, "wire")
-    known = _wire(ops.filter(~pl.col("is_p2p") & (pl.col("coalesced") == "none")))
+    told = wired(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_KEY, "wire")
+    known = wired(ops.filter(~pl.col("is_p2p") & (pl.col("coalesced") == "none")))
     own = known.select("rank", "group", "seq", other="wire").unique(["rank", "group", "seq"])
     both = told.join(own, on=["rank", "group", "seq"], how="inner")
     differing = both.filter(pl.col("wire") != pl.col("other"))
@@ -45,8 +45,8 @@ def compare(rows: pl.DataFrame, ops: pl.DataFrame) -> Agreement:
 _KEY = ["rank", "group", "seq", "file", "line", "op"]
 
 
-def _wire(rows: pl.DataFrame) -> pl.DataFrame:
-    """Column `wire`: operation, elements and type as NCCL sees them; elements only where the operation fixes them."""
+def wired(rows: pl.DataFrame) -> pl.DataFrame:
+    """With `wire`: operation, elements and type as NCCL sees them; elements only where the operation fixes them."""
     parts = ["op", "in_sizes", "in_dtypes"]
     distinct = rows.select(parts).unique()
     texts = distinct.select(pl.all().cast(pl.String))

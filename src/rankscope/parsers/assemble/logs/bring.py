@@ -12,10 +12,11 @@ import polars as pl
 from rankscope.parsers.assemble.logs import messages, records, remark, whose
 from rankscope.parsers.assemble.logs.agreement import compare
 from rankscope.parsers.assemble.logs.align import Numbering, number
-from rankscope.parsers.assemble.logs.collectives import collective_rows
 from rankscope.parsers.assemble.logs.frontier_rows import frontier_rows
-from rankscope.parsers.assemble.logs.grouping import Groups, place_communicators
+from rankscope.parsers.assemble.logs.grouping import Groups
+from rankscope.parsers.assemble.logs.homes import evidence
 from rankscope.parsers.assemble.logs.identity import identify
+from rankscope.parsers.assemble.logs.parties import housed_rows
 from rankscope.parsers.assemble.logs.reports import Claims, highest_rank, read_reports
 from rankscope.parsers.assemble.logs.scene import Scene, build
 from rankscope.parsers.assemble.logs.states import with_absences, with_claims
@@ -39,9 +40,8 @@ def bring(tables: Tables, scene: Scene) -> Tables:
     groups = Groups(tables["groups"])
     claims = read_reports(scene, groups)
     groups.settle(scene)
-    place_communicators(scene, groups, _named(scene))
     numbering = number(scene)
-    rows = collective_rows(scene, groups.members, numbering)
+    rows = housed_rows(scene, groups, _named(scene), numbering, evidence(tables["ops"], claims))
     dumped = set(tables["frontiers"].select("rank", "group").iter_rows())
     agreement = compare(rows, tables["ops"])
     # relative numbers join no dump

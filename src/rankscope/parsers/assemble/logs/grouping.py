@@ -112,7 +112,7 @@ class Groups:
         else those that spoke.
         """
         full: dict[tuple[int, int], set[tuple[int, ...]]] = defaultdict(set)
-        for slots in filter(None, map(_slots, scene.identities().values())):
+        for slots in filter(None, map(slots_of, scene.identities().values())):
             for place, rank in enumerate(slots):
                 full[place, rank].add(slots)
         for at, seats in self._seats.items():
@@ -142,50 +142,7 @@ class Groups:
         return pl.DataFrame(rows, schema=dict(schema.GROUPS))
 
 
-def place_communicators(scene: Scene, groups: Groups, named: dict[str, tuple[str, str]]) -> list[str]:
-    """Sets `group` of every life whose members are known; the identities of those whose are not.
-
-    `named` gives name and description of the process group for identities that a line of c10d connects with one.
-    """
-    unplaced = []
-    for identity, lives in sorted(scene.identities().items()):
-        size = lives[0].comm.nranks or 0
-        if size < 2:
-            continue
-        at = _place(scene, groups, identity, lives, named)
-        if at is None:
-            unplaced.append(identity)
-            continue
-        for life in lives:
-            life.group = at
-        groups.has_p2p[at] = groups.has_p2p[at] or any(life.comm.p2p for life in lives)
-    return unplaced
-
-
-def _place(
-    scene: Scene, groups: Groups, identity: str, lives: Sequence[Life], named: dict[str, tuple[str, str]]
-) -> int | None:
-    size = lives[0].comm.nranks or 0
-    members = _slots(lives) or (tuple(range(size)) if size == scene.world and _all_of(lives) else None)
-    if members is None:
-        seats = {life.comm.rank: life.rank for life in lives if life.comm.rank is not None and life.rank is not None}
-        found = groups.seated(seats, size) if seats else []
-        return found[0] if len(found) == 1 else None
-    name, description = named.get(identity, ("", ""))
-    same = groups.of_members(members)
-    if name:
-        same = [i for i in same if groups.names[i] == name]
-    if len(same) == 1:
-        return same[0]
-    return groups.add(name or identity, description, members, True)
-
-
-def _all_of(lives: Sequence[Life]) -> bool:
-    """Whether all known ranks in a communicator are the global ones."""
-    return all(life.comm.rank in (None, life.rank) for life in lives) and any(life.rank is not None for life in lives)
-
-
-def _slots(lives: Sequence[Life]) -> tuple[int, ...] | None:
+def slots_of(lives: Sequence[Life]) -> tuple[int, ...] | None:
     """The global ranks of a communicator in its order; None unless all are known."""
     size = lives[0].comm.nranks or 0
     slots = {life.comm.rank: life.rank for life in lives if life.rank is not None and life.comm.rank is not None}

@@ -143,6 +143,9 @@ class _Reader:
         self._ranked = any(event.rank is not None for event in self._events)
         self._works = self._named_works()
         self._by_work = self._shared_works()
+        self._unplaced: dict[tuple[int | None, int | None], list[tuple[Any, ...] | None]] = defaultdict(list)
+        self._first = self._first_told()
+        self._turns: dict[tuple[int, int], list[_Place]] = {}
 
     def read(self) -> None:
         """Takes all of them."""
@@ -186,15 +189,41 @@ class _Reader:
                 works[key].add((place.name, place.description) if place.rank in (None, rank) else ("", "another"))
         return works
 
-    def _group(self, event: Event, rank: int, seq: int | None) -> int:
-        """The row of the group an event is about: named by itself, or by another line about the same work."""
+    def _first_told(self) -> dict[tuple[Any, ...], int]:
+        """When each timeout was first told: the line is printed again when the thread ends, with the same run time."""
+        first: dict[tuple[Any, ...], int] = {}
+        for event in self._events:
+            if event.kind != "watchdog-timeout":
+                continue
+            printed, rank = moment(event.stamp, self._log.source.mtime_ns), self.rank_of(event)
+            if _place(event) is None:
+                self._unplaced[rank, event.values.get("seq")].append(_work(event))
+            if printed is not None:
+                key = (rank, event.values.get("ran_ms"), _work(event))
+                first[key] = min(printed, first.get(key, printed))
+        return first
+
+    def _group(self, event: Event, rank: int, seq: int | None) -> int | None:
+        """The row of the group an event is about: named by itself, or by another line about the same work.
+
+        None where several groups of the rank have a work of that number, and nothing tells which of them it is.
+        """
         place = _place(event)
         if place is None:
             others = self._works.get((rank, seq), set()) if seq is not None else set()
-            place = next(iter(others)) if len({(p.name, p.rank) for p in others}) == 1 else None
+            place = self._in_turn(rank, seq, others) if others else self._as_others(event, rank) or _Place("", "", None)
         if place is None:
-            place = self._as_others(event, rank) or _Place("", "", None)
+            return None
         return self._groups.of_report(place.name, place.description, rank, place.rank, self._world)
+
+    def _in_turn(self, rank: int, seq: int | None, places: set[_Place]) -> _Place | None:
+        """The only place; of several that wait in just the same work one after the other, which makes no difference."""
+        if len({(place.name, place.rank) for place in places}) == 1:
+            return next(iter(places))
+        works = self._unplaced.get((rank, seq), [])
+        if len(works) != len(places) or len(set(works)) != 1 or seq is None:
+            return None
+        return self._turns.setdefault((rank, seq), sorted(places, key=str)).pop(0)
 
     def _as_others(self, event: Event, rank: int) -> _Place | None:
         """The one group in which every rank has the place of its own number, if other ranks name it for this work."""
@@ -215,7 +244,9 @@ class _Reader:
         if rank is None or seq is None:
             return
         at = self._group(event, rank, seq)
-        printed, ran = moment(event.stamp, self._log.source.mtime_ns), whole(values.get("ran_ms"))
+        if at is None:
+            return
+        printed, ran = self._first.get((rank, values.get("ran_ms"), _work(event))), whole(values.get("ran_ms"))
         op, sent, received = names.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
         # a batch of sends and receives has no elements; a group of collectives that has none either is rarer
         is_p2p = op in ("send", "recv") or (op == "coalesced" and not sent and not received)
@@ -235,7 +266,10 @@ class _Reader:
         rank, values = self.rank_of(event), event.values
         if rank is None:
             return
-        claim = self._claims[rank, self._group(event, rank, values.get("at_work"))]
+        at = self._group(event, rank, values.get("at_work"))
+        if at is None:
+            return
+        claim = self._claims[rank, at]
         enqueued, completed = values.get("last_enqueued"), values.get("last_completed")
         if enqueued is not None:
             claim.enqueued = max(0, enqueued, claim.enqueued or 0)
@@ -247,9 +281,9 @@ class _Reader:
         if rank is None:
             return
         at = self._group(event, rank, values["seq"])
-        members = self._groups.members[at]
-        if not self._groups.stated[at]:
+        if at is None or not self._groups.stated[at]:
             return
+        members = self._groups.members[at]
         for seq, state, op, places in values["states"]:
             if whole(seq) is None:
                 continue

@@ -68,7 +68,7 @@ class Life:
     group: int | None = None
     """Row of `groups`."""
     twin: bool = False
-    """Another log tells more of the same life."""
+    """Another row tells more of the same life."""
 
 
 @dataclass
@@ -125,6 +125,8 @@ def _lives(logs: Sequence[Log]) -> tuple[list[Life], dict[tuple[int, int], Life]
         for at, comm in enumerate(log.content.comms):
             sound = comm._replace(nranks=size(comm.nranks), rank=rank(comm.rank), device=short(comm.device))
             life = Life(log.speakers[comm.process], number, at, sound, len(lives))
+            # what was printed of it is another's: a piece of a line stood in front
+            life.twin = not (comm.init or comm.collectives or comm.p2p or comm.state != "seen")
             lives.append(life)
             by_place[number, at] = life
     for life in lives:
@@ -139,6 +141,8 @@ def _twins(lives: Sequence[Life]) -> None:
     same: dict[tuple[int, str, int], list[Life]] = defaultdict(list)
     counted: dict[tuple[int, str, int], int] = defaultdict(int)
     for life in lives:
+        if life.twin:
+            continue
         key = (life.speaker, life.comm.pointer, life.log)
         same[life.speaker, life.comm.pointer, counted[key]].append(life)
         counted[key] += 1
