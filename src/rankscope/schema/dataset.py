@@ -102,15 +102,20 @@ class Dataset:
         return not self.traces.is_empty()
 
     @cached_property
+    def from_traces(self) -> bool:
+        """Whether there are traces, and neither dumps nor logs: all that is known comes from them."""
+        return self.has_traces and self.dumps.is_empty() and not self.has_logs
+
+    @cached_property
     def seen_ranks(self) -> tuple[int, ...]:
-        """Ranks of which a flight recorder dump was read, sorted; without any dump those whose operations logs tell."""
-        told = self.frontiers if self.from_logs else self.dumps
+        """Ranks of which a flight recorder dump was read, sorted; without any those that logs or traces tell of."""
+        told = self.frontiers if self.from_logs else self.traces if self.from_traces else self.dumps
         return tuple(sorted(told["rank"].drop_nulls().unique().to_list()))
 
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
-        """Ranks of the job of which no dump could be read, sorted; none where there are only logs."""
-        if self.from_logs:
+        """Ranks of the job of which no dump could be read, sorted; none where there are only logs, or only traces."""
+        if self.from_logs or self.from_traces:
             return ()
         seen = set(self.seen_ranks)
         return tuple(r for r in range(self.world_size) if r not in seen)

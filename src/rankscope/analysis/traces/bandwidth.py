@@ -14,7 +14,6 @@ import polars as pl
 from rankscope.analysis.signatures import count
 from rankscope.analysis.traces.lateness import MATCH
 from rankscope.analysis.traces.model import BANDWIDTH
-from rankscope.schema import Dataset
 
 WIDTHS = {
     "double": 8, "long": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "char": 1, "byte": 1, "bool": 1,
@@ -24,12 +23,11 @@ _SHARES = ("all_gather", "reduce_scatter", "all_to_all")
 """Operations in which each rank keeps its own part of n."""
 
 
-def with_speed(rows: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
+def with_speed(rows: pl.DataFrame, sizes: pl.DataFrame) -> pl.DataFrame:
     """One row for each match: MATCH, group, op, key, `members`, `bytes`, `took_ns` and `busbw` in GB/s.
 
-    `rows` of matches with `row` of `Dataset.traced`; matches whose sizes are not told are left out.
+    `rows` of matches with `row` of `Dataset.traced`, `sizes` of `sizes_of`; matches of no told size are left out.
     """
-    sizes = _sizes(dataset.traced)
     table = rows.join(sizes, on="row", how="left").group_by(MATCH, maintain_order=True).agg(
         pl.col("group", "op", "key").first(), members=pl.len(), bytes=pl.col("bytes").max(),
         took_ns=(pl.col("ended_ns") - pl.col("arrived_ns")).min(), ended_ns=pl.col("ended_ns").max(),
@@ -54,7 +52,7 @@ def bandwidth_table(speeds: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _sizes(traced: pl.DataFrame) -> pl.DataFrame:
+def sizes_of(traced: pl.DataFrame) -> pl.DataFrame:
     """row, bytes: the larger of what goes in and out; null where sizes or the type are not told."""
     names = ["in_sizes", "out_sizes", "in_dtypes"]
     texts = traced.with_row_index("row").select("row", pl.col(names).cast(pl.String))

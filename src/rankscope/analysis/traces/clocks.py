@@ -21,10 +21,10 @@ FLOOR_NS = 10_000
 """A clock that seems off by less is left as it is."""
 SIGMAS = 4
 """Standard errors by which it must be off."""
-WORST = 0.9
+WORST = 0.95
 """Share of ends that are no farther from the median end than what is taken for the error of the clocks."""
-SPREAD = 3
-"""Two of them are farther apart than each is from the median, and arrivals are no more exact."""
+SPREAD = 4
+"""Two of them are twice as far apart as each is from the median, and so are two arrivals."""
 TO_SIGMA = 1.4826
 """Standard deviations in a median absolute deviation."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
 
 from rankscope.analysis.traces import device
-from rankscope.analysis.traces.bandwidth import bandwidth_table, with_speed
+from rankscope.analysis.traces.bandwidth import bandwidth_table, sizes_of, with_speed
 from rankscope.analysis.traces.breakdown import split_steps
 from rankscope.analysis.traces.causes import Explainer
 from rankscope.analysis.traces.clocks import Clocks, align
@@ -109,7 +109,12 @@ class Story:
     @cached_property
     def speeds(self) -> pl.DataFrame:
         """How fast the matched operations were."""
-        return with_speed(self.joined, self.dataset)
+        return with_speed(self.joined, self.sizes)
+
+    @cached_property
+    def sizes(self) -> pl.DataFrame:
+        """Bytes of each row of `Dataset.traced`."""
+        return sizes_of(self.dataset.traced)
 
     def analysis(self) -> TraceAnalysis:
         """All of it."""
@@ -193,8 +198,3 @@ def group_label(groups: Sequence[Group], group: int | None, world_size: int) -> 
 
 def _shaped(table: pl.DataFrame, columns: Columns) -> pl.DataFrame:
     return table.select([pl.col(name).cast(kind) for name, kind in columns.items()])
-
-
-def hosts_of(traces: pl.DataFrame) -> Mapping[int, str]:
-    """The host of each rank, where it is told."""
-    return {rank: host for rank, host in traces.select("rank", "host").iter_rows() if host}

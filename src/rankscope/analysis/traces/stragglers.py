@@ -161,7 +161,7 @@ def _cause_sentence(cause: Lateness) -> str:
     if cause.cause == "launch":
         return f"Its device was idle meanwhile although kernels had been launched: {share} of it."
     what = f"its host was in {spoken(cause.what)}" if cause.what else "no span shows what its host did"
-    return f"Its device had nothing to do meanwhile, {what}: {share} of it."
+    return f"It computed nothing in {share} of that time: {what}."
 
 
 def _next(cause: Lateness) -> str:
@@ -179,6 +179,4 @@ def _frames(cause: Lateness) -> tuple[Frame, ...]:
         line, closing, function = rest.partition("): ")
         if at and closing and line.isdigit():
             out.append(Frame(function, file, int(line)))
-        elif out or name == cause.what:
-            out.append(Frame(spoken(name), "", 0))
     return tuple(out)
