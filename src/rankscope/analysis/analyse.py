@@ -32,18 +32,19 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     reliability, cohorts = judge_reliability(facts), Cohorts(facts)
     graph, freeze = build_graph(facts, reliability), _freeze(facts)
     freeze = freeze if settle is None else settle(freeze)
-    mismatches = find_mismatches(facts, cohorts)
-    _stop_at(graph, mismatches)
-    judge = Judge(facts, graph, reliability, cohorts, frozenset(node for r in mismatches for node in r.nodes))
-    roots = mismatches + judge.judge()
+    lost = LostPairs(facts, graph, cohorts)
+    certain = find_mismatches(facts, cohorts) + lost.out_of_step()
+    _stop_at(graph, certain)
+    judge = Judge(facts, graph, reliability, cohorts, lost, frozenset(node for r in certain for node in r.nodes))
+    roots = certain + judge.judge()
     roots += find_missing(facts, judge, roots)
     suspects, roots = _still(_explained(_independent(roots)), freeze, reliability)
-    return _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects)
+    return _traced(facts, _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects))
 
 
-def _stop_at(graph: WaitGraph, mismatches: list[Root]) -> None:
-    """Makes every mismatch the end of what waits for it: nothing has to explain it further."""
-    for root in mismatches:
+def _stop_at(graph: WaitGraph, certain: list[Root]) -> None:
+    """Makes each of these roots the end of what waits for it: nothing has to explain it further."""
+    for root in certain:
         for node in root.nodes:
             if node in graph.edges:
                 graph.edges[node] = []
@@ -156,6 +157,15 @@ def _held_back(findings: list[Finding]) -> list[Finding]:
     from rankscope.analysis.live import held_back
 
     return held_back(findings)
+
+
+def _traced(facts: Facts, analysis: Analysis) -> Analysis:
+    """The analysis with what profilers' traces say."""
+    if not facts.dataset.has_traces:
+        return analysis
+    from rankscope.analysis.traces.merge import with_traces
+
+    return with_traces(analysis, facts.dataset)
 
 
 def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:
