@@ -60,7 +60,6 @@ class Files:
 
     def _remember(self, path: Path) -> None:
         turn = self._turns.get(path, 0)
-        self._turns[path] = turn + 1
         slot = self._slots(path)[turn % self.keep]
         part = slot.with_name(f".{slot.name}{PART}")
         with contextlib.suppress(OSError):
@@ -69,6 +68,7 @@ class Files:
             # a link, so that the newest is never away
             os.link(path, part)
             part.replace(slot)
+            self._turns[path] = turn + 1
 
     def _slots(self, path: Path) -> list[Path]:
         return [self.directory / HISTORY / f"{i + 1}_{path.name}" for i in range(self.keep)]

@@ -31,7 +31,8 @@ class Signals(threading.Thread):
         os.set_blocking(self._write, False)
         self._others = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._before: dict[signal.Signals, Any] = {n: signal.signal(n, self._handler) for n in numbers}
-        os.register_at_fork(after_in_child=self._undo_in_child)
+        self._masks = threading.local()
+        os.register_at_fork(before=self._block, after_in_parent=self._unblock, after_in_child=self._undo_in_child)
 
     def run(self) -> None:
         """Reads the pipe for ever."""
@@ -68,11 +69,19 @@ class Signals(threading.Thread):
             with contextlib.suppress(OSError):
                 os.write(self._others, data)
 
+    def _block(self) -> None:
+        """A signal for a child waits until the child has its own handlers."""
+        self._masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
+
+    def _unblock(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
+
     def _undo_in_child(self) -> None:
         """A forked child must neither survive a signal because of these handlers nor tell this process of its own."""
         if os.getpid() != self._pid:
             with contextlib.suppress(ValueError, OSError):
                 self.restore()
+        self._unblock()
 
 
 def is_free(number: signal.Signals) -> bool:

@@ -1,0 +1,103 @@
+"""Files of a rank: put in place in one step, with the last few kept, whatever room there is."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from rankscope.capture import files
+from rankscope.capture.files import Files
+
+ME = ("node07", 42, 1)
+
+
+def there(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def card(folder: Path, writer: tuple[str, int, int]) -> None:
+    keys = ("host", "pid", "started_ns")
+    (folder / "capture_rank_3.json").write_text(json.dumps(dict(zip(keys, writer, strict=True))))
+
+
+def test_the_last_few_are_kept(tmp_path: Path) -> None:
+    mine = Files(str(tmp_path / "new"), 3, 2)
+    for text in "abcde":
+        mine.put(mine.path("fr_trace_rank_"), text.encode(), True)
+    assert there(tmp_path / "new") == {
+        "fr_trace_rank_3": "e", "history/1_fr_trace_rank_3": "c", "history/2_fr_trace_rank_3": "d",
+    }  # fmt: skip
+
+
+def test_two_recorders_have_a_history_each(tmp_path: Path) -> None:
+    mine = Files(str(tmp_path), 3, 1)
+    for text in "abc":
+        for prefix in ("fr_trace_rank_", "nccl_trace_rank_"):
+            mine.put(mine.path(prefix), text.encode(), True)
+    assert set(there(tmp_path).values()) == {"b", "c"}
+    assert len(there(tmp_path)) == 4
+
+
+def test_nothing_is_kept_where_nothing_shall_be(tmp_path: Path) -> None:
+    mine = Files(str(tmp_path), 3, 0)
+    for text in "abc":
+        mine.put(mine.path("fr_trace_rank_"), text.encode(), True)
+    assert there(tmp_path) == {"fr_trace_rank_3": "c"}
+
+
+def test_an_earlier_process_of_the_rank_is_not_overwritten(tmp_path: Path) -> None:
+    for number, run in enumerate(("old", "newer", "newest")):
+        mine = Files(str(tmp_path), 3, 2)
+        writer = ("node07", 42, number)
+        mine.set_aside(["fr_trace_rank_"], writer)
+        mine.put(mine.path("fr_trace_rank_"), run.encode(), False)
+        mine.put(mine.path("fr_trace_rank_"), run.encode(), True)
+        card(tmp_path, writer)
+    found = there(tmp_path)
+    dumps = {name: text for name, text in found.items() if "fr_trace" in name}
+    assert dumps == {
+        "fr_trace_rank_3": "newest", "history/1_fr_trace_rank_3": "newest",
+        "earlier_1/fr_trace_rank_3": "newer", "earlier_2/fr_trace_rank_3": "old",
+    }  # fmt: skip
+    assert json.loads(found["earlier_1/capture_rank_3.json"])["started_ns"] == 1
+
+
+def test_what_this_process_wrote_stays(tmp_path: Path) -> None:
+    mine = Files(str(tmp_path), 3, 2)
+    mine.put(mine.path("fr_trace_rank_"), b"a", False)
+    card(tmp_path, ME)
+    mine.set_aside(["fr_trace_rank_"], ME)
+    assert "fr_trace_rank_3" in there(tmp_path)
+
+
+def test_a_full_disk_costs_the_history_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Files(str(tmp_path), 3, 2)
+    for text in "abc":
+        mine.put(mine.path("fr_trace_rank_"), text.encode(), True)
+    real = files.write
+
+    def write(path: Path, data: bytes) -> None:
+        if (tmp_path / "history" / "1_fr_trace_rank_3").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, data)
+
+    monkeypatch.setattr(files, "write", write)
+    mine.put(mine.path("fr_trace_rank_"), b"d", False)
+    assert there(tmp_path) == {"fr_trace_rank_3": "d"}
+
+
+def test_a_part_that_cannot_be_written_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dump").write_text("before")
+
+    def half(path: Path, data: bytes) -> int:
+        with path.open("wb") as out:
+            out.write(data[:1])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(OSError, match="No space"):
+        files.write(tmp_path / "dump", b"after")
+    assert there(tmp_path) == {"dump": "before"}

@@ -1,0 +1,183 @@
+"""The thread that writes: what it asks of the recorder and when, with a recorder that stands in for torch's."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankscope.capture import files, sampler
+from rankscope.capture.card import Card
+from rankscope.capture.sampler import INTERVAL, Request, Sampler
+from rankscope.capture.settings import Settings
+from tests.capture.ranks import card as told
+
+
+class Torch:
+    """As much of torch as the capture looks at."""
+
+    def __init__(self, backend: str = "gloo") -> None:
+        self.calls: list[tuple[str, bool]] = []
+        self.entries = 1
+        self.initialized = True
+        group = types.SimpleNamespace(group_desc="default_pg")
+        hashable = id(group)
+        self.world = types.SimpleNamespace(
+            pg_names={hashable: "0"},
+            pg_group_ranks={hashable: {0: 0, 1: 1}},
+            pg_map={hashable: (backend, None)},
+            pg_backend_config={hashable: backend},
+        )
+
+    def module(self) -> Any:
+        """The module `torch`."""
+        c10d = types.SimpleNamespace(_dump_nccl_trace=self._dump("nccl"), _dump_fr_trace=self._dump("fr"))
+        distributed = types.SimpleNamespace(
+            is_initialized=lambda: self.initialized,
+            get_rank=lambda: 1,
+            get_world_size=lambda: 2,
+            distributed_c10d=types.SimpleNamespace(_world=self.world),
+        )
+        return types.SimpleNamespace(
+            __version__="2.13.0", distributed=distributed, _C=types.SimpleNamespace(_distributed_c10d=c10d)
+        )
+
+    def _dump(self, name: str) -> Any:
+        def dump(includeCollectives: bool, includeStackTraces: bool, onlyActive: bool) -> bytes:  # noqa: N803
+            assert includeCollectives and not onlyActive
+            self.calls.append((name, includeStackTraces))
+            return b"profiling_name" * self.entries + b"frames" * includeStackTraces
+
+        return dump
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    fake = Torch()
+    monkeypatch.setitem(sys.modules, "torch", fake.module())
+    monkeypatch.delitem(sys.modules, "torch._inductor.codecache", raising=False)
+    return fake
+
+
+def made(folder: Path, **given: Any) -> Sampler:
+    return Sampler(Settings(str(folder), **given), Card())
+
+
+def serve(one: Sampler, reason: str = INTERVAL, stacks: bool = False) -> None:
+    one._serve(Request(reason, stacks))
+
+
+def test_stacks_wait_until_they_are_worth_their_time(torch: Torch, tmp_path: Path) -> None:
+    one = made(tmp_path)
+    for _ in range(3):
+        torch.entries += 1
+        serve(one)
+    assert torch.calls == [("fr", False)] * 3
+    serve(one, "signal", stacks=True)
+    assert torch.calls[3:] == [("fr", False), ("fr", True)]
+    assert (tmp_path / "fr_trace_rank_1").read_bytes().endswith(b"frames")
+
+
+def test_a_rank_that_stands_still_gets_stacks(torch: Torch, tmp_path: Path) -> None:
+    one = made(tmp_path)
+    for _ in range(sampler.STILL):
+        serve(one)
+    assert ("fr", True) not in torch.calls
+    serve(one)
+    assert torch.calls[-1] == ("fr", True)
+
+
+def test_stacks_are_taken_at_once_where_torch_has_its_compiler(
+    torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch._inductor.codecache", types.ModuleType("codecache"))
+    serve(made(tmp_path))
+    assert torch.calls == [("fr", True)]
+
+
+def test_never_means_never(torch: Torch, tmp_path: Path) -> None:
+    one = made(tmp_path, stacks="never")
+    for _ in range(5):
+        serve(one, "signal", stacks=True)
+    assert set(torch.calls) == {("fr", False)}
+
+
+@pytest.mark.parametrize(
+    ("backend", "called", "written"),
+    [
+        ("nccl", {"nccl"}, {"nccl_trace_rank_1"}),
+        ("gloo", {"fr"}, {"fr_trace_rank_1"}),
+        ("xccl", {"fr"}, {"fr_trace_rank_1"}),
+        ("cpu:gloo,cuda:nccl", {"nccl", "fr"}, {"nccl_trace_rank_1", "fr_trace_rank_1"}),
+    ],
+)
+def test_each_backend_has_its_recorder(
+    backend: str, called: set[str], written: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = Torch(backend)
+    monkeypatch.setitem(sys.modules, "torch", fake.module())
+    serve(made(tmp_path))
+    assert {name for name, _ in fake.calls} == called
+    assert {path.name for path in tmp_path.glob("*trace*")} == written
+    assert set(told(tmp_path, 1)["dumps"]) == written
+
+
+def test_nccl_is_not_asked_once_its_groups_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Torch("nccl")
+    monkeypatch.setitem(sys.modules, "torch", fake.module())
+    one = made(tmp_path)
+    serve(one)
+    fake.initialized = False
+    serve(one, "exit")
+    assert fake.calls == [("nccl", False)]
+    assert told(tmp_path, 1)["groups"][0]["ranks"] == [0, 1]
+
+
+def test_a_dump_that_takes_long_makes_the_next_ones_rarer(torch: Torch, tmp_path: Path) -> None:
+    one = made(tmp_path, interval=1.0, share=0.01)
+    serve(one)
+    one._costs = [0.1]
+    assert 9.0 <= one._pause() <= 10.0
+    one._costs = [0.001]
+    assert one._pause() <= 1.0
+
+
+def test_before_there_is_a_group_only_the_rank_is_told(
+    torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.initialized = False
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    one = made(tmp_path)
+    serve(one)
+    assert torch.calls == []
+    assert (told(tmp_path, 1)["world_size"], told(tmp_path, 1)["groups"]) == (2, [])
+
+
+def test_a_disk_that_hangs_holds_up_nobody(torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(files, "write", lambda *_: release.wait(60))
+    one = made(tmp_path)
+    one.start()
+    assert not one.ask("signal", True, 0.05)
+    for _ in range(100):
+        one.ask("signal", True, 0.0)
+    release.set()
+    one.end()
+
+
+def test_what_goes_wrong_in_torch_is_noted_and_goes_no_further(
+    torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.world, "pg_names", None)
+    one = made(tmp_path)
+    one.start()
+    assert one.ask("signal", True, 60.0)
+    assert "members of process groups unknown" in told(tmp_path, 1)["problems"][0]
+    one.end()
+    one.join(60)
+    assert not one.is_alive()
