@@ -24,6 +24,7 @@ DEBUG = "RANKSCOPE_DEBUG"
 """Environment variable: with it, an error of rankscope's own ends in a traceback."""
 _PALETTES = ("none", "8", "16", "256", "true")
 _FORMATS = ("text", "markdown", "json")
+_SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow")
 _HELP = ("-h", "--help")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -112,8 +113,9 @@ def _follows(command: _F) -> _F:
 def rankscope() -> None:
     """Names the rank that broke a distributed PyTorch job.
 
-    PATH is a directory of flight recorder dumps, an archive of one, or a single dump. Without a terminal
-    the report is printed. A path that is named like a command is written ./report.
+    PATH is a directory of flight recorder dumps, an archive of one, a single dump, or the address of a
+    torch.distributed.debug server (http://host:25999). Without a terminal the report is printed. A path
+    that is named like a command is written ./report.
 
     \b
     Exit codes of a report:
@@ -132,9 +134,11 @@ def rankscope() -> None:
 @click.option("--bell/--no-bell", default=True, help="Ring the terminal's bell when it freezes.")
 def view(**options: Any) -> int:
     """Opens the app on dumps; without a terminal prints the text report."""
+    from rankscope.commands.remote import local
     from rankscope.commands.view import run
 
-    return run(**_with_follow(options))
+    with local(options.pop("paths"), again=options["watch"]) as paths:
+        return run(paths, **_with_follow(options))
 
 
 def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
@@ -152,9 +156,11 @@ def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
 @click.option("--until-frozen", is_flag=True, help="End with exit code 1 when the job freezes or fails.")
 def watch(**options: Any) -> int:
     """Follows a job without a screen: a line for each change of its verdict."""
+    from rankscope.commands.remote import local
     from rankscope.commands.watch import run
 
-    return run(**_with_follow(options))
+    with local(options.pop("paths"), again=True) as paths:
+        return run(paths, **_with_follow(options))
 
 
 @rankscope.command()
@@ -171,7 +177,68 @@ def watch(**options: Any) -> int:
 @click.option("--redact-sources", is_flag=True, help="As --redact, and names of source files too.")
 def report(**options: Any) -> int:
     """Prints what was found, as text, Markdown or JSON."""
+    from rankscope.commands.remote import local
     from rankscope.commands.report import run
+
+    with local(options.pop("paths"), again=False) as paths:
+        return run(paths, **options)
+
+
+@rankscope.command()
+@click.argument("scenario", type=click.Choice(_SCENARIOS), default=_SCENARIOS[0], metavar="[SCENARIO]")
+@click.option(
+    "--at", type=click.IntRange(1, 10_000), default=30, metavar="STEP", help="The step in which it breaks: 30."
+)
+@click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only.")
+def demo(**options: Any) -> int:
+    """Runs a job of four ranks on this machine that breaks while you watch.
+
+    It is a real one, with gloo, and needs torch; it ends when you leave. Without a terminal the report is
+    printed when the verdict stands.
+
+    \b
+    Scenarios:
+      skip            a rank leaves the loop, the others wait for it
+      mismatch        a rank broadcasts where the others sum
+      straggler       a rank is late in every step, nothing hangs
+      order-deadlock  a rank enters two groups the other way round
+      slow            a rank gets slower and slower, and then stuck
+    """
+    from rankscope.commands.demo import run
+
+    return run(**options)
+
+
+@rankscope.command()
+@click.option("-o", "--output", "directory", metavar="DIR", default=".", help="Where to put them. Without it: here.")
+@click.option("--pid", "pids", type=click.IntRange(1), multiple=True, metavar="PID", help="Only this one; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON; without it as text.")
+@click.option("--native", is_flag=True, help="With frames of C and C++.")
+@click.option("--nonblocking", is_flag=True, help="Do not pause the process; stacks may be torn.")
+@click.option("--times", type=click.IntRange(1, 1000), default=1, metavar="N", help="Dump so often: 1.")
+@click.option("--every", type=click.FloatRange(1.0), default=60.0, metavar="S", help="Seconds between: 60.")
+def stacks(**options: Any) -> int:
+    """Dumps where each rank of this host is in Python, with py-spy.
+
+    Ranks are told by the environment of the processes (RANK, or that of MPI or Slurm), and by what
+    rankscope.capture left in DIR. Put them beside the flight recorder dumps: they are read as evidence.
+    """
+    from rankscope.commands.stacks import run
+
+    return run(**options)
+
+
+@rankscope.command()
+@_reads_dumps
+@click.option("-o", "--output", required=True, metavar="FILE", help="A new file, .json or .json.gz.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@click.option("--flows/--no-flows", default=True, help="Arrows from launches, and through collectives. With them.")
+def export(**options: Any) -> int:
+    """Merges profiler traces into one, on one clock, for Perfetto.
+
+    PATH is a directory of traces, an archive of them, or a single trace. Open FILE in https://ui.perfetto.dev.
+    """
+    from rankscope.commands.export import run
 
     return run(**options)
 

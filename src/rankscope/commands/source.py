@@ -59,8 +59,11 @@ class Source:
                 reason = error.strerror if isinstance(error, OSError) else "not a path"
                 raise click.ClickException(f"{path}: {reason}") from error
 
-    def load(self, progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
-        """Reads and analyses; raises ClickException where there is nothing to read."""
+    def load(self, progress: Callable[[Step], None], *, detail: str = "all") -> tuple[Dataset, Analysis]:
+        """Reads and analyses; raises ClickException where there is nothing to read.
+
+        `detail` is how much of traces is read; see `LoadOptions.detail`.
+        """
         from rankscope.parsers.load import InputError, load
 
         def tell(read: Progress) -> None:
@@ -68,7 +71,7 @@ class Source:
             progress(Step(read.files_done, read.files_total, "reading"))
 
         try:
-            dataset = load([Path(p) for p in self.paths], self.options, tell)
+            dataset = load([Path(p) for p in self.paths], replace(self.options, detail=detail), tell)
         except InputError as error:
             raise click.ClickException(str(error)) from error
         progress(Step(0, 0, "analysing"))

@@ -57,8 +57,9 @@ def run(
         # Where they are exported they hide that the terminal was resized.
         os.environ.pop(name, None)
     options = from_environment(
-        os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export, bell=bell
-    )
+        os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export, bell=bell,
+        export_traces=_export_traces,
+    )  # fmt: skip
     if watch:
         gc.enable()
         followed = watching.followed(source, follow, path_map)
@@ -67,12 +68,13 @@ def run(
 
     def load(progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
         try:
-            return source.load(progress)
+            # of traces only their collectives and steps at first: they are there in a third of the time
+            return source.load(progress, detail="collectives")
         finally:
             gc.freeze()
             gc.enable()
 
-    RankscopeApp(load=load, title=source.title, options=options).run()
+    RankscopeApp(load=load, title=source.title, options=options, rest=source.load).run()
     return 0
 
 
@@ -81,6 +83,13 @@ def _export(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
     from rankscope.report.export import export_markdown
 
     return export_markdown(dataset, analysis, directory)
+
+
+def _export_traces(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
+    """As `_export`, for the merged trace."""
+    from rankscope.report.perfetto import export_merged
+
+    return export_merged(dataset, analysis, directory)
 
 
 def on_terminal() -> bool:

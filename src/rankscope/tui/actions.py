@@ -83,6 +83,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("filter_group", ("p",), "show only one process group", "Find", "screen"),
     Action("filter_op", ("o",), "show only one operation or state", "Find", "screen"),
     Action("export", ("e",), "write the findings to a markdown file", "Out", "screen"),
+    Action("export_traces", ("E",), "write all traces as one, on one clock, for Perfetto", "Out", "screen"),
     Action("copy", ("y",), "copy what is under the cursor, and add it to a file", "Out", "screen"),
     Action("help", ("question_mark",), "all keys", "Out", "app", "help"),
     Action("command_palette", ("ctrl+p",), "find an action by its name", "Out", "app", shown="ctrl+p"),

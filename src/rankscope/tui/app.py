@@ -18,7 +18,7 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from rankscope.report.escape import plain
 from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
-from rankscope.tui.messages import Loaded, Progressed, ReadingChanged, Updated
+from rankscope.tui.messages import Completed, Loaded, Progressed, ReadingChanged, Updated
 from rankscope.tui.opening import OpeningScreen
 from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions, Watch
 
@@ -42,10 +42,15 @@ class RankscopeApp(App[None]):
     LiveScreen ToastRack { display: block; }
     """
 
-    def __init__(self, load: Load | None, title: str, options: ViewOptions, watch: Watch | None = None) -> None:
-        """Gets its job from `load`, or for as long as it runs from `watch`."""
+    def __init__(
+        self, load: Load | None, title: str, options: ViewOptions, watch: Watch | None = None, rest: Load | None = None
+    ) -> None:
+        """Gets its job from `load`, or for as long as it runs from `watch`.
+
+        Where `load` reads only a part of traces, `rest` reads all of them, while that part is shown.
+        """
         super().__init__(driver_class=_driver_class(options))
-        self.load = load
+        self.load, self.rest = load, rest
         self.watch_job = watch
         self.options = options
         self.failure: BaseException | None = None
@@ -139,6 +144,22 @@ class RankscopeApp(App[None]):
         self.post_message(Progressed(Progress(0, 0, "arranging the lanes")))
         model = build_model(dataset, analysis)
         self.post_message(Loaded(model, worst_by_column(model)))
+        if self.rest is None or model.traces is None or not model.traces.is_partial:
+            return
+        try:
+            dataset, analysis = self.rest(_Throttle(self))
+        except Exception as error:  # noqa: BLE001 - what is shown stays: the reason is told on the screen
+            self.post_message(Completed(None, None, f"{type(error).__name__}: {error}"))
+            return
+        model = build_model(dataset, analysis)
+        self.post_message(Completed(model, worst_by_column(model)))
+
+    @on(Completed)
+    def _completed(self, event: Completed) -> None:
+        if event.model is not None and event.overview is not None:
+            self.lanes.complete(event.model, event.overview)
+        else:
+            self.lanes.note(f"the rest of the traces was not read: {plain(event.problem)}")
 
     @on(Progressed)
     def _progressed(self, event: Progressed) -> None:

@@ -33,6 +33,22 @@ class Loaded(Message):
 
 
 @dataclass
+class Completed(Message):
+    """What was there only in part is there as a whole; None where reading the rest failed, with the reason."""
+
+    model: Model | None
+    overview: Codes | None
+    problem: str = ""
+
+
+@dataclass
+class Exported(Message):
+    """The merged trace was written, or why not."""
+
+    text: str
+
+
+@dataclass
 class Updated(Message):
     """A job that is watched is now like this."""
 

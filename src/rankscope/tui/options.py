@@ -81,6 +81,8 @@ class ViewOptions:
     """Where exports and copies are written."""
     export: Export | None = None
     """Writes the markdown report; None leaves the key without effect."""
+    export_traces: Export | None = None
+    """Writes the traces of all ranks as one; None leaves the key without effect."""
     changed_cells: bool = True
     """Send only the cells that changed to the terminal."""
     bell: bool = True
@@ -117,6 +119,7 @@ def from_environment(
     path_map: tuple[tuple[str, str], ...] = (),
     export_dir: Path | None = None,
     export: Export | None = None,
+    export_traces: Export | None = None,
     changed_cells: bool = True,
     bell: bool = True,
 ) -> ViewOptions:
@@ -130,6 +133,7 @@ def from_environment(
         slow_link=remote,
         export_dir=export_dir or Path.cwd(),
         export=export,
+        export_traces=export_traces,
         changed_cells=changed_cells and not environ.get(FULL_FRAMES),
         bell=bell,
     )

@@ -14,11 +14,9 @@ from textual.binding import BindingType
 from rankscope.report.escape import plain
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import Board
-from rankscope.tui.boards import AnyBoard
 from rankscope.tui.clip import add_to_file, copied_text
 from rankscope.tui.filters import STATES, Filter, parse_ranks
 from rankscope.tui.footer import Found
-from rankscope.tui.frame import LanesFrame
 from rankscope.tui.goto import HINT, Target, parse
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.order import ORDERINGS, orderings
@@ -29,13 +27,14 @@ from rankscope.tui.selection import Moment
 from rankscope.tui.target import place_of_selection, place_of_step
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.find import first_after, kind_of, search_spans
+from rankscope.tui.traces.frame import TracesFrame
 from rankscope.tui.traces.places import goto_on_traces
 
 if TYPE_CHECKING:
     from rankscope.tui.detail.screens.page import Page, Result
 
 
-class LanesScreen(LanesFrame):
+class LanesScreen(TracesFrame):
     """The main screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_for("screen")
@@ -133,20 +132,9 @@ class LanesScreen(LanesFrame):
         if isinstance(result, int):
             self.show_finding(result)
         elif isinstance(result, Moment):
-            self._go_moment(result)
+            self.go_moment(result)
         elif (place := place_of_selection(self.whole, result)) is not None:
             self.go(place)
-
-    def _go_moment(self, moment: Moment) -> None:
-        if self.traced is None:
-            return
-        if self.board is not self.traced:
-            self._change_board(self.traced)
-        self.traced.end_line_up()
-        self.traced.go_rank(moment.rank)
-        self.traced.go_unit(moment.start_ns)
-        self.traced.zoom_to(moment.start_ns, moment.end_ns)
-        self.lanes.changed()
 
     def choose(self, title: str, choices: Sequence[str], then: Callable[[int], None]) -> None:
         """Lets one of these be chosen."""
@@ -175,7 +163,7 @@ class LanesScreen(LanesFrame):
         """Changes between logical sequence and time, and with traces shows their lanes on the axis of time."""
         board = self.operations
         if self.traced is not None:
-            self._change_board(self.traced if self.board is board else board)
+            self.change_board(self.traced if self.board is board else board)
         elif board.view.kind == "time":
             board.show_sequence()
             self.lanes.changed()
@@ -185,36 +173,6 @@ class LanesScreen(LanesFrame):
         else:
             self.note("bringing the clocks together ...")
             self.compute_times(board.model)
-
-    def _change_board(self, board: AnyBoard) -> None:
-        """Shows the other board, the cursor on the same rank and collective."""
-        if not len(board.model.ranks):
-            self.note("the traces tell of no operation that could stand on the axis of logical time")
-            return
-        selection = self.board.selection
-        self.found = self.hits = None
-        self.show_board(board)
-        place = place_of_selection(self.whole, selection) if selection is not None else None
-        if place is not None:
-            self.go(place)
-        self.note("")
-
-    def action_line_up(self) -> None:
-        """Lines up the collective under the cursor on all its ranks; again: to the next of them."""
-        self._line_up(1)
-
-    def action_line_up_back(self) -> None:
-        """Lines up the collective under the cursor on all its ranks; again: to the previous of them."""
-        self._line_up(-1)
-
-    def _line_up(self, step: int) -> None:
-        board = self.board
-        if not isinstance(board, TraceBoard):
-            self.note("collectives are lined up on the axis of time, with traces")
-        elif board.line_up(step):
-            self.lanes.changed()
-        else:
-            self.note("no collective here that was matched with other ranks")
 
     def action_order(self) -> None:
         """Orders the lanes another way."""

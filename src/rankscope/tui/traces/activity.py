@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +39,7 @@ class Kind:
 KINDS: dict[int, Kind] = {
     COMPUTE: Kind("#", "compute", BUSY),
     MEMORY: Kind("m", "copy", COPY),
-    OP: Kind("h", "host op", HOST),
+    OP: Kind("h", "host", HOST),
     LAUNCH: Kind("l", "launch", HOST),
     SYNC: Kind("s", "sync", PATIENT),
     DATA: Kind("d", "data", COPY),
@@ -106,11 +107,13 @@ def _named(name: str) -> int:
     return DATA if "DataLoader" in name else 0
 
 
-def legend(present: list[int]) -> str:
-    """What the letters of these activities stand for, in one line, the most important first."""
-    moving = [KINDS[a] for a in sorted(present) if MOVING <= a < WAITING]
-    waits = [KINDS[a] for a in sorted(present) if a >= WAITING]
-    rest = [KINDS[a] for a in (COMPUTE, MEMORY, OP, LAUNCH, SYNC, DATA, PYTHON) if a in present]
-    words = [f"{k.letter} {k.meaning}" for k in rest[:1] + moving]
-    words += [f"{''.join(k.letter for k in waits)} waits for others"] if waits else []
-    return "  ".join([*words, *(f"{k.letter} {k.meaning}" for k in rest[1:]), f"{IDLE} idle"])
+def legend(present: Sequence[int], width: int) -> str:
+    """What the letters of these activities stand for, in at most `width` characters; the most important first."""
+    words = [f"{KINDS[a].letter} {KINDS[a].meaning}" for a in (COMPUTE,) if a in present]
+    words += ["lower case waits"] if any(a >= WAITING for a in present) else []
+    moving = [f"{KINDS[a].letter} {KINDS[a].meaning}" for a in sorted(present) if MOVING <= a < WAITING]
+    rest = [f"{KINDS[a].letter} {KINDS[a].meaning}" for a in (OP, SYNC, LAUNCH, PYTHON, DATA, MEMORY) if a in present]
+    kept = ""
+    for word in [*moving[:2], *words, *rest, f"{BOTH} both", *moving[2:]]:
+        kept += f"  {word}" if len(kept) + len(word) + 2 <= width else ""
+    return kept.strip()

@@ -42,6 +42,7 @@ class TraceBoard(Window):
         self._row = 0
         self._unlined: tuple[View, int, dict[int, int]] | None = None
         self._placed = False
+        self._as_placed: dict[int, int] = {}
         self.unit = lanes.low
         self.view = self.fitting(self.low, self.high)
         self.refold()
@@ -75,8 +76,8 @@ class TraceBoard(Window):
 
     @property
     def rank(self) -> int:
-        """The rank under the cursor."""
-        return int(self.lanes.ranks[self.lane])
+        """The rank under the cursor; -1 without any."""
+        return int(self.lanes.ranks[self.lane]) if len(self.lanes.ranks) else -1
 
     def ranks_of(self, row: int) -> list[int]:
         """The ranks that share a row."""
@@ -171,15 +172,23 @@ class TraceBoard(Window):
         return out
 
     def place(self) -> None:
-        """Unfolds all ranks if there is room for all their parts, else those to blame, once the window is known."""
-        lanes = range(len(self.lanes.ranks))
-        parts = {lane: len(parts_of(self.lanes, lane)) for lane in lanes} if len(lanes) <= self.height else {}
-        if parts and sum(parts.values()) <= max(self.height, 12):
-            self.levels = dict.fromkeys(lanes, PARTS)
-        else:
-            blamed = [self.lanes.lane_of[rank] for rank in sorted(self.blamed) if rank in self.lanes.lane_of]
-            self.levels = dict.fromkeys(blamed[:2], PARTS)
+        """Shows the whole run, and unfolds what there is room for, once the window is known."""
         self.view = self.fitting(self.low, self.high)
+        self._unfold_fitting()
+
+    def _unfold_fitting(self) -> None:
+        """Unfolds as many ranks as there is room for, those to blame first."""
+        self.levels = {}
+        self.refold()
+        room = self.height - self.count
+        blamed = [self.lanes.lane_of[rank] for rank in sorted(self.blamed) if rank in self.lanes.lane_of]
+        few = range(len(self.lanes.ranks)) if len(self.lanes.ranks) <= self.height else ()
+        for lane in dict.fromkeys([*blamed, *few]):
+            more = len(parts_of(self.lanes, lane)) - 1
+            if more <= room:
+                self.levels[lane] = PARTS
+                room -= more
+        self._as_placed = dict(self.levels)
         self.refold()
 
     def fitting(self, low: int, high: int) -> View:
@@ -213,9 +222,29 @@ class TraceBoard(Window):
             self.refold()
 
     def replace_model(self, model: Model) -> None:
-        """Shows only the ranks of a model."""
+        """Shows the ranks of a model, and its traces where they are others; the cursor stays at its rank and time."""
         self.model = model
+        if model.traces is not None and model.traces is not self.lanes:
+            self._replace_lanes(model.traces)
         self.refold()
+
+    def _replace_lanes(self, lanes: TraceLanes) -> None:
+        """Takes other traces: more of the same, or newer ones."""
+        self.end_line_up()
+        rank, before = self.rank, self.lanes
+        whole = self.view == self.fitting(self.low, self.high)
+        as_placed = self.levels == self._as_placed
+        self.levels = {
+            lanes.lane_of[rank]: level
+            for rank, level in ((int(before.ranks[lane]), level) for lane, level in self.levels.items())
+            if rank in lanes.lane_of
+        }
+        self.lanes, self.lane = lanes, lanes.lane_of.get(rank, 0)
+        self.unit = max(self.low, min(self.unit, self.high - 1))
+        if whole:
+            self.view = self.fitting(self.low, self.high)
+        if as_placed and self._placed:
+            self._unfold_fitting()
 
     def set_order(self, ordering: Ordering) -> None:
         """Orders the lanes another way."""

@@ -14,11 +14,23 @@ from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.report.escape import plain
 from rankscope.schema import Dataset
-from rankscope.tui.traces.activity import COMMUNICATION, COUNT, HOST_KINDS, MOVING, NOTHING, WAITING, WINDOW
+from rankscope.tui.traces.activity import (
+    COMMUNICATION,
+    COMPUTE,
+    COUNT,
+    HOST_KINDS,
+    MEMORY,
+    MOVING,
+    NOTHING,
+    WAITING,
+    WINDOW,
+)
 from rankscope.tui.traces.cover import Cover, cover_of, merged
 from rankscope.tui.traces.spans import Spans, build_spans
 
 Ints = NDArray[np.int64]
+MUCH = 0.01
+"""Share of a window from which on copies are much."""
 KINDS = ("host", "compute", "communication", "memory")
 
 
@@ -74,6 +86,15 @@ class TraceLanes:
         """Whether a rank did anything of that kind."""
         return bool((self.key_of[lane, list(activities_of(kind))] >= 0).any())
 
+    def copies_much(self, lane: int) -> bool:
+        """Whether copies take so much of a rank's time that they deserve a row beside computing."""
+        key = int(self.key_of[lane, MEMORY])
+        return key >= 0 and self._length(key) >= MUCH * self._length(int(self.key_of[lane, WINDOW]))
+
+    def _length(self, key: int) -> int:
+        first, last = self.cover.bounds[key], self.cover.bounds[key + 1]
+        return int(self.cover.before[last] - self.cover.before[first])
+
     @cached_property
     def match_of(self) -> Ints:
         """The match of each row of `traced`; -1 for none."""
@@ -95,8 +116,18 @@ class TraceLanes:
         return self.traces.matched.slice(first, last - first).sort("arrived_ns", "rank")
 
     @property
+    def is_partial(self) -> bool:
+        """Whether only collectives and steps of some trace were read."""
+        return bool((self.dataset.traces["detail"] != "all").any())
+
+    @property
     def note(self) -> str:
-        """How far the clocks can be trusted, in a few words."""
+        """How far the clocks can be trusted, in a few words, and whether there is more to come."""
+        more = ", reading the rest ..." if self.is_partial else ""
+        return self._clocks + more
+
+    @property
+    def _clocks(self) -> str:
         residual = self.traces.residual_ns
         if len(self.ranks) < 2:
             return "one clock"
@@ -110,8 +141,6 @@ class TraceLanes:
 
 def activities_of(kind: str) -> tuple[int, ...]:
     """The activities that a row of this kind shows."""
-    from rankscope.tui.traces.activity import COMPUTE, MEMORY
-
     if kind == "host":
         return HOST_KINDS
     return tuple(COMMUNICATION) if kind == "communication" else (COMPUTE,) if kind == "compute" else (MEMORY,)

@@ -41,7 +41,7 @@ def asked(lanes: TraceLanes, row: Row) -> Asked:
 
 def parts_of(lanes: TraceLanes, lane: int) -> list[Row]:
     """The rows of a rank unfolded to its parts."""
-    kinds = [kind for kind in KINDS if lanes.has(lane, kind)]
+    kinds = [kind for kind in KINDS if lanes.has(lane, kind) and (kind != "memory" or lanes.copies_much(lane))]
     return [Row((lane,), kind, first=at == 0) for at, kind in enumerate(kinds)] or [Row((lane,))]
 
 

@@ -37,9 +37,7 @@ def status_parts(board: TraceBoard, wanted: Filter, width: int, *, ascii_only: b
     text = f"{rule} " + f" {rule} ".join(pieces) + " "
     if len(text) > width:
         text = text[: width - 4] + "... "
-    key = f"  {legend(list(board.lanes.present))}"
-    if len(key) > width:
-        key = key[:width].rpartition("  ")[0]
+    key = f"  {legend(board.lanes.present, width - 2)}"
     return [[(text, _PLAIN), (rule * (width - len(text)), _DIM)], [(key, _DIM)]]
 
 

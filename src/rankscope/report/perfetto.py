@@ -1,0 +1,229 @@
+"""Writes the traces of all ranks as one, on one clock, for Perfetto (https://ui.perfetto.dev) and Chrome's viewer.
+
+The format is Chrome's trace events (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU),
+with Kineto's `baseTimeNanoseconds`: times are microseconds since that moment. A rank is a process, a thread or stream
+of it a thread; arrows lead from launches to what they started, and from member to member of a matched collective in
+the order in which they came. Rows are written in pieces: what is held beside the frame is one of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import IO
+
+import orjson
+import polars as pl
+
+from rankscope.analysis.model import Analysis
+from rankscope.analysis.traces.model import TraceAnalysis
+from rankscope.report.escape import plain
+from rankscope.schema import Dataset
+
+Output = IO[bytes] | gzip.GzipFile
+PIECE = 50_000
+"""Spans that are written at a time."""
+LEVEL = 4
+"""Of compression: twice as fast as the default, a tenth larger."""
+NAME = "merged_trace"
+"""What the file is called where nobody says."""
+_LAUNCHES = ("cuda_runtime", "cuda_driver", "mtia_runtime", "xpu_runtime")
+
+
+def write_merged(dataset: Dataset, analysis: Analysis, out: Output, *, flows: bool = True) -> int:
+    """Writes all spans as one document; returns how many events it has."""
+    traces = analysis.traces or TraceAnalysis()
+    base = _base(dataset, traces)
+    spans = _Spans(dataset, traces, base)
+    out.write(orjson.dumps({"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": base})[:-1])
+    out.write(b',"traceEvents":[\n')
+    written = 0
+    for lines in _events(dataset, traces, spans, flows):
+        if lines:
+            out.write((",\n" if written else "").encode() + ",\n".join(lines).encode())
+            written += len(lines)
+    out.write(b"\n]}\n")
+    return written
+
+
+def save_merged(dataset: Dataset, analysis: Analysis, path: Path, *, flows: bool = True, force: bool = False) -> int:
+    """Writes the document to a file, packed if it is named `.gz`; returns how many events it has.
+
+    FileExistsError where it is there and `force` is not set. A file that could not be finished is taken away.
+    """
+    target = path.with_name(f".{path.name}.part") if force else path
+    with target.open("wb" if force else "xb") as raw:
+        try:
+            if path.suffix != ".gz":
+                written = write_merged(dataset, analysis, raw, flows=flows)
+            else:
+                with closing(gzip.GzipFile("", "wb", LEVEL, raw, mtime=0)) as packed:
+                    written = write_merged(dataset, analysis, packed, flows=flows)
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
+    if force:
+        target.replace(path)
+    return written
+
+
+def export_merged(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
+    """Writes `merged_trace.json.gz`, or the next free `merged_trace-2.json.gz`, and says where it is."""
+    for number in count(1):
+        path = directory / f"{NAME}{'' if number == 1 else f'-{number}'}.json.gz"
+        try:
+            save_merged(dataset, analysis, path)
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError("unreachable")
+
+
+def _base(dataset: Dataset, traces: TraceAnalysis) -> int:
+    """The whole second before everything, in aligned time."""
+    starts = [
+        start + traces.offsets.get(file, 0)
+        for file, start in dataset.traces.select("file", "start_ns").drop_nulls().iter_rows()
+    ]
+    return min(starts, default=0) // 1_000_000_000 * 1_000_000_000
+
+
+class _Spans:
+    """The spans with what their tracks say, in pieces."""
+
+    def __init__(self, dataset: Dataset, traces: TraceAnalysis, base: int) -> None:
+        offsets = {"file": list(traces.offsets), "offset": list(traces.offsets.values())}
+        known = pl.DataFrame(offsets, schema={"file": pl.UInt32, "offset": pl.Int64})
+        shift = pl.col("offset").fill_null(0) - base
+        self.tracks = dataset.tracks.join(known, on="file", how="left", maintain_order="left").select(
+            "track", "file", pid=pl.col("rank").fill_null(-1), tid=pl.col("track") + 1, shift=shift,
+            on_device=pl.col("device").is_not_null(),
+        )  # fmt: skip
+        self._all = dataset.spans
+
+    def pieces(self) -> Iterator[pl.DataFrame]:
+        """Rows of `spans` with pid, tid, ts and dur in microseconds, and the file."""
+        for at in range(0, self._all.height, PIECE):
+            yield self.placed(self._all.slice(at, PIECE))
+
+    def placed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Some rows of `spans` with what is written of them."""
+        start = pl.col("start_ns") + pl.col("shift")
+        return rows.join(self.tracks, on="track", how="inner", maintain_order="left").with_columns(
+            ts=start / 1000, dur=pl.col("duration_ns") / 1000,
+            cat=pl.col("category").cast(pl.String), name=pl.col("name").cast(pl.String),
+        )  # fmt: skip
+
+    def of_file(self, file: int) -> pl.DataFrame:
+        """The spans of a file that were launched, or launch."""
+        tracks = self.tracks.filter(file=file)["track"].implode()
+        linked = self._all.lazy().filter(pl.col("track").is_in(tracks) & pl.col("correlation").is_not_null())
+        return self.placed(linked.collect())
+
+
+def _events(dataset: Dataset, traces: TraceAnalysis, spans: _Spans, flows: bool) -> Iterator[list[str]]:
+    yield _named(dataset)
+    for piece in spans.pieces():
+        yield _slices(piece, dataset)
+    if flows:
+        number = 0
+        for file in dataset.traces["file"].to_list():
+            lines = _launch_arrows(spans.of_file(file), number)
+            number += len(lines)
+            yield lines
+        yield _collective_arrows(dataset, traces, spans, number)
+
+
+def _named(dataset: Dataset) -> list[str]:
+    """Names of ranks, threads and streams."""
+    hosts = dict(dataset.traces.select("rank", "host").drop_nulls().iter_rows())
+    out = []
+    for rank in sorted({r for r in dataset.traces["rank"].to_list() if r is not None}):
+        host = f" ({plain(hosts[rank])})" if hosts.get(rank) else ""
+        out += [_meta("process_name", rank, 0, name=f"rank {rank}{host}"),
+                _meta("process_sort_index", rank, 0, sort_index=rank)]  # fmt: skip
+    rows = dataset.tracks.sort("rank", pl.col("device").is_not_null(), "order", "track")
+    for at, row in enumerate(rows.iter_rows(named=True)):
+        pid, tid = -1 if row["rank"] is None else row["rank"], row["track"] + 1
+        place = "thread" if row["device"] is None else f"device {row['device']} stream"
+        out += [_meta("thread_name", pid, tid, name=plain(row["name"]) or f"{place} {row['lane']}"),
+                _meta("thread_sort_index", pid, tid, sort_index=at)]  # fmt: skip
+    return out
+
+
+def _meta(what: str, pid: int, tid: int, /, **args: str | int) -> str:
+    return orjson.dumps({"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args}).decode()
+
+
+def _slices(piece: pl.DataFrame, dataset: Dataset) -> list[str]:
+    """A complete event for each span; collectives with what is known of them."""
+    shape: list[pl.Expr | str] = [pl.lit("X").alias("ph"), "cat", "name", "pid", "tid", "ts", "dur"]
+    bare = piece.filter(pl.col("correlation").is_null() & pl.col("op").is_null())
+    linked = piece.filter(pl.col("correlation").is_not_null() & pl.col("op").is_null())
+    work = piece.filter(pl.col("op").is_not_null())
+    lines = _encoded(bare.select(*shape))
+    lines += _encoded(linked.select(*shape, args=pl.struct("correlation")))
+    if work.height:
+        lines += _encoded(_with_operations(work, dataset).select(*shape, "args"))
+    return lines
+
+
+def _with_operations(work: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
+    groups = dataset.groups.select("group", pl.col("name").alias("in_group"), "description")
+    ops = dataset.traced[work["op"]].select(
+        "group", "seq", "peer", "in_sizes", "in_dtypes", called=pl.col("op").cast(pl.String)
+    )
+    known = ops.join(groups, on="group", how="left", maintain_order="left")
+    text = [pl.col(name).cast(pl.String).fill_null("") for name in ("called", "in_group", "description", "in_sizes")]
+    names = ("Collective name", "Process Group Name", "Process Group Description", "Input Dims")
+    both = (("seq", "Seq"), ("peer", "Peer"))
+    told = [(name, label) for name, label in both if known[name].null_count() < len(known)]
+    numbers = [pl.col(name).cast(pl.Int64).alias(label) for name, label in told]
+    args = known.select(args=pl.struct(*(t.alias(n) for t, n in zip(text, names, strict=True)), *numbers))
+    return work.with_columns(args["args"])
+
+
+def _encoded(table: pl.DataFrame) -> list[str]:
+    if table.is_empty():
+        return []
+    return table.select(pl.struct(pl.all()).struct.json_encode().alias("line"))["line"].to_list()
+
+
+def _launch_arrows(linked: pl.DataFrame, first: int) -> list[str]:
+    """An arrow from each launch to what it started on a device."""
+    launches = linked.filter(pl.col("cat").is_in(_LAUNCHES)).unique("correlation", keep="last", maintain_order=True)
+    started = linked.filter("on_device").unique("correlation", keep="first", maintain_order=True)
+    pairs = launches.join(started.select("correlation", "pid", "tid", "ts"), on="correlation", suffix="_to")
+    pairs = pairs.with_row_index("id", offset=first)
+    begin = _arrow(pairs, "s", "launch", ("pid", "tid", "ts"))
+    return begin + _arrow(pairs, "f", "launch", ("pid_to", "tid_to", "ts_to"))
+
+
+def _collective_arrows(dataset: Dataset, traces: TraceAnalysis, spans: _Spans, first: int) -> list[str]:
+    """An arrow through the members of each matched collective, in the order in which they came."""
+    own = dataset.spans.lazy().filter(pl.col("op").is_not_null()).collect()
+    placed = spans.placed(own).unique("op", keep="first").select("op", "pid", "tid", "ts")
+    members = traces.matched.select("match", "arrived_ns", op=pl.col("row")).join(placed, on="op")
+    several = members.filter(pl.len().over("match") > 1).sort("match", "arrived_ns", "pid")
+    place = pl.int_range(pl.len()).over("match")
+    size = pl.len().over("match")
+    marked = several.with_columns(
+        ph=pl.when(place == 0).then(pl.lit("s")).when(place == size - 1).then(pl.lit("f")).otherwise(pl.lit("t")),
+        id=pl.col("match").cast(pl.Int64) + first,
+    )
+    out: list[str] = []
+    for ph in ("s", "t", "f"):
+        out += _arrow(marked.filter(ph=ph), ph, "collective", ("pid", "tid", "ts"))
+    return out
+
+
+def _arrow(rows: pl.DataFrame, ph: str, name: str, place: tuple[str, str, str]) -> list[str]:
+    pid, tid, ts = place
+    fixed: list[pl.Expr | str] = [pl.lit(ph).alias("ph"), pl.lit(name).alias("cat"), pl.lit(name).alias("name"), "id"]
+    where = [pl.col(pid).alias("pid"), pl.col(tid).alias("tid"), pl.col(ts).alias("ts")]
+    # What an arrow ends at is the slice around that moment, not the next one.
+    end = [pl.lit("e").alias("bp")] if ph != "s" else []
+    return _encoded(rows.select(*fixed, *where, *end))
