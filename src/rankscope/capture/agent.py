@@ -107,17 +107,21 @@ class Agent:
         for place in (module, module.distributed_c10d):
             original = getattr(place, "destroy_process_group", None)
             if original is not None and not hasattr(original, "rankscope"):
-                place.destroy_process_group = self._with_dump(original)
+                place.destroy_process_group = _with_dump(original)
 
-    def _with_dump(self, original: Any) -> Any:
-        @functools.wraps(original)
-        def destroy_process_group(group: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if group is None and os.getpid() == self.pid and identity.initialized():
-                self.sampler.ask("destroy", False, END_WAIT_S)
-            return original(group, *args, **kwargs)
 
-        cast(Any, destroy_process_group).rankscope = True
-        return destroy_process_group
+def _with_dump(original: Any) -> Any:
+    """`destroy_process_group` that asks whoever captures this process then for a dump first."""
+
+    @functools.wraps(original)
+    def destroy_process_group(group: Any = None, *args: Any, **kwargs: Any) -> Any:
+        agent = _running.get(os.getpid())
+        if group is None and agent is not None and identity.initialized():
+            agent.sampler.ask("destroy", False, END_WAIT_S)
+        return original(group, *args, **kwargs)
+
+    cast(Any, destroy_process_group).rankscope = True
+    return destroy_process_group
 
 
 def start(

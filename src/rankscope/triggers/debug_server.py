@@ -101,7 +101,7 @@ class DebugServer:
         """The answers on a page; none if the server does not have it."""
         address = f"{self.address}/{name}"
         try:
-            return answers(_get(urllib.request.Request(address), PAGE_TIMEOUT_S).decode("utf-8", "replace"))
+            page = _get(urllib.request.Request(address), PAGE_TIMEOUT_S)
         except urllib.error.HTTPError as error:
             if error.code in (_NOT_THERE, 500):
                 return []
@@ -110,6 +110,7 @@ class DebugServer:
             cause = getattr(error, "reason", error)
             reason = getattr(cause, "strerror", None) or cause
             raise ServerError(f"{address}: {reason}") from error
+        return answers(page.decode("utf-8", "replace"))
 
 
 def _dump(directory: Path, prefix: str, answer: Answer) -> str | None:
@@ -128,6 +129,8 @@ def _dump(directory: Path, prefix: str, answer: Answer) -> str | None:
 
 def _pickle(answer: Answer) -> bytes | None:
     """The whole recorder with stacks, from the process itself; the page has only what is active, and no stacks."""
+    if not answer.address:
+        return None
     request = urllib.request.Request(f"{answer.address}/handler/dump_nccl_trace_pickle", data=b"", method="POST")
     try:
         return _get(request, PROCESS_TIMEOUT_S) or None

@@ -24,7 +24,7 @@ class Answer:
 
     rank: int
     address: str
-    """Of the server in its process: "http://node07:41234"."""
+    """Of the server in its process: "http://node07:41234"; empty if it is none."""
     status: int
     """As in HTTP; 200 if it answered, 404 if it has no such handler."""
     text: str
@@ -48,7 +48,7 @@ class Answer:
 def answers(page: str) -> list[Answer]:
     """The sections of a page."""
     heads = list(_SECTION.finditer(page))
-    ends = [head.start() for head in heads[1:]] + [len(page)]
+    ends = [*(head.start() for head in heads[1:]), len(page)][: len(heads)]
     return [_answer(head, page[head.end() : end]) for head, end in zip(heads, ends, strict=True)]
 
 
@@ -56,8 +56,16 @@ def _answer(head: re.Match[str], body: str) -> Answer:
     failed = _FAILED.match(body)
     begin, end = body.find("<pre>"), body.rfind("</pre>")
     text = body[begin + len("<pre>") : end] if 0 <= begin < end else ""
-    parts = urlsplit(html.unescape(head[2]))
-    return Answer(int(head[1]), f"{parts.scheme}://{parts.netloc}", int(failed[1]) if failed else 200, text)
+    return Answer(int(head[1]), _address(html.unescape(head[2])), int(failed[1]) if failed else 200, text)
+
+
+def _address(url: str) -> str:
+    """The server in it; empty if there is none."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.netloc}" if parts.scheme == "http" and parts.hostname else ""
 
 
 def as_py_spy(text: str) -> str:
