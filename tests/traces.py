@@ -265,7 +265,7 @@ class TraceBuilder:
 
     def _files(self) -> pl.DataFrame:
         rows = [
-            {"file": r, "path": f"rank{r}_trace.json.gz", "kind": "profiler", "rank": r, "rank_source": "content",
+            {"file": r, "path": f"rank{r}_trace.json.gz", "kind": "torch-profiler", "rank": r, "rank_source": "content",
              "attempt": 0, "host": self._host(r), "rows": sum(row["rank"] == r for row in self.rows), "version": "1",
              "library_version": None, "mtime_ns": None, "size": 1000, "problem": None, "used": True}
             for r in range(self.world_size)

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import polars as pl
 
+from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step, Wait
 from rankscope.schema import Dataset, Frame
 from tests.builders import START_NS, JobBuilder
 from tests.logs import line, setting, with_logs
+from tests.traces import training
 
 EVIL = "\x1b]0;pwn\x07\u202e<img src=x>|`@all`\n# [x](http://e.test)"
 """What a hostile file may say anywhere: terminal controls, HTML, markup, a mention, a new line."""
@@ -99,6 +101,12 @@ def healthy() -> tuple[Dataset, Analysis]:
     job = JobBuilder(4)
     job.collective()
     return job.build(), Analysis(verdict="all 4 ranks agree on every collective", status="healthy")
+
+
+def traced() -> tuple[Dataset, Analysis]:
+    """Traces of four ranks on two hosts, whose clocks differ; the data loader of rank 2 is slow."""
+    dataset = training(4, 6, slow_host={2: 30_000_000}, clock_ns={2: 250_000, 3: 250_000}, hosts=2).build()
+    return dataset, analyse(dataset)
 
 
 def hostile(evil: str = EVIL) -> tuple[Dataset, Analysis]:

@@ -22,6 +22,7 @@ JOBS: dict[str, Callable[[], tuple[Dataset, Analysis]]] = {
     "hang": samples.hang,
     "logged": samples.logged,
     "healthy": samples.healthy,
+    "traced": samples.traced,
     "hostile": samples.hostile,
 }
 FORMATS: dict[str, Callable[[Dataset, Analysis], bytes]] = {

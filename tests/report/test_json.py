@@ -21,7 +21,7 @@ def test_keys_stand_in_their_order() -> None:
     report = orjson.loads(render_json(*samples.hang()))
     assert list(report) == [
         "schema", "tool", "verdict", "status", "world_size", "ranks", "inputs", "findings", "mesh", "why",
-        "messages", "more_messages", "settings",
+        "messages", "more_messages", "settings", "traces",
     ]  # fmt: skip
     assert report["why"] == []
     assert [list(f) for f in report["findings"]] == [FINDING_KEYS] * 3

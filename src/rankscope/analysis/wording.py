@@ -41,3 +41,8 @@ def duration(ns: int) -> str:
         if seconds < limit:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 86_400:.3g} d"
+
+
+def short_duration(ns: int) -> str:
+    """The same of what may be short: "162 us" below a millisecond."""
+    return duration(ns) if abs(ns) >= 1_000_000 else f"{ns / 1e3:.3g} us"

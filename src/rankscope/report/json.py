@@ -40,6 +40,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
             "messages": said,
             "more_messages": more,
             "settings": settings.json_rows(dataset),
+            "traces": _traces(dataset, analysis),
         }
     )
     return _NOT_ASCII.sub(_unicode_escape, raw.decode()).encode() if ascii_only else raw
@@ -110,6 +111,15 @@ def _evidence(e: Evidence) -> Json:
         "time_ns": e.time_ns,
         "text": hide(e.text),
     }
+
+
+def _traces(dataset: Dataset, analysis: Analysis) -> Json | None:
+    if analysis.traces is None:
+        return None
+    # only who has traces waits for the import
+    from rankscope.report import traces
+
+    return traces.json_object(dataset, analysis.traces)
 
 
 def _mesh(mesh: Mesh | None, ranks: Iterable[int]) -> Json | None:

@@ -24,7 +24,8 @@ def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
         parts += _why(why)
     for number, finding in enumerate((f for f in leading if f.severity != "info"), 1):
         parts += _finding(number, finding, dataset, analysis)
-    parts += [*_messages(dataset), *_settings(dataset), *_notes(notes), *_unread(dataset), *_next_steps(leading)]
+    parts += [*_traces(dataset, analysis), *_messages(dataset), *_settings(dataset), *_notes(notes)]
+    parts += [*_unread(dataset), *_next_steps(leading)]
     parts += [f"*Made with rankscope {__version__}.*"]
     return "\n\n".join(parts) + "\n"
 
@@ -89,6 +90,22 @@ def _evidence(title: str, evidence: Sequence[Evidence]) -> Iterator[str]:
         rows.append(("", "", f"{left:,} more in the JSON report"))
     yield f"**{title}**"
     yield _table(("where", "rank", "what"), rows)
+
+
+def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
+    if analysis.traces is None:
+        return
+    # only who has traces waits for the import
+    from rankscope.report import traces
+
+    yield "## Where the time of each step went, by traces"
+    yield _table(traces.HEAD, traces.breakdown(analysis.traces)[: words.MOST_FILES])
+    yield from _bullets("Who came last", traces.last_lines(dataset, analysis.traces)[: words.MOST_FILES])
+    speeds = traces.bandwidth(dataset, analysis.traces)[: words.MOST_FILES]
+    if speeds:
+        yield "**How fast, from the last arrival to the end**"
+        yield _table(traces.BANDWIDTH_HEAD, speeds)
+    yield from _bullets("Clocks", traces.clock_lines(analysis.traces))
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:

@@ -25,7 +25,7 @@ def render_text(dataset: Dataset, analysis: Analysis) -> str:
         parts += ["", *_why(why)]
     for number, finding in enumerate(words.leading(analysis), 1):
         parts += ["", *_finding(number, finding, dataset, analysis)]
-    parts += [*_messages(dataset), *_settings(dataset), *_unread(dataset)]
+    parts += [*_traces(dataset, analysis), *_messages(dataset), *_settings(dataset), *_unread(dataset)]
     return "\n".join(line.rstrip() for line in parts) + "\n"
 
 
@@ -86,6 +86,19 @@ def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
         yield start + first
         start = " " * _LABEL
         yield from (start + more for more in rest)
+
+
+def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
+    if analysis.traces is None:
+        return
+    # only who has traces waits for the import
+    from rankscope.report import traces
+
+    yield from _title("Where the time of each step went, by traces (who is late first; % of the step)")
+    for line in traces.text_lines(dataset, analysis.traces):
+        yield from _wrap(line, indent=5) if len(line) > WIDTH else [plain(line, words.LONGEST_LINE)]
+    for line in traces.clock_lines(analysis.traces):
+        yield from _wrap(line, first=3, indent=5)
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:

@@ -182,7 +182,7 @@ def unread(dataset: Dataset) -> list[Unread]:
 
 _READ = {
     "flight-recorder": "dump", "log": "log", "py-spy": "py-spy dump", "environ": "environment",
-    "collect_env": "collect_env report",
+    "collect_env": "collect_env report", "torch-profiler": "trace",
 }  # fmt: skip
 """Kinds of files that are read, as people call them."""
 
@@ -191,9 +191,11 @@ def summary(dataset: Dataset) -> str:
     """What was read, in a line: "4 ranks, 2 groups, 4 dumps with 380 operations"."""
     used = dataset.files.filter("used")["kind"].to_list()
     read = [(used.count(kind), noun) for kind, noun in _READ.items() if kind in used] or [(0, "dump")]
-    files = " and ".join(plural(number, noun) for number, noun in read)
+    *most, last = (plural(number, noun) for number, noun in read)
+    files = f"{', '.join(most)} and {last}" if most else last
     parts = [plural(dataset.world_size, "rank"), plural(dataset.groups.height, "group")]
-    line = f"{', '.join(parts)}, {files} with {plural(dataset.ops.height, 'operation')}"
+    operations = dataset.traced.height if dataset.from_traces else dataset.ops.height
+    line = f"{', '.join(parts)}, {files} with {plural(operations, 'operation')}"
     attempts = dataset.attempts.height
     return f"{line}, attempt {dataset.attempt} of {attempts} (0 is the oldest)" if attempts > 1 else line
 

@@ -56,10 +56,10 @@ def align(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str]) ->
         found, loose = _walk(pairings, files, hosts)
         offsets = _of_hosts(found, hosts, files)
     doubts = [*_loose(loose, paths), *_unreached(offsets, traces, paths)]
+    one_host = len(hosts) == len(files) and len(set(hosts.values())) == 1
     resolution = int(traces.select(pl.col("resolution_ns").max()).item() or 0)
-    return Clocks(
-        offsets, _residuals(matching.rows, offsets), resolution + _error(matching.rows, offsets), tuple(doubts)
-    )
+    error = resolution + (0 if one_host else _error(matching.rows, offsets))
+    return Clocks(offsets, _residuals(matching.rows, offsets), error, tuple(doubts))
 
 
 def _walk(

@@ -167,8 +167,11 @@ class Story:
             marked, whole.select("file", "rank", pl.lit(0, dtype=pl.Int64).alias("step"), "begin_ns", "end_ns"),
         ]).sort("rank", "file", "begin_ns"))  # fmt: skip
         unit = pl.col("unit") if not self.steps.is_empty() else pl.lit(0, dtype=pl.Int64)
-        late = self.joined.group_by("file", unit.alias("step")).agg(
-            late_ns=pl.col("margin_ns").sum(), waited_ns=pl.col("waited_ns").sum()
+        # the same delay is seen in every group of the rank: the largest counts
+        late = (
+            self.joined.group_by("file", "channel", unit.alias("step"))
+            .agg(late_ns=pl.col("own_ns").sum(), waited_ns=pl.col("waited_ns").sum())
+            .group_by("file", "step").agg(pl.col("late_ns").max(), pl.col("waited_ns").sum())
         )  # fmt: skip
         offset = pl.col("file").replace_strict(dict(self.clocks.offsets), default=0, return_dtype=pl.Int64)
         table = table.join(late, on=["file", "step"], how="left", maintain_order="left")

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.traces.shift import Sequence, Shift, at_shift, best_shift
-from rankscope.analysis.wording import duration
+from rankscope.analysis.wording import short_duration
 
 CAUSAL = 0.9
 """Share of operations in which cause and effect must hold."""
@@ -138,7 +138,7 @@ def _doubt(shift: Shift | None, causal: float) -> str | None:
     if shift is None:
         return "the order of operations agrees nowhere"
     if shift.causal < causal:
-        apart = duration(shift.spread_ns)
+        apart = short_duration(shift.spread_ns)
         return f"ends do not agree ({apart} apart): calls are missing in one of the traces"
     if not shift.clear:
         return "the order repeats itself, and times do not tell which repetition is the same one"

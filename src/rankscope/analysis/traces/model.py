@@ -48,7 +48,7 @@ STEPS: Columns = {
     "memory_ns": pl.Int64,  # copies and memsets ran, and neither of the two
     "idle_ns": pl.Int64,  # nothing ran on the device; on a CPU, nothing on any thread
     "host_gap_ns": pl.Int64,  # the part of idle_ns in which no operation or launch ran on the host either
-    "late_ns": pl.Int64,  # how long after the last of the others it came to collectives, in all
+    "late_ns": pl.Int64,  # how much later than the others it came to collectives by its own doing
     "waited_ns": pl.Int64,  # how long it was in collectives before the last member came
 }
 """One row for each window and step. compute + exposed + memory + idle is the step."""

@@ -9,7 +9,7 @@ from rankscope.analysis.places import Places
 from rankscope.analysis.traces.join import Story, group_label
 from rankscope.analysis.traces.lateness import MATCH
 from rankscope.analysis.traces.links import SLOW, Route, Slow, find_slow
-from rankscope.analysis.wording import duration, plural, ranks_text
+from rankscope.analysis.wording import plural, ranks_text, short_duration
 
 SHOWN = 8
 """Slow routes that are quoted."""
@@ -75,5 +75,5 @@ def _where(slow: Slow) -> str:
 
 
 def _evidence(route: Route) -> Evidence:
-    usual, took = duration(route.usual_ns), duration(route.took_ns)
+    usual, took = short_duration(route.usual_ns), short_duration(route.took_ns)
     return Evidence(f"{ranks_text(route.ranks)}: {took} where {usual} is usual, in {plural(route.count, 'operation')}")

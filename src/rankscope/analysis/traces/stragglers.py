@@ -12,7 +12,7 @@ from rankscope.analysis.traces.host_time import spoken
 from rankscope.analysis.traces.join import Story, group_label
 from rankscope.analysis.traces.judge import Late
 from rankscope.analysis.traces.model import Lateness
-from rankscope.analysis.wording import duration, plural
+from rankscope.analysis.wording import plural, short_duration
 from rankscope.schema import Frame
 
 SHOWN = 3
@@ -75,7 +75,7 @@ class Writer:
         behind = int((own["own_ns"] > floor).sum())
         label = group_label(self.story.dataset.group_list, own["group"][0], self.story.dataset.world_size)
         how = f"arrives last in {last}" if last * 2 > own.height else f"arrives late in {behind}"
-        what = f"{how} of {own.height} {own['op'][0]} of {label}, by {duration(late.median_ns)}"
+        what = f"{how} of {own.height} {own['op'][0]} of {label}, by {short_duration(late.median_ns)}"
         return f"rank {late.rank} {what}: {cause_text(cause)}; costs {self._cost(late)}"
 
     def _cost(self, late: Late) -> str:
@@ -83,15 +83,15 @@ class Writer:
         lost = late.cost_ns if len(self.story.late) == 1 else late.median_ns
         if self.story.steps.is_empty():
             return f"{100 * lost / max(late.unit_ns, 1):.2g} % of the time"
-        return f"{duration(lost)} of each {duration(late.unit_ns)} step"
+        return f"{short_duration(lost)} of each {short_duration(late.unit_ns)} step"
 
     def _explanation(self, late: Late, cause: Lateness, waiting: tuple[int, ...]) -> str:
         unit = "step" if not self.story.steps.is_empty() else "part of the window"
-        interval = f"{duration(late.low_ns)} to {duration(late.high_ns)}"
+        interval = f"{short_duration(late.low_ns)} to {short_duration(late.high_ns)}"
         text = (
             f"Nothing hangs, but {plural(len(waiting), 'rank')} {'waits' if len(waiting) == 1 else 'wait'} for rank "
             f"{late.rank}: in {late.late_in} of {late.units} {unit}s it works longer by itself than the others between "
-            f"two collectives, by {duration(late.median_ns)} (median; 95 % interval {interval})."
+            f"two collectives, by {short_duration(late.median_ns)} (median; 95 % interval {interval})."
         )
         if cause.cause == "unknown":
             return text
@@ -108,7 +108,7 @@ class Writer:
         if late.units < FEW:
             reasons.append(f"only {plural(late.units, 'step')} were recorded")
         if self.story.clocks.error_ns * 2 > late.median_ns:
-            reasons.append(f"clocks may be off by {duration(self.story.clocks.error_ns)}")
+            reasons.append(f"clocks may be off by {short_duration(self.story.clocks.error_ns)}")
         return ("medium" if reasons else "high"), tuple(reasons)
 
     def _evidence(self, late: Late, here: pl.DataFrame, own: pl.DataFrame) -> tuple[Evidence, ...]:
@@ -116,13 +116,14 @@ class Writer:
         out = []
         worst = own.sort("own_ns", descending=True).head(SHOWN)
         for row in worst.iter_rows(named=True):
-            came = f"came {duration(row['late_ns'])} after the others to {row['op']} {self._place(row)}"
-            worked = f"{duration(row['work_ns'])} of its own time, {duration(row['usual_work_ns'])} on the others"
+            came = f"came {short_duration(row['late_ns'])} after the others to {row['op']} {self._place(row)}"
+            own_time, usual = short_duration(row["work_ns"]), short_duration(row["usual_work_ns"])
+            worked = f"{own_time} of its own time, {usual} on the others"
             time = row["arrived_ns"] - row["offset_ns"]
             out.append(Evidence(f"{came}: {worked}", self.story.paths.get(row["file"]), late.rank, time_ns=time))
         same = here.join(worst.head(1).select("channel", "window", "place"), on=["channel", "window", "place"])
         first = same.sort("waited_ns", descending=True).row(0, named=True)
-        text = f"waited {duration(first['waited_ns'])} in it"
+        text = f"waited {short_duration(first['waited_ns'])} in it"
         time = first["arrived_ns"] - first["offset_ns"]
         out.insert(1, Evidence(text, self.story.paths.get(first["file"]), first["rank"], time_ns=time))
         return tuple(out)

@@ -16,7 +16,8 @@ def step_spans(dataset: Dataset) -> pl.DataFrame:
     names = dataset.spans["name"].unique().cast(pl.String)
     steps = names.filter(names.str.contains(STEP))
     host = dataset.tracks.filter(pl.col("kind") == "host").select("track", "file")
-    spans = dataset.spans.filter(pl.col("name").is_in(steps.cast(pl.Categorical))) if len(steps) else dataset.spans[:0]
+    named = pl.col("name").is_in(steps.cast(pl.Categorical).implode())
+    spans = dataset.spans.filter(named) if len(steps) else dataset.spans[:0]
     return (
         spans.filter(pl.col("category") == "user_annotation").join(host, on="track")
         .select(
