@@ -55,13 +55,15 @@ class Recorder:
         self._p2p(group, op, peer, state, more)
 
     def batch(self, group: str, ops: Sequence[tuple[str, int]], state: str = "completed", closed: bool = True) -> None:
-        """Sends and receives launched together; only the closer has a state."""
+        """Sends and receives launched together; only the closer has a state, and says that it is no point-to-point."""
         self.counters[group][1] += 1
         for op, peer in ops:
             self._p2p(group, op, peer, "scheduled", {"retired": False})
         if closed:
             none: list[Any] = []
-            empty = {"input_sizes": none, "output_sizes": none, "input_dtypes": none, "output_dtypes": none}
+            empty: dict[str, Any] = {"input_sizes": none, "output_sizes": none}
+            empty.update(input_dtypes=none, output_dtypes=none, is_p2p=False)
+            self.counters[group][2] -= 1  # a closer is no operation of its own
             self._record(group, f"{self.library}:coalesced", state, True, empty)
 
     def _p2p(self, group: str, op: str, peer: int, state: str, more: dict[str, Any]) -> None:

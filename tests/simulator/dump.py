@@ -96,7 +96,9 @@ def _entry(record_id: int, record: Record, known: Seen, pg_id: int, view: View) 
         output_sizes=[list(s) for s in record.outputs], output_dtypes=[record.dtype] * len(record.outputs),
         state=known.state, time_discovered_started_ns=view.shift(known.started_ns),
         time_discovered_completed_ns=view.shift(known.completed_ns), retired=known.retired,
-        timeout_ms=options.timeout_ns // 1_000_000, is_p2p=record.is_p2p,
+        timeout_ms=options.timeout_ns // 1_000_000,
+        # a closer never says so, whatever it closes; pg_status counts it with the sends and receives (torch 2.11)
+        is_p2p=record.is_p2p and record.role != "closer",
     )  # fmt: skip
     return row
 

@@ -255,6 +255,18 @@ lost_send = _lost("lost-send", "send")
 lost_recv = _lost("lost-recv", "recv")
 
 
+def lost_batch(job: Plan, rng: random.Random) -> TruthOf:
+    """A rank leaves a whole batch of sends and receives out."""
+    at = pick(job, rng, lambda one: isinstance(one, Batch))
+    assert isinstance(at.instruction, Batch)
+    put(job, at, instead=True)
+    also = frozenset(frozenset({at.rank, one.peer}) for one in at.instruction.inner)
+    kinds = frozenset({"p2p-unmatched", "missing-rank", "order-deadlock"})
+    return lambda _outcome, _options: Truth(
+        "lost-batch", kinds, frozenset({at.rank}), also, note="later messages shift by one"
+    )
+
+
 def network(job: Plan, rng: random.Random) -> TruthOf:
     """A collective that everybody joins never ends."""
     at = pick(job, rng, lambda one: isinstance(one, Collective))
@@ -305,6 +317,6 @@ FAULTS: dict[str, Inject] = {
     "healthy": healthy, "host-stuck": host_stuck, "lost-dump": lost_dump, "crashed": crashed,
     "device-dead": device_dead, "compute-hang": compute_hang, "wrong-op": wrong_op, "wrong-size": wrong_size,
     "wrong-dtype": wrong_dtype, "extra": extra, "skipped": skipped, "order": order, "lost-send": lost_send,
-    "lost-recv": lost_recv, "network": network, "straggler": straggler, "two": two,
+    "lost-recv": lost_recv, "network": network, "straggler": straggler, "two": two, "lost-batch": lost_batch,
 }  # fmt: skip
 """All faults by name."""

@@ -1,4 +1,4 @@
-"""What the ranks of a job do in one training step, for three ways to train."""
+"""What the ranks of a job do in one training step, for four ways to train."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Style:
     """How a job trains."""
 
     name: str = "megatron"
-    """"ddp", "fsdp" or "megatron"."""
+    """"ddp", "ring", "fsdp" or "megatron"."""
     layers: int = 2
     microbatches: int = 4
     batched: bool = True
@@ -30,7 +30,7 @@ class Style:
 
 def step(style: Style, topology: Topology, rank: int) -> list[Instruction]:
     """The instructions of one step of a rank."""
-    makers = {"ddp": _ddp, "fsdp": _fsdp, "megatron": _megatron}
+    makers = {"ddp": _ddp, "ring": _ring, "fsdp": _fsdp, "megatron": _megatron}
     return [Host(200 * US), *makers[style.name](style, topology, rank), Host(100 * US)]
 
 
@@ -42,6 +42,21 @@ def _ddp(style: Style, topology: Topology, rank: int) -> Iterator[Instruction]:
         yield Collective(WORLD, "all_reduce", shape, shape, "Float", stacks.GRADS, wait=False)
     yield WaitAll()
     yield Compute(style.kernel_ns)
+    yield from _world_tail(topology)
+
+
+def _ring(style: Style, topology: Topology, rank: int) -> Iterator[Instruction]:
+    world, shape = topology.layout.world, style.activation
+    ends = (("send", (rank + 1) % world, stacks.SEND), ("recv", (rank - 1) % world, stacks.RECV))
+    yield Compute(style.kernel_ns)
+    for _ in range(style.layers):
+        exchange = tuple(P2P(WORLD, op, peer, shape, "BFloat16", stack, wait=False) for op, peer, stack in ends)
+        yield Batch(WORLD, exchange, stacks.EXCHANGE)
+        yield Compute(style.kernel_ns)
+    whole = (shape[0] * world, *shape[1:])
+    yield Collective(WORLD, "_all_gather_base", (shape,), (whole,), "BFloat16", stacks.UNSHARD, wait=False)
+    yield Collective(WORLD, "_reduce_scatter_base", (whole,), (shape,), "BFloat16", stacks.SHARD_GRADS, wait=False)
+    yield WaitAll()
     yield from _world_tail(topology)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 
 from tests.simulator.faults import FAULTS, TruthOf
@@ -20,6 +19,7 @@ Shape = tuple[Layout, Style]
 DDP, FSDP, MEGATRON = Style("ddp", layers=4), Style("fsdp", layers=3), Style("megatron", layers=1)
 SINGLE = replace(MEGATRON, batched=False)
 COALESCED = replace(FSDP, coalesced=True)
+RING, LONG_RING = Style("ring", layers=1), Style("ring", layers=3)
 
 SMALL: tuple[Shape, ...] = (
     (Layout(dp=4), DDP), (Layout(dp=8), DDP), (Layout(tp=8), FSDP), (Layout(tp=4, dp=2), FSDP),
@@ -34,8 +34,13 @@ MEDIUM: tuple[Shape, ...] = (
 LARGE: tuple[Shape, ...] = (
     (Layout(tp=8, dp=8, pp=4), MEGATRON), (Layout(tp=8, dp=16, pp=4, ep=8), SINGLE), (Layout(tp=8, dp=32), FSDP),
 )  # fmt: skip
-SIZES = {"small": SMALL, "medium": MEDIUM, "large": LARGE}
+RINGS: tuple[Shape, ...] = (
+    (Layout(dp=3), RING), (Layout(dp=4), RING), (Layout(tp=2, dp=2), LONG_RING), (Layout(dp=8), LONG_RING),
+)  # fmt: skip
+"""Rings in which every rank sends to the next, in the group of its collectives, and no replica tells who is right."""
+SIZES = {"small": SMALL, "medium": MEDIUM, "large": LARGE, "rings": RINGS}
 STEPS = 4
+ATTEMPTS = 1000
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,11 @@ class Scenario:
 
 
 def make(fault: str, seed: int, size: str = "small") -> Scenario:
-    """The scenario of this number; draws again until the job has a place for the fault and the fault strikes."""
-    for attempt in count():
+    """The scenario of this number; draws again until the job has a place for the fault and it strikes.
+
+    Raises LookupError where none of the jobs of that size can have it.
+    """
+    for attempt in range(ATTEMPTS):
         rng = random.Random(f"{fault}/{size}/{seed}/{attempt}")
         layout, style = rng.choice(SIZES[size])
         try:
@@ -71,7 +79,7 @@ def make(fault: str, seed: int, size: str = "small") -> Scenario:
             continue
         if _struck(fault, scenario):
             return scenario
-    raise AssertionError("unreachable")
+    raise LookupError(f"no place for {fault} in any of the {size} jobs")
 
 
 def _make(fault: str, name: str, layout: Layout, style: Style, rng: random.Random) -> Scenario:

@@ -62,16 +62,17 @@ def test_frames_are_shared_objects_after_loading(outcome: Outcome, tmp_path: Pat
 
 def test_inner_operations_stay_scheduled_and_their_closer_is_done(outcome: Outcome, tmp_path: Path) -> None:
     entries = load(outcome, tmp_path, DumpOptions())["entries"]
-    inner = [e for e in entries if e["is_p2p"] and not e["profiling_name"].endswith("coalesced")]
+    inner = [e for e in entries if e["is_p2p"]]
     closers = [e for e in entries if e["profiling_name"] == "nccl:coalesced"]
     assert {(e["state"], e["retired"]) for e in inner} == {("scheduled", False)}
     assert {(e["state"], e["retired"]) for e in closers} == {("completed", True)}
     assert {e["p2p_seq_id"] for e in inner} == {e["p2p_seq_id"] for e in closers}
+    assert not any(e["is_p2p"] for e in closers)
 
 
 def test_peers_are_ranks_of_the_group(outcome: Outcome, tmp_path: Path) -> None:
     names = {e["profiling_name"] for e in load(outcome, tmp_path, DumpOptions())["entries"] if e["is_p2p"]}
-    assert names == {"nccl:recv 0<-1", "nccl:send 0->1", "nccl:coalesced"}
+    assert names == {"nccl:recv 0<-1", "nccl:send 0->1"}
 
 
 def test_the_ring_keeps_the_newest(outcome: Outcome, tmp_path: Path) -> None:
@@ -122,7 +123,8 @@ def test_status_counts_the_last_work_of_a_group(outcome: Outcome, tmp_path: Path
     dump = load(outcome, tmp_path, DumpOptions())
     last = {e["pg_id"]: e for e in dump["entries"]}
     for pg_id, entry in last.items():
-        counter = entry["p2p_seq_id"] if entry["is_p2p"] else entry["collective_seq_id"]
+        pairs = entry["is_p2p"] or entry["profiling_name"] == "nccl:coalesced"
+        counter = entry["p2p_seq_id"] if pairs else entry["collective_seq_id"]
         assert dump["pg_status"][str(pg_id)]["last_enqueued_collective"] == counter
 
 

@@ -13,6 +13,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.findings import Writer
 from rankscope.analysis.freeze import Freeze, judge_freeze
 from rankscope.analysis.graph import WaitGraph, build_graph
+from rankscope.analysis.lost import LostPairs
 from rankscope.analysis.mesh_misfits import find_misfits
 from rankscope.analysis.mesh_recover import recover_mesh
 from rankscope.analysis.mismatch import find_mismatches

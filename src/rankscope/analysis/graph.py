@@ -89,6 +89,7 @@ class _Builder:
                 target = self._absent(instance, rank)
             elif entry.pending:
                 target = self._held(node, rank, entry.position)
+                edges.extend(Edge(other, rank) for other in self._batch(instance, rank, entry.position))
             else:
                 target = None
             if target is not None:
@@ -108,6 +109,19 @@ class _Builder:
             return self._leaf("device", rank)
         older = self.graph.order[rank][0]
         return older[1] if older[0] < position and older[1] != node else None
+
+    def _batch(self, instance: Instance, rank: int, position: int) -> list[Node]:
+        """What a send or receive that both have posted waits for on one of them, launched together with others.
+
+        All of a batch are finished when the last one is: one of which the other side is finished waits for those that
+        have met or not, one that has met for those that have not.
+        """
+        own = self.graph.order[rank]
+        if not instance.is_pair or len(instance.entries) < 2 or own[0][0] != position:
+            return []
+        stage = _progress(instance)
+        together = [node for place, node in own if place == position]
+        return [node for node in together if _progress(self.graph.instances[node.key]) < stage]  # type: ignore[index]
 
     def _absent(self, instance: Instance, rank: int) -> Node | None:
         """What keeps a rank from issuing an operation; None where it has long finished it."""
@@ -137,6 +151,11 @@ class _Builder:
         if node not in self.graph.edges:
             self.graph.edges[node] = [Edge(head, rank) for head in self.graph.heads(rank)]
         return node
+
+
+def _progress(instance: Instance) -> int:
+    """How far a send and its receive are: 0 one side is not posted, 1 both are, 2 one side is finished."""
+    return len(instance.entries) - 1 if len(instance.waiting()) == len(instance.entries) else 2
 
 
 def components(graph: WaitGraph) -> list[tuple[Node, ...]]:

@@ -7,6 +7,7 @@ that send or receive, it belongs to the program, and the rank without it is the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +18,10 @@ from rankscope.analysis.counters import Count, Counters
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, WaitGraph
 from rankscope.analysis.instances import Instance
+from rankscope.analysis.lockstep import Odd, find_odd
+from rankscope.analysis.neighbours import find_common
 from rankscope.analysis.root import Root
+from rankscope.analysis.wording import plural, wait_text
 from rankscope.schema import Group
 
 
@@ -53,9 +57,7 @@ class LostPairs:
         return Counters(self.facts, self.cohorts)
 
     def _odd(self, rank: int, count: Count, instance: Instance, nodes: tuple[Node, ...]) -> Root:
-        number = abs(count.own - count.usual)
-        many = "a send or receive" if number == 1 else f"{number} sends or receives"
-        did = f"left out {many}" if count.own < count.usual else f"issued {many} too many"
+        did = _deviation(count.own - count.usual)
         return self._left_out(
             rank, instance, nodes, count.votes,
             title=f"rank {rank} {did} in {count.group}",
@@ -68,9 +70,9 @@ class LostPairs:
 
     def _left_out(
         self, rank: int, instance: Instance, nodes: tuple[Node, ...], votes: int, *, title: str, explanation: str,
-        note: str,
+        note: str, others: str = "its replicas",
     ) -> Root:  # fmt: skip
-        """A rank that its replicas, `votes` of them, prove to have left the schedule."""
+        """A rank that its replicas, or `others`, `votes` of them, prove to have left the schedule."""
         root = Root(
             kind="p2p-unmatched",
             culprits=(rank,),
@@ -79,9 +81,50 @@ class LostPairs:
             title=title,
             explanation=explanation,
             notes={rank: note},
-            next_steps=(f"Compare the stacks of rank {rank} with its replicas at this point of the schedule.",),
+            next_steps=(f"Compare the stacks of rank {rank} with {others} at this point of the schedule.",),
         )
         return root if votes > 1 else root.weaken("medium", "only two replicas to compare")
+
+    def out_of_step(self) -> list[Root]:
+        """Where all members of a group had sent and received alike: the only one that fell out of step."""
+        roots = []
+        for group in self.facts.groups:
+            odd = find_odd(self.facts, group) if group.id in self._pending else None
+            nodes = tuple(sorted(self._because_of(odd, group.id))) if odd else ()
+            if odd and nodes:
+                roots.append(self._out_of_step(odd, self.graph.instances[nodes[0].key], nodes))  # type: ignore[index]
+        return roots
+
+    @cached_property
+    def _pending(self) -> frozenset[int]:
+        """Groups in which a send or receive waits."""
+        return frozenset(i.group for i in self.graph.instances.values() if i.is_pair)
+
+    def _because_of(self, odd: Odd, group: int) -> Iterator[Node]:
+        """Sends and receives of which the rank left its side out, or which it has too many."""
+        for key, instance in self.graph.instances.items():
+            alone = len(key) == 4 and key[0] == group and odd.rank in key[1:3] and len(instance.entries) == 1
+            if alone and (odd.rank in instance.entries) == (odd.own > odd.usual):
+                yield Node("op", -1, key)
+
+    def _out_of_step(self, odd: Odd, instance: Instance, component: tuple[Node, ...]) -> Root:
+        rank, label = odd.rank, self.facts.label(instance.group)
+        did = _deviation(odd.own - odd.usual)
+        return self._left_out(
+            rank, instance, component, len(self.facts.groups[instance.group].ranks) - 1,
+            title=f"rank {rank} {did} in {label}",
+            explanation=(
+                f"When it came to {odd.place}, rank {rank} had issued {plural(odd.own, 'operation')} in {label}, each "
+                f"other member {odd.usual}; at {plural(odd.before, 'collective')} before, all had issued the same "
+                f"number. {_stuck(instance)} there, and what comes after it waits as well."
+            ),
+            note=f"had issued {odd.own} operations in {label} when it came to {odd.place}, the others {odd.usual}",
+            others="the other members",
+        )  # fmt: skip
+
+    def by_neighbours(self, component: tuple[Node, ...]) -> Root | None:
+        """Without replicas, the only rank that explains all that is unmatched in a circle."""
+        return find_common(self.facts, self._unmatched(component), component)
 
     def by_exclusion(self, component: tuple[Node, ...]) -> Root | None:
         """Without replicas, a circle with a single unmatched send or receive is put to the two ranks of it."""
@@ -98,7 +141,8 @@ class LostPairs:
         _, src, dst, _ = instance.key  # type: ignore[misc]
         pair, label = tuple(sorted((src, dst))), self.facts.label(instance.group)
         waiting, absent = (src, dst) if src in instance.entries else (dst, src)
-        eager = absent == src and not instance.counted
+        batched = len(self.graph.heads(waiting)) > 1
+        eager = not instance.counted and (absent == src or batched)
         return Root(
             kind="p2p-unmatched",
             culprits=() if eager else pair,
@@ -110,8 +154,9 @@ class LostPairs:
                 f"{absent} left it out, or rank {waiting} has one too many: no replica tells."
             ),
             candidates=pair,
+            notes={absent: f"never posted its side of {instance.name}; this is the last it issued"},
             confidence="low",
-            reasons=("no other pipeline to compare with", *(("the send may have finished early",) if eager else ())),
+            reasons=("no other pipeline to compare with", *(("the other side may have finished",) if eager else ())),
             next_steps=(f"Compare the stacks of ranks {src} and {dst} with the schedule.",),
         )
 
@@ -188,3 +233,12 @@ class LostPairs:
             ),
             note=f"never posted {what} number {k + 1}",
         )  # fmt: skip
+
+
+def _deviation(surplus: int) -> str:
+    many = "a send or receive" if abs(surplus) == 1 else f"{abs(surplus)} sends or receives"
+    return f"left out {many}" if surplus < 0 else f"issued {many} too many"
+
+
+def _stuck(instance: Instance) -> str:
+    return f"{wait_text(instance.waiting())} in {instance.name}"

@@ -24,7 +24,7 @@ class Deadlocks:
 
     def judge(self, component: tuple[Node, ...]) -> Root:
         """The root of a strongly connected component of more than one node."""
-        if self._uncounted(component):
+        if self._uncounted(component) or self._unsure(component):
             return self._among_pairs(component)
         path, ranks = self._cycle(component)
         culprits = self._alone(component) or self._minority(component)
@@ -54,6 +54,12 @@ class Deadlocks:
         """Whether the circle is made of sends and receives only, all met, and which belongs to which is not known."""
         found = [i for node in component if (i := self.graph.instance(node)) is not None]
         return all(i.is_pair and len(i.entries) == 2 for i in found) and any(not i.counted for i in found)
+
+    def _unsure(self, component: tuple[Node, ...]) -> bool:
+        """Whether the other side of something in the circle may have finished it, and its own waits for its batch."""
+        found = [i for node in component if (i := self.graph.instance(node)) is not None]
+        alone = [i for i in found if i.is_pair and len(i.entries) == 1 and not i.counted]
+        return any(len(self.graph.heads(rank)) > 1 for i in alone for rank in i.entries)
 
     def _among_pairs(self, component: tuple[Node, ...]) -> Root:
         ranks, focus = self._ranks(component), self._focus(component)

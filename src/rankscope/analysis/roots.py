@@ -32,8 +32,9 @@ class Judge:
     graph: WaitGraph
     reliability: Reliability
     cohorts: Cohorts
+    lost: LostPairs
     judged: frozenset[Node] = frozenset()
-    """Nodes of mismatches, which are roots already."""
+    """Nodes that are roots already: mismatches, and what a rank that fell out of step left undone."""
 
     @cached_property
     def reverse(self) -> dict[Node, list[Node]]:
@@ -54,13 +55,13 @@ class Judge:
         single = [members[0] for members in self.sinks if len(members) == 1]
         roots = self._hosts([n for n in single if n.kind == "host"])
         roots += self._devices([n for n in single if n.kind == "device"])
-        lost = LostPairs(self.facts, self.graph, self.cohorts)
+        lost = self.lost
         deadlocks = Deadlocks(self.facts, self.graph, self.cohorts)
         operations = [n for n in single if n.kind == "op" and n not in self.judged]
         roots += [root for n in operations if (root := lost.by_counters((n,)) or self._operation(n)) is not None]
         roots += [
-            lost.by_replicas(m) or lost.by_counters(m) or deadlocks.skipped(m) or lost.by_exclusion(m)
-            or deadlocks.judge(m)
+            lost.by_replicas(m) or lost.by_counters(m) or deadlocks.skipped(m) or lost.by_neighbours(m)
+            or lost.by_exclusion(m) or deadlocks.judge(m)
             for m in self.sinks
             if len(m) > 1
         ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
 import pytest
 
 from rankscope.schema import Dataset
@@ -68,6 +69,36 @@ def test_inner_operations_carry_what_their_closer_says() -> None:
     completed = dataset.ops["completed_ns"].to_list()
     assert completed[0] == completed[1] == completed[2]
     assert dataset.ops["peer"].to_list() == [0, 2, None, 0, 2, None, None]
+
+
+def test_a_closer_is_of_the_sort_of_what_it_closes() -> None:
+    made = Recorder(1, PIPE)
+    made.collective("1")
+    made.batch("1", [("recv", 0), ("send", 2)])
+    made.batch("1", [("recv", 0), ("send", 2)], state="started")
+    made.collective("1", state="scheduled")
+    dataset = dataset_of(named([made]))
+    assert [p for _, p in sorted(zip(dataset.ops["record_id"], dataset.ops["is_p2p"], strict=True))] == [
+        False, True, True, True, True, True, True, False,
+    ]  # fmt: skip
+    own = dataset.frontiers.filter(pl.col("status_enqueued") > 0).row(0, named=True)
+    assert (own["last_enqueued"], own["last_completed"], own["first_kept"]) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(("others", "pairs"), [([("send", 2)], True), ([], False)])
+def test_a_closer_whose_operations_are_overwritten_is_like_the_others(
+    others: list[tuple[str, int]], pairs: bool
+) -> None:
+    made = Recorder(1, PIPE)
+    made.batch("1", [("recv", 0), ("send", 2)])
+    if others:
+        made.batch("1", others)
+    else:
+        made.collective("1", op="_all_gather_base", state="scheduled")
+        made.collective("1", op="coalesced", collective_seq_id=1, input_sizes=[], output_sizes=[])
+    ops = dataset_of(named([made], ring=3)).ops
+    assert ops["coalesced"].to_list() == ["closer", "inner", "closer"]
+    assert ops["is_p2p"].to_list() == [pairs] * 3
 
 
 @pytest.mark.parametrize("closer", ["coalesced", "ALLGATHER_coalesced", "REDUCE_SCATTER_coalesced"])

@@ -1,19 +1,20 @@
 """Coalesced groups: operations that were launched together, and the closer that carries their state.
 
 The recorder writes the inner operations without events, so that they stay "scheduled" for ever; the closer comes last
-and has no sizes. Both have the same sequence numbers.
+and has no sizes. Both have the same sequence numbers. The closer of sends and receives says of itself that it is no
+point-to-point operation, and its number in pg_status and in the log of the watchdog is that of one (torch 2.11).
 """
 
 from __future__ import annotations
 
 import polars as pl
 
-_KEY = ("file", "group", "is_p2p", "seq", "p2p_seq")
+_KEY = ("file", "group", "seq", "p2p_seq")
 _CARRIED = ("state", "retired", "started_ns", "completed_ns")
 
 
 def resolve(ops: pl.DataFrame) -> pl.DataFrame:
-    """Marks inner operations and closers, and gives the inner ones what their closer says."""
+    """Marks inner operations and closers, gives the inner ones what their closer says, and it what they are."""
     ops = ops.with_row_index("row")
     closing = pl.col("names_closer") & (pl.col("in_sizes") == "[]") & (pl.col("out_sizes") == "[]")
     closers = ops.filter(closing)
@@ -25,7 +26,21 @@ def resolve(ops: pl.DataFrame) -> pl.DataFrame:
     is_closer = pl.col("row").is_in(closers["row"].implode())
     kind = pl.when(is_closer).then(pl.lit("closer")).when(inner).then(pl.lit("inner")).otherwise(pl.lit("none"))
     carried = [pl.when(inner).then(pl.col(f"closer_{c}")).otherwise(pl.col(c)).alias(c) for c in _CARRIED]
-    return joined.with_columns(kind.alias("coalesced"), *carried).select(ops.columns).drop("row")
+    is_p2p = pl.col("is_p2p") | pl.col("row").is_in(_of_pairs(closers, joined.filter(inner)).implode())
+    return (
+        joined.with_columns(kind.alias("coalesced"), is_p2p.alias("is_p2p"), *carried).select(ops.columns).drop("row")
+    )
+
+
+def _of_pairs(closers: pl.DataFrame, inner: pl.DataFrame) -> pl.Series:
+    """Rows of the closers of sends and receives.
+
+    One whose operations the ring has overwritten is of the sort of all others of its group and name.
+    """
+    sorts = inner.group_by("closer").agg(pl.col("is_p2p").any().alias("pairs"))
+    told = closers.select("row", "group", "op").join(sorts, left_on="row", right_on="closer", how="left")
+    alike = pl.col("pairs").all().over("group", "op") & pl.col("pairs").is_not_null().any().over("group", "op")
+    return told.filter(pl.coalesce("pairs", alike))["row"]
 
 
 def complete_filtered(ops: pl.DataFrame, filtered_files: list[int], descriptions: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,86 @@
+"""Groups whose members send and receive alike: in a ring exchange each does as many operations as all others.
+
+Every entry carries `op_id`, the number of operations of its group on its rank from the beginning. Where all members
+stood at the same number whenever they came to the same collective, one that comes to the next with another number has
+left something out, or done too much. That needs no replica, and holds after the ring of the recorder has wrapped.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import polars as pl
+
+from rankscope.analysis.facts import Facts
+from rankscope.schema import Group
+
+LEAST = 3
+"""Numbers of sends and receives at which all members have stood together, before a difference means anything."""
+
+
+class Odd(NamedTuple):
+    """The only member of a group that stands at another number than all others."""
+
+    rank: int
+    own: int
+    usual: int
+    """Operations issued in the group, by it and by each of the others, when they came to `place`."""
+    place: str
+    """The first collective at which they differ."""
+    before: int
+    """Collectives before it at which all were at one number."""
+
+
+def find_odd(facts: Facts, group: Group) -> Odd | None:
+    """The member that fell out of step, if the others, two at least, agree, and all had been in step before."""
+    if len(group.ranks) < 3:
+        return None
+    marks = list(_marks(facts, group).iter_rows(named=True))
+    before = next((i for i, mark in enumerate(marks) if len(set(mark["counts"])) > 1), len(marks))
+    if len({mark["pairs"] for mark in marks[:before]}) < LEAST:
+        return None
+    after = [_alone(mark["ranks"], mark["counts"]) for mark in marks[before:]]
+    if not after or after[0] is None or {one and one[0] for one in after} != {after[0][0]}:
+        return None
+    return Odd(*after[0], marks[before]["place"], before)
+
+
+def _alone(ranks: list[int], counts: list[int]) -> tuple[int, int, int] | None:
+    """(rank, its count, that of all others) of the single rank that differs."""
+    for rank, own in zip(ranks, counts, strict=True):
+        others = {count for other, count in zip(ranks, counts, strict=True) if other != rank}
+        if len(others) == 1 and own not in others:
+            return rank, own, others.pop()
+    return None
+
+
+def _marks(facts: Facts, group: Group) -> pl.DataFrame:
+    """Collectives to which every member came, in order: place, pairs (of the first member), ranks, counts.
+
+    Only where every record between the last operation of the group and the collective is there.
+    """
+    labels = pl.DataFrame(
+        {"group": [g.id for g in facts.groups], "label": [facts.label(g.id) for g in facts.groups]},
+        schema={"group": pl.UInt32, "label": pl.String},
+    )
+    own = pl.col("group") == group.id
+    collective = ~pl.col("is_p2p") & pl.col("seq").is_not_null() & (pl.col("coalesced") != "inner")
+    ranks = pl.col("ranks").list
+    return (
+        facts.dataset.ops.with_row_index("row")
+        .filter(pl.col("rank").is_in(group.ranks))
+        .with_columns(run=pl.col("record_id") - pl.int_range(pl.len()).over("rank"))
+        .with_columns(
+            count=pl.when(own).then("op_id").forward_fill().over("rank", "run"),
+            pairs=pl.when(own).then("p2p_seq").forward_fill().over("rank", "run"),
+        )
+        .filter(collective & pl.col("count").is_not_null())
+        .join(labels, on="group", how="left", maintain_order="left")
+        .group_by("label", "seq", maintain_order=True)
+        .agg(pl.col("row", "op", "pairs").first(), pl.col("rank").alias("ranks"), pl.col("count").alias("counts"))
+        .filter((ranks.n_unique() == len(group.ranks)) & (ranks.len() == len(group.ranks)))
+        .sort("row")
+        .select(
+            "pairs", "ranks", "counts", place=pl.format("{} #{} of {}", pl.col("op").cast(pl.String), "seq", "label")
+        )
+    )

@@ -1,0 +1,122 @@
+"""Sends and receives that one side left out, in rings of which no replica tells who is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from rankscope.analysis import analyse
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.lockstep import find_odd
+from rankscope.schema import Dataset
+from tests.analysis.test_simulated import judge
+from tests.parsers.dumps import Recorder, dataset_of, job, named
+from tests.simulator.scenario import make
+
+ENDS = ("send", "recv")
+
+
+def exchange(recorder: Recorder, world: int, state: str = "completed") -> None:
+    """A batch to the next rank and from the one before."""
+    peers = ((recorder.rank + 1) % world, (recorder.rank - 1) % world)
+    recorder.batch("0", list(zip(ENDS, peers, strict=True)), state=state)
+
+
+def ring(world: int, steps: int, without: int, ring: int = 2000) -> Dataset:
+    """`steps` rings that went well, then one that a rank leaves out; its neighbour waits, all others go on."""
+    made = job(world)
+    for recorder in made:
+        for _ in range(steps):
+            exchange(recorder, world)
+            recorder.collective("0")
+        if recorder.rank != without:
+            exchange(recorder, world, "started" if (recorder.rank - 1) % world == without else "completed")
+        recorder.collective("0", op="_all_gather_base", state="scheduled")
+    return dataset_of(named(made, ring=ring))
+
+
+@pytest.mark.parametrize("kept", [2000, 20])
+def test_a_rank_that_leaves_a_ring_out_falls_out_of_step(kept: int) -> None:
+    found = analyse(ring(4, steps=9, without=2, ring=kept)).findings[0]
+    assert (found.kind, found.culprit_ranks) == ("p2p-unmatched", (2,))
+    assert found.confidence_reasons == ("assumes that the job had stopped: the files' modification times tell nothing",)
+    assert found.title == "rank 2 left out 2 sends or receives in default_pg"
+    assert found.waiting_ranks == (0, 1, 3)
+    assert "rank 2 had issued 28 operations in default_pg, each other member 30" in found.explanation
+
+
+def test_too_few_rounds_prove_no_step() -> None:
+    dataset = ring(4, steps=2, without=2)
+    assert find_odd(Facts(dataset), dataset.group_list[0]) is None
+    found = analyse(dataset).findings[0]
+    assert (found.kind, found.culprit_ranks, found.confidence) == ("p2p-unmatched", (2, 3), "low")
+    assert found.evidence[0].text == "never posted its side of recv 2->3 #3; this is the last it issued"
+
+
+def apart(odd: Iterable[int], after: bool = False, world: int = 4) -> Dataset:
+    """Rings of which some ranks do one more, which all others may do a little later."""
+    made = job(world)
+    for recorder in made:
+        for _ in range(6):
+            exchange(recorder, world)
+            recorder.collective("0")
+        for late in (False, True):
+            if late == (recorder.rank not in odd) and (after or not late):
+                exchange(recorder, world)
+            recorder.collective("0")
+    return dataset_of(named(made))
+
+
+def test_the_odd_one_is_told_with_its_place() -> None:
+    dataset = apart({1})
+    assert find_odd(Facts(dataset), dataset.group_list[0]) == (1, 21, 19, "all_reduce #7 of default_pg", 6)
+
+
+@pytest.mark.parametrize(
+    "dataset", [apart({0, 1}), apart({1}, after=True), apart({1}, world=2)], ids=["two", "caught up", "of two"]
+)
+def test_where_no_single_rank_is_out_of_step(dataset: Dataset) -> None:
+    assert find_odd(Facts(dataset), dataset.group_list[0]) is None
+
+
+def test_a_rank_that_leaves_both_its_neighbours_waiting_explains_both() -> None:
+    made = job(4)
+    for recorder in made:
+        peer = {0: 1, 2: 1}.get(recorder.rank)
+        if peer is not None:
+            recorder.p2p("0", "send", peer, state="started")
+        recorder.collective("0", state="scheduled")
+    found = analyse(dataset_of(named(made))).findings[0]
+    assert (found.kind, found.culprit_ranks, found.confidence) == ("p2p-unmatched", (1,), "medium")
+    assert found.title == "rank 1 left out its side of send 0->1 #1 and send 2->1 #1 in default_pg"
+    assert found.confidence_reasons[0] == "no replica to compare with: ranks 0,2 may be wrong in the same way"
+
+
+def test_a_batch_that_waits_for_one_of_its_sends_accuses_no_device() -> None:
+    made = job(3)
+    for recorder in made[:2]:
+        recorder.batch("0", [("send", 1 - recorder.rank)], state="completed" if recorder.rank else "scheduled")
+    made[0].entries.clear()
+    made[0].batch("0", [("send", 1), ("recv", 2)], state="started")
+    made[1].entries.clear()
+    made[1].batch("0", [("recv", 0)])
+    for recorder in made[1:]:
+        recorder.collective("0", state="scheduled")
+    found = analyse(dataset_of(named(made)))
+    assert "gpu-stuck" not in {f.kind for f in found.findings}
+    assert found.culprits == (0, 2)
+
+
+@pytest.mark.parametrize("mode", ["full", "no-timing", "wrapped", "only-active"])
+@pytest.mark.parametrize("fault", ["lost-batch", "lost-send", "lost-recv", "host-stuck", "device-dead", "network"])
+def test_rings(fault: str, mode: str, tmp_path: Path) -> None:
+    got = []
+    for seed in range(3):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        got.append(judge(make(fault, seed, "rings"), mode, folder))
+    assert [line for found, line in got if found in ("accused", "other-kind")] == []
+    if mode == "full":
+        assert all(found in ("exact", "allowed") for found, _ in got), got
