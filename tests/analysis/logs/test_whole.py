@@ -114,3 +114,27 @@ def test_a_port_in_use_that_was_raised_is_the_cause(tmp_path: Path) -> None:
     assert "port in use" in found.verdict
     warned = verdict(tmp_path, train="[rank0]:[W1120 22:10:10.375750230 socket.cpp:2] [c10d] bind: EADDRINUSE\n")
     assert (warned.status, warned.findings[0].severity) == ("unknown", "warning")
+
+
+DESYNC = """\
+[rank0]:[E515 18:36:47.343377708 ProcessGroupNCCL.cpp:1937] Rank 0
+\t - [0] Timeout at collective: ALLREDUCE, #21
+\t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:
+\t   - [3] finished collective #17, but didn't join collective #18 (count from 1)
+\t - Snapshot of ranks' latest states:
+\t   #17 finished ranks:
+\t     [3] finished ALLREDUCE
+\t   #21 started ranks:
+\t     [0, 1, 2] started ALLREDUCE
+[rank0]:[E515 18:36:47.343391940 ProcessGroupNCCL.cpp:2268] [PG ID 0 PG GUID 0(default_pg) Rank 0]  failure detected \
+by watchdog at work sequence id: 19 PG status: last enqueued work: 21, last completed work: 18
+"""
+
+
+def test_what_c10d_says_of_an_older_collective_leads(tmp_path: Path) -> None:
+    found = verdict(tmp_path, train=TIMEOUT.format(0) + DESYNC)
+    root = found.findings[0]
+    # by the counters of rank 0 it would be #19
+    assert (root.kind, root.culprit_ranks, root.seq) == ("missing-rank", (3,), 18)
+    assert found.verdict.startswith("rank 3 finished #17 and never joined #18, while others wait in #21")
+    assert root.waiting_ranks == (0, 1, 2)

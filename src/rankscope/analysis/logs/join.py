@@ -10,6 +10,7 @@ import polars as pl
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
+from rankscope.analysis.logs.counted import find_counted
 from rankscope.analysis.logs.failed import failed_finding, late_finding
 from rankscope.analysis.logs.failures import find_failures
 from rankscope.analysis.logs.first import find_first
@@ -73,6 +74,7 @@ class _Story:
             silent = find_silent(self.lines, self.world, self.places.culprit)
             (merged.roots if silent and silent.root_cause else merged.rest).extend([silent] if silent else [])
         self._known(merged)
+        merged.rest += find_counted(self.lines, self.facts.dataset)
         merged.rest += find_settings(self.facts.dataset, self.places.culprit)
         return merged.numbered()
 
@@ -89,7 +91,7 @@ class _Story:
         ]
         for named in found:
             if named.root_cause:
-                merged.support(named)
+                merged.support(named, dataset.from_logs)
             else:
                 merged.rest.append(named)
         chief = next((root for root in merged.roots if root.culprit_ranks or root.culprits), None)

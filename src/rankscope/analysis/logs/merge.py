@@ -27,12 +27,21 @@ class Merged:
         self._demote(follow, full)
         self.roots.insert(0, full)
 
-    def support(self, finding: Finding) -> None:
-        """Joins a finding from the logs to the roots: as evidence where they agree, against them where they do not."""
+    def support(self, finding: Finding, of_logs: bool = False) -> None:
+        """Joins a finding from the logs to the roots: as evidence where they agree, against them where they do not.
+
+        `of_logs`: the roots are of logs too; what c10d itself says of an older operation is believed instead.
+        """
         own = set(finding.culprit_ranks)
         agree = [r for r in self.roots if own & set(r.culprit_ranks) or _same_quarrel(finding, r)]
         if agree:
-            self._swap(agree[0], replace(agree[0], evidence=(*agree[0].evidence, *finding.evidence[:WITNESSES])))
+            evidence = (*agree[0].evidence, *finding.evidence[:WITNESSES])
+            if of_logs and _goes_further_back(finding, agree[0]):
+                told = replace(agree[0], title=finding.title, explanation=finding.explanation, seq=finding.seq, op=None)
+                evidence = (*finding.evidence[:WITNESSES], *agree[0].evidence)
+                self._swap(agree[0], replace(told, evidence=evidence))
+                return
+            self._swap(agree[0], replace(agree[0], evidence=evidence))
             if set(finding.culprit_ranks) == set(agree[0].culprit_ranks) or finding.kind == agree[0].kind:
                 return
             self.caused.append((replace(finding, root_cause=False, severity="warning"), self._now(agree[0])))
@@ -89,6 +98,15 @@ def _taking_over(cause: Finding, follow: Sequence[Finding]) -> Finding:
         op=cause.op or chief.op, row=cause.row if cause.row is not None else chief.row,
         evidence=(*cause.evidence, *chief.evidence[:WITNESSES]),
     )  # fmt: skip
+
+
+def _goes_further_back(finding: Finding, root: Finding) -> bool:
+    """Whether both accuse the same ranks of the same group, and one of an earlier operation."""
+    same = finding.kind == root.kind and set(finding.culprit_ranks) == set(root.culprit_ranks)
+    if not same or finding.seq is None or root.seq is None or root.group is None:
+        return False
+    own = finding.group.key if finding.group is not None else root.group.key
+    return own == root.group.key and finding.seq < root.seq
 
 
 def _same_quarrel(finding: Finding, root: Finding) -> bool:

@@ -113,3 +113,25 @@ def test_a_barrier_and_a_bool_are_what_nccl_makes_of_them() -> None:
         lines = [coll(count=1, comm=PARENT), coll(count=12, datatype=1, comm=PARENT)]
         sources.append(source(f"nccl.{rank}", [init(rank), *(said(rank, line) for line in lines)]))
     assert messages(job(*sources), "log-disagrees") == []
+
+
+def counted(rank: int, op: str, counts: list[int]) -> Source:
+    """A log that begins somewhere, of one operation, with what NCCL calls opCount."""
+    return source(f"tail.{rank}", [f"[rank{rank}]: {said(rank, coll(op, n, 7, comm=PARENT))}" for n in counts])
+
+
+def test_ranks_that_share_no_operation_are_compared_by_their_counts() -> None:
+    lanes = [counted(rank, "AllGather" if rank == 2 else "AllReduce", [652, 653, 654]) for rank in range(4)]
+    dataset = job(*lanes)
+    (text,) = messages(dataset, "log-counts")
+    assert text == "rank 2 called AllGather and rank 0 AllReduce at opCount 28c"
+    found = analyse(dataset)
+    (hint,) = [f for f in found.findings if f.kind == "collective-mismatch"]
+    assert (hint.severity, hint.root_cause, hint.candidates, hint.confidence) == ("warning", False, (0, 2), "low")
+    assert not found.culprits
+
+
+@pytest.mark.parametrize("counts", [[0, 0, 0], [900, 901, 902]])
+def test_counts_that_stand_still_or_are_others_prove_nothing(counts: list[int]) -> None:
+    lanes = [counted(rank, "AllReduce", [652, 653, 654]) for rank in range(3)]
+    assert messages(job(*lanes, counted(3, "AllGather", counts)), "log-counts") == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from rankscope.parsers.assemble.logs import messages, records, remark, whose
+from rankscope.parsers.assemble.logs import counts, messages, records, remark, whose
 from rankscope.parsers.assemble.logs.agreement import compare
 from rankscope.parsers.assemble.logs.align import Numbering, number
 from rankscope.parsers.assemble.logs.frontier_rows import frontier_rows
@@ -64,7 +64,10 @@ def bring(tables: Tables, scene: Scene) -> Tables:
     ops = pl.concat([tables["ops"], rows.drop("line").select(tables["ops"].columns)])
     for log in scene.logs:
         log.source.used = log.source.tells
-    remarks = [*remark.unplaced(scene), *remark.differing(agreement), *remark.unnumbered(scene, numbering, unfit)]
+    remarks = [
+        *remark.unplaced(scene), *remark.differing(agreement), *remark.unnumbered(scene, numbering, unfit),
+        *counts.differing(scene, numbering),
+    ]  # fmt: skip
     return {
         **tables,
         "ops": ops.sort("rank", maintain_order=True) if tables["ops"].height and rows.height else ops,
