@@ -187,7 +187,7 @@ def report(**options: Any) -> int:
 @rankscope.command()
 @click.argument("scenario", type=click.Choice(_SCENARIOS), default=_SCENARIOS[0], metavar="[SCENARIO]")
 @click.option(
-    "--at", type=click.IntRange(1, 10_000), default=30, metavar="STEP", help="The step in which it breaks: 30."
+    "--at", type=click.IntRange(1, 10_000), default=50, metavar="STEP", help="The step in which it breaks: 50."
 )
 @click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only.")
 def demo(**options: Any) -> int:

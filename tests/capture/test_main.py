@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from rankscope.capture import settings
 from rankscope.capture.__main__ import split
 from rankscope.capture.settings import Settings, checked, turn_recorder_on
 
@@ -92,8 +94,10 @@ def test_the_recorder_is_turned_on_unless_somebody_decided(monkeypatch: pytest.M
     for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
+    monkeypatch.setattr(settings, "_is_recent", lambda: False)
     assert "was not set before" in (turn_recorder_on(made=True) or "")
     assert turn_recorder_on(made=False) is None
     assert turn_recorder_on(made=False) is None
+    assert os.environ["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "2000"
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "0")
     assert turn_recorder_on(made=False) == "the flight recorder is off: TORCH_FR_BUFFER_SIZE=0"

@@ -58,6 +58,8 @@ def turn_recorder_on(made: bool) -> str | None:
     if said is not None:
         return f"the flight recorder is off: {_BUFFER[0]}={said}" if said.strip() == "0" else None
     if made:
+        if _is_recent():
+            return None
         return f"{_BUFFER[0]} was not set before the process group was made: some versions of torch record nothing then"
     for name in _BUFFER[:1] if _is_recent() else _BUFFER:
         os.environ[name] = str(RECORDED)
@@ -65,7 +67,7 @@ def turn_recorder_on(made: bool) -> str | None:
 
 
 def _is_recent() -> bool:
-    """Whether torch knows the name of today, and warns of the other."""
+    """Whether torch knows the name of today, warns of the other, and has the recorder on where nothing is set."""
     try:
         major, minor = importlib.metadata.version("torch").split(".")[:2]
         return (int(major), int(minor)) >= (2, 10)

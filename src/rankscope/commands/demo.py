@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import inspect
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ import click
 from rankscope.commands import report, view
 from rankscope.commands.narrate import Narrator
 from rankscope.commands.source import Source, Step
+from rankscope.commands.watch import Follow
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
@@ -30,6 +30,8 @@ LONGEST_S = 180.0
 """Without a terminal the verdict stands by then, or never."""
 STARTING_S = 60.0
 LOOK_S = 1.0
+FROZEN_S = 5.0
+"""The job of the demo takes four steps in a second: it is called frozen after so long."""
 _STANDS = 3
 """Looks in a row that must say the same."""
 
@@ -95,9 +97,8 @@ def _job(scenario: str, at: int, scratch: Path) -> Generator[Job]:
 
 def _watch(directory: Path, ascii_only: bool) -> int:
     """Opens the screen on the dumps as they come."""
-    show: Callable[..., int] = view.run
-    following = {"watch": True} if "watch" in inspect.signature(show).parameters else {}
-    return show((str(directory),), ascii_only=ascii_only, **following)
+    follow = Follow(freeze_after=FROZEN_S)
+    return view.run((str(directory),), ascii_only=ascii_only, watch=True, follow=follow)
 
 
 def _report(directory: Path, ascii_only: bool) -> int:
