@@ -17,6 +17,7 @@ from rankscope.analysis.logs.first import find_first
 from rankscope.analysis.logs.initialising import find_init_hangs
 from rankscope.analysis.logs.known import ended, gave_up, harm_finding, known_causes
 from rankscope.analysis.logs.late import find_late
+from rankscope.analysis.logs.left import find_left
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, read_lines
 from rankscope.analysis.logs.merge import Merged
 from rankscope.analysis.logs.named import find_named
@@ -83,6 +84,9 @@ class _Story:
         dataset, place = self.facts.dataset, self.places.culprit
         waited = any(line.pattern in TIMEOUTS for line in self.lines)
         late = find_late(self.lines, dataset, place)
+        left = find_left(self.lines, place)
+        if left is not None:
+            merged.support(left)
         found = [
             *([late] if late is not None else []),
             *find_named(self.lines, dataset, place),
