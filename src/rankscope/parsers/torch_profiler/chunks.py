@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
@@ -96,11 +96,20 @@ def end_of(piece: Piece) -> int:
 
 
 def _blocks(stream: IO[bytes], around: Around) -> Iterator[bytes]:
+    """The stream in blocks; what comes before the damage in a packed file is not lost with it, as it is by read()."""
+    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+    parts, size = [], 0
     try:
-        while block := stream.read(CHUNK):
-            yield block
+        while part := read(CHUNK - size):
+            parts.append(part)
+            size += len(part)
+            if size == CHUNK:
+                yield b"".join(parts) if len(parts) > 1 else part
+                parts, size = [], 0
     except DAMAGE as error:
         around.problem = f"packed file is damaged ({type(error).__name__})"
+    if parts:
+        yield b"".join(parts)
 
 
 def _unstarted(text: bytes, at: int, around: Around) -> tuple[bytes, int]:

@@ -43,7 +43,7 @@ def problem_of(content: TraceContent) -> str | None:
         content.problem,
         writers.settle(content),
         None if content.whole else f"cut off: {content.events} events kept",
-        f"{content.lost} damaged events dropped" if content.lost else None,
+        f"{content.lost} damaged {'event' if content.lost == 1 else 'events'} dropped" if content.lost else None,
     ]
     return "; ".join(note for note in notes if note) or None
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rankscope.parsers.flight_recorder.model import GroupConfig
 from rankscope.parsers.flight_recorder.values import integer, rank_list, text
 
-KEYS = ("distributedInfo", "baseTimeNanoseconds", "host_name", "traceName", "with_stack", "record_shapes")
+KEYS = ("distributedInfo", "baseTimeNanoseconds", "host_name")
 _VERSION = re.compile(r"\d+(?:\.\d+){1,3}")
 _LONGEST = 4 << 20
 """Bytes looked at on either side of the events."""
@@ -26,7 +26,6 @@ class About(NamedTuple):
     base_ns: int | None = None
     library_version: str = ""
     groups: list[GroupConfig] = []
-    on_demand: bool = False
 
 
 def about(before: bytes, after: bytes) -> About:

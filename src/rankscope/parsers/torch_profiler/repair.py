@@ -19,7 +19,7 @@ _EMPTY = re.compile(rb":\s*(?=[,}\]])")
 _NOT_FINITE = re.compile(rb"(?<=[:\[,])(\s*)[-+]?(?:inf(?:inity)?|nan)(?=\s*[,}\]])", re.IGNORECASE)
 _ESCAPE = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _CONTROL = bytes(i if i >= 0x20 else 0x20 for i in range(256))
-_NEXT = rb'"\s*(?:,\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|bp|s)"\s*:|\})'
+_NEXT = rb'"\s*(?:,\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|bp|s)"\s*:|\}\s*\Z)'
 _TEXT = {k: re.compile(rb'"' + k.encode() + rb'"\s*:\s*"(.*?)' + _NEXT, re.DOTALL) for k in ("cat", "name")}
 _PLACE = {key: re.compile(rb'"' + key.encode() + rb'"\s*:\s*"?(-?\d{1,18}|[^",{}]{0,64})') for key in ("pid", "tid")}
 _TIME = {key: re.compile(rb'"' + key.encode() + rb'"\s*:\s*"?(-?\d{1,19}(?:\.\d{1,9})?)') for key in ("ts", "dur")}
@@ -40,8 +40,8 @@ def events(text: bytes) -> tuple[list[Event], int]:
 
 
 def split(text: bytes) -> Iterator[bytes]:
-    """The texts of the events of a piece."""
-    starts = [match.start() for match in _START.finditer(text)]
+    """The texts of the events of a piece; what is none as one."""
+    starts = [match.start() for match in _START.finditer(text)] or [0]
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         yield text[start:end].rstrip(b", \t\r\n")
 

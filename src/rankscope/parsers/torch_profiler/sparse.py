@@ -14,7 +14,7 @@ from rankscope.parsers.torch_profiler.chunks import Piece
 from rankscope.parsers.torch_profiler.events import Complete, Event, Metadata
 
 _WANTED = re.compile(
-    rb'"name":\s*"(?=[rcvnmohxbgPtuR])(?:record_param_comms"|c10d::|(?P<run>' + names.RUNS.encode() + rb")"
+    rb'"name":\s*"(?=[rcvnmohxbgPptu])(?:record_param_comms"|c10d::|(?P<run>' + names.RUNS.encode() + rb")"
     rb"|(?:" + names.LIBRARIES.encode() + rb'):|ProfilerStep#|(?:thread|process)_(?:name|labels|sort_index)")'
 )
 _END = re.compile(rb"\}\s*,\s*\{")

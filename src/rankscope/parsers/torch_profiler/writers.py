@@ -11,22 +11,23 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
+from rankscope.parsers.columnar import NULL
 from rankscope.parsers.torch_profiler import names
 from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent
 
 _OWN = frozenset({"cpu_op", "python_function"})
 MOST_SHOWN = 4
+FEWEST = 2
 
 
 def settle(content: TraceContent) -> str | None:
     """Drops what stands twice in a whole trace, counts its processes, and says what is wrong; None if nothing is."""
-    repeated = _drop_repeated(content) if content.lost else 0
+    repeated = _drop_repeated(content) if content.lost or _called_twice(content) else 0
     pids = _processes(content)
     content.writers = max(1, len(pids))
     if len(pids) > 1:
         shown = ", ".join(map(str, pids[:MOST_SHOWN])) + (", ..." if len(pids) > MOST_SHOWN else "")
-        how = "interleaved: " if content.lost or repeated else ""
-        return f"{how}{len(pids)} processes wrote into it ({shown}): whose an operation is cannot be told"
+        return f"interleaved: {len(pids)} processes wrote into it ({shown}), and whose an operation is cannot be told"
     if repeated:
         return f"interleaved: two writers in one file, {repeated} events stood in it twice"
     return None
@@ -42,6 +43,13 @@ def _processes(content: TraceContent) -> list[int]:
     return [pid for pid, _ in spans.most_common()]
 
 
+def _called_twice(content: TraceContent) -> bool:
+    """Whether an operation of the host stands in it twice: its external id and time are its own."""
+    span, external = (content.call_numbers[CALL_NUMBERS.index(name)] for name in ("span", "external"))
+    own = np.stack([external, content.column("start_ns")[span]])[:, external != NULL]
+    return bool(np.unique(own, axis=1).shape[1] < own.shape[1])
+
+
 def _drop_repeated(content: TraceContent) -> int:
     """Drops events that are the same in everything; returns how many."""
     columns = [*content.numbers, *content.codes]
@@ -49,7 +57,8 @@ def _drop_repeated(content: TraceContent) -> int:
     same = np.zeros(content.rows, np.bool_)
     if content.rows > 1:
         same[order[1:]] = np.logical_and.reduce([column[order[1:]] == column[order[:-1]] for column in columns])
-    if not same.any():
+    # what begins in the same microsecond may be alike; calls of the runtime have numbers of their own
+    if (same & (content.column("correlation") != NULL)).sum() < FEWEST:
         return 0
     place = np.cumsum(~same) - 1
     kept = _kept(content, same)

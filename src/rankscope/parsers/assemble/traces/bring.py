@@ -29,13 +29,28 @@ class Windows:
 
 def read_windows(sources: Sequence[tuple[int, Source]], attempt: int, pattern: re.Pattern[str] | None) -> Windows:
     """The traces among the sources, which are given with their rows of `files`."""
-    windows = [Window(place, source, source.trace) for place, source in sources if source.trace is not None]
+    windows = _distinct([Window(place, source, source.trace) for place, source in sources if source.trace is not None])
     settle_bases(windows)
     ranks.settle(windows, pattern)
     loops.settle(windows)
     for window in windows:
         window.source.attempt, window.source.used = attempt, True
     return Windows(windows, _world(windows))
+
+
+def _distinct(windows: Sequence[Window]) -> list[Window]:
+    """The windows without copies of them: a trace often lies beside what it was packed into."""
+    seen: dict[tuple[object, ...], Window] = {}
+    for window in windows:
+        content = window.content
+        times = content.column("start_ns"), content.column("duration_ns")
+        told = tuple(content.names), tuple(content.calls), content.about.rank
+        same = window.pid, content.rows, *(int(column.sum()) for column in times), told
+        first = seen.setdefault(same, window) if content.rows else window
+        if first is not window:
+            window.source.kind = "duplicate"
+            window.source.note = f"a copy of {first.source.shown}, which is used"
+    return [window for window in windows if window.source.kind != "duplicate"]
 
 
 def _world(windows: Sequence[Window]) -> int:

@@ -72,11 +72,11 @@ def _own_rank(window: Window) -> int | None:
 
 
 def _drop_shared(windows: Sequence[Window]) -> None:
-    """Takes back ranks that the names of several processes claim for the same time: each node counts its own."""
+    """Takes back ranks that names claim for several windows of one time: each node counts its own."""
     named = [w for w in windows if w.source.rank_source == "name"]
     for window in named:
         rivals = [w for w in windows if w is not window and w.source.rank == window.rank]
-        if any(_overlap(window, rival) and (window.host, window.pid) != (rival.host, rival.pid) for rival in rivals):
+        if any(_overlap(window, rival) for rival in rivals):
             window.source.rank_source = "guess"
     for window in named:
         if window.source.rank_source == "guess":

@@ -90,8 +90,9 @@ class Roles:
 
     def _by_id(self, runs: Places, issues: Places) -> Places:
         external, correlation = self.number("external"), self.number("correlation")
-        # before 2024 the id of a kernel was its own correlation
-        told = (external[runs] != NULL) & (external[runs] != correlation[runs])
+        described = np.array([self.calls[run].collective is not None for run in runs.tolist()], np.bool_)
+        # before kernels had arguments, their id was their own correlation
+        told = (external[runs] != NULL) & (described | (external[runs] != correlation[runs]))
         place = place_of(external[runs], external[issues])
         same = np.array(
             [

@@ -1,0 +1,77 @@
+"""What is taken for a trace, by what stands in it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from rankscope.parsers.flight_recorder.decode import looks_like_dump
+from rankscope.parsers.torch_profiler.recognise import looks_like_trace
+from tests.parsers.dumps import Recorder
+from tests.parsers.py_spy.dumps import document as spied
+from tests.parsers.torch_profiler.documents import about, all_reduce, document, loaded, x
+
+EVENTS = [x("cpu_op", "aten::mm", 0, 1), *all_reduce(10, 5)]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b'\n  {\n    "schemaVersion": 1,\n    "deviceProperties": [\n',
+        b'{"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": 0, "pg_config": [{"pg_name": "0"',
+        b'{"traceName": "x", "traceEvents": [',
+        b'{"displayTimeUnit":"ms","baseTimeNanoseconds":1,"traceEvents":[',
+        b'[{"ph": "X", "cat": "Operator", "name": "aten::add"',
+        b'\xef\xbb\xbf[\n  {\n    "name": "process_name", "ph": "M", "ts": 1, "pid": 1, "tid": 0',
+    ],
+)
+def test_beginnings_of_traces(head: bytes) -> None:
+    assert looks_like_trace(head)
+
+
+def test_dumps_and_others_are_none() -> None:
+    made = Recorder(0, {"0": ("default_pg", [0, 1])})
+    made.collective()
+    assert not looks_like_trace(made.json()[:512]) and looks_like_dump(made.json()[:512])
+    assert not looks_like_trace(made.pickle()[:512]) and not looks_like_trace(spied()[:512])
+    assert not looks_like_trace(b'[{"args": {}, "cat": "py-spy", "name": "f", "ph": "B", "pid": 1, "tid": 1, "ts": 1}')
+    assert not looks_like_trace(b'{"a": 1}') and not looks_like_trace(b"[1, 2]") and not looks_like_trace(b"")
+
+
+def test_names_of_files_decide_nothing(tmp_path: Path) -> None:
+    data = document(EVENTS)
+    files = {
+        "packed.json": gzip.compress(data), "plain.gz": data, "x.json.tmp": data, "trace.zst": zstandard.compress(data),
+        "bare": json.dumps(EVENTS).encode(), "mark.txt": b"\xef\xbb\xbf" + data,
+    }  # fmt: skip
+    dataset = loaded(tmp_path, files)
+    assert dataset.files["kind"].to_list() == ["torch-profiler"] * len(files)
+    assert dataset.files["rows"].to_list() == [len(EVENTS)] * len(files)
+    assert [problem for problem in dataset.files["problem"] if problem] == [
+        "the base of its clock is cut off: that of the other traces is taken"
+    ]
+
+
+def test_dumps_beside_traces_stay_dumps(tmp_path: Path) -> None:
+    made = Recorder(0, {"0": ("default_pg", [0, 1])})
+    made.collective()
+    dataset = loaded(tmp_path, {"dump_0.json": made.json(), "trace.json": document(EVENTS, about(0))})
+    assert dataset.files["kind"].to_list() == ["flight-recorder", "torch-profiler"]
+    assert dataset.groups.height == 1 and dataset.ops["group"].to_list() == dataset.traced["group"].to_list() == [0]
+
+
+def test_a_document_without_events_tells_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    dataset = loaded(tmp_path, {"a/empty.json": b'{"schemaVersion": 1, "traceEvents": []}', "b.json": document(EVENTS)})
+    assert dataset.files["kind"].to_list() == ["unknown", "torch-profiler"]
+
+
+def test_a_bomb_is_refused(tmp_path: Path) -> None:
+    bomb = gzip.compress(b'{"schemaVersion": 1, "traceEvents": [' + b" " * (600 << 20), 9)
+    dataset = loaded(tmp_path, {"bomb.json.gz": bomb, "b.json": document(EVENTS)})
+    assert dataset.files["kind"].to_list() == ["torch-profiler", "unreadable"]
+    assert "refused" in dataset.files["problem"][1]
