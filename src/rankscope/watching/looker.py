@@ -53,6 +53,7 @@ class Looker:
         """What has changed, as far as it is time to look."""
         now, found = monotonic(), []
         told = self._notice.take() if self._notice is not None else set()
+        self._wanted |= self._notice is not None and self._notice.has_begun()
         if told:
             changes, everything = self._census.look(told)
             self._wanted |= everything

@@ -10,6 +10,8 @@ STEP_MS = 30
 """Changes that follow each other within this time are told of at once, ..."""
 DEBOUNCE_MS = 200
 """... those of so long at most."""
+IDLE_MS = 250
+"""So long a thread waits before it looks whether it is to end."""
 
 
 class Notice:
@@ -19,6 +21,7 @@ class Notice:
         self._wake = wake
         self._lock = threading.Lock()
         self._paths: set[str] = set()
+        self._begun = False
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -40,6 +43,12 @@ class Notice:
             paths, self._paths = self._paths, set()
         return paths
 
+    def has_begun(self) -> bool:
+        """Whether directories are watched since the last time that was asked: what came before was not told of."""
+        with self._lock:
+            begun, self._begun = self._begun, False
+        return begun
+
     def close(self) -> None:
         """Ends the threads."""
         self._stop.set()
@@ -48,17 +57,24 @@ class Notice:
         import watchfiles
 
         try:
-            for changes in watchfiles.watch(
-                *paths, watch_filter=None, debounce=DEBOUNCE_MS, step=STEP_MS, stop_event=self._stop, rust_timeout=500,
-                yield_on_timeout=True, raise_interrupt=False, recursive=recursive, force_polling=False,
-                ignore_permission_denied=True,
-            ):  # fmt: skip
-                if changes:
-                    with self._lock:
-                        self._paths.update(path for _, path in changes)
+            watched = [_identity(path) for path in paths]
+            for count, changes in enumerate(watchfiles.watch(
+                *paths, watch_filter=None, debounce=DEBOUNCE_MS, step=STEP_MS, stop_event=self._stop,
+                rust_timeout=IDLE_MS, yield_on_timeout=True, raise_interrupt=False, recursive=recursive,
+                force_polling=False, ignore_permission_denied=True,
+            )):  # fmt: skip
+                with self._lock:
+                    self._paths.update(path for _, path in changes)
+                    self._begun |= count == 0
+                if changes or self._begun:
                     self._wake()
-                elif not all(path.exists() for path in paths):
-                    return
+                elif [_identity(path) for path in paths] != watched:
+                    return  # another directory is in its place
         except (OSError, RuntimeError):
             # it cannot be watched, or no more: whoever asks `works` looks by himself
             self._wake()
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    about = path.stat()
+    return about.st_dev, about.st_ino

@@ -30,7 +30,7 @@ class Store:
         self.changed: set[str] = set()
         """Paths of which something else is to be shown since the last `sources`."""
         self.bytes_read = 0
-        """Bytes that workers were told to read."""
+        """Bytes that workers have read."""
 
     def note(self, changes: Changes, now: float) -> None:
         """Takes what a look at the files has found."""
@@ -83,14 +83,14 @@ class Store:
             self._ask(entry, now)
 
     def _ask(self, entry: Entry, now: float) -> None:
-        task = entry.task(now)
-        self.bytes_read += max(0, task.found.size - (task.tail.start if task.tail else 0))
-        self._crew.submit(task)
+        self._crew.submit(entry.task(now))
 
     def take(self, seconds: float) -> None:
         """Takes what has been read; waits for the first of it at most so long. Raises WorkerError."""
         for result in self._crew.results(seconds):
             entry = self._entry_of(result)
+            if result.last:
+                self.bytes_read += _bytes(result)
             if entry is None:
                 continue
             if not result.last:
@@ -147,6 +147,11 @@ class Store:
     def close(self) -> None:
         """Ends the workers."""
         self._crew.close()
+
+
+def _bytes(result: Result) -> int:
+    size = result.task.found.size if result.stamp is None else result.stamp[0]
+    return max(0, size - (result.task.tail.start if result.task.tail is not None else 0))
 
 
 def _renamed(source: Source, found: Found) -> Source:

@@ -78,7 +78,7 @@ class Watcher:
 
     @property
     def bytes_read(self) -> int:
-        """How much workers were told to read so far."""
+        """How much workers have read so far."""
         return self._store.bytes_read
 
     def _step(self, publish: Publish) -> None:

@@ -1,0 +1,196 @@
+"""When a job that is watched moves, stands still, is frozen or silent, and what may be said of it then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.analysis import analyse
+from rankscope.analysis.freeze import Freeze
+from rankscope.analysis.live import FROZEN_NS, SECOND, SILENT_NS, Gate, Live, Look
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset
+from tests.builders import JobBuilder
+
+
+def job(done: int, waiting: bool = False, ranks: int = 4, failed: bool = False) -> Dataset:
+    """Ranks that did so many collectives; then rank 2 did not come, or all of them have been given up."""
+    builder = JobBuilder(ranks)
+    for _ in range(done):
+        builder.collective()
+    if waiting:
+        others = [rank for rank in range(ranks) if rank != 2]
+        builder.collective(ranks=others, state="started", retired=failed)
+    return builder.build()
+
+
+def written(dataset: Dataset, after_s: float, since_s: float | None = None, moved: bool = False) -> Dataset:
+    """The job with dumps of `after_s` seconds after its newest event, the same as those of `since_s` seconds."""
+    newest = dataset.ops["created_ns"].max()
+    assert isinstance(newest, int)
+    at = newest + round(after_s * SECOND)
+    rows = [
+        {
+            "rank": rank,
+            "file": rank,
+            "written_ns": newest + round(since_s * SECOND),
+            "later_ns": at,
+            "progressed": moved,
+        }
+        for rank in range(dataset.world_size if since_s is not None else 0)
+        if since_s is not None
+    ]
+    files = dataset.files.with_columns(mtime_ns=pl.lit(at, dtype=pl.Int64))
+    return replace(dataset, files=files, repeats=pl.DataFrame(rows, schema=dict(schema.REPEATS)))
+
+
+def seen(
+    gate: Gate, dataset: Dataset, at_s: float, fresh: bool = True, age_s: float = 0.0
+) -> tuple[Gate, Live, Analysis]:
+    """What is said of a job at a moment."""
+    told: list[tuple[Gate, Live]] = []
+
+    def settle(freeze: Freeze) -> Freeze:
+        look = Look(round(at_s * SECOND), fresh, round(age_s * SECOND))
+        after, live, allowed = gate.look(dataset, freeze, look)
+        told.append((after, live))
+        return allowed
+
+    analysis = analyse(dataset, settle)
+    return *told[0], analysis
+
+
+def test_one_look_proves_nothing() -> None:
+    _, live, analysis = seen(Gate(), written(job(20, waiting=True), 0.5), 0)
+    assert live.state == "waiting"
+    assert not analysis.is_critical and not analysis.culprits
+
+
+def test_newer_events_are_progress_with_rates_by_group() -> None:
+    gate, _, _ = seen(Gate(), written(job(10), 0.1), 0)
+    gate, live, analysis = seen(gate, written(job(30), 0.1), 10)
+    assert live.state == "progressing"
+    (rate,) = live.rates
+    assert (rate.group, rate.description) == ("0", "default_pg")
+    created = job(30).ops["created_ns"].to_list()
+    step_s = (max(created) - min(created)) / 29 / SECOND
+    assert round(rate.per_s * step_s, 2) == 1
+    assert not analysis.is_critical
+
+
+def test_a_wait_is_no_verdict_before_it_is_long_enough() -> None:
+    still = job(20, waiting=True)
+    gate, _, _ = seen(Gate(), written(still, 0.5), 0)
+    gate, live, analysis = seen(gate, written(still, 30, since_s=0.5), 30)
+    assert live.state == "still" and live.needed_ns == FROZEN_NS
+    assert not analysis.is_critical
+    _, live, analysis = seen(gate, written(still, 70, since_s=0.5), 70)
+    assert live.state == "frozen"
+    assert analysis.culprits == (2,) and analysis.status == "hang"
+
+
+def test_the_user_says_when() -> None:
+    still = job(20, waiting=True)
+    gate, _, _ = seen(Gate(5 * SECOND), written(still, 0.5), 0)
+    gate, live, _ = seen(gate, written(still, 4, since_s=0.5), 4)
+    assert live.state == "still"
+    _, live, analysis = seen(gate, written(still, 6, since_s=0.5), 6)
+    assert live.state == "frozen" and analysis.culprits == (2,)
+
+
+def test_a_checkpoint_that_was_got_over_is_no_hang_the_next_time() -> None:
+    gate, _, _ = seen(Gate(), written(job(20, waiting=True), 0.5), 0)
+    gate, live, _ = seen(gate, written(job(20, waiting=True), 55, since_s=0.5), 55)
+    assert live.state == "still"
+    gate, live, _ = seen(gate, written(job(40), 0.1), 60)
+    assert live.state == "progressing"
+    gate, live, analysis = seen(gate, written(job(40, waiting=True), 100, since_s=1), 160)
+    assert live.state == "still" and not analysis.is_critical
+    _, live, _ = seen(gate, written(job(40, waiting=True), 112, since_s=1), 172)
+    assert live.state == "frozen"
+
+
+def test_reading_the_same_files_again_proves_nothing() -> None:
+    still = written(job(20, waiting=True), 0.5)
+    gate, _, _ = seen(Gate(), still, 0)
+    for at_s in (10, 60, 120):
+        gate, live, analysis = seen(gate, still, at_s, fresh=False)
+        assert live.state == "waiting" and not analysis.is_critical
+
+
+def test_silence_is_taken_for_a_standstill_with_a_doubt() -> None:
+    gate = Gate()
+    for at in range(5):
+        gate, _, _ = seen(gate, written(job(10 + at, waiting=True), 0.1), at * 10)
+    gate, live, _ = seen(gate, written(job(14, waiting=True), 0.1), 100, fresh=False)
+    assert live.state == "progressing"
+    _, live, analysis = seen(gate, written(job(14, waiting=True), 0.1), 40 + 20 * 10, fresh=False)
+    assert live.state == "silent"
+    assert analysis.culprits == (2,)
+    assert analysis.findings[0].confidence != "high"
+
+
+def test_where_it_is_not_known_how_often_something_comes_silence_is_long() -> None:
+    still = written(job(20, waiting=True), 0.5)
+    gate, live, _ = seen(Gate(), still, 0)
+    assert gate.judge_at_ns is not None
+    gate, live, _ = seen(gate, still, SILENT_NS / SECOND - 1, fresh=False)
+    assert live.state == "waiting" and gate.judge_at_ns == SILENT_NS
+    gate, live, _ = seen(gate, still, SILENT_NS / SECOND, fresh=False)
+    assert live.state == "silent" and gate.judge_at_ns is None
+
+
+def test_files_that_are_old_when_following_begins_are_silent() -> None:
+    _, live, analysis = seen(Gate(), written(job(20, waiting=True), 0.5), 0, age_s=3600)
+    assert live.state == "silent" and analysis.culprits == (2,)
+
+
+def test_a_job_that_has_ended_is_idle_and_nobody_is_blamed() -> None:
+    gate, _, _ = seen(Gate(), written(job(20), 0.1), 0)
+    _, live, analysis = seen(gate, written(job(20), 0.1), 2 * SILENT_NS / SECOND, fresh=False)
+    assert live.state == "idle"
+    assert analysis.status == "healthy" and not analysis.is_critical
+
+
+def test_a_watchdog_that_gave_up_needs_no_waiting_but_the_dumps_of_all_ranks() -> None:
+    still = written(job(20, waiting=True, failed=True), 0.5)
+    gate, live, analysis = seen(Gate(), still, 0)
+    assert live.state != "frozen" and not analysis.culprits
+    assert gate.judge_at_ns is not None
+    _, live, analysis = seen(gate, still, gate.judge_at_ns / SECOND, fresh=False)
+    assert live.state == "frozen" and analysis.culprits == (2,)
+
+
+def test_no_rank_is_missed_while_dumps_are_coming_in() -> None:
+    whole = written(job(20, waiting=True, failed=True), 0.5)
+    part = replace(
+        whole, ops=whole.ops.filter(pl.col("rank") < 2), files=whole.files.filter(pl.col("rank") < 2),
+        frontiers=whole.frontiers.filter(pl.col("rank") < 2),
+    )  # fmt: skip
+    gate, _, _ = seen(Gate(), part, 0)
+    gate, live, analysis = seen(gate, part, 20, fresh=False)
+    assert live.state != "frozen" and not analysis.culprits
+    gate, live, _ = seen(gate, whole, 25)
+    assert live.state != "frozen"
+    _, live, analysis = seen(gate, whole, 40, fresh=False)
+    assert live.state == "frozen" and analysis.culprits == (2,)
+
+
+def test_a_mismatch_is_said_while_the_job_still_moves() -> None:
+    builder = JobBuilder(4)
+    for _ in range(5):
+        builder.collective()
+    builder.collective(ranks=[0, 1, 3], state="started")
+    builder.collective(ranks=[2], op="broadcast", state="started")
+    _, live, analysis = seen(Gate(), written(builder.build(), 0.1), 0)
+    assert live.state == "waiting"
+    assert analysis.status == "mismatch" and analysis.culprits == (2,)
+
+
+def test_memory_is_bounded() -> None:
+    gate = Gate()
+    for at in range(100):
+        gate, _, _ = seen(gate, written(job(2 + at), 0.1), at * 5)
+    assert len(gate.memory.samples) <= 16 and len(gate.memory.gaps_ns) <= 16

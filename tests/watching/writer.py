@@ -1,0 +1,104 @@
+"""A process that writes files as a job does: `python -m tests.watching.writer STEPS`, a list of steps as JSON.
+
+It waits for a line on its standard input before each step, and writes one when it is done.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+
+def pieces(source: str, target: str, size: str, pause: str) -> None:
+    """Writes a file slowly, piece by piece, in its place."""
+    data = Path(source).read_bytes()
+    with Path(target).open("wb", buffering=0) as file:
+        for at in range(0, len(data), int(size)):
+            file.write(data[at : at + int(size)])
+            time.sleep(float(pause))
+
+
+def part(source: str, target: str, share: str) -> None:
+    """Writes only the beginning of a file."""
+    data = Path(source).read_bytes()
+    Path(target).write_bytes(data[: int(len(data) * float(share))])
+
+
+def append(source: str, target: str) -> None:
+    """Writes to the end of a file."""
+    with Path(target).open("ab") as file:
+        file.write(Path(source).read_bytes())
+
+
+def replace(source: str, target: str) -> None:
+    """Writes under another name, and renames."""
+    name = Path(target).with_name("." + Path(target).name + ".tmp")
+    shutil.copyfile(source, name)
+    name.rename(target)
+
+
+STEPS: dict[str, Callable[..., object]] = {
+    "pieces": pieces,
+    "part": part,
+    "append": append,
+    "replace": replace,
+    "copy": shutil.copyfile,
+    "truncate": lambda target: Path(target).write_bytes(b""),
+    "rename": lambda source, target: Path(source).rename(target),
+    "delete": lambda target: Path(target).unlink(),
+    "remove": shutil.rmtree,
+    "make": lambda target: Path(target).mkdir(),
+}
+
+
+class Writer:
+    """The process, for tests."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.watching.writer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            cwd=Path(__file__).parents[2],
+        )  # fmt: skip
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def do(self, step: str, *arguments: object) -> None:
+        """Has a step done, and waits for it."""
+        self.begin(step, *arguments)
+        self.end()
+
+    def begin(self, step: str, *arguments: object) -> None:
+        """Has a step done that takes a while."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([step, *map(str, arguments)]) + "\n")
+        self._process.stdin.flush()
+
+    def end(self) -> None:
+        """Waits for a step that was begun."""
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "done\n"
+
+
+def main() -> None:
+    """Does what it is told."""
+    for line in sys.stdin:
+        step, *arguments = json.loads(line)
+        STEPS[step](*arguments)
+        print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
