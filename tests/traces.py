@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from rankscope import schema
 from rankscope.schema import Dataset
+from tests.trace_tables import COMM, COMPUTE, COPY, HOST, Job, build_tables
 
 START_NS = 1_700_000_000_000_000_000
 MS, US = 1_000_000, 1_000
@@ -25,9 +24,6 @@ KERNELS = {
     "_reduce_scatter_base": "ReduceScatter_Sum_f32_RING_LL", "all_to_all": "SendRecv", "recv": "SendRecv",
     "reduce": "Reduce_Sum_f32_RING_LL", "broadcast": "Broadcast_RING_LL",
 }  # fmt: skip
-HOST, COMPUTE, COPY, COMM = range(4)
-_KINDS = ("host", "compute", "memory", "communication")
-_LANES = (100, 7, 14, 20)
 
 
 @dataclass
@@ -38,7 +34,7 @@ class _Rank:
     device: dict[int, int] = field(default_factory=lambda: {COMPUTE: 0, COPY: 0, COMM: 0})
 
 
-class TraceBuilder:
+class TraceBuilder(Job):
     """Collects spans and collectives of ranks and makes the tables of a Dataset of them.
 
     >>> job = TraceBuilder(world_size=2, clock_ns={1: 400_000})
@@ -52,8 +48,9 @@ class TraceBuilder:
     """
 
     def __init__(
-        self, world_size: int, groups: Mapping[str, Sequence[int]] | None = None, *,
-        clock_ns: Mapping[int, int] | None = None, hosts: int = 8, backend: str = "nccl", seqs: bool = False, jitter_ns: int = 1500, seed: int = 0,
+        self, world_size: int, groups: Mapping[str, Sequence[int]] | None = None, *, backend: str = "nccl",
+        clock_ns: Mapping[int, int] | None = None, hosts: int = 8, seqs: bool = False, jitter_ns: int = 1500,
+        seed: int = 0,
     ) -> None:  # fmt: skip
         """`hosts`: ranks on each; `seqs`: whether traces tell sequence numbers; `jitter_ns`: of ends and starts."""
         self.world_size, self.hosts, self.backend, self.seqs, self.jitter_ns = (
@@ -200,7 +197,7 @@ class TraceBuilder:
         if unseen:
             return
         row = {
-            "source": "profiler", "file": rank, "attempt": 0, "rank": rank, "host": self._host(rank), "group": group,
+            "source": "profiler", "file": rank, "attempt": 0, "rank": rank, "host": self.host_of(rank), "group": group,
             "seq": self.counts[key] if self.seqs else None, "p2p_seq": None, "is_p2p": key[2], "library": self.backend,
             "op": op, "peer": None, "coalesced": "none", "state": "completed", "retired": True,
             "created_ns": self._clock(rank, issued[0]), "started_ns": self._clock(rank, start),
@@ -214,77 +211,13 @@ class TraceBuilder:
         category = "user_annotation" if gloo else "kernel"
         self.span(rank, COMM, category, name, start, end - start, correlation=issued[2] or None, op=len(self.rows) - 1)
 
-    def _host(self, rank: int) -> str:
+    def host_of(self, rank: int) -> str:
+        """The name of its host."""
         return f"node{rank // self.hosts:02d}"
 
     def build(self) -> Dataset:
         """The Dataset of what was added."""
-        rows = sorted(self.rows, key=lambda r: (r["file"], r["created_ns"]))
-        numbers = {row["number"]: at for at, row in enumerate(rows)}
-        names = list(self.group_ranks)
-        traced = [dict(r, group=names.index(r["group"])) for r in rows]
-        rows = [{**s, "op": numbers.get(s["op"])} for s in self.spans]
-        spans = _nested(pl.DataFrame(rows, schema=dict(schema.SPANS)))
-        return Dataset(
-            ops=schema.empty(schema.OPS), groups=self._groups(names), stacks=schema.empty(schema.STACKS),
-            frontiers=schema.empty(schema.FRONTIERS), files=self._files(),
-            traced=pl.DataFrame(traced, schema=dict(schema.OPS)), traces=self._traces(spans),
-            tracks=self._tracks(spans), spans=spans, world_size=self.world_size, root="traces",
-        )  # fmt: skip
-
-    def _groups(self, names: Sequence[str]) -> pl.DataFrame:
-        p2p = {r["group"] for r in self.rows if r["is_p2p"]}
-        return pl.DataFrame(
-            [{"group": i, "name": n, "description": self.descriptions.get(n, f"mesh_{n}"), "ranks": self.group_ranks[n],
-              "membership": "config", "has_p2p": n in p2p} for i, n in enumerate(names)],
-            schema=dict(schema.GROUPS),
-        )  # fmt: skip
-
-    def _traces(self, spans: pl.DataFrame) -> pl.DataFrame:
-        ends = spans["start_ns"] + spans["duration_ns"]
-        rows = []
-        for rank in range(self.world_size):
-            own = (spans["track"] // 4) == rank
-            rows.append({
-                "file": rank, "rank": rank, "host": self._host(rank), "start_ns": spans["start_ns"].filter(own).min(),
-                "end_ns": ends.filter(own).max(), "events": int(own.sum()), "lost": self.lost.get(rank, 0),
-                "detail": "all", "backend": self.backend, "resolution_ns": 1,
-            })  # fmt: skip
-        return pl.DataFrame(rows, schema=dict(schema.TRACES))
-
-    def _tracks(self, spans: pl.DataFrame) -> pl.DataFrame:
-        rows = []
-        for track in spans["track"].unique().sort().to_list():
-            rank, part = divmod(track, 4)
-            name = f"thread {_LANES[part]} (python)" if part == HOST else f"stream {_LANES[part]}"
-            rows.append({
-                "track": track, "file": rank, "rank": rank, "kind": _KINDS[part], "pid": 4000 + rank if part == HOST else None,
-                "device": None if part == HOST else rank % 8, "lane": _LANES[part], "name": name, "order": part,
-            })  # fmt: skip
-        return pl.DataFrame(rows, schema=dict(schema.TRACKS))
-
-    def _files(self) -> pl.DataFrame:
-        rows = [
-            {"file": r, "path": f"rank{r}_trace.json.gz", "kind": "torch-profiler", "rank": r, "rank_source": "content",
-             "attempt": 0, "host": self._host(r), "rows": sum(row["rank"] == r for row in self.rows), "version": "1",
-             "library_version": None, "mtime_ns": None, "size": 1000, "problem": None, "used": True}
-            for r in range(self.world_size)
-        ]  # fmt: skip
-        return pl.DataFrame(rows, schema=dict(schema.FILES))
-
-
-def _nested(spans: pl.DataFrame) -> pl.DataFrame:
-    """Sorted as the frame is, with the depth of each in its track."""
-    spans = spans.sort(["track", "start_ns", "duration_ns"], descending=[False, False, True], maintain_order=True)
-    depths, stack, before = [], list[int](), -1
-    for track, start, length in spans.select("track", "start_ns", "duration_ns").iter_rows():
-        stack = stack if track == before else []
-        before = track
-        while stack and stack[-1] <= start:
-            stack.pop()
-        depths.append(len(stack))
-        stack.append(start + length)
-    return spans.with_columns(depth=pl.Series(depths, dtype=pl.UInt16))
+        return build_tables(self)
 
 
 def training(
