@@ -146,6 +146,34 @@ def test_clock_that_is_off_is_no_straggler() -> None:
     assert not analyse(late({3: 50_000_000}, own_clock=False)).findings
 
 
+def queued(late_ns: int, waits: bool) -> Dataset:
+    """Rank 1 issues everything late. A step waits in its first collective, in group "a"; "b" stands in a queue behind.
+
+    The first step warms up, which takes long everywhere.
+    """
+    job = JobBuilder(4, {"a": [0, 1], "b": [1, 2]})
+    for step in range(12):
+        start = START_NS + step * 500_000_000
+        for rank, group in ((0, "a"), (1, "a"), *((rank, "b") for _ in range(4) for rank in (1, 2))):
+            late = late_ns if rank == 1 else 0
+            odd = (step * 7919 * (rank + 1)) % 90_000 + (150_000_000 if step == 0 else 0)
+            waited = late_ns if group == "a" and rank == 0 and waits else 0
+            job.collective(
+                group, [rank], created_ns=start + late + odd, completed_ns=None,
+                duration_ns=18_000_000 + odd + waited + (start // 7 % 30_000_000 if group == "b" else 0),
+            )  # fmt: skip
+    return job.build()
+
+
+def test_a_wait_in_front_of_a_queue_tells_of_the_clock_of_all_groups() -> None:
+    (found,) = analyse(queued(25_000_000, waits=True)).findings
+    assert (found.kind, found.culprit_ranks, found.confidence) == ("straggler", (1,), "high")
+
+
+def test_a_clock_that_is_off_makes_nobody_wait_in_front_of_a_queue() -> None:
+    assert not analyse(queued(25_000_000, waits=False)).findings
+
+
 def test_jitter_is_no_straggler() -> None:
     assert not analyse(late({})).findings
 

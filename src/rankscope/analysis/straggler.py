@@ -3,7 +3,8 @@
 In a healthy run some rank is always last by a little: a rank is accused only if it is last in most collectives of a
 group, and the lower end of a 95 % bootstrap interval of its median margin over the second last is above a floor.
 A clock that is off looks like a late rank. Where completions were recorded the wait on the rank's own clock decides:
-who is late waits less than the others.
+who is late waits less than the others. One group is enough for that, for a rank has one clock: where operations queue
+up on the device, the first of them has all the waiting.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def find_stragglers(facts: Facts) -> list[Finding]:
         one for one in last if one.margin_ns >= one.worth_ns
         and not design.explains(facts.groups[one.group], one.rank, one.margin_ns, one.worth_ns)
     ]  # fmt: skip
-    late = [found for one in odd if (found := _late(facts, one)) is not None and found.own_clock is not False]
+    late = [found for one in odd if (found := _late(facts, one, last)) is not None and found.own_clock is not False]
     best: dict[int, Late] = {}
     for found in late:
         known = best.get(found.rank)
@@ -124,11 +125,13 @@ def _last(met: pl.DataFrame) -> list[Last]:
     return out
 
 
-def _late(facts: Facts, last: Last) -> Late | None:
+def _late(facts: Facts, last: Last, everywhere: list[Last]) -> Late | None:
     low, high = _interval(last.margins)
     if low < last.worth_ns:
         return None
-    own_clock = _own_clock(facts, last.group, last.rank, last.margin_ns)
+    groups = [one.group for one in everywhere if one.rank == last.rank]
+    answers = [_own_clock(facts, group, last.rank, last.margin_ns) for group in groups]
+    own_clock = any(answers) if any(answer is not None for answer in answers) else None
     return Late(last.rank, last.group, last.times, last.of, last.margin_ns, low, high, own_clock)
 
 
@@ -145,10 +148,22 @@ def _own_clock(facts: Facts, group: int, rank: int, margin: int) -> bool | None:
     Either the device's own durations say so, or the time until a completion was noticed, which is only every 100 ms.
     """
     rows = facts.calls.filter((pl.col("group") == group) & (pl.col("state") == "completed"))
-    waits = rows.select("rank", "duration_ns", (pl.col("completed_ns") - pl.col("created_ns")).alias("noticed_ns"))
-    answers = [_waits_less(waits.select("rank", name).drop_nulls(), rank, margin) for name in waits.columns[1:]]
+    noticed = rows.select("rank", (pl.col("completed_ns") - pl.col("created_ns")).alias("wait_ns")).drop_nulls()
+    ran = rows.select("rank", "seq", "duration_ns").drop_nulls()
+    answers = _runs_shorter(ran, rank, margin), _waits_less(noticed, rank, margin)
     known = [answer for answer in answers if answer is not None]
     return any(known) if known else None
+
+
+def _runs_shorter(ran: pl.DataFrame, rank: int, margin: int) -> bool | None:
+    """Whether most collectives run shorter on a rank than on its peers: who comes last need not wait on the device."""
+    own = pl.col("rank") == rank
+    length = pl.col("duration_ns")
+    pairs = ran.group_by("seq").agg(shorter=length.filter(~own).mean() - length.filter(own).first()).drop_nulls()
+    if pairs.height < 2:
+        return None
+    shorter = pairs.sort("seq")["shorter"].cast(pl.Int64).to_numpy()
+    return _interval(shorter)[0] > margin / 4
 
 
 def _waits_less(waits: pl.DataFrame, rank: int, margin: int) -> bool | None:

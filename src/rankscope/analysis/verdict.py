@@ -12,6 +12,7 @@ from rankscope.analysis.logs.join import has_logs
 from rankscope.analysis.model import Finding, Status
 from rankscope.analysis.places import Places
 from rankscope.analysis.wording import plural, ranks_text
+from rankscope.schema import Dataset
 
 MISMATCHES = ("collective-mismatch", "size-mismatch", "dtype-mismatch", "extra-collective")
 
@@ -52,9 +53,20 @@ def _of_logs(situation: Situation) -> tuple[Status, str]:
     told = [f for f in situation.findings if f.severity == "warning"]
     if not situation.facts.dataset.has_logs:
         return "unknown", f"only settings are told here{f': {told[0].title}' if told else ', and they agree'}"
+    ended = _ended(situation.facts.dataset)
     if told:
-        return "unknown", f"no failure in these logs, but: {told[0].title}"
+        return "healthy" if ended else "unknown", f"no failure in these logs, but: {told[0].title}"
+    if ended:
+        ranks = plural(situation.facts.dataset.world_size, "rank")
+        return "healthy", f"logs of {ranks}: no failure, and each took down all of its communicators at the end"
     return "unknown", "no failure in these logs, which do not tell whether the job went on"
+
+
+def _ended(dataset: Dataset) -> bool:
+    """Whether every rank has destroyed every communicator, as a program does that comes to its end."""
+    comms = dataset.comms
+    told = comms.height > 0 and not comms["rank"].has_nulls() and bool((comms["state"] == "destroyed").all())
+    return told and set(comms["rank"]) == set(range(dataset.world_size))
 
 
 def _word(first: Finding) -> Status:
@@ -96,6 +108,4 @@ def _quiet(situation: Situation) -> tuple[Status, str]:
         return "progressing", f"the dumps were taken at different moments ({old} earlier); nothing is proven to hang"
     if situation.pending:
         return "unknown", f"{ranks}: operations are pending, and nothing in these dumps says why"
-    if situation.facts.dataset.from_logs:
-        return "unknown", f"logs of {ranks}: no failure in them, and they do not tell what finished"
     return "healthy", f"{ranks}, no divergence: every collective was issued and finished by all of its members"
