@@ -1,0 +1,100 @@
+"""`rankscope demo`: real jobs that break while they are looked at, and that are gone afterwards."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rankscope import cli
+from rankscope.commands import demo
+
+Captured = pytest.CaptureFixture[str]
+LONGEST_S = 120.0
+
+
+def test_without_torch_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert cli.run(["demo"]) == 2
+    assert "pip install 'rankscope[torch]'" in capsys.readouterr().err
+
+
+def test_a_job_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert cli.run(["demo"]) == 2
+    assert "the job does not start" in capsys.readouterr().err
+
+
+@pytest.mark.torch
+def test_the_command_knows_the_scenarios() -> None:
+    from rankscope.capture.demo.job import SCENARIOS
+
+    assert tuple(SCENARIOS) == cli._SCENARIOS
+    assert [name for name in SCENARIOS if name not in (cli.demo.help or "")] == []
+
+
+EXPECTED = {
+    "skip": (1, "rank 2 never issued all_reduce #5 of tensor_parallel"),
+    "mismatch": (1, "rank 1 issued broadcast and the others all_reduce at #9 of default_pg"),
+    "order-deadlock": (1, "rank 3 "),
+    "slow": (1, "rank 0 never issued all_reduce #5 of tensor_parallel"),
+    "straggler": (0, "rank 1 arrives last"),
+}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("scenario", EXPECTED)
+def test_the_verdict_on_each(scenario: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rankscope", "demo", scenario, "--at", "4"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300, check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    code, said = EXPECTED[scenario]
+    assert (done.returncode, done.stderr) == (code, "")
+    assert said in " ".join(done.stdout.split())
+    assert list(tmp_path.glob("rankscope-demo-*")) == []
+    assert _ranks(tmp_path) == []
+
+
+@pytest.mark.torch
+def test_the_job_ends_with_whoever_started_it_even_if_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rankscope", "demo", "straggler"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    cards: list[Path] = []
+    end = time.monotonic() + LONGEST_S
+    while len(cards) < demo.RANKS and time.monotonic() < end:
+        time.sleep(0.05)
+        cards = list(tmp_path.glob("*/dumps/capture_rank_*.json"))
+    pids = [json.loads(card.read_bytes())["pid"] for card in cards]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert len(pids) == demo.RANKS
+    left = True
+    while left and time.monotonic() < end:
+        time.sleep(0.05)
+        left = bool(_ranks(tmp_path) or list(tmp_path.glob("rankscope-demo-*")))
+    assert not left
+
+
+def _ranks(folder: Path) -> list[str]:
+    """Processes of demos below a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"rankscope.capture.demo" in words and any(str(folder).encode() in word for word in words):
+            found.append(path.parent.name)
+    return found

@@ -1,0 +1,58 @@
+"""`rankscope http://...`: a debug server's answers are opened like dumps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from rankscope.cli import run
+from rankscope.commands import remote
+from rankscope.commands.remote import local
+from tests.triggers.pages import page, recorded, serving
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_a_report_on_a_server(capsys: Captured) -> None:
+    with serving({"fr_trace_json": page(recorded(4, missing=2), "fr_trace_json")}) as address:
+        assert run(["report", address, "--format", "json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert [f["culprit_ranks"] for f in said["findings"] if f["root_cause"]] == [[2]]
+    assert said["findings"][0]["culprits"][0]["host"] == "node07"
+    assert said["world_size"] == 4
+
+
+def test_no_server_is_one_line(capsys: Captured) -> None:
+    with serving({}) as address:
+        assert run(["report", address]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"rankscope: {address}: no rank answered")
+    assert said.err.count("\n") == 1
+
+
+def test_paths_stay_what_they_are(tmp_path: Path) -> None:
+    with local((str(tmp_path),), again=True) as paths:
+        assert paths == (str(tmp_path),)
+
+
+def test_what_was_fetched_goes_with_it_and_is_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "EVERY_S", 0.01)
+    pages = {"fr_trace_json": page(recorded(2, missing=1), "fr_trace_json")}
+    with serving(pages) as address:
+        with local(("dumps", address), again=True) as paths:
+            assert paths[0] == "dumps"
+            dump = Path(paths[1], "fr_trace_rank_1.json")
+            assert len(json.loads(dump.read_bytes())["entries"]) == 5
+            pages["fr_trace_json"] = page(recorded(2, missing=0), "fr_trace_json")
+            while len(json.loads(dump.read_bytes())["entries"]) == 5:
+                pass
+        assert not Path(paths[1]).exists()
+
+
+def test_an_address_that_is_none() -> None:
+    with pytest.raises(click.ClickException, match="no host in it"), local(("http://",), again=False):
+        pass
