@@ -1,8 +1,9 @@
-"""Makes the sample dumps: runs each job of `job.py` for real on four gloo ranks and dumps their flight recorders.
+"""Makes the sample data: runs each job of `job.py` for real on four gloo ranks and dumps their flight recorders.
 
     python sample_data/make.py [--out DIRECTORY] [SCENARIO...]
 
-gloo never dumps by itself: a thread of each rank does until the rank stands still. Then the job is killed.
+gloo never dumps by itself: a thread of each rank does until the rank stands still. Then the job is killed. The jobs of
+`traced.py` end by themselves and leave traces of torch's profiler.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 import job
 import torch
 import torch.distributed as dist
+import traced
 from torch._C._profiler import gather_traceback, symbolize_tracebacks
 
 WORLD_SIZE = 4
@@ -32,6 +34,8 @@ STILL_S = 2.0
 DUMP_EVERY_S = 0.2
 LONGEST_S = 60.0
 HERE = Path(__file__).resolve().parent
+TRACED = {"slow_loader": traced.slow_loader}
+"""Jobs that leave traces and no dumps."""
 NEUTRAL = {
     str(HERE): "/job",
     sysconfig.get_path("purelib"): "/venv/lib/python3.11/site-packages",
@@ -52,9 +56,10 @@ def make(scenario: str, out: Path) -> None:
         for process in ranks:
             process.kill()
             process.join()
-    missing = [r for r in range(WORLD_SIZE) if not dump_path(out, r).exists()]
+    path_of = traced.trace_path if scenario in TRACED else dump_path
+    missing = [r for r in range(WORLD_SIZE) if not path_of(out, r).exists()]
     if missing:
-        raise SystemExit(f"{scenario}: no dump of ranks {missing}")
+        raise SystemExit(f"{scenario}: nothing of ranks {missing}")
 
 
 def _wait(ranks: Sequence[BaseProcess], scratch: Path) -> None:
@@ -73,6 +78,9 @@ def dump_path(out: Path, rank: int) -> Path:
 
 def _run_rank(scenario: str, rank: int, scratch: Path, out: Path) -> None:
     """One rank: a thread for the job, and beside it the dumps, for the job may hang or die."""
+    if scenario in TRACED:
+        TRACED[scenario](rank, WORLD_SIZE, scratch, out)
+        return
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     os.environ["TORCH_FR_BUFFER_SIZE"] = str(job.BUFFERS.get(scenario, 2000))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -136,11 +144,11 @@ def _with_prefix(dump: bytes, old: bytes, new: bytes) -> bytes:
 def main() -> None:
     """Makes the scenarios named, or all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(job.SCENARIOS))
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join((*job.SCENARIOS, *TRACED)))
     parser.add_argument("--out", type=Path, default=HERE, help="where the directories are made")
     options = parser.parse_args()
     warm_up()
-    for scenario in options.scenarios or job.SCENARIOS:
+    for scenario in options.scenarios or (*job.SCENARIOS, *TRACED):
         make(scenario, options.out / scenario)
         print(f"{scenario}: {sum(p.stat().st_size for p in (options.out / scenario).iterdir()):,} bytes")
 
