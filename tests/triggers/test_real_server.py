@@ -80,7 +80,7 @@ def test_a_hang_is_told_by_the_server_of_the_job(tmp_path: Path) -> None:
             os.killpg(process.pid, 9)
             process.wait()
     assert (polled.ranks, polled.dumps, polled.stacks, polled.problems) == (2, 2, 2, ())
-    assert [f["culprit_ranks"] for f in causes(said) or said["findings"]][0] == [0]
+    assert next(f["culprit_ranks"] for f in causes(said) or said["findings"]) == [0]
     assert {row["rank"]: row["kind"] for row in said["inputs"] if "stacks" in row["path"]} == {0: "py-spy", 1: "py-spy"}
 
 
