@@ -78,6 +78,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("marker", ("m",), "set or remove a marker, to measure distances", "Show", "lanes"),
     Action("follow", ("F",), "follow the newest operations of a job that is watched", "Watch", "screen"),
     Action("pause", ("space",), "pause what is shown of a job that is watched, or go on", "Watch", "screen"),
+    Action("ask_dumps", ("D",), "ask the job for dumps, through its trigger pipes", "Watch", "screen"),
     Action("search", ("slash",), "search op, group, rank, function, file, message", "Find", "screen", "find"),
     Action("filter_ranks", ("f",), "show only some ranks: 0-7,64", "Find", "screen", "filter"),
     Action("filter_group", ("p",), "show only one process group", "Find", "screen"),

@@ -88,8 +88,14 @@ class RankscopeApp(App[None]):
         elif self.load is not None:
             self.call_after_refresh(self._load, self.load)
 
+    def exit(self, *result: Any, **how: Any) -> None:
+        """Ends the app, and following with it."""
+        if self.watch_job is not None:
+            self.watch_job.stop()
+        super().exit(*result, **how)
+
     def on_unmount(self) -> None:
-        """Ends following."""
+        """Ends following, whatever ended the app."""
         if self.watch_job is not None:
             self.watch_job.stop()
 

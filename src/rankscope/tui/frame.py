@@ -31,7 +31,7 @@ from rankscope.tui.times import build_times
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.detail import sight_lines
 from rankscope.tui.traces.look import look
-from rankscope.tui.traces.places import go_item
+from rankscope.tui.traces.places import go_finding, go_item
 from rankscope.tui.traces.run import TracedRun
 from rankscope.tui.traces.status import TraceStrip, strip_of
 from rankscope.tui.traces.status import status_parts as traces_status
@@ -132,9 +132,12 @@ class LanesFrame(Screen[None]):
         """Moves the lanes to a finding; filters that hide it are dropped."""
         for board in self.boards:
             board.blame(index)
-        place = place_of_finding(self.whole, self.whole.analysis.findings[index]) if index is not None else None
+        finding = self.whole.analysis.findings[index] if index is not None else None
+        place = place_of_finding(self.whole, finding) if finding is not None else None
         if place is not None:
             self.go(place)
+        if finding is not None and isinstance(self.board, TraceBoard):
+            go_finding(self.board, finding)
         self._draw_head()
         self.lanes.changed()
 

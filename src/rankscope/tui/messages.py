@@ -77,6 +77,13 @@ class ReadingChanged(Message):
 
 
 @dataclass
+class Asked(Message):
+    """The job was asked for dumps."""
+
+    said: str
+
+
+@dataclass
 class TimesReady(Message):
     """The starts and ends of a model are known."""
 

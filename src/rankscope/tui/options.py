@@ -50,6 +50,18 @@ Load: TypeAlias = "Callable[[Callable[[ProgressLike], None]], tuple[Dataset, Ana
 """Reads and analyses everything, telling how far it is; runs in a thread."""
 
 
+class Pipes(Protocol):
+    """Asks a running job for dumps."""
+
+    def ranks(self) -> list[int]:
+        """Ranks that can be asked."""
+        ...
+
+    def ask(self) -> str:
+        """Asks all of them; says what came of it."""
+        ...
+
+
 class Watch(Protocol):
     """Follows a job; `run` calls back until `stop` is called, which may be done from any thread."""
 
@@ -85,6 +97,8 @@ class ViewOptions:
     """Writes the traces of all ranks as one; None leaves the key without effect."""
     changed_cells: bool = True
     """Send only the cells that changed to the terminal."""
+    pipes: Pipes | None = None
+    """Where the job can be asked for dumps."""
     bell: bool = True
     """Ring when a job freezes that is watched."""
 
@@ -122,6 +136,7 @@ def from_environment(
     export_traces: Export | None = None,
     changed_cells: bool = True,
     bell: bool = True,
+    pipes: Pipes | None = None,
 ) -> ViewOptions:
     """The options for a terminal: what is given wins over what the environment says."""
     remote = bool(environ.get("SSH_CONNECTION"))
@@ -136,4 +151,5 @@ def from_environment(
         export_traces=export_traces,
         changed_cells=changed_cells and not environ.get(FULL_FRAMES),
         bell=bell,
+        pipes=pipes,
     )

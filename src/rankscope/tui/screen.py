@@ -19,6 +19,7 @@ from rankscope.tui.filters import STATES, Filter, parse_ranks
 from rankscope.tui.footer import Found
 from rankscope.tui.goto import HINT, Target, parse
 from rankscope.tui.letters import LETTERS
+from rankscope.tui.messages import Asked
 from rankscope.tui.order import ORDERINGS, orderings
 from rankscope.tui.pick import column_of
 from rankscope.tui.prompt import Prompt
@@ -26,8 +27,9 @@ from rankscope.tui.search import search
 from rankscope.tui.selection import Moment
 from rankscope.tui.target import place_of_selection, place_of_step
 from rankscope.tui.traces.board import TraceBoard
-from rankscope.tui.traces.find import first_after, kind_of, search_spans
+from rankscope.tui.traces.find import first_after, search_spans
 from rankscope.tui.traces.frame import TracesFrame
+from rankscope.tui.traces.pick import kind_of
 from rankscope.tui.traces.places import goto_on_traces
 
 if TYPE_CHECKING:
@@ -48,13 +50,14 @@ class LanesScreen(TracesFrame):
 
     def action_next_finding(self) -> None:
         """Next finding, or next hit while searching."""
-        self._walk(1)
+        self.walk(1)
 
     def action_previous_finding(self) -> None:
         """Previous finding, or previous hit while searching."""
-        self._walk(-1)
+        self.walk(-1)
 
-    def _walk(self, step: int) -> None:
+    def walk(self, step: int) -> None:
+        """Some findings on, or hits while searching."""
         if self.found is not None:
             self._go_hit(self.found.at + step)
             return
@@ -318,6 +321,16 @@ class LanesScreen(TracesFrame):
     def action_pause(self) -> None:
         """Pauses a job that is watched."""
         self.note("nothing is followed: start with --watch")
+
+    def action_ask_dumps(self) -> None:
+        """Offers to ask the job for dumps."""
+        from rankscope.tui.asking import ask_for_dumps
+
+        ask_for_dumps(self)
+
+    @on(Asked)
+    def _asked(self, event: Asked) -> None:
+        self.note(event.said)
 
     # Out
 

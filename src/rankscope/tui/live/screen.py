@@ -41,6 +41,8 @@ class LiveScreen(LanesScreen):
         self._seen = first.marks
         self._held_at = (0, 0)
         self._lag_s = 0.0
+        self._unvisited = False
+        """The finding that is told came with an update: nobody has gone there yet."""
 
     def on_mount(self) -> None:
         """Shows the newest operations, or what is wrong."""
@@ -62,7 +64,7 @@ class LiveScreen(LanesScreen):
     def take(self, update: Updated) -> None:
         """Shows an update, or keeps it while the screen is paused or another one lies over it."""
         self.reading = update.update.reading
-        if self.paused or not self.is_current:
+        if self.paused or self.app.screen is not self:
             self.waiting, self.waiting_count = update, self.waiting_count + 1
             self._tell(update)
             self.note("")
@@ -85,7 +87,7 @@ class LiveScreen(LanesScreen):
 
     @on(UpdateTimed)
     def _timed(self, event: UpdateTimed) -> None:
-        if self.paused or not self.is_current or event.wanted != self.wanted:
+        if self.paused or self.app.screen is not self or event.wanted != self.wanted:
             self.take(event.update)
         elif self.operations.view.kind == "time":
             self._show(event.update, event)
@@ -101,6 +103,7 @@ class LiveScreen(LanesScreen):
         carry(board, model, timed.times if timed is not None and len(timed.times.start) else None)
         self._carry_traces(update)
         at = same_finding(before, finding, self.whole.analysis)
+        self._unvisited |= at is None
         at = first_finding(self.whole.analysis) if at is None else at
         for each in self.boards:
             each.blame(at)
@@ -143,6 +146,18 @@ class LiveScreen(LanesScreen):
         self.app.notify(text, title=update.update.live.state.upper(), severity="error", timeout=TOAST_S, markup=False)
         if self.options.bell:
             self.app.bell()
+
+    def show_finding(self, index: int | None) -> None:
+        """Moves the lanes to a finding; filters that hide it are dropped."""
+        self._unvisited = False
+        super().show_finding(index)
+
+    def walk(self, step: int) -> None:
+        """To the next finding, or to the one that came by itself."""
+        if self._unvisited and self.found is None and self.board.finding is not None:
+            self.show_finding(self.board.finding)
+        else:
+            super().walk(step)
 
     # Following
 

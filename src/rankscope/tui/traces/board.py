@@ -1,87 +1,19 @@
-"""Where the cursor is in the lanes of traces and what is in view. No widget."""
+"""Where the cursor is in the lanes of traces, and every way to move in them. No widget."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rankscope.tui.axis import View
-from rankscope.tui.letters import Codes
-from rankscope.tui.model import Model
-from rankscope.tui.order import Ordering, order_lanes
 from rankscope.tui.pick import item_of, selection_of
 from rankscope.tui.selection import Selection
-from rankscope.tui.traces import rows as unfolding
-from rankscope.tui.traces.cells import Asked, draw
-from rankscope.tui.traces.lanes import TraceLanes
 from rankscope.tui.traces.lineup import LineUp, line_up
-from rankscope.tui.traces.pick import neighbour, span_at
-from rankscope.tui.traces.rows import FOLDED, PARTS, SINGLE, STRANDS, Row, build_rows, parts_of
-from rankscope.tui.window import Window
-
-Ints = NDArray[np.int64]
-ALONE = 16
-"""So many ranks to blame each have rows of their own."""
-_FURTHER = {FOLDED: PARTS, SINGLE: PARTS, PARTS: STRANDS, STRANDS: FOLDED}
+from rankscope.tui.traces.pick import neighbour, shown_in, span_at
+from rankscope.tui.traces.rowboard import TraceRows
+from rankscope.tui.traces.rows import Row
 
 
-class TraceBoard(Window):
+class TraceBoard(TraceRows):
     """The lanes of traces in a window of `width` characters and `height` rows."""
 
-    def __init__(self, lanes: TraceLanes, model: Model, width: int = 60, height: int = 10) -> None:
-        super().__init__(View("time", lanes.low, 1, 1), width, height)
-        self.lanes, self.model = lanes, model
-        self.levels: dict[int, int] = {}
-        """How far lanes are unfolded."""
-        self.lined: LineUp | None = None
-        self.finding: int | None = None
-        self.blamed: frozenset[int] = frozenset(model.analysis.culprits)
-        self.ordering: Ordering = "rank"
-        self.rows: list[Row] = []
-        self.lane = 0
-        self._row = 0
-        self._unlined: tuple[View, int, dict[int, int]] | None = None
-        self._placed = False
-        self._as_placed: dict[int, int] = {}
-        self.unit = lanes.low
-        self.view = self.fitting(self.low, self.high)
-        self.refold()
-
     # What is there
-
-    @property
-    def low(self) -> int:
-        """When the first window begins, in nanoseconds."""
-        return self.lanes.low
-
-    @property
-    def high(self) -> int:
-        """When the last window ends."""
-        return self.lanes.high
-
-    @property
-    def row(self) -> int:
-        """The row the cursor is in."""
-        return self._row
-
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return len(self.rows)
-
-    @property
-    def lane_count(self) -> int:
-        """How many ranks there are."""
-        return len(self.lanes.ranks)
-
-    @property
-    def rank(self) -> int:
-        """The rank under the cursor; -1 without any."""
-        return int(self.lanes.ranks[self.lane]) if len(self.lanes.ranks) else -1
-
-    def ranks_of(self, row: int) -> list[int]:
-        """The ranks that share a row."""
-        return [int(self.lanes.ranks[lane]) for lane in self.rows[row].lanes]
 
     @property
     def cell(self) -> tuple[int, int]:
@@ -96,12 +28,20 @@ class TraceBoard(Window):
 
     @property
     def span(self) -> int | None:
-        """The span under the cursor."""
+        """The span under the cursor: the one it was sent to, else what the cell stands for."""
         if not self.rows:
             return None
+        if self._held is not None and self._held[1:] == (self.unit, self.lane) and self._shows(self._held[0]):
+            return self._held[0]
         shift = self._shift(self.lane)
         first, last = self.cell
         return span_at(self.lanes, self.rows[self._row], first + shift, last + shift)
+
+    def _shows(self, span: int) -> bool:
+        """Whether the row of the cursor shows a span of its rank."""
+        row = self.rows[self._row]
+        shown = shown_in(row)[self.lanes.spans.activity[span]]
+        return bool(shown) and (row.strand < 0 or self._holds(row, self.lanes.spans.track_of(span)))
 
     @property
     def selection(self) -> Selection | None:
@@ -119,144 +59,6 @@ class TraceBoard(Window):
         if item is None:
             return Selection(self.rank, None, group, seq, is_p2p, self.finding)
         return selection_of(self.model, self.model.lane_of[self.rank], item, self.finding)
-
-    def _shift(self, lane: int) -> int:
-        return self.lined.shift(lane) if self.lined is not None else 0
-
-    def cells_of(self, rows: list[Row]) -> tuple[list[Asked], Ints]:
-        """What some rows show, and the edges of their cells, as rows x (cells + 1)."""
-        shifts = np.array([self._shift(row.lanes[0]) for row in rows], np.int64)
-        return [unfolding.asked(self.lanes, row) for row in rows], self.view.edges(self.width)[None, :] + shifts[
-            :, None
-        ]
-
-    # Rows
-
-    def refold(self) -> None:
-        """Makes the rows anew for the window; the row of the cursor stays where it is on the screen."""
-        offset = self._row - self.top
-        at = self.rows[self._row] if self.rows else Row((self.lane,))
-        if self.lined is not None:
-            self.rows = [Row((lane,)) for lane in self._order() if lane in self.lined.arrived]
-        else:
-            blamed = [self.lanes.lane_of[rank] for rank in self.blamed if rank in self.lanes.lane_of]
-            alone = frozenset(blamed if len(blamed) <= ALONE else ())
-            self.rows = build_rows(self.lanes, self._order(), self.levels, self._looks(), alone)
-        self._row = self._find(at)
-        self.top = self._row - offset
-        self.keep_row_in_view()
-
-    def _find(self, row: Row) -> int:
-        """The row that shows what another one showed, or else the first one of its rank."""
-        own = [at for at, other in enumerate(self.rows) if self.lane in other.lanes]
-        same = [at for at in own if (self.rows[at].kind, self.rows[at].strand) == (row.kind, row.strand)]
-        return (same or own or [0])[0]
-
-    def _order(self) -> list[int]:
-        shown = [rank for rank in self.model.ranks.tolist() if rank in self.lanes.lane_of]
-        if self.ordering != "rank" and shown:
-            looks = np.zeros(len(self.model.ranks), np.uint64)
-            order = order_lanes(self.model, self.ordering, None, looks)
-            shown = [rank for rank in self.model.ranks[order].tolist() if rank in self.lanes.lane_of]
-        return [self.lanes.lane_of[rank] for rank in shown]
-
-    def _looks(self) -> Codes | None:
-        """The cells of all lanes, where any may share a row."""
-        folded = [lane for lane in range(len(self.lanes.ranks)) if self.levels.get(lane, FOLDED) == FOLDED]
-        if len(folded) < 2:
-            return None
-        asked, edges = self.cells_of([Row((lane,)) for lane in folded])
-        codes = draw(self.lanes.cover, self.lanes.key_of, asked, edges).codes
-        out = np.zeros((len(self.lanes.ranks), codes.shape[1]), np.uint8)
-        out[folded] = codes
-        return out
-
-    def place(self) -> None:
-        """Shows the whole run, and unfolds what there is room for, once the window is known."""
-        self.view = self.fitting(self.low, self.high)
-        self._unfold_fitting()
-
-    def _unfold_fitting(self) -> None:
-        """Unfolds as many ranks as there is room for, those to blame first."""
-        self.levels = {}
-        self.refold()
-        room = self.height - self.count
-        blamed = [self.lanes.lane_of[rank] for rank in sorted(self.blamed) if rank in self.lanes.lane_of]
-        few = range(len(self.lanes.ranks)) if len(self.lanes.ranks) <= self.height else ()
-        for lane in dict.fromkeys([*blamed, *few]):
-            more = len(parts_of(self.lanes, lane)) - 1
-            if more <= room:
-                self.levels[lane] = PARTS
-                room -= more
-        self._as_placed = dict(self.levels)
-        self.refold()
-
-    def fitting(self, low: int, high: int) -> View:
-        """The nearest view that shows all from `low` up to `high`, in as many cells as there are."""
-        per = max(-(-(high - low) // max(self.width - 1, 1)), 1)
-        return View("time", low // per * per, per, 1)
-
-    def resize(self, width: int, height: int) -> None:
-        """Fits the window into a widget of another size; the first time it also settles what is unfolded."""
-        super().resize(width, height)
-        if not self._placed and height > 1:
-            self._placed = True
-            self.place()
-
-    def toggle_fold(self) -> None:
-        """Unfolds what is under the cursor by a step, or folds it where it is all unfolded."""
-        if not self.rows or self.lined is not None:
-            return
-        row = self.rows[self._row]
-        level = self.levels.get(self.lane, FOLDED)
-        following = SINGLE if len(row.lanes) > 1 else _FURTHER[level]
-        self.levels.update(dict.fromkeys(row.lanes, following))
-        self.refold()
-
-    def toggle_fold_all(self) -> None:
-        """Unfolds all ranks by a step, or folds all."""
-        if self.lined is None:
-            lanes = range(len(self.lanes.ranks))
-            lowest = min((self.levels.get(lane, FOLDED) for lane in lanes), default=FOLDED)
-            self.levels = dict.fromkeys(lanes, _FURTHER[lowest])
-            self.refold()
-
-    def replace_model(self, model: Model) -> None:
-        """Shows the ranks of a model, and its traces where they are others; the cursor stays at its rank and time."""
-        self.model = model
-        if model.traces is not None and model.traces is not self.lanes:
-            self._replace_lanes(model.traces)
-        self.refold()
-
-    def _replace_lanes(self, lanes: TraceLanes) -> None:
-        """Takes other traces: more of the same, or newer ones."""
-        self.end_line_up()
-        rank, before = self.rank, self.lanes
-        whole = self.view == self.fitting(self.low, self.high)
-        as_placed = self.levels == self._as_placed
-        self.levels = {
-            lanes.lane_of[rank]: level
-            for rank, level in ((int(before.ranks[lane]), level) for lane, level in self.levels.items())
-            if rank in lanes.lane_of
-        }
-        self.lanes, self.lane = lanes, lanes.lane_of.get(rank, 0)
-        self.unit = max(self.low, min(self.unit, self.high - 1))
-        if whole:
-            self.view = self.fitting(self.low, self.high)
-        if as_placed and self._placed:
-            self._unfold_fitting()
-
-    def set_order(self, ordering: Ordering) -> None:
-        """Orders the lanes another way."""
-        self.ordering = ordering
-        self.refold()
-
-    def blame(self, finding: int | None) -> None:
-        """Keeps apart the ranks of a finding, beside those of the root causes."""
-        self.finding = finding
-        also = self.model.analysis.findings[finding].culprit_ranks if finding is not None else ()
-        self.blamed = frozenset(self.model.analysis.culprits) | frozenset(also)
-        self.refold()
 
     # Moving
 
@@ -301,8 +103,13 @@ class TraceBoard(Window):
         shift = self._shift(self.lane)
         found = neighbour(self.lanes, self.rows[self._row], (last - 1 if step > 0 else first) + shift, step)
         if found is not None:
-            self.go_unit(found - shift)
+            self._hold(found)
         return found is not None
+
+    def _hold(self, span: int) -> None:
+        """Puts the cursor on a span of its row."""
+        self.go_unit(self.lanes.spans.times(span)[0] - self._shift(self.lane))
+        self._held = (span, self.unit, self.lane)
 
     def go_span(self, span: int, kind: str = "") -> None:
         """Moves to a span, rank and all."""
@@ -310,12 +117,9 @@ class TraceBoard(Window):
         lane = next(s.lane for s in self.lanes.strands if track in s.tracks)
         self.go_rank(int(self.lanes.ranks[lane]))
         for at, row in enumerate(self.rows):
-            if lane in row.lanes and (row.kind == kind or (row.strand >= 0 and track in self._tracks(row))):
+            if lane in row.lanes and (row.kind == kind or self._holds(row, track)):
                 self._row = at
-        self.go_unit(self.lanes.spans.times(span)[0] - self._shift(lane))
-
-    def _tracks(self, row: Row) -> tuple[int, ...]:
-        return self.lanes.strands[row.strand].tracks
+        self._hold(span)
 
     def span_of_instance(self) -> tuple[int, int] | None:
         """From when to when what is under the cursor reaches, over all members if it is a collective."""
@@ -359,8 +163,7 @@ class TraceBoard(Window):
         communication = Row((self.lane,), "communication")
         following = neighbour(self.lanes, communication, last - 1, 1)
         tried = [self.span, span_at(self.lanes, communication, first, last)]
-        if following is not None:
-            tried.append(span_at(self.lanes, communication, following, following + 1))
+        tried += [following] if following is not None else []
         found = (line_up(self.lanes, span) for span in tried if span is not None)
         return next((one for one in found if one is not None), None)
 

@@ -35,6 +35,8 @@ Shares = NDArray[np.float32]
 """How much of a cell something covers, from 0 to 1, as rows x cells."""
 LITTLE, SEEN = 0.02, 0.05
 """Shares of a cell from which on it is not idle, and from which on a collective is shown beside computing."""
+TOGETHER = 1.5
+"""Sum of the shares of two things from which on they certainly ran at once for half of the cell."""
 _NOTHING, _BOTH, _SPARSE = 0, COUNT, COUNT + 1
 """Codes of cells beside those of activities."""
 
@@ -100,9 +102,9 @@ def judged(shares: dict[int, Shares], shape: tuple[int, int]) -> Codes:
     codes = np.where(computing >= LITTLE, np.where(computing >= 0.5, COMPUTE, _SPARSE), codes)
     if kinds:
         most = np.array(kinds)[np.argmax([shares[a] for a in kinds], axis=0)]
-        shown = (talking >= SEEN) & (computing < 0.5)
+        shown = (talking >= SEEN) & ((computing < 0.5) | (talking >= computing))
         codes = np.where(shown | ((talking >= LITTLE) & (computing < LITTLE)), most, codes)
-        codes = np.where((talking >= 0.5) & (computing >= 0.5), _BOTH, codes)
+        codes = np.where(talking + computing >= TOGETHER, _BOTH, codes)
     return codes.astype(np.uint8)
 
 

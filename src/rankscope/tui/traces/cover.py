@@ -45,15 +45,41 @@ class Cover:
 
 def merged(key: NDArray[np.integer], start: Ints, end: Ints) -> pl.DataFrame:
     """Intervals with those that touch or overlap made one: key, start, end, sorted by key, then start."""
-    table = pl.DataFrame({"key": key, "start": start, "end": end}).filter(pl.col("end") > pl.col("start"))
-    table = table.sort("key", "start").with_columns(top=pl.col("end").cum_max().over("key"))
-    apart = (pl.col("start") > pl.col("top").shift(1)) | (pl.col("key") != pl.col("key").shift(1))
-    runs = table.with_columns(run=apart.fill_null(True).cum_sum())
-    return (
-        runs.group_by("run", maintain_order=True)
-        .agg(pl.col("key").first(), pl.col("start").first(), pl.col("top").last().alias("end"))
-        .drop("run")
-    )
+    kept = end > start
+    keys: Ints = key[kept].astype(np.int64)
+    order = _order(keys, start[kept])
+    keys, start, end = keys[order], start[kept][order], end[kept][order]
+    top = _running_max(keys, end)
+    first = np.ones(len(keys), np.bool_)
+    first[1:] = (keys[1:] != keys[:-1]) | (start[1:] > top[:-1])
+    begins = np.flatnonzero(first)
+    last = np.append(begins[1:], len(keys)) - 1 if len(begins) else begins
+    return pl.DataFrame({"key": keys[begins], "start": start[begins], "end": top[last]})
+
+
+def _order(key: Ints, start: Ints) -> Ints:
+    """The order by key, then start; spans come sorted by start in their tracks, so mostly by key alone will do."""
+    small = key.astype(np.uint16) if len(key) and key.min() >= 0 and key.max() < 2**16 else key
+    order: Ints = np.argsort(small, kind="stable")  # of 16 bits it is a radix sort
+    same = key[order][1:] == key[order][:-1]
+    if bool((np.diff(start[order])[same] < 0).any()):
+        order = np.lexsort((start, key))
+    return order
+
+
+def _running_max(key: Ints, values: Ints) -> Ints:
+    """The highest value up to each one, of equal keys; keys are sorted."""
+    if not len(key):
+        return values
+    low, size = int(values.min()), int(values.max()) - int(values.min()) + 1
+    number = np.concatenate([[0], np.cumsum(key[1:] != key[:-1])])
+    if (int(number[-1]) + 1) * size >= 2**62:
+        table = pl.DataFrame({"key": number, "value": values})
+        return table.select(pl.col("value").cum_max().over("key"))["value"].to_numpy()
+    # Lifted by so much for each key that no key before reaches it, one pass does for all.
+    lifted = values - low + number * size
+    found: Ints = np.maximum.accumulate(lifted) - number * size + low
+    return found
 
 
 def cover_of(table: pl.DataFrame, keys: int) -> Cover:

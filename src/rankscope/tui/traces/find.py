@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.tui.search import Hits
-from rankscope.tui.traces.lanes import TraceLanes, activities_of
+from rankscope.tui.traces.lanes import TraceLanes
 
 Ints = NDArray[np.int64]
 _RANK = re.compile(r"rank\s*(\d+)", re.IGNORECASE | re.ASCII)
@@ -47,9 +47,3 @@ def first_after(lanes: TraceLanes, hits: Ints, moment: int) -> int:
     starts = lanes.spans.start[hits] + lanes.spans.shift[_tracks(lanes, hits)]
     later = np.flatnonzero(starts >= moment)
     return int(later[0]) if len(later) else 0
-
-
-def kind_of(lanes: TraceLanes, span: int) -> str:
-    """The part of a rank's lanes in which a span is drawn; "" for one that is not drawn."""
-    activity = int(lanes.spans.activity[span])
-    return next((k for k in ("host", "compute", "communication", "memory") if activity in activities_of(k)), "")

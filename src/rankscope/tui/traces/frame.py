@@ -99,7 +99,7 @@ class TracesFrame(LanesFrame):
         except OSError as error:
             self.post_message(Exported(f"not written: {error.strerror or error}"))
         else:
-            self.post_message(Exported(f"written: {path}  (open it in ui.perfetto.dev)"))
+            self.post_message(Exported(f"written: {path.name} in {path.parent}, for ui.perfetto.dev"))
 
     @on(Exported)
     def _exported(self, event: Exported) -> None:

@@ -16,8 +16,6 @@ ROOM = 6
 """Characters from which on a span may have its name on it."""
 LEAST = 9
 """Characters of a longer name that are shown, or none of it."""
-MOST = 400_000
-"""Spans of a track that start in the window and are looked at for names; in a window with more, none has room."""
 
 
 def write_names(board: TraceBoard, rows: list[Row], text: Codes, codes: Codes) -> None:
@@ -43,13 +41,12 @@ def _wide(board: TraceBoard, row: Row) -> list[tuple[int, int, int]]:
     spans = lanes.spans
     shift = board.lined.shift(row.lanes[0]) if board.lined is not None else 0
     first, last = view.first + shift, view.unit_of(view.cells(width)) + shift
-    wanted = np.isin(np.arange(256), list(shown_in(row)))
+    wanted = shown_in(row)
     out = []
     for track in tracks_of(lanes, row):
         begin, end = spans.between(track, first, last)
-        if end - begin > MOST:
-            continue
-        at = np.array([*reversed(spans.active(track, first)), *range(begin, end)], np.int64)
+        outer = np.array(spans.active(track, first)[::-1], np.int64)
+        at = np.concatenate([outer, spans.at_least(begin, end, ROOM * view.per)])
         own = int(spans.shift[track])
         low = np.maximum(spans.start[at] + own, first) if len(at) else at
         high = np.minimum(spans.end[at] + own, last) if len(at) else at
@@ -72,7 +69,5 @@ def _write(line: Codes, first: int, last: int, name: str) -> None:
 def name_of(lanes: TraceLanes, span: int) -> str:
     """What a span is called on the screen: a collective by its operation."""
     row = int(lanes.spans.op[span])
-    if row >= 0:
-        op = lanes.dataset.traced["op"][row]
-        return str(op) if op else short_name(lanes.dataset.spans["name"][span])
-    return short_name(lanes.dataset.spans["name"][span])
+    op = lanes.dataset.traced["op"][row] if row >= 0 else None
+    return str(op) if op else short_name(lanes.spans.name_of(span))

@@ -96,6 +96,14 @@ class TraceLanes:
         return int(self.cover.before[last] - self.cover.before[first])
 
     @cached_property
+    def steps_of(self) -> tuple[tuple[Ints, list[int]], ...]:
+        """By lane, when its steps begin, rising, and their numbers."""
+        table = self.traces.steps.sort("start_ns")
+        by_rank = {rank: part for (rank,), part in table.partition_by("rank", as_dict=True).items()}
+        parts = [by_rank.get(rank, table.clear()) for rank in self.ranks.tolist()]
+        return tuple((part["start_ns"].to_numpy().astype(np.int64), part["step"].to_list()) for part in parts)
+
+    @cached_property
     def match_of(self) -> Ints:
         """The match of each row of `traced`; -1 for none."""
         out = np.full(self.dataset.traced.height + 1, -1, np.int64)

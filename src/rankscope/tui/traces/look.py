@@ -84,7 +84,7 @@ def look(board: TraceBoard) -> Sight | None:
 
 
 def _name(lanes: TraceLanes, span: int) -> str:
-    return short_name(lanes.dataset.spans["name"][span] or "?")
+    return short_name(lanes.spans.name_of(span))
 
 
 def _group(lanes: TraceLanes, op: dict[str, Any] | None) -> str:

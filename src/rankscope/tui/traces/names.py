@@ -9,7 +9,8 @@ from rankscope.report.escape import plain
 
 _WRAPPERS = ("Kernel", "Kernel2", "device_kernel", "kernel", "GemmUniversal")
 """Names of templates that say nothing: their first argument is the name."""
-_IDENTIFIER = re.compile(r"[A-Za-z_~][\w~]*")
+_ARGUMENT = re.compile(r"<\s*([A-Za-z_]\w*)", re.ASCII)
+_CPP = re.compile(r"void .*|[\w:~]+(?:<.*>)?\(.*\)|[\w:~]+<.*>", re.ASCII)
 _NCCL = re.compile(r"(nccl\w*?Kernel)_(\w+)", re.ASCII)
 
 
@@ -19,16 +20,16 @@ def short_name(name: str) -> str:
     text = plain(name, 400)
     if match := _NCCL.match(text):
         return match[2]
-    if "(" not in text and "<" not in text:
-        return text.removeprefix("aten::")
     if re.match(r".*\.py\(\d+\): ", text):
         file, _, function = text.partition(": ")
         return f"{function} {file.rpartition('/')[2].replace('(', ':').rstrip(')')}"
     if text.startswith("<"):
         return text.strip("<>")
+    if not _CPP.fullmatch(text):
+        return text.removeprefix("aten::")
     bare = re.split(r"[<(]", text.removeprefix("void ").removeprefix("(anonymous namespace)::"), maxsplit=1)[0]
     last = bare.rpartition("::")[2]
     if last in _WRAPPERS and "<" in text:
-        inner = _IDENTIFIER.search(text, text.index("<") + 1)
-        return inner[0] if inner else last
+        inner = _ARGUMENT.search(text)
+        return inner[1] if inner else last
     return last or text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.cells import draw
 from rankscope.tui.traces.labels import write_names
 from rankscope.tui.traces.rows import Row
-from rankscope.tui.traces.ruler import cells_of_steps, step_starts
+from rankscope.tui.traces.ruler import cells_of_steps
 
 _PARTS = {"host": "host", "compute": "compute", "communication": "comm", "memory": "copy"}
 
@@ -66,11 +67,11 @@ def _mark_steps(board: TraceBoard, rows: list[Row], text: Codes) -> None:
     """Draws `|` where a step of a rank begins and nothing else is there."""
     for at, row in enumerate(rows):
         lane = row.lanes[0]
-        starts, _ = step_starts(board.lanes.traces.steps, int(board.lanes.ranks[lane]))
+        starts, _ = board.lanes.steps_of[lane]
         shift = board.lined.shift(lane) if board.lined is not None else 0
         cells = np.array(cells_of_steps(starts, board.view, shift, board.width), np.int64)
         if len(cells) * 4 <= board.width:
-            free = cells[np.isin(text[at, cells], (ord(IDLE), ord(" ")))]
+            free = cells[(text[at, cells] == ord(IDLE)) | (text[at, cells] == ord(" "))]
             text[at, free] = ord("|")
 
 
@@ -90,12 +91,20 @@ def head_text(
     return f"{marks}{shown:<{gutter.label}} {_part(board, row, ranks, gutter.part):<{gutter.part}} "
 
 
+def strand_label(name: str, width: int) -> str:
+    """A thread or stream in at most `width` characters: "stream 7", "thread 100 (python)", "t100"."""
+    number = re.search(r"\d+", name)
+    if len(name) <= width or number is None:
+        return name[:width]
+    return f"{name[0]}{number[0]}"[:width]
+
+
 def _part(board: TraceBoard, row: Row, ranks: list[int], width: int) -> str:
     if board.lined is not None:
         late = board.lined.late(row.lanes[0])
         return "first" if not late else f"+{duration(late).replace(' ', '')}"[:width]
     if row.strand >= 0:
-        return board.lanes.strands[row.strand].name[:width]
+        return strand_label(board.lanes.strands[row.strand].name, width)
     if row.kind:
         return _PARTS[row.kind]
     return f"x{len(ranks)}" if len(ranks) > 1 else ""

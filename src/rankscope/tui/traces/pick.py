@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
+from numpy.typing import NDArray
 
 from rankscope.tui.traces.activity import COMMUNICATION, COMPUTE, HOST_KINDS, MEMORY, MOVING, NOTHING
-from rankscope.tui.traces.lanes import TraceLanes, activities_of
+from rankscope.tui.traces.lanes import KINDS, TraceLanes, activities_of
 from rankscope.tui.traces.rows import Row
 from rankscope.tui.traces.spans import Spans
 
+Ints = NDArray[np.int64]
 MOST = 200_000
 """Spans that start in one cell and are looked at; where there are more, the first ones stand for all."""
 _BY_WEIGHT = (*COMMUNICATION, COMPUTE, MEMORY, *reversed(HOST_KINDS))
@@ -24,15 +28,28 @@ def tracks_of(lanes: TraceLanes, row: Row) -> list[int]:
     return [track for strand in strands for track in strand.tracks]
 
 
-def shown_in(row: Row) -> frozenset[int]:
-    """The activities that a row shows."""
-    return frozenset(activities_of(row.kind) if row.kind else _BY_WEIGHT)
+@cache
+def _shown(kind: str) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = np.isin(np.arange(256), list(activities_of(kind) if kind else _BY_WEIGHT))
+    return mask
 
 
-def candidates(spans: Spans, track: int, first: int, last: int) -> list[int]:
+def shown_in(row: Row) -> NDArray[np.bool_]:
+    """By activity, whether a row shows it."""
+    return _shown(row.kind)
+
+
+def kind_of(lanes: TraceLanes, span: int) -> str:
+    """The part of a rank's lanes in which a span is drawn; "" for one that is not drawn."""
+    activity = int(lanes.spans.activity[span])
+    return next((k for k in KINDS if activity in activities_of(k)), "")
+
+
+def candidates(spans: Spans, track: int, first: int, last: int) -> Ints:
     """Spans of a track that run at any time from `first` up to `last`, aligned; the outer before the inner."""
     begin, end = spans.between(track, first, last)
-    return [*reversed(spans.active(track, first)), *range(begin, min(end, begin + MOST))]
+    outer = np.array(spans.active(track, first)[::-1], np.int64)
+    return np.concatenate([outer, np.arange(begin, min(end, begin + MOST))])
 
 
 def span_at(lanes: TraceLanes, row: Row, first: int, last: int) -> int | None:
@@ -40,12 +57,12 @@ def span_at(lanes: TraceLanes, row: Row, first: int, last: int) -> int | None:
 
     In a row of all that a rank does, collectives come before kernels, and devices before hosts.
     """
-    spans, wanted = lanes.spans, shown_in(row)
+    spans, shown = lanes.spans, shown_in(row)
     best: tuple[float, ...] | None = None
     chosen: int | None = None
     for track in tracks_of(lanes, row):
-        at = np.array(candidates(spans, track, first, last), np.int64)
-        at = at[[int(a) in wanted for a in spans.activity[at]]] if len(at) else at
+        at = candidates(spans, track, first, last)
+        at = at[shown[spans.activity[at]]]
         if not len(at):
             continue
         shift = int(spans.shift[track])
@@ -68,22 +85,21 @@ def _weight(activity: int) -> float:
 
 
 def neighbour(lanes: TraceLanes, row: Row, unit: int, step: int) -> int | None:
-    """The start of the span that begins next after `unit` in a row (`step` 1), or last before it (-1)."""
+    """The span that begins next after `unit` in a row (`step` 1), or last before it (-1)."""
     spans, wanted = lanes.spans, shown_in(row)
-    found: list[int] = []
+    found: list[tuple[int, int]] = []
     for track in tracks_of(lanes, row):
         low, high = int(spans.bounds[track]), int(spans.bounds[track + 1])
         shift = int(spans.shift[track])
         at = low + int(np.searchsorted(spans.start[low:high], unit - shift, side="right" if step > 0 else "left"))
         at = _next_shown(spans, at if step > 0 else at - 1, step, (low, high), wanted)
         if low <= at < high:
-            found.append(int(spans.start[at]) + shift)
-    return (min(found) if step > 0 else max(found)) if found else None
+            found.append((int(spans.start[at]) + shift, at))
+    return (min(found) if step > 0 else max(found))[1] if found else None
 
 
-def _next_shown(spans: Spans, at: int, step: int, bounds: tuple[int, int], wanted: frozenset[int]) -> int:
+def _next_shown(spans: Spans, at: int, step: int, bounds: tuple[int, int], shown: NDArray[np.bool_]) -> int:
     low, high = bounds
-    shown = np.isin(np.arange(256), list(wanted))
     while low <= at < high:
         first, last = (at, min(at + 4096, high)) if step > 0 else (max(at - 4095, low), at + 1)
         hits = np.flatnonzero(shown[spans.activity[first:last]])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
+from rankscope.analysis.model import Finding
 from rankscope.tui.goto import Target
 from rankscope.tui.model import Model
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.lanes import TraceLanes
-from rankscope.tui.traces.ruler import step_starts
+from rankscope.tui.traces.pick import kind_of
 
 
 def go_item(board: TraceBoard, model: Model, item: int) -> bool:
@@ -20,6 +21,24 @@ def go_item(board: TraceBoard, model: Model, item: int) -> bool:
         return False
     board.go_span(board.lanes.span_of_row[row], "communication")
     return True
+
+
+def go_finding(board: TraceBoard, finding: Finding) -> bool:
+    """Moves to what made a rank late, else to the collective that it held up longest; False where neither is known."""
+    ranks = [rank for rank in finding.culprit_ranks if rank in board.lanes.lane_of]
+    for rank in ranks:
+        cause = board.lanes.traces.causes.get(rank)
+        if cause is not None and cause.row is not None and cause.row < len(board.lanes.spans.start):
+            board.go_span(cause.row, kind_of(board.lanes, cause.row))
+            return True
+    for rank in ranks:
+        worst = board.lanes.traces.last.filter(last=rank).sort("margin_ns", descending=True)["match"]
+        members = board.lanes.members(int(worst[0])).filter(rank=rank)["row"] if len(worst) else worst
+        span = board.lanes.span_of_row.get(int(members[0])) if len(members) else None
+        if span is not None:
+            board.go_span(span, "communication")
+            return True
+    return False
 
 
 def traced_row(lanes: TraceLanes, rank: int, group: int, seq: int, *, p2p: bool = False) -> int | None:
@@ -35,10 +54,11 @@ def goto_on_traces(board: TraceBoard, target: Target) -> None:
         if not board.go_rank(target.rank):
             raise ValueError(f"no rank {target.rank} here")
     elif target.step is not None:
-        starts = dict(zip(*reversed(step_starts(board.lanes.traces.steps, board.rank)), strict=True))
+        times, numbers = board.lanes.steps_of[board.lane]
+        starts = dict(zip(numbers, times.tolist(), strict=True))
         if target.step not in starts:
             raise ValueError(f"rank {board.rank} has no step {target.step} in its trace")
-        board.go_unit(int(starts[target.step]))
+        board.go_unit(starts[target.step])
     elif target.seq is not None:
         selection = board.selection
         group = 0 if selection is None or selection.group is None else selection.group

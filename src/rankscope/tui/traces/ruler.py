@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.tui.axis import View
@@ -16,18 +15,12 @@ APART = 11
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 
 
-def step_starts(steps: pl.DataFrame, rank: int) -> tuple[Ints, list[int]]:
-    """When the steps of a rank begin, rising, and their numbers."""
-    own = steps.filter(pl.col("rank") == rank).sort("start_ns")
-    return own["start_ns"].to_numpy().astype(np.int64), own["step"].to_list()
-
-
 def step_line(board: TraceBoard, width: int) -> str:
     """`|step 3           |step 4` where the steps of the rank under the cursor begin."""
     line = [" "] * width
     if not board.rows:
         return "".join(line)
-    starts, numbers = step_starts(board.lanes.traces.steps, board.rank)
+    starts, numbers = board.lanes.steps_of[board.lane]
     shift = board.moment - board.unit
     free = 0
     for start, number in zip(starts.tolist(), numbers, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,10 @@ from rankscope.tui.traces.activity import activities
 Ints = NDArray[np.int64]
 DEEPEST = 512
 """Spans around a span that are looked for at most."""
+NAMELESS = 2**32 - 1
+"""Stands for the name of a span without one."""
+BLOCK = 1024
+"""Spans that are skipped at once where long ones are looked for."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,15 @@ class Spans:
     activity: Codes
     op: Ints
     """Row of `traced` of which a span is the execution; -1 for none."""
+    longest: Ints
+    """The longest of each BLOCK spans."""
+    name: NDArray[np.uint32]
+    """Which of `names` each has."""
+    names: Mapping[int, str]
+
+    def name_of(self, span: int) -> str:
+        """The name of a span; "?" if it has none."""
+        return self.names.get(int(self.name[span]), "?")
 
     def track_of(self, span: int) -> int:
         """The track, counted from 0, that holds a span."""
@@ -64,6 +78,15 @@ class Spans:
                 return first + int(found[-1])
             before, size = first, size * 4
         return None
+
+    def at_least(self, begin: int, end: int, length: int) -> Ints:
+        """Of the spans from `begin` up to `end` those that take at least `length` nanoseconds."""
+        blocks = np.arange(begin // BLOCK, -(-end // BLOCK))
+        long = blocks[self.longest[blocks] >= length]
+        at = (long[:, None] * BLOCK + np.arange(BLOCK)).ravel()
+        at = at[(at >= begin) & (at < end)]
+        found: Ints = at[self.end[at] - self.start[at] >= length]
+        return found
 
     def active(self, track: int, time: int) -> list[int]:
         """The spans of a track that run at an aligned time, the innermost first."""
@@ -99,7 +122,16 @@ def build_spans(dataset: Dataset, shift_of_file: dict[int, int]) -> Spans:
         table["depth"].to_numpy(),
         activities(table, dataset.traced),
         table["op"].cast(pl.Int64).fill_null(-1).to_numpy(),
+        np.maximum.reduceat(length, np.arange(0, len(length), BLOCK)) if len(length) else length,
+        table["name"].to_physical().fill_null(NAMELESS).to_numpy(),
+        _names(table["name"]),
     )
+
+
+def _names(names: pl.Series) -> dict[int, str]:
+    """The name of each physical code."""
+    table = pl.DataFrame({"code": names.to_physical(), "name": names}).drop_nulls().unique("code")
+    return dict(table.with_columns(pl.col("name").cast(pl.String)).iter_rows())
 
 
 def _after(numbers: Ints) -> int:

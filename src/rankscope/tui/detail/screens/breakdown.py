@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.schema import Dataset
-from rankscope.tui.detail.format import duration, plain
+from rankscope.tui.detail.format import clipped, duration, plain
 from rankscope.tui.detail.line import Line, Role, Span, cut, line, wrapped
 from rankscope.tui.detail.screens.list_page import ListPage
 from rankscope.tui.options import ViewOptions
@@ -18,7 +18,8 @@ from rankscope.tui.selection import Selection
 from rankscope.tui.traces.names import short_name
 from rankscope.tui.traces.table import ORDERS, Total, breakdown, cells, heading_text
 
-_KERNELS = 6
+_KERNELS, _NAME = 5, 40
+"""Kernels that are named, and characters of a name."""
 
 
 class BreakdownScreen(ListPage):
@@ -64,7 +65,7 @@ class BreakdownScreen(ListPage):
         for kind in ("compute", "communication"):
             top = self.traces.kernels.filter(own & (pl.col("kind") == kind)).sort("total_ns", descending=True)
             parts = [
-                f"{plain(short_name(name or '?'))} {duration(total)} x{count}"
+                f"{clipped(short_name(name or '?'), _NAME)} {duration(total)} x{count}"
                 for name, total, count in top.head(_KERNELS).select("name", "total_ns", "count").iter_rows()
             ]
             if parts:

@@ -1,0 +1,114 @@
+"""How long a frame of the lanes of traces takes, beside a filter and a group_by over all spans with polars.
+
+python -m benchmarks.trace_frames [SPANS]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+import polars as pl
+
+from rankscope import schema
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset
+from rankscope.tui.model import build_model
+from rankscope.tui.traces.board import TraceBoard
+from rankscope.tui.traces.look import look
+from rankscope.tui.traces.paint import compose, gutter_for
+
+RANKS = 8
+WIDTH, ROWS = 180, 40
+START_NS = 1_700_000_000_000_000_000
+_SHAPES = (("host", "cpu_op", "aten::linear", 3), ("compute", "kernel", "gemm_128x64", 1))
+
+
+def job(spans: int) -> Dataset:
+    """A job of RANKS ranks with so many spans: nested operations on hosts, kernels on devices."""
+    random = np.random.default_rng(0)
+    each = spans // (RANKS * len(_SHAPES))
+    tracks, parts = [], []
+    for rank in range(RANKS):
+        for part, (kind, category, name, depth) in enumerate(_SHAPES):
+            track = rank * len(_SHAPES) + part
+            starts = np.cumsum(random.integers(2_000, 12_000, each)) + START_NS
+            lengths = np.append(np.diff(starts), 2_000) * random.uniform(0.3, 1.0, each)
+            levels = np.arange(each) % depth
+            parts.append(_spans(track, category, name, starts, lengths.astype(np.int64), levels))
+            tracks.append({"track": track, "file": rank, "rank": rank, "kind": kind, "pid": rank, "lane": part,
+                           "device": None if kind == "host" else rank, "name": "", "order": part})  # fmt: skip
+    table = pl.concat(parts)
+    windows = [
+        {"file": r, "rank": r, "host": "", "start_ns": START_NS, "end_ns": START_NS + each * 7_000, "events": each,
+         "lost": 0, "detail": "all", "backend": "nccl", "resolution_ns": 1}
+        for r in range(RANKS)
+    ]  # fmt: skip
+    tables = [schema.empty(c) for c in (schema.OPS, schema.GROUPS, schema.STACKS, schema.FRONTIERS, schema.FILES)]
+    traces, places = pl.DataFrame(windows, schema=dict(schema.TRACES)), pl.DataFrame(tracks, schema=dict(schema.TRACKS))
+    return Dataset(
+        tables[0], tables[1], tables[2], tables[3], tables[4], traces=traces, tracks=places, spans=table,
+        world_size=RANKS,
+    )  # fmt: skip
+
+
+def _spans(
+    track: int, category: str, name: str, start: np.typing.NDArray[np.int64], length: np.typing.NDArray[np.int64],
+    depth: np.typing.NDArray[np.int64],
+) -> pl.DataFrame:  # fmt: skip
+    columns = {
+        "track": np.full(len(start), track), "category": pl.repeat(category, len(start), eager=True),
+        "name": pl.repeat(name, len(start), eager=True), "start_ns": start, "duration_ns": length, "depth": depth,
+        "correlation": pl.repeat(None, len(start), dtype=pl.Int64, eager=True),
+        "op": pl.repeat(None, len(start), dtype=pl.UInt32, eager=True),
+    }  # fmt: skip
+    return pl.DataFrame(columns).select(pl.col(n).cast(kind) for n, kind in schema.SPANS.items())
+
+
+def timed(what: Callable[[], object], times: int = 9) -> float:
+    """Milliseconds, in the median."""
+    taken = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        what()
+        taken.append((time.perf_counter() - begin) * 1e3)
+    return median(taken)
+
+
+def binned(dataset: Dataset, first: int, last: int) -> pl.DataFrame:
+    """The same cells by a filter over all spans and a group_by: what there would be without arrays cut once."""
+    inside = (pl.col("start_ns") < last) & (pl.col("start_ns") + pl.col("duration_ns") > first)
+    cell = (pl.col("start_ns") - first) * WIDTH // max(last - first, 1)
+    return dataset.spans.filter(inside).group_by("track", cell.alias("cell")).agg(pl.col("duration_ns").sum())
+
+
+def main(spans: int) -> None:
+    """Prints the figures."""
+    dataset = job(spans)
+    begin = time.perf_counter()
+    model = build_model(dataset, Analysis("", "unknown"))
+    made = time.perf_counter() - begin
+    assert model.traces is not None
+    board = TraceBoard(model.traces, model, WIDTH, ROWS)
+    board.place()
+    gutter = gutter_for(200, RANKS)
+    shape = f"{board.count} rows x {WIDTH} cells"
+    print(f"{dataset.spans.height:,} spans of {RANKS} ranks; lanes made in {made:.2f} s, {shape}")
+    for zoom in (0, 6, 12, 18):
+        if zoom:
+            board.zoom(6)
+        first, last = board.view.first, board.view.unit_of(WIDTH)
+        frame = timed(lambda: compose(board, gutter))
+        other = timed(lambda first=first, last=last: binned(dataset, first, last), 3)  # type: ignore[misc]
+        detail = timed(lambda: look(board))
+        ratio = other / frame
+        print(
+            f"zoomed {zoom:>2}: frame {frame:6.1f} ms, cursor {detail:5.1f} ms, by filter {other:6.1f} ms, {ratio:.1f}x"
+        )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2_000_000)

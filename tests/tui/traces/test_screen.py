@@ -1,0 +1,186 @@
+"""The screen with traces, as text and by its keys; `RANKSCOPE_UPDATE_GOLDEN=1` writes the files anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import polars as pl
+import pytest
+
+from rankscope.analysis import analyse
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset
+from rankscope.tui.app import RankscopeApp
+from rankscope.tui.options import ProgressLike, ViewOptions
+from rankscope.tui.traces.board import TraceBoard
+from tests.tui.drive import PLAIN, bar, loaded, loads, opened, press, screen_text, settle
+from tests.tui.jobs import hang
+from tests.tui.test_golden import compare
+from tests.tui.traces.jobs import traced
+
+WIDE = (200, 50)
+
+
+def below_the_verdict(app: RankscopeApp) -> str:
+    """The screen without what the analysis says in words."""
+    lines = screen_text(app).splitlines(keepends=True)
+    first = next((at for at, line in enumerate(lines) if line.startswith(" overview")), 0)
+    return "".join(lines[first:])
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "size"),
+    [
+        ("whole", [], (80, 24)), ("zoomed", ["w", "w", "w", "w"], (80, 24)), ("lined_up", ["a", "a"], (80, 24)),
+        ("threads", ["U", "U"], (80, 24)), ("heat", ["M"], (80, 24)), ("breakdown", ["v", "down", "enter"], (80, 24)),
+        ("sequence", ["t"], (80, 24)), ("whole", [], WIDE), ("heat", ["M", "m"], WIDE),
+    ],
+)  # fmt: skip
+async def test_looks(name: str, keys: list[str], size: tuple[int, int]) -> None:
+    async with opened(traced(), size) as (app, pilot):
+        await press(app, pilot, *keys)
+        compare(f"traces_{name}_{size[0]}x{size[1]}", below_the_verdict(app))
+
+
+async def test_many_ranks_are_folded() -> None:
+    async with opened(traced(32, 3, slow=9)) as (app, _):
+        compare("traces_many_80x24", below_the_verdict(app))
+
+
+def traces_of(app: RankscopeApp) -> TraceBoard:
+    board = app.lanes.board
+    assert isinstance(board, TraceBoard)
+    return board
+
+
+async def test_traces_alone_open_on_the_axis_of_time_on_the_rank_to_blame() -> None:
+    async with opened(traced()) as (app, _):
+        assert traces_of(app).rank == 2
+        assert "4 ranks" in bar(app, "title")
+        assert screen_text(app).isascii()
+
+
+async def test_beside_dumps_the_key_for_the_axis_shows_them() -> None:
+    dumps, _ = hang(4, 3, 2)
+    traces, _ = traced()
+    tables = {name: getattr(traces, name) for name in ("traced", "traces", "tracks", "spans")}
+    both = replace(dumps, **tables)
+    async with opened((both, replace(analyse(dumps), traces=traced()[1].traces))) as (app, pilot):
+        shown = [isinstance(app.lanes.board, TraceBoard)]
+        for _ in range(2):
+            await press(app, pilot, "t")
+            shown.append(isinstance(app.lanes.board, TraceBoard))
+        assert shown == [False, True, False]
+
+
+async def test_the_axes_show_the_same_collective() -> None:
+    async with opened(traced()) as (app, pilot):
+        await press(app, pilot, "a")
+        selection = traces_of(app).selection
+        await press(app, pilot, "escape", "t")
+        assert app.lanes.board.selection == selection
+        await press(app, pilot, "t")
+        assert traces_of(app).selection == selection
+
+
+async def test_a_cell_of_the_heat_map_leads_to_its_step() -> None:
+    async with opened(traced()) as (app, pilot):
+        await press(app, pilot, "M", "down", "right", "right", "enter")
+        board = traces_of(app)
+        step = board.lanes.traces.steps.filter(rank=board.rank, step=5).row(0, named=True)
+        assert board.unit == step["start_ns"]
+        assert board.view.span(board.width) < 1.2 * (step["end_ns"] - step["start_ns"])
+
+
+async def test_search_walks_over_spans() -> None:
+    async with opened(traced()) as (app, pilot):
+        await press(app, pilot, "slash", *"rank 2 sleep", "enter")
+        board = traces_of(app)
+        assert board.lanes.dataset.spans["name"][board.span or 0] == "<built-in function sleep>"
+        first = board.unit
+        await press(app, pilot, "n")
+        assert board.unit > first
+        await press(app, pilot, "slash", *"nothing of the kind", "enter")
+        assert board.unit > first
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"), [("@5", ""), ("99", "no rank 99"), ("@99", "has no step 99"), ("#99", "no matched")]
+)
+async def test_steps_and_ranks_can_be_gone_to(typed: str, said: str) -> None:
+    async with opened(traced()) as (app, pilot):
+        await press(app, pilot, "colon", *typed, "enter")
+        assert said in bar(app, "keys")
+        if not said:
+            board = traces_of(app)
+            starts = board.lanes.traces.steps.filter(rank=board.rank, step=5)["start_ns"]
+            assert board.unit == starts[0]
+
+
+def sketch(job: tuple[Dataset, Analysis]) -> tuple[Dataset, Analysis]:
+    """Only the collectives and steps of a job."""
+    dataset, _ = job
+    known = pl.col("op").is_not_null() | pl.col("name").cast(pl.String).str.starts_with("ProfilerStep")
+    part = replace(
+        dataset, spans=dataset.spans.filter(known), traces=dataset.traces.with_columns(detail=pl.lit("collectives"))
+    )
+    return part, analyse(part)
+
+
+async def test_the_view_keeps_its_place_when_the_rest_of_the_traces_comes() -> None:
+    go = Event()
+
+    def rest(_: Callable[[ProgressLike], None]) -> tuple[Dataset, Analysis]:
+        assert go.wait(60)
+        return traced()
+
+    app = RankscopeApp(loads(*sketch(traced())), "traces", PLAIN, rest=rest)
+    async with app.run_test(size=(80, 30)) as pilot:
+        for _ in range(500):
+            await pilot.pause(0.02)
+            if app.screen is not app.opening:
+                break
+        await pilot.press("w", "w", "w")
+        board = traces_of(app)
+        assert "reading the rest" in bar(app, "status")
+        assert {row.kind for row in board.rows} == {"communication"}
+        rank, unit, view = board.rank, board.unit, board.view
+        go.set()
+        await settle(app, pilot)
+        assert traces_of(app) is board
+        assert (board.rank, board.unit, board.view) == (rank, unit, view)
+        assert "reading the rest" not in bar(app, "status")
+        assert {row.kind for row in board.rows} == {"host", "compute", "communication"}
+
+
+async def test_the_rest_takes_the_place_of_a_part() -> None:
+    app = RankscopeApp(loads(*sketch(traced())), "traces", PLAIN, rest=loads(*traced()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        assert not traces_of(app).lanes.is_partial
+        assert {"host", "communication"} <= {row.kind for row in traces_of(app).rows}
+
+
+async def test_a_rest_that_cannot_be_read_is_told_and_the_part_stays() -> None:
+    def broken(_: Callable[[ProgressLike], None]) -> tuple[Dataset, Analysis]:
+        raise OSError("the disk is gone")
+
+    app = RankscopeApp(loads(*sketch(traced())), "traces", PLAIN, rest=broken)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        assert "the disk is gone" in bar(app, "keys")
+        assert traces_of(app).lanes.is_partial
+
+
+async def test_the_merged_trace_is_written_where_the_options_say(tmp_path: Path) -> None:
+    from rankscope.report.perfetto import export_merged
+
+    options = ViewOptions(ascii_only=True, palette="none", export_traces=export_merged, export_dir=tmp_path)
+    async with opened(traced(), options=options) as (app, pilot):
+        await press(app, pilot, "E")
+        await press(app, pilot, "E")
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["merged_trace-2.json.gz", "merged_trace.json.gz"]
+        assert "merged_trace-2" in bar(app, "keys")
