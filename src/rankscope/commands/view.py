@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rankscope.commands import report
 from rankscope.commands import watch as watching
+from rankscope.commands.asking import PipesOf
 from rankscope.commands.source import Source, Step
 from rankscope.commands.watch import UNSAID, Follow
 
@@ -58,7 +59,7 @@ def run(
         os.environ.pop(name, None)
     options = from_environment(
         os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export, bell=bell,
-        export_traces=_export_traces,
+        export_traces=_export_traces, pipes=PipesOf(paths),
     )  # fmt: skip
     if watch:
         gc.enable()

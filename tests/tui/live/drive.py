@@ -1,0 +1,122 @@
+"""Drives the screen of a job that is watched: updates come when a test says so."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from time import monotonic
+
+from textual.pilot import Pilot
+
+from rankscope.analysis import analyse
+from rankscope.analysis.freeze import Freeze
+from rankscope.analysis.live import Live, Rate, State, with_state
+from rankscope.schema import Dataset
+from rankscope.tui.app import RankscopeApp
+from rankscope.tui.live.screen import LiveScreen
+from rankscope.tui.options import ViewOptions
+from rankscope.watching.update import Reading, Update
+from tests.builders import JobBuilder
+from tests.tui.drive import PLAIN, screen_text
+
+RATES = (Rate("0", "default_pg", 12.3),)
+
+
+class Told:
+    """What follows a job, as far as the screen knows."""
+
+    def __init__(self) -> None:
+        self._news: queue.SimpleQueue[Update | Reading | None] = queue.SimpleQueue()
+        self.count = 0
+        self.stopped = False
+
+    def run(self, publish: Callable[[Update | Reading], None]) -> None:
+        """Passes on what it is told."""
+        while (news := self._news.get()) is not None:
+            publish(news)
+
+    def stop(self) -> None:
+        """Ends `run`."""
+        self.stopped = True
+        self._news.put(None)
+
+    def say(self, reading: Reading) -> None:
+        """How following goes."""
+        self._news.put(reading)
+
+    def put(self, dataset: Dataset, state: State = "progressing", alarm: bool = False) -> None:
+        """The job is now like this."""
+        self.count += 1
+        self._news.put(update_of(dataset, state, self.count, alarm))
+
+
+def update_of(dataset: Dataset, state: State, number: int, alarm: bool = False) -> Update:
+    """An update of a job that was seen to be in a state."""
+    live = Live(state, "operations go on", rates=RATES if state == "progressing" else ())
+
+    def settle(freeze: Freeze) -> Freeze:
+        return replace(freeze, stopped=state == "frozen", watched=True)
+
+    analysis = with_state(analyse(dataset, settle), live, len(dataset.seen_ranks))
+    return Update(number, dataset, analysis, live, Reading(files=4), 4, monotonic(), alarm)
+
+
+def job(done: int, waiting: bool = False, first: int = 0, ranks: int = 4, ahead: int | None = None) -> Dataset:
+    """A job after so many collectives, of which the rings have let go the `first`; then rank 2 does not come.
+
+    One rank may be a collective ahead of the others.
+    """
+    builder = JobBuilder(ranks)
+    for at in range(done):
+        builder.collective(op="all_reduce" if at % 3 else "broadcast")
+    if waiting:
+        builder.collective(ranks=[rank for rank in range(ranks) if rank != 2], state="started")
+    if ahead is not None:
+        builder.collective(ranks=[ahead], state="started")
+    dataset = builder.build()
+    return replace(dataset, ops=dataset.ops.filter(dataset.ops["seq"] > first))
+
+
+@asynccontextmanager
+async def watched(
+    first: Dataset | None, options: ViewOptions = PLAIN, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[RankscopeApp, Pilot[None], Told]]:
+    """The app once it shows the first update, or at once if there is none."""
+    told = Told()
+    app = RankscopeApp(None, "dumps", options, watch=told)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        if first is not None:
+            told.put(first)
+            await until(app, pilot, lambda: app.screen is not app.opening)
+            await until(app, pilot, lambda: live_of(app).shown.update.number == 1 and not live_of(app).detail_is_due)
+        yield app, pilot, told
+
+
+def live_of(app: RankscopeApp) -> LiveScreen:
+    """The main screen."""
+    assert isinstance(app.lanes, LiveScreen)
+    return app.lanes
+
+
+async def until(app: RankscopeApp, pilot: Pilot[None], ready: Callable[[], bool]) -> None:
+    """Waits until something is so."""
+    for _ in range(1500):
+        if ready():
+            await pilot.pause()
+            return
+        await pilot.pause(0.02)
+    raise AssertionError(f"it did not come about:\n{screen_text(app)}")
+
+
+async def shown(app: RankscopeApp, pilot: Pilot[None], told: Told) -> None:
+    """Waits until the last update is on the screen."""
+    await until(app, pilot, lambda: live_of(app).shown.update.number == told.count)
+    await until(app, pilot, lambda: not live_of(app).detail_is_due)
+
+
+async def press(app: RankscopeApp, pilot: Pilot[None], *keys: str) -> None:
+    """Presses keys and waits for what follows them."""
+    await pilot.press(*keys)
+    await until(app, pilot, lambda: app.screen is not app.lanes or not live_of(app).detail_is_due)

@@ -1,0 +1,218 @@
+"""The screen of a job that is watched: it keeps its place, follows, pauses, and says what is new."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rankscope.tui.board import Board
+from rankscope.tui.live.screen import LiveScreen
+from rankscope.tui.selection import Selection
+from rankscope.watching.update import Reading
+from tests.tui.drive import PLAIN, bar, screen_text
+from tests.tui.live.drive import job, live_of, press, shown, until, watched
+
+
+def selected(screen: LiveScreen) -> tuple[int, int | None]:
+    """Rank and sequence number under the cursor."""
+    selection = screen.board.selection
+    assert isinstance(selection, Selection)
+    return selection.rank, selection.seq
+
+
+async def test_it_begins_at_the_newest_and_stays_there() -> None:
+    async with watched(job(50)) as (app, pilot, told):
+        assert selected(live_of(app))[1] == 50
+        assert "FOLLOWING" in bar(app, "keys")
+        told.put(job(90))
+        await shown(app, pilot, told)
+        assert selected(live_of(app))[1] == 90
+        assert "WATCHING - progressing 12.3/s" in bar(app, "title")
+
+
+async def test_any_movement_stops_following_and_f_goes_on() -> None:
+    async with watched(job(50)) as (app, pilot, told):
+        await press(app, pilot, "h")
+        assert "FOLLOWING" not in bar(app, "keys") and "F follow" in bar(app, "keys")
+        assert selected(live_of(app))[1] == 49
+        told.put(job(90))
+        await shown(app, pilot, told)
+        assert selected(live_of(app))[1] == 49
+        await press(app, pilot, "F")
+        assert selected(live_of(app))[1] == 90
+        assert "FOLLOWING" in bar(app, "keys")
+
+
+@pytest.mark.parametrize("keys", [("k",), ("colon", "1", "enter"), ("slash", "b", "r", "o", "enter"), ("g", "g")])
+async def test_every_way_to_move_stops_following(keys: tuple[str, ...]) -> None:
+    async with watched(job(50)) as (app, pilot, _):
+        await press(app, pilot, "u", "j", "j", "F")
+        await press(app, pilot, *keys)
+        assert "FOLLOWING" not in bar(app, "keys")
+
+
+async def test_the_view_keeps_its_place_when_the_ring_lets_go_what_is_old() -> None:
+    async with watched(job(80, first=10)) as (app, pilot, told):
+        screen = live_of(app)
+        await press(app, pilot, "u", "j", "colon", "number_sign", "4", "0", "enter", "m", "l", "l")
+        place = selected(screen)
+        row, text = screen.board.row, screen_text(app).splitlines()[4]
+        told.put(job(100, first=30))
+        await shown(app, pilot, told)
+        assert selected(screen) == place == (1, 42)
+        assert screen.board.row == row
+        assert screen_text(app).splitlines()[4] == text
+        assert screen.board.marker is not None and screen.board.unit - screen.board.marker == 2
+
+
+async def test_what_is_gone_under_the_cursor_leaves_it_at_the_oldest_that_is_left() -> None:
+    async with watched(job(40)) as (app, pilot, told):
+        screen = live_of(app)
+        await press(app, pilot, "home")
+        told.put(job(100, first=60))
+        await shown(app, pilot, told)
+        assert 0 <= screen.board.unit < screen.operations.model.width
+
+
+async def test_zoom_filter_order_search_and_axis_stay() -> None:
+    async with watched(job(60)) as (app, pilot, told):
+        screen = live_of(app)
+        await press(app, pilot, "f", "0", "-", "1", "enter", "w", "r", "slash", "b", "r", "o", "enter")
+        before = (
+            screen.wanted,
+            screen.operations.ordering,
+            screen.board.view.chars,
+            screen.found and screen.found.text,
+        )
+        told.put(job(70))
+        await shown(app, pilot, told)
+        after = (screen.wanted, screen.operations.ordering, screen.board.view.chars, screen.found and screen.found.text)
+        assert after == before
+        assert screen.operations.model.ranks.tolist() == [0, 1]
+        assert screen.found is not None and screen.found.count == 2 * 24
+
+
+async def test_the_axis_of_time_stays() -> None:
+    async with watched(job(60)) as (app, pilot, told):
+        screen = live_of(app)
+        await press(app, pilot, "t")
+        await until(app, pilot, lambda: screen.board.view.kind == "time")
+        await press(app, pilot, "w", "w", "w")
+        view = screen.board.view
+        told.put(job(70))
+        await shown(app, pilot, told)
+        assert screen.board.view == view
+        assert isinstance(screen.board, Board) and screen.board.times is not None
+
+
+async def test_pause_holds_the_screen_and_counts_what_waits() -> None:
+    async with watched(job(50)) as (app, pilot, told):
+        await press(app, pilot, "space")
+        before = screen_text(app).splitlines()[:-1]
+        told.put(job(60))
+        told.put(job(70))
+        await until(app, pilot, lambda: "2 updates waiting" in bar(app, "keys"))
+        assert screen_text(app).splitlines()[:-1] == before
+        await press(app, pilot, "space")
+        await shown(app, pilot, told)
+        assert selected(live_of(app))[1] == 70
+        assert "PAUSED" not in bar(app, "keys")
+
+
+async def test_updates_wait_while_another_screen_is_open() -> None:
+    async with watched(job(50)) as (app, pilot, told):
+        await press(app, pilot, "question_mark")
+        told.put(job(70))
+        await until(app, pilot, lambda: live_of(app).waiting_count == 1)
+        assert live_of(app).shown.update.number == 1
+        await pilot.press("escape")
+        await shown(app, pilot, told)
+        assert selected(live_of(app))[1] == 70
+
+
+async def test_only_those_that_went_on_are_marked_until_somebody_looks() -> None:
+    async with watched(job(50)) as (app, pilot, told):
+        told.put(job(50, ahead=3))
+        await shown(app, pilot, told)
+        rows = [line for line in screen_text(app).splitlines() if "A " in line and line[1:2] in " >"]
+        assert any("3" in line.split("A")[0] and "*" in line.split("A")[0] for line in rows)
+        assert "* changed: 3" in bar(app, "keys")
+        await press(app, pilot, "u")
+        assert "changed" not in bar(app, "keys")
+        assert "*" not in "".join(line.split("A")[0] for line in screen_text(app).splitlines()[4:9])
+
+
+async def test_a_freeze_is_told_once_and_led_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    rung: list[int] = []
+    async with watched(job(50)) as (app, pilot, told):
+        monkeypatch.setattr(app, "bell", lambda: rung.append(1))
+        told.put(job(50, waiting=True), "still")
+        await shown(app, pilot, told)
+        assert "ROOT" not in bar(app, "verdict") and "WATCHING - still" in bar(app, "title")
+        told.put(job(50, waiting=True), "frozen", alarm=True)
+        await shown(app, pilot, told)
+        assert "ROOT  rank 2 never issued" in bar(app, "verdict")
+        assert "HANG, FROZEN" in bar(app, "title")
+        assert selected(live_of(app))[0] == 2
+        assert rung == [1]
+        await until(app, pilot, lambda: "FROZEN" in screen_text(app).split("\n", 3)[3])
+        told.put(job(50, waiting=True), "frozen")
+        await shown(app, pilot, told)
+        assert rung == [1]
+        await press(app, pilot, "u")
+        await until(app, pilot, lambda: "FROZEN" not in screen_text(app).split("\n", 3)[3])
+
+
+async def test_the_bell_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(job(50), replace(PLAIN, bell=False)) as (app, pilot, told):
+        monkeypatch.setattr(app, "bell", lambda: pytest.fail("it rang"))
+        told.put(job(50, waiting=True), "frozen", alarm=True)
+        await shown(app, pilot, told)
+
+
+async def test_who_looks_elsewhere_is_not_moved_by_a_freeze() -> None:
+    async with watched(job(50)) as (app, pilot, told):
+        await press(app, pilot, "h", "h")
+        place = selected(live_of(app))
+        told.put(job(50, waiting=True), "frozen", alarm=True)
+        await shown(app, pilot, told)
+        assert selected(live_of(app)) == place
+        assert "ROOT  rank 2" in bar(app, "verdict")
+        await press(app, pilot, "n")
+        assert selected(live_of(app))[0] == 2
+
+
+async def test_trouble_with_the_files_is_said_and_what_was_read_stays() -> None:
+    async with watched(job(50)) as (app, pilot, told):
+        told.say(Reading(files=4, away="dumps: Stale file handle"))
+        await until(app, pilot, lambda: "Stale file handle" in bar(app, "keys"))
+        assert "AWAY" in bar(app, "title")
+        assert selected(live_of(app))[1] == 50
+        told.say(Reading(files=4, writing=2, polled_s=2.0))
+        await until(app, pilot, lambda: "2 files being written" in bar(app, "keys"))
+        assert "every 2 s" in bar(app, "title")
+
+
+async def test_before_there_is_anything_it_says_what_it_waits_for() -> None:
+    async with watched(None) as (app, pilot, told):
+        told.say(Reading(polled_s=2.0, why_polled="lustre tells of no changes"))
+        await until(app, pilot, lambda: "no files yet, looking every 2 s (lustre tells" in screen_text(app))
+        told.say(Reading(files=10, unread=4))
+        await until(app, pilot, lambda: "6/10" in screen_text(app))
+        told.put(job(5))
+        await until(app, pilot, lambda: app.screen is not app.opening)
+
+
+async def test_leaving_ends_following() -> None:
+    async with watched(job(5)) as (app, pilot, told):
+        await pilot.press("q")
+        await until(app, pilot, lambda: told.stopped)
+
+
+async def test_every_line_fits_80_columns() -> None:
+    async with watched(job(50)) as (app, pilot, told):
+        for reading in (Reading(files=4, writing=12), Reading(files=4, away="a" * 300), Reading(said="b" * 300)):
+            told.say(reading)
+            await pilot.pause(0.1)
+            assert all(len(line) <= 80 for line in screen_text(app).splitlines())
