@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import polars as pl
+
 from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset
 
@@ -17,8 +19,15 @@ def host_steps(dataset: Dataset, ranks: Sequence[int], question: str = "", nativ
     left = [rank for rank in ranks if rank not in seen]
     if not left:
         return ()
-    hosts = dict(dataset.files.select("rank", "host").drop_nulls().iter_rows())
-    pids = [f"<pid of rank {rank}{f' on {hosts[rank]}' if rank in hosts else ''}>" for rank in left[:MOST]]
+    pids = [_process(dataset, rank) for rank in left[:MOST]]
     more = f"; the same of {ranks_text(left[MOST:])}" if left[MOST:] else ""
     command = f"py-spy dump {'--native ' if native else ''}--pid {' and '.join(pids)}{more}"
     return (f"{command}: {question}" if question else command,)
+
+
+def _process(dataset: Dataset, rank: int) -> str:
+    """The process of a rank: its id where a sidecar tells it, else what it is the id of."""
+    mine = dataset.files.filter(pl.col("used") & (pl.col("rank") == rank))
+    host, pid = (next(iter(mine[name].drop_nulls()), None) for name in ("host", "pid"))
+    who = f"rank {rank}" + (f" on {host}" if host is not None else "")
+    return f"<pid of {who}>" if pid is None else f"{pid} ({who})"

@@ -46,6 +46,7 @@ class Places:
     def __init__(self, dataset: Dataset) -> None:
         used = dataset.files.filter(pl.col("used") & pl.col("host").is_not_null() & pl.col("rank").is_not_null())
         self._known: dict[int, str] = dict(used.select("rank", "host").iter_rows())
+        self._pids: dict[int, int] = dict(used.select("rank", "pid").drop_nulls().iter_rows())
         self._settings = _settings(dataset)
         self._world = dataset.world_size
 
@@ -80,7 +81,9 @@ class Places:
     def culprit(self, rank: int) -> Culprit:
         """A rank with what is known of its place."""
         slot = self.slot(rank)
-        return Culprit(rank, self.hosts.get(rank), device=None if slot is None else f"local rank {slot}")
+        return Culprit(
+            rank, self.hosts.get(rank), self._pids.get(rank), device=None if slot is None else f"local rank {slot}"
+        )
 
     def shared(self, findings: Sequence[Finding]) -> Shared | None:
         """What the culprits of these findings have in common; None if there are not two, or nothing is."""

@@ -104,6 +104,7 @@ FILES: dict[str, pl.DataType | type[pl.DataType]] = {
     "rank_source": RankSource,
     "attempt": pl.UInt16,
     "host": pl.String,
+    "pid": pl.Int64,  # of the process that wrote it, as its sidecar says; null where nothing tells
     "rows": pl.UInt32,  # operations, or threads
     "version": pl.String,  # of the format
     "library_version": pl.String,  # "2.27.3"

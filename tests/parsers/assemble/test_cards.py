@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rankscope.analysis import analyse
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
@@ -54,6 +55,21 @@ def test_rank_and_host_are_those_of_the_sidecar_whatever_the_name_says() -> None
         ("trace_a9", 3, "sidecar", "host-3", "flight-recorder", True),
     ]
     assert found.ops["host"].unique().to_list() == ["host-3"]
+
+
+def test_the_process_of_a_culprit_is_known() -> None:
+    made = recorders()
+    for recorder in made[:3]:
+        recorder.collective("0", state="scheduled", retired=False)
+    names = [f"fr_trace_rank_{r}" for r in range(4)]
+    sources = [
+        dump(name, recorder, mtime_ns=START_NS + 3600 * 10**9) for name, recorder in zip(names, made, strict=True)
+    ]
+    cards = [card(f"capture_rank_{r}.json", r, names[r], pid=100 + r) for r in range(4)]
+    analysis = analyse(dataset(sources + cards))
+    cause = next(finding for finding in analysis.findings if finding.root_cause)
+    assert [(c.rank, c.host, c.pid) for c in cause.culprits] == [(3, "host-3", 103)]
+    assert any("--pid 103 (rank 3 on host-3)" in step for step in cause.next_steps)
 
 
 def test_the_option_outweighs_it() -> None:
