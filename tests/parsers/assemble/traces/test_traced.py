@@ -153,9 +153,9 @@ def gloo(ts: float, op: str, run: str, *, tid: int, size: int = 16, wait: float 
 
 def test_gloo_in_order_of_issue_with_the_groups_of_its_loops(tmp_path: Path) -> None:
     events = [
-        *loops(501, 502, 511, 512), *gloo(0, "allreduce_", "all_reduce", tid=501, wait=90),
+        *loops(501, 503, 511, 512), *gloo(0, "allreduce_", "all_reduce", tid=501, wait=90),
         *gloo(40, "allreduce_", "all_reduce", tid=511, size=4, wait=5),
-        *gloo(100, "_allgather_base_", "all_gather", tid=502),
+        *gloo(100, "_allgather_base_", "all_gather", tid=503),
     ]  # fmt: skip
     rows = traced(tmp_path, events, GLOO)
     assert [(r["op"], r["group"], r["library"]) for r in rows] == [
@@ -165,7 +165,7 @@ def test_gloo_in_order_of_issue_with_the_groups_of_its_loops(tmp_path: Path) -> 
     assert [r["in_sizes"] for r in rows] == ["[[16]]", "[[4]]", "[[16]]"]
 
 
-@pytest.mark.parametrize("threads", [(501, 502), (501, 503, 511, 512), (501, 502, 511), (101, 102, 511, 512)])
+@pytest.mark.parametrize("threads", [(501, 511), (501, 502, 511), (101, 102, 511, 512), (501, 502, 511, 512, 513, 514)])
 def test_groups_of_gloo_that_cannot_be_told(tmp_path: Path, threads: tuple[int, ...]) -> None:
     dataset = loaded(
         tmp_path, {"a.json": document([*loops(*threads), *gloo(0, "allreduce_", "all_reduce", tid=511)], GLOO)}

@@ -1,8 +1,7 @@
 """Which group each run loop of gloo serves: a trace does not say it, but threads are numbered as they are made.
 
-ProcessGroupGloo starts its two loops one right after the other when a group is made (torch's backend options), and
-the trace lists the groups of its rank in that order. Where the loops do not fall into as many neighbouring pairs as
-there are groups, nothing is told.
+ProcessGroupGloo starts its two loops when a group is made (torch's backend options), and the trace lists the groups of
+its rank in that order. Only where twice as many loops as groups ran something is it certain which are whose.
 """
 
 from __future__ import annotations
@@ -28,13 +27,11 @@ def group_of_loop(window: Window) -> dict[int, str]:
     """The name of the group for each thread that is a run loop; empty where that cannot be told."""
     threads = _loops(window)
     groups = [group.name for group in window.content.about.groups if group.ranks and group.name]
-    pairs = [threads[i : i + LOOPS] for i in range(0, len(threads), LOOPS)]
-    neighbours = all(len(pair) == LOOPS and pair[-1] - pair[0] == LOOPS - 1 for pair in pairs)
     # a number below the process's own is one that was given out again
     ordered = bool(threads) and window.pid is not None and threads[0] > window.pid
-    if not neighbours or not ordered or len(pairs) != len(groups):
+    if not ordered or len(threads) != LOOPS * len(groups):
         return {}
-    return {thread: name for name, pair in zip(groups, pairs, strict=True) for thread in pair}
+    return {thread: groups[i // LOOPS] for i, thread in enumerate(threads)}
 
 
 def _loops(window: Window) -> list[int]:
