@@ -43,6 +43,7 @@ sample-data: .venv/test-extras
 bench: .venv/test-extras
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.capture
 
 clean:
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -83,6 +84,27 @@ def test_a_script_that_is_no_rank_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('done')")
     assert run(tmp_path, "-o", "dumps", "train.py").stdout == "done\n"
     assert not (tmp_path / "dumps").exists()
+
+
+CHILDREN = """
+import multiprocessing, os, sys
+import rankscope.capture
+def rank(number):
+    os.environ["RANK"] = str(number)
+    rankscope.capture.start("dumps")
+if __name__ == "__main__":
+    for number, method in enumerate(("fork", "spawn")):
+        process = multiprocessing.get_context(method).Process(target=rank, args=(number,))
+        process.start()
+        process.join()
+"""
+
+
+def test_ranks_that_are_children_of_a_process_tell_of_their_end_too(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CHILDREN)
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, timeout=120)
+    told = [json.loads((tmp_path / "dumps" / f"capture_rank_{rank}.json").read_bytes()) for rank in range(2)]
+    assert [card["ended"]["reason"] for card in told] == ["exit", "exit"]
 
 
 def test_the_directory_stays_when_the_job_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

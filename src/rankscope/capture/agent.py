@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
+import multiprocessing
+import multiprocessing.util
 import os
 import signal
 import sys
@@ -43,6 +45,9 @@ class Agent:
         """Starts the threads and hooks into how the process ends."""
         sys.excepthook = self._on_exception
         atexit.register(self._on_exit)
+        if multiprocessing.parent_process() is not None:
+            # such a process ends without its exit handlers
+            multiprocessing.util.Finalize(None, self._on_exit, exitpriority=100)
         if identity.distributed() is not None:
             self._hook_destroy()
         else:
@@ -92,7 +97,7 @@ class Agent:
         self._previous_hook(kind, error, trace)
 
     def _on_exit(self) -> None:
-        if os.getpid() == self.pid:
+        if _running.pop(os.getpid(), None) is self:
             self.card.end("exit")
             self.sampler.ask("exit", False, END_WAIT_S)
 
