@@ -77,14 +77,20 @@ class Instance:
         number = "" if self.number is None else f" #{self.number}"
         return f"{self.op} {self.key[1]}->{self.key[2]}{number}" if len(self.key) == 4 else f"{self.op}{number}"
 
-    @property
+    # asked once for each member of each group: worked out when all entries are there
+
+    @cached_property
     def since_ns(self) -> int | None:
         """When the first rank that still waits in it issued it."""
         times = [e.created_ns for e in self.entries.values() if e.pending and e.created_ns]
         return min(times, default=None)
 
     def waiting(self) -> list[int]:
-        """Ranks that issued it and have not finished it, sorted."""
+        """Ranks that issued it and have not finished it, sorted; the same list every time."""
+        return self._waiting
+
+    @cached_property
+    def _waiting(self) -> list[int]:
         return sorted(r for r, e in self.entries.items() if e.pending)
 
     @property

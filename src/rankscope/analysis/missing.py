@@ -53,6 +53,8 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
 
 def _fate(ranks: tuple[int, ...], alive: list[int]) -> str:
     if not alive:
-        return "the process died, or was killed before it could write"
+        if len(ranks) == 1:
+            return "the process died, or was killed before it could write, or nobody collected its dump"
+        return "they died, or were killed before they could write, or nobody collected theirs"
     seen = f"py-spy found {ranks_text(alive)} alive"
     return seen if len(alive) == len(ranks) else f"{seen}, the others died or were killed before they could write"
