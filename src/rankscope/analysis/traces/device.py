@@ -29,7 +29,8 @@ def kernel_table(spans: Spans, ranks: pl.DataFrame) -> pl.DataFrame:
         ).with_columns(share=pl.col("total_ns") / pl.col("total_ns").sum().over("file", "kind"))
         for ran in spans.device.values()
     ]  # fmt: skip
-    return _shaped(tables, ranks, KERNELS).sort(["file", "total_ns"], descending=[False, True])
+    by = [pl.col("file"), -pl.col("total_ns"), pl.col("kind"), pl.col("name").cast(pl.String)]
+    return _shaped(tables, ranks, KERNELS).sort(by)
 
 
 def idle_table(spans: Spans, ranks: pl.DataFrame) -> pl.DataFrame:

@@ -23,6 +23,8 @@ CLEAR = 1.5
 """The second best shift must be so many times worse."""
 SHARP = 0.75
 """Share of ends that must agree for a shift to be told by them."""
+TIGHT, TIGHT_NS = 4, 2_000
+"""Ends that agree no worse than so many times, and so many ns, than at the best shift agree as well."""
 SHARP_COUNT = 3
 """Fewer ends agree by chance."""
 AS_IS = 0.98
@@ -88,8 +90,10 @@ def best_shift(reference: Sequence, other: Sequence) -> Shift | None:
     if not found:
         return None
     sharp = [shift for shift in found if shift.sharp]
-    # a clock that is off by seconds is no reason to prefer a shift at which ends do not agree
-    best, *rest = sorted(sharp, key=lambda s: abs(s.offset_ns)) or sorted(found, key=lambda s: s.score)
+    tightest = min((shift.spread_ns for shift in sharp), default=0)
+    # steps that all take the same fit at every shift, but not so tightly; what fits as tightly differs by the offset
+    tight = [shift for shift in sharp if shift.spread_ns <= TIGHT * tightest + TIGHT_NS]
+    best, *rest = sorted(tight, key=lambda s: abs(s.offset_ns)) or sorted(found, key=lambda s: s.score)
     clear = not rest or rest[0].score > CLEAR * best.score
     return replace(best, clear=clear)
 

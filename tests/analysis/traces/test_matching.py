@@ -1,0 +1,152 @@
+"""Which operations of different ranks are one, and on which clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from rankscope.analysis.traces.join import Story
+from rankscope.analysis.traces.windows import cluster_windows
+from rankscope.schema import Dataset
+from tests.traces import MS, US, TraceBuilder, training
+
+
+def without(dataset: Dataset, rank: int, rows: list[int]) -> Dataset:
+    """The trace of one rank without some of its operations."""
+    own = dataset.traced.with_columns(at=pl.int_range(pl.len()).over("rank"))
+    return replace(dataset, traced=own.filter((pl.col("rank") != rank) | ~pl.col("at").is_in(rows)).drop("at"))
+
+
+def places(story: Story) -> dict[int, list[int]]:
+    """By rank the matches of its operations."""
+    table = story.analysis().matched.group_by("rank", maintain_order=True).agg("match")
+    return dict(table.iter_rows())
+
+
+def test_every_collective_is_matched_once() -> None:
+    story = Story(training(4, 5).build())
+    assert places(story) == {rank: list(range(15)) for rank in range(4)}
+    assert story.refused() == ()
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4])
+def test_windows_that_begin_at_different_calls_are_shifted(cut: int) -> None:
+    story = Story(without(training(4, 6).build(), 2, list(range(cut))))
+    assert places(story)[2] == list(range(cut, 18))
+    assert places(story)[0] == list(range(18))
+
+
+def test_a_whole_step_of_shift_is_told_by_time() -> None:
+    # every step is the same: only ends tell that rank 1 began one step later
+    story = Story(without(training(3, 8, jitter_ns=400 * US).build(), 1, [0, 1, 2]))
+    assert places(story)[1] == list(range(3, 24))
+
+
+def test_a_clock_that_is_seconds_off_does_not_hide_the_shift() -> None:
+    story = Story(without(training(3, 8, clock_ns={1: 3_000 * MS}, hosts=1).build(), 1, [0, 1, 2]))
+    assert places(story)[1] == list(range(3, 24))
+    assert abs(story.clocks.offsets[1] + 3_000 * MS) < 10 * US
+
+
+def test_a_trace_that_left_calls_out_is_refused_with_the_reason() -> None:
+    dataset = without(training(3, 8, layers=1, jitter_ns=400 * US).build(), 1, [1, 3, 4, 6])
+    story = Story(dataset)
+    assert 1 not in places(story)
+    assert "rank1_trace.json.gz" in story.refused()[0]
+
+
+def test_sequence_numbers_match_whatever_is_missing() -> None:
+    dataset = without(training(3, 8, layers=1, seqs=True).build(), 1, [1, 3, 4, 6])
+    story = Story(dataset)
+    assert places(story)[1] == [0, 2, 5, 7]
+    assert story.refused() == ()
+
+
+def test_sends_are_matched_by_pair_and_order() -> None:
+    job = TraceBuilder(2)
+    for _ in range(6):
+        job.launch(0, "gemm", MS)
+        job.p2p("0", 0, 1)
+        job.p2p("0", 1, 0)
+    matched = Story(job.build()).analysis().matched
+    assert matched.filter("is_p2p").group_by("match").agg(pl.col("rank").sort())["rank"].to_list() == [[0, 1]] * 12
+
+
+def test_windows_of_one_rank_stay_apart() -> None:
+    traces = pl.DataFrame({
+        "file": [0, 1, 2, 3], "rank": [0, 0, 1, 1], "start_ns": [0, 1000, 1010, 5], "end_ns": [90, 1090, 1100, 95],
+    })  # fmt: skip
+    assert cluster_windows(traces) == {0: 0, 1: 1, 3: 0, 2: 1}
+
+
+def test_a_window_that_overlaps_no_other_is_alone() -> None:
+    traces = pl.DataFrame({
+        "file": [0, 1, 2], "rank": [0, 0, 1], "start_ns": [0, 1000, 5000], "end_ns": [90, 1090, 5100],
+    })  # fmt: skip
+    found = cluster_windows(traces)
+    assert len(set(found.values())) == 3
+
+
+def test_clocks_of_hosts_are_aligned_on_ends() -> None:
+    story = Story(
+        training(8, 6, clock_ns=dict.fromkeys(range(4, 8), 700 * US), hosts=4, slow_host={6: 20 * MS}).build()
+    )
+    assert [abs(story.clocks.offsets[r] + 700 * US) < 5 * US for r in range(4, 8)] == [True] * 4
+    assert [story.clocks.offsets[r] for r in range(4)] == [0] * 4
+    assert max(story.clocks.residuals.values()) < 10 * US
+    assert story.clocks.doubts == ()
+
+
+def test_clocks_reach_over_groups_that_share_a_rank() -> None:
+    groups = {"tp0": [0, 1], "tp1": [2, 3], "dp0": [0, 2], "dp1": [1, 3]}
+    job = TraceBuilder(4, groups, clock_ns={1: 300 * US, 2: -200 * US, 3: 90 * US}, hosts=1)
+    for _ in range(10):
+        for name, members in groups.items():
+            for rank in members:
+                job.launch(rank, "gemm", MS + rank * 10 * US)
+            job.collective(name)
+    dataset = job.build()
+    only = dataset.traced.filter(pl.col("group") > 0)
+    offsets = Story(replace(dataset, traced=only)).clocks.offsets
+    assert [round(offsets[r] / 10_000) for r in range(4)] == [0, -30, 20, -9]
+
+
+def test_ranks_of_one_host_share_its_clock_whatever_ends_say() -> None:
+    story = Story(training(4, 6, clock_ns={1: 500 * US}, hosts=4).build())
+    assert set(story.clocks.offsets.values()) == {0}
+
+
+def test_a_rank_without_anything_matched_has_no_clock() -> None:
+    dataset = training(3, 4, hosts=1).build()
+    alone = replace(dataset, traced=dataset.traced.filter(pl.col("rank") != 2))
+    story = Story(alone)
+    assert sorted(story.clocks.offsets) == [0, 1]
+    assert "rank2_trace.json.gz" in story.clocks.doubts[-1]
+
+
+def test_ends_that_do_not_agree_leave_clocks_alone() -> None:
+    story = Story(training(4, 8, hosts=1, seed=3, backend="gloo").build())
+    loose = replace(story.dataset, traced=_spread(story.dataset.traced))
+    clocks = Story(loose).clocks
+    assert set(clocks.offsets.values()) == {0}
+    assert "do not agree" in clocks.doubts[0]
+
+
+def _spread(traced: pl.DataFrame) -> pl.DataFrame:
+    """Ends that differ by milliseconds, as where devices are shared."""
+    late = np.random.default_rng(0).integers(0, MS, traced.height)
+    return traced.with_columns(completed_ns=pl.col("completed_ns") + pl.Series(late))
+
+
+def test_last_is_sure_only_beyond_what_clocks_may_be_off() -> None:
+    job = TraceBuilder(2, hosts=1, jitter_ns=2 * US)
+    for step in range(12):
+        job.launch(0, "gemm", MS)
+        job.launch(1, "gemm", MS + (2 * MS if step == 5 else 0))
+        job.collective()
+    last = Story(job.build()).last
+    assert last.filter("sure")["match"].to_list() == [5]
+    assert last["last"][5] == 1

@@ -1,0 +1,196 @@
+"""Who is late, why, and who is not accused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from rankscope.analysis import analyse
+from rankscope.analysis.traces.join import Story
+from rankscope.schema import Dataset
+from tests.builders import JobBuilder
+from tests.traces import MS, US, TraceBuilder, training
+
+
+def accused(dataset: Dataset) -> tuple[int, ...]:
+    return analyse(dataset).culprits
+
+
+@pytest.mark.parametrize(
+    ("planted", "cause"), [("slow_host", "host"), ("slow_kernel", "compute"), ("slow_launch", "launch")]
+)
+@pytest.mark.parametrize("world", [2, 5])
+def test_the_late_rank_and_its_cause(planted: str, cause: str, world: int) -> None:
+    late: dict[str, Any] = {planted: {1: 12 * MS}}
+    analysis = analyse(training(world, 6, **late).build())
+    assert (analysis.status, analysis.culprits) == ("slow", (1,))
+    assert analysis.traces is not None
+    assert analysis.traces.causes[1].cause == cause
+    assert analysis.traces.causes[1].share > 0.9
+
+
+def test_the_host_is_named_with_its_stack() -> None:
+    analysis = analyse(training(4, 6, slow_host={2: 30 * MS}).build())
+    finding = analysis.findings[0]
+    assert [frame.function for frame in finding.stack] == ["load", "step"]
+    assert "sleep in load (data.py:12)" in analysis.verdict
+    assert analysis.verdict.endswith("costs 29.9 ms of each 39.9 ms step")
+    assert finding.evidence[0].rank == 2
+    assert finding.evidence[0].file == "rank2_trace.json.gz"
+    assert finding.evidence[0].time_ns is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("world", [2, 8])
+def test_a_healthy_job_accuses_nobody(world: int, seed: int) -> None:
+    analysis = analyse(training(world, 8, seed=seed, jitter_ns=2 * MS).build())
+    assert (analysis.status, analysis.findings) == ("healthy", ())
+
+
+def test_a_clock_that_is_off_accuses_nobody() -> None:
+    assert accused(training(4, 8, clock_ns={2: 30 * MS}, hosts=1).build()) == ()
+
+
+def test_two_late_ranks_are_both_named() -> None:
+    assert accused(training(8, 8, slow_host={2: 20 * MS, 5: 20 * MS}).build()) == (2, 5)
+
+
+def test_one_long_step_is_no_straggler() -> None:
+    job = TraceBuilder(4)
+    for step in range(8):
+        job.begin_step(step)
+        job.idle(2, 300 * MS if step == 4 else 0)
+        for rank in range(4):
+            job.launch(rank, "gemm", 5 * MS)
+        job.collective()
+        job.end_step()
+    assert accused(job.build()) == ()
+
+
+def cascade() -> TraceBuilder:
+    """Pairs of tp, then of dp: rank 3 is slow, so rank 2 waits in tp and comes late to dp."""
+    groups = {"a": [0, 1], "b": [2, 3], "c": [0, 2], "d": [1, 3]}
+    job = TraceBuilder(4, groups)
+    random = np.random.default_rng(5)
+    for step in range(8):
+        job.begin_step(step)
+        for rank in range(4):
+            job.launch(rank, "gemm", 4 * MS + int(random.integers(0, 50 * US)) + (10 * MS if rank == 3 else 0))
+        for name in ("a", "b", "c", "d"):
+            job.collective(name)
+        job.end_step()
+    return job
+
+
+def test_who_waited_for_a_late_rank_elsewhere_is_not_accused() -> None:
+    story = Story(cascade().build())
+    late = story.last.join(
+        pl.DataFrame({"group": [3], "x": [1]}, schema={"group": pl.UInt32, "x": pl.Int64}), on="group"
+    )
+    assert set(late["last"]) == {2}
+    assert [one.rank for one in story.late] == [3]
+
+
+def test_stages_of_a_pipeline_are_late_by_design() -> None:
+    job = TraceBuilder(2)
+    for step in range(8):
+        job.begin_step(step)
+        job.launch(0, "gemm", 4 * MS)
+        job.p2p("0", 0, 1)
+        job.launch(1, "gemm", 4 * MS)
+        job.p2p("0", 1, 0)
+        job.launch(0, "gemm_backward", 9 * MS)
+        job.collective()
+        job.end_step()
+    assert accused(job.build()) == ()
+
+
+def test_without_steps_parts_of_the_window_count() -> None:
+    job = training(4, 20, slow_host={1: 20 * MS})
+    job.spans = [span for span in job.spans if not span["name"].startswith("ProfilerStep")]
+    analysis = analyse(job.build())
+    assert analysis.culprits == (1,)
+    assert "% of the time" in analysis.verdict
+
+
+def test_one_step_is_too_little() -> None:
+    analysis = analyse(training(4, 1, slow_host={1: 20 * MS}).build())
+    assert (analysis.status, analysis.culprits) == ("unknown", ())
+    assert "rank 1 came last in" in analysis.verdict
+
+
+def test_a_group_that_is_not_traced_whole_accuses_nobody() -> None:
+    dataset = training(4, 6, slow_host={1: 20 * MS}).build()
+    some = replace(
+        dataset, traced=dataset.traced.filter(pl.col("rank") < 3), traces=dataset.traces.filter(pl.col("rank") < 3)
+    )
+    assert accused(some) == ()
+
+
+def test_one_rank_alone_is_said_to_tell_nothing() -> None:
+    dataset = training(4, 3).build()
+    one = replace(
+        dataset, traced=dataset.traced.filter(pl.col("rank") == 0), traces=dataset.traces.filter(pl.col("rank") == 0)
+    )
+    analysis = analyse(one)
+    assert (analysis.status, analysis.findings) == ("unknown", ())
+    assert "only rank 0 of 4 was traced" in analysis.verdict
+
+
+def with_dumps(traces: Dataset, late: int | None = None) -> Dataset:
+    """The same job with dumps of all ranks, in which `late` issues late."""
+    job = JobBuilder(traces.world_size)
+    for _ in range(20):
+        if late is not None:
+            job.clock[late] = job.clock.get(late, 1_700_000_000_000_000_000) + 20 * MS
+        job.collective()
+        meet = max(job.clock.values())
+        job.clock = dict.fromkeys(job.clock, meet)
+    return joined(job.build(), traces)
+
+
+def joined(dumps: Dataset, traces: Dataset) -> Dataset:
+    """Both as one; a collective of the dumps ends on all when the last has come."""
+    files = pl.concat([dumps.files, traces.files.with_columns(file=pl.col("file") + 100)])
+    moved = {n: getattr(traces, n).with_columns(file=pl.col("file") + 100) for n in ("traced", "traces", "tracks")}
+    end = pl.col("created_ns").max().over("group", "seq") + MS
+    ops = dumps.ops.with_columns(completed_ns=pl.when(pl.col("completed_ns").is_not_null()).then(end))
+    return replace(dumps, ops=ops, files=files, spans=traces.spans, **moved)
+
+
+def test_dumps_and_traces_make_one_finding() -> None:
+    dataset = with_dumps(training(4, 6, slow_host={2: 20 * MS}).build(), late=2)
+    analysis = analyse(dataset)
+    assert [f.culprit_ranks for f in analysis.findings if f.kind == "straggler"] == [(2,)]
+    assert any("the dumps say so too" in e.text for e in analysis.findings[0].evidence)
+
+
+def test_traces_name_whom_dumps_do_not_see() -> None:
+    analysis = analyse(with_dumps(training(4, 6, slow_kernel={3: 20 * MS}).build()))
+    assert (analysis.status, analysis.culprits) == ("slow", (3,))
+
+
+def test_a_hang_stays_the_verdict() -> None:
+    traces = training(4, 6, slow_host={2: 20 * MS}).build()
+    job = JobBuilder(4)
+    job.collective()
+    job.collective(ranks=[0, 1, 2], state="scheduled")
+    analysis = analyse(joined(job.build(), traces))
+    assert (analysis.status, analysis.culprits) == ("hang", (3,))
+    late = [f for f in analysis.findings if f.kind == "straggler"]
+    assert [(f.culprit_ranks, f.root_cause) for f in late] == [((2,), False)]
+    assert [f.id for f in analysis.findings] == [f"f{i}" for i in range(1, len(analysis.findings) + 1)]
+
+
+def test_without_spans_the_cause_is_unknown() -> None:
+    dataset = training(4, 6, slow_host={2: 20 * MS}).build()
+    steps = pl.col("name").cast(pl.String).str.starts_with("ProfilerStep")
+    first = replace(dataset, spans=dataset.spans.filter(steps))
+    analysis = analyse(first)
+    assert analysis.culprits == (2,)
+    assert analysis.traces is not None
+    assert analysis.traces.causes[2].cause == "unknown"
