@@ -1,0 +1,81 @@
+"""`rankscope watch`, and `--watch` where there is no terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SAMPLE = Path(__file__).parents[2] / "sample_data" / "early_return"
+
+
+def rankscope(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "rankscope", *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+    )
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """What a job left behind two hours ago."""
+    folder = tmp_path / "dumps"
+    shutil.copytree(SAMPLE, folder)
+    for path in folder.iterdir():
+        then = path.stat().st_mtime - 7200
+        os.utime(path, (then, then))
+    return folder
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_the_code_says_what_was_found(old: Path, number: signal.Signals) -> None:
+    process = rankscope("watch", str(old), "-f", "json")
+    assert process.stdout is not None
+    line = json.loads(process.stdout.readline())
+    assert line["schema"] == 1 and line["culprit_ranks"] == [3]
+    assert line["findings"][0]["kind"] == "missing-rank"
+    process.send_signal(number)
+    said, complaints = process.communicate(timeout=60)
+    assert (process.returncode, said, complaints) == (1, "", "")
+
+
+def test_watch_without_a_terminal_prints_lines(old: Path) -> None:
+    process = rankscope(str(old), "--watch")
+    assert process.stdout is not None
+    assert "rank 3 never issued" in process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 1
+    process.communicate()
+
+
+def test_until_frozen_ends_by_itself(old: Path) -> None:
+    process = rankscope("watch", str(old), "--until-frozen", "--on-freeze", "echo nobody there >&2; false")
+    said, complaints = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "rank 3 never issued" in said
+    assert complaints == "rankscope: --on-freeze: the command failed with exit code 1: nobody there\n"
+
+
+def test_a_directory_that_may_come_is_waited_for_and_one_that_cannot_is_refused(tmp_path: Path) -> None:
+    process = rankscope("watch", str(tmp_path / "no" / "such"), "-f", "json")
+    said, complaints = process.communicate(timeout=60)
+    assert process.returncode == 2 and "No such file" in complaints
+    assert "No such file" in json.loads(said)["error"]
+    process = rankscope("watch", str(tmp_path / "later"))
+    assert process.stderr is not None
+    assert "No such file or directory; what was read is shown" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+    process.communicate()
+
+
+def test_an_attempt_cannot_be_chosen(old: Path) -> None:
+    process = rankscope("watch", str(old), "--attempt", "0")
+    _, complaints = process.communicate(timeout=60)
+    assert process.returncode == 2 and "newest attempt" in complaints
