@@ -119,6 +119,8 @@ class LanesFrame(Screen[None]):
         self.show_finding(0 if self.whole.analysis.findings else None)
         if self.board is self.operations:
             self.board.centre(0.6)
+        elif self.board.span_of_instance() is None:
+            self.board.go_neighbour(1)
         self.lanes.changed()
         self.note("")
 

@@ -16,6 +16,7 @@ from textual.widgets.option_list import Option
 
 from rankscope.tui.actions import ACTIONS
 from rankscope.tui.letters import LETTERS
+from rankscope.tui.traces.activity import letters as trace_letters
 
 SHOWN = 500
 """Choices that are listed at most; typing narrows them down."""
@@ -147,4 +148,6 @@ def help_text() -> str:
     lines += ["", "Letters"]
     names = [f"{letter} {name}" for letter, name, _ in LETTERS]
     lines += ["  " + "".join(f"{name:<19}" for name in names[at : at + 3]).rstrip() for at in range(0, len(names), 3)]
+    lines += ["", "Lanes of profiler traces"]
+    lines += [f"  {mark:<3} {meaning}" for mark, meaning in trace_letters()]
     return "\n".join(lines)

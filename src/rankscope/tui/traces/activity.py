@@ -17,8 +17,10 @@ MOVING = 16
 """A collective whose members are all there; the number of its letter is added."""
 WAITING = 32
 """A collective in which this rank waits for the last one to come; the number of its letter is added."""
+NAMED = 8
+"""A stretch of the host that the user has named."""
 NOTHING = 255
-"""Spans that only name what lies in them: annotations."""
+"""Spans that are not shown: those around everything, and what mirrors others."""
 COUNT = 48
 """One more than the highest activity."""
 
@@ -44,6 +46,7 @@ KINDS: dict[int, Kind] = {
     SYNC: Kind("s", "sync", PATIENT),
     DATA: Kind("d", "data", COPY),
     PYTHON: Kind("p", "Python", HOST),
+    NAMED: Kind("u", "user's range", HOST),
     **{MOVING + at: Kind(letter, name, Mark.DONE) for at, (letter, name, _) in enumerate(LETTERS)},
     **{WAITING + at: Kind(letter.lower(), f"{name} waits", _PENDING) for at, (letter, name, _) in enumerate(LETTERS)},
 }  # fmt: skip
@@ -51,15 +54,22 @@ KINDS: dict[int, Kind] = {
 IDLE, BOTH, SPARSE = ".", "&", ":"
 """Characters of cells without, with two, and with little activity."""
 
-HOST_KINDS = (PYTHON, OP, LAUNCH, DATA, SYNC)
+HOST_KINDS = (PYTHON, NAMED, OP, LAUNCH, DATA, SYNC)
+"""What hosts do; where several last as long as each other the last is shown."""
 COMMUNICATION = range(MOVING, COUNT)
 
 _CATEGORIES = {
     "cpu_op": OP, "python_function": PYTHON, "cuda_runtime": LAUNCH, "cuda_driver": LAUNCH, "mtia_runtime": LAUNCH,
     "xpu_runtime": LAUNCH, "cuda_sync": SYNC, "kernel": COMPUTE, "mtia_ccp_events": COMPUTE, "gpu_memcpy": MEMORY,
-    "gpu_memset": MEMORY,
+    "gpu_memset": MEMORY, "user_annotation": NAMED,
 }  # fmt: skip
 """What the categories of a trace are; others only name what lies in them (torch.profiler, Kineto's ActivityType)."""
+
+_AROUND = NAMED
+_WRAPPERS = ("ProfilerStep#", "nccl:", "gloo:", "ucc:", "mpi:")
+"""Annotations around a whole step, and those that torch puts around each collective."""
+_LOADING = ("dataload", "data_load", "data load")
+"""What the names of loading data have in them, in small letters."""
 
 
 def activities(spans: pl.DataFrame, ops: pl.DataFrame) -> Codes:
@@ -73,7 +83,8 @@ def activities(spans: pl.DataFrame, ops: pl.DataFrame) -> Codes:
         named[code] = kind
     hint = named[codes]
     out = np.where((hint == SYNC) & (out == LAUNCH), SYNC, out)
-    out = np.where((hint == DATA) & np.isin(out, (NOTHING, PYTHON, OP)), DATA, out)
+    out = np.where((hint == DATA) & np.isin(out, (NAMED, PYTHON, OP)), DATA, out)
+    out = np.where((hint == _AROUND) & (out == NAMED), NOTHING, out)
     out = np.where((hint >= MOVING) & (out == COMPUTE), hint, out)
     row = spans["op"]
     known = row.is_not_null().to_numpy()
@@ -104,7 +115,23 @@ def _named(name: str) -> int:
         return MOVING + letter_number(name)
     if "Synchronize" in name:
         return SYNC
-    return DATA if "DataLoader" in name else 0
+    if name.startswith(_WRAPPERS):
+        return _AROUND
+    return DATA if any(part in name.lower() for part in _LOADING) else 0
+
+
+def letters() -> list[tuple[str, str]]:
+    """The letters of the lanes and what they mean, for the help."""
+    return [
+        ("A", "a collective moves data: all its members are there"),
+        ("a", "a collective waits for the last of its members"),
+        ("#", "a device computes"), (":", "a device computes for less than half of the cell"),
+        ("&", "a device computes while a collective moves data"), ("m", "a device copies"),
+        ("h", "the host runs an operation"), ("l", "the host launches, or calls the driver"),
+        ("s", "the host waits for its device"), ("d", "the host loads data"), ("p", "the host runs Python"),
+        ("u", "the host is in a range that the user has named"), (".", "nothing ran"),
+        ("|", "a step begins"), (" ", "the profiler was off"),
+    ]  # fmt: skip
 
 
 def legend(present: Sequence[int], width: int) -> str:
@@ -112,7 +139,9 @@ def legend(present: Sequence[int], width: int) -> str:
     words = [f"{KINDS[a].letter} {KINDS[a].meaning}" for a in (COMPUTE,) if a in present]
     words += ["lower case waits"] if any(a >= WAITING for a in present) else []
     moving = [f"{KINDS[a].letter} {KINDS[a].meaning}" for a in sorted(present) if MOVING <= a < WAITING]
-    rest = [f"{KINDS[a].letter} {KINDS[a].meaning}" for a in (OP, SYNC, LAUNCH, PYTHON, DATA, MEMORY) if a in present]
+    rest = [
+        f"{KINDS[a].letter} {KINDS[a].meaning}" for a in (DATA, OP, SYNC, LAUNCH, PYTHON, NAMED, MEMORY) if a in present
+    ]
     kept = ""
     for word in [*moving[:2], *words, *rest, f"{BOTH} both", *moving[2:]]:
         kept += f"  {word}" if len(kept) + len(word) + 2 <= width else ""

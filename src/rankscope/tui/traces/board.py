@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rankscope.tui.pick import item_of, selection_of
+from rankscope.tui.pick import selection_of
 from rankscope.tui.selection import Selection
+from rankscope.tui.traces.join import item_of_traced
 from rankscope.tui.traces.lineup import LineUp, line_up
 from rankscope.tui.traces.pick import neighbour, shown_in, span_at
 from rankscope.tui.traces.rowboard import TraceRows
@@ -50,14 +51,9 @@ class TraceBoard(TraceRows):
             return None
         span = self.span
         row = -1 if span is None else int(self.lanes.spans.op[span])
-        match = int(self.lanes.match_of[row]) if row >= 0 else -1
-        if match < 0:
-            return Selection(self.rank, finding=self.finding)
-        member = self.lanes.members(match).row(0, named=True)
-        group, seq, is_p2p = member["group"], member["seq"], bool(member["is_p2p"])
-        item = item_of(self.model, self.rank, group, seq, p2p=is_p2p)
+        item = item_of_traced(self.lanes, self.model, row) if row >= 0 else None
         if item is None:
-            return Selection(self.rank, None, group, seq, is_p2p, self.finding)
+            return Selection(self.rank, finding=self.finding)
         return selection_of(self.model, self.model.lane_of[self.rank], item, self.finding)
 
     # Moving

@@ -16,16 +16,11 @@ from rankscope.tui.traces.activity import (
     COMMUNICATION,
     COMPUTE,
     COUNT,
-    DATA,
     HOST_KINDS,
     IDLE,
     KINDS,
-    LAUNCH,
     MEMORY,
-    OP,
-    PYTHON,
     SPARSE,
-    SYNC,
     WINDOW,
 )
 from rankscope.tui.traces.cover import Cover
@@ -112,7 +107,7 @@ def _host_code(shares: dict[int, Shares], none: Shares) -> NDArray[np.int64]:
     """What a host does: the innermost that takes half of the time in which it does anything."""
     busy: Shares = np.max([shares.get(a, none) for a in HOST_KINDS], axis=0)
     out = np.full(none.shape, _NOTHING)
-    for activity in (PYTHON, OP, LAUNCH, DATA, SYNC):
+    for activity in HOST_KINDS:
         if activity in shares:
             out = np.where(shares[activity] >= np.maximum(busy / 2, LITTLE), activity, out)
     rest = np.array(HOST_KINDS)[np.argmax([shares.get(a, none) for a in HOST_KINDS], axis=0)]

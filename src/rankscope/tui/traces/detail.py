@@ -8,7 +8,6 @@ from typing import Any
 from rankscope.tui.detail.compact import labelled
 from rankscope.tui.detail.format import counted, duration, plain, rank_ranges, tensors
 from rankscope.tui.detail.line import Line, Span, cut, line, wrap
-from rankscope.tui.traces.activity import KINDS
 from rankscope.tui.traces.look import Member, Sight
 
 ROOMY = 16
@@ -22,14 +21,17 @@ def sight_lines(sight: Sight | None, width: int, height: int) -> list[Line]:
     """The lines for a pane of this size."""
     if sight is None:
         return [line(Span("no lane is shown", "dim"))]
-    if sight.span is None:
-        body = [heading(sight), stack_line(sight, "host"), step_line(sight)]
-        return [cut(parts, width) for parts in body if parts]
-    if height >= ROOMY:
+    if sight.span is not None and height >= ROOMY:
         return expanded(sight, width)
-    body = [heading(sight), wait_line(sight), arrivals_line(sight), launch_line(sight), stack_line(sight, "stack")]
-    body += [carried_line(sight), step_line(sight)]
-    return [cut(parts, width) for parts in body if parts]
+    body = [heading(sight), wait_line(sight), arrivals_line(sight), launch_line(sight)]
+    rest = [carried_line(sight), step_line(sight)]
+    shown = [cut(parts, width) for parts in body if parts]
+    after = [cut(parts, width) for parts in rest if parts]
+    stack = wrap(stack_line(sight, "stack" if sight.span is not None else "host"), width, 8)
+    room = max(height - len(shown) - len(after), 1)
+    if len(stack) > room:
+        stack = [*stack[: room - 1], cut(line(*stack[room - 1], Span(" ..")), width)]
+    return [*shown, *stack, *after]
 
 
 def heading(sight: Sight) -> Line:
@@ -62,7 +64,7 @@ def op_name(op: dict[str, Any]) -> str:
 
 def wait_line(sight: Sight) -> Line:
     """How much of a collective was waiting, and for whom."""
-    if not sight.members:
+    if sight.span is None or not sight.members:
         return labelled("peers", Span("not matched with the other ranks", "dim")) if sight.op else ()
     own = next((m for m in sight.members if m.rank == sight.rank), None)
     last = sight.members[-1]
@@ -160,8 +162,3 @@ def _member_line(member: Member, sight: Sight) -> Line:
         f"  ran {duration(member.took_ns)}",
         Span("  last" if last else "", "bad"),
     )
-
-
-def letters_help() -> list[tuple[str, str]]:
-    """The letters of activities that are no collectives, for the help."""
-    return [(KINDS[a].letter, KINDS[a].meaning) for a in sorted(KINDS) if a < 16]

@@ -8,15 +8,14 @@ from rankscope.analysis.model import Finding
 from rankscope.tui.goto import Target
 from rankscope.tui.model import Model
 from rankscope.tui.traces.board import TraceBoard
+from rankscope.tui.traces.join import traced_of_item
 from rankscope.tui.traces.lanes import TraceLanes
 from rankscope.tui.traces.pick import kind_of
 
 
 def go_item(board: TraceBoard, model: Model, item: int) -> bool:
     """Moves to the operation that is an item of the lanes of operations; False where its window has none of it."""
-    items = model.items
-    rank = int(model.ranks[items.lane[item]])
-    row = traced_row(board.lanes, rank, int(items.group[item]), int(items.seq[item]), p2p=bool(items.p2p[item]))
+    row = traced_of_item(board.lanes, model, item)
     if row is None or row not in board.lanes.span_of_row:
         return False
     board.go_span(board.lanes.span_of_row[row], "communication")
