@@ -19,6 +19,8 @@ class Run:
     peak_mb: float
     """Resident memory of the largest process of the tree at its peak."""
     code: int
+    cpu_seconds: float = 0.0
+    """Of all its processes."""
 
 
 def run(command: Sequence[str], log: Path | None = None) -> Run:
@@ -33,7 +35,7 @@ def run(command: Sequence[str], log: Path | None = None) -> Run:
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - begin
     process.returncode = os.waitstatus_to_exitcode(status)
-    return Run(seconds, usage.ru_maxrss / 1024, process.returncode)
+    return Run(seconds, usage.ru_maxrss / 1024, process.returncode, usage.ru_utime + usage.ru_stime)
 
 
 def alternate(commands: Mapping[str, Sequence[str]], times: int) -> dict[str, Run]:
@@ -43,6 +45,11 @@ def alternate(commands: Mapping[str, Sequence[str]], times: int) -> dict[str, Ru
         for name, command in commands.items():
             runs[name].append(run(command))
     return {
-        name: Run(median(r.seconds for r in all_), max(r.peak_mb for r in all_), max(r.code for r in all_))
+        name: Run(
+            median(r.seconds for r in all_),
+            max(r.peak_mb for r in all_),
+            max(r.code for r in all_),
+            median(r.cpu_seconds for r in all_),
+        )
         for name, all_ in runs.items()
     }
