@@ -77,6 +77,9 @@ def test_an_exception_is_noted_and_still_printed(tmp_path: Path) -> None:
     assert card(dumps, 1)["ended"]["error"] == "ValueError: loss is nan"
     assert "ValueError: loss is nan" in (tmp_path / "output_1").read_text()
     assert len(entries(dumps, 1)) == 10
+    assert "ValueError: loss is nan" in (dumps / "exception_rank_1.log").read_text()
+    failed = [(f["kind"], f["culprit_ranks"]) for f in causes(report(dumps)[1])]
+    assert failed == [("rank-failed", [1])]
 
 
 def test_sigterm_kills_a_rank_that_hangs_after_a_last_dump(tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ def test_a_script_that_nobody_edits_ends_as_ever_and_leaves_its_last_state(tmp_p
 
 def test_a_full_disk_is_none_of_the_jobs_business(tmp_path: Path) -> None:
     dumps = tmp_path / "dumps"
-    limit = 2_000
+    limit = 1_200
     # the dumps are larger; the file that says who wrote them is not
     start = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
     job = script(tmp_path / "train.py", "", start + START.format(directory=str(dumps), interval=0.1))

@@ -59,7 +59,7 @@ class Torch:
 def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
     fake = Torch()
     monkeypatch.setitem(sys.modules, "torch", fake.module())
-    monkeypatch.delitem(sys.modules, "torch._inductor.codecache", raising=False)
+    monkeypatch.delitem(sys.modules, "torch._inductor", raising=False)
     return fake
 
 
@@ -94,7 +94,7 @@ def test_a_rank_that_stands_still_gets_stacks(torch: Torch, tmp_path: Path) -> N
 def test_stacks_are_taken_at_once_where_torch_has_its_compiler(
     torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch._inductor.codecache", types.ModuleType("codecache"))
+    monkeypatch.setitem(sys.modules, "torch._inductor", types.ModuleType("_inductor"))
     serve(made(tmp_path))
     assert torch.calls == [("fr", True)]
 

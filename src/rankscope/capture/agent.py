@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from types import TracebackType
 from typing import Any, cast
 
@@ -24,8 +25,10 @@ from .signals import Signals, die_of, is_free
 _LOG = logging.getLogger("rankscope.capture")
 END_WAIT_S = 5.0
 """The end of the process waits for its last dump at most so long."""
-TERM_WAIT_S = 3.0
+TERM_WAIT_S = 8.0
 """So does its death by SIGTERM; torchrun waits 30 s before it kills."""
+TRACEBACK_LIMIT = 1 << 20
+"""Characters of it that are kept, the last."""
 _running: dict[int, Agent] = {}
 """By process id: a fork inherits that of its parent, which is not its own."""
 
@@ -93,7 +96,8 @@ class Agent:
     def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if os.getpid() == self.pid and not issubclass(kind, KeyboardInterrupt):
             self.card.end("exception", f"{kind.__name__}: {error}"[:2000])
-            self.sampler.ask("exception", True, END_WAIT_S)
+            text = "".join(traceback.format_exception(kind, error, trace))[-TRACEBACK_LIMIT:]
+            self.sampler.ask("exception", True, END_WAIT_S, text)
         self._previous_hook(kind, error, trace)
 
     def _on_exit(self) -> None:

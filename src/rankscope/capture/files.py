@@ -2,6 +2,7 @@
 
 dumps/fr_trace_rank_3               the newest dump
 dumps/capture_rank_3.json           who wrote it
+dumps/exception_rank_3.log          the exception that ended it, if one did
 dumps/history/1_fr_trace_rank_3     an earlier one of the same process
 dumps/earlier_1/fr_trace_rank_3     the last one of an earlier process of this rank
 """
@@ -38,6 +39,7 @@ class Files:
     def __init__(self, directory: str, rank: int, keep: int) -> None:
         self.directory = Path(directory)
         self.card = self.directory / f"capture_rank_{rank}.json"
+        self.traceback = self.directory / f"exception_rank_{rank}.log"
         self.rank = rank
         self.keep = keep
         self._turns: dict[Path, int] = {}
@@ -94,7 +96,7 @@ class Files:
             self._move(prefixes, self.directory, None)
 
     def _move(self, prefixes: list[str], source: Path, target: Path | None) -> None:
-        for name in [*(f"{prefix}{self.rank}" for prefix in prefixes), self.card.name]:
+        for name in [*(f"{prefix}{self.rank}" for prefix in prefixes), self.card.name, self.traceback.name]:
             if target is None:
                 (source / name).unlink(missing_ok=True)
             elif (source / name).exists():

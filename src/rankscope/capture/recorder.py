@@ -61,8 +61,8 @@ def has_entries(data: bytes) -> bool:
 
 
 def stacks_are_cheap() -> bool:
-    """Whether what torch imports to name frames is there already."""
-    return "torch._inductor.codecache" in sys.modules
+    """Whether what torch imports to name frames (it looks for an attribute that is loaded lazily) is there already."""
+    return "torch._inductor" in sys.modules
 
 
 def _c10d() -> Any:

@@ -32,6 +32,8 @@ class Request:
     reason: str
     stacks: bool
     """Whether stacks are worth the time that the first ones take."""
+    traceback: str = ""
+    """Of the exception that ends the process."""
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -52,9 +54,9 @@ class Sampler(threading.Thread):
         self._written = b""
         self._rounds = 0
 
-    def ask(self, reason: str, stacks: bool, wait: float) -> bool:
+    def ask(self, reason: str, stacks: bool, wait: float, traceback: str = "") -> bool:
         """Has a dump written; whether it was, within `wait` seconds."""
-        request = Request(reason, stacks)
+        request = Request(reason, stacks, traceback)
         try:
             self._requests.put_nowait(request)
         except queue.Full:
@@ -101,6 +103,8 @@ class Sampler(threading.Thread):
         self._rounds += 1
         try:
             self._dumps(self._files, request)
+            if request.traceback:
+                self._files.put(self._files.traceback, request.traceback.encode("utf-8", "replace"), False)
             self._card(self._files)
         except OSError as error:
             self.card.problem(f"cannot write: {error.strerror or error}")

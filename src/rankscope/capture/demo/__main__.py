@@ -46,7 +46,7 @@ def main(argv: list[str]) -> None:
 def _preload() -> None:
     """Has torch import what it names frames with once, before the ranks are forked."""
     try:
-        importlib.import_module("torch._inductor.codecache")
+        importlib.import_module("torch._inductor")
     except ImportError:
         return
 
