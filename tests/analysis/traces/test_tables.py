@@ -75,8 +75,8 @@ def test_queues_and_launches() -> None:
 def test_kernels_by_time() -> None:
     kernels = analysed(one_step()).kernels.with_columns(pl.col("name").cast(pl.String))
     assert kernels.select("kind", "name", "count", "total_ns", "share").rows() == [
-        ("compute", "gemm", 1, 30_000, 1.0),
         ("communication", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 1, 30_000, 1.0),
+        ("compute", "gemm", 1, 30_000, 1.0),
         ("memory", "Memcpy HtoD", 1, 15_000, 1.0),
     ]
 

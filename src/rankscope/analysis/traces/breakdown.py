@@ -6,15 +6,17 @@ the same time on several streams counts once, and a copy or communication only w
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import polars as pl
 
 from rankscope.analysis.traces.intervals import Busy
 from rankscope.analysis.traces.model import STEPS
-from rankscope.analysis.traces.spans import Spans
+from rankscope.analysis.traces.spans import Spans, among
 
 _ACTIVE = ("cpu_op", "cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
-_WAITS = r"Synchronize|StreamWait|EventQuery"
+_WAITS = re.compile(r"Synchronize|StreamWait|EventQuery")
 """Calls in which the host only waits for its device."""
 
 
@@ -59,8 +61,7 @@ def _active(spans: Spans, file: int) -> Busy:
     host = spans.host.get(file)
     if host is None:
         return Busy(np.empty(0, np.int64), np.empty(0, np.int64))
-    waits = [n for n in host["name"].unique().cast(pl.String) if pl.Series([n]).str.contains(_WAITS)[0]]
-    active = host.filter(
-        pl.col("category").cast(pl.String).is_in(_ACTIVE) & ~pl.col("name").cast(pl.String).is_in(waits)
-    )
+    host = host.filter(among("category", _ACTIVE))
+    waits = [name for name in host["name"].unique().cast(pl.String) if _WAITS.search(name)]
+    active = host.filter(~among("name", waits))
     return Busy.of(active["start_ns"].to_numpy(), active["end_ns"].to_numpy())

@@ -106,7 +106,7 @@ class Explainer:
         if not name or gained <= 0:
             return Lateness(rank, "host", "", share)
         stack = host.stack(Counter(mine[name]).most_common(1)[0][0])
-        names = tuple(n for _, _, n in stack if not pl.Series([n]).str.contains(STEP)[0])
+        names = tuple(n for _, _, n in stack if not STEP.match(n))
         where = next((n for _, c, n in stack[1:] if c == "python_function"), "")
         return Lateness(
             rank,

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from rankscope.analysis.traces.spans import among
 from rankscope.analysis.traces.units import STEP
 
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (.*?)(?: of .*)?>$")
@@ -35,7 +36,8 @@ class HostTime:
     @classmethod
     def of(cls, host: pl.DataFrame) -> HostTime:
         """From the host's spans of a file, sorted by track and start."""
-        steps = host.filter(pl.col("name").cast(pl.String).str.contains(STEP))["track"]
+        names = [name for name in host["name"].unique().cast(pl.String) if STEP.match(name)]
+        steps = host.filter(among("name", names))["track"]
         tracks = steps if len(steps) else host["track"]
         main = host.filter(pl.col("track") == tracks.mode().sort()[0]) if len(tracks) else host
         return cls(main, _parents(main["depth"].to_numpy().astype(np.int64)))

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-REACH = 256
-"""Shifts that are tried to either side of where clocks put it, and of none."""
-SAMPLE = 4000
-"""Operations that are compared for each shift."""
+NEAR, REACH = 8, 256
+"""Shifts that are tried to either side of where clocks put it, and of none: at first, and where that is not clear."""
+SAMPLE, FIRST_SAMPLE = 4000, 256
+"""Operations that are compared at a shift, and at first at each of them."""
+PROMISING = 8
+"""Shifts that are compared in full."""
 OFFSET_WEIGHT = 1 / 10
 """Where ends agree nowhere, a difference of clocks counts so much of the same spread: clocks are ms apart at most."""
 CLEAR = 1.5
@@ -86,7 +88,18 @@ class Shift:
 
 def best_shift(reference: Sequence, other: Sequence) -> Shift | None:
     """The shift at which the two agree best; None where the order of operations agrees nowhere."""
-    found = [shift for by in _candidates(reference, other) if (shift := _try(reference, other, by)) is not None]
+    near = _best(reference, other, NEAR)
+    # what fits tightly where clocks put it, and not beside it, needs no search
+    if near is not None and near.sharp and near.clear and near.spread_ns < AGREE_NS // 10:
+        return near
+    return _best(reference, other, REACH)
+
+
+def _best(reference: Sequence, other: Sequence, reach: int) -> Shift | None:
+    candidates = _candidates(reference, other, reach)
+    tried = [s for by in candidates if (s := _try(reference, other, by, FIRST_SAMPLE)) is not None]
+    promising = sorted(tried, key=lambda s: (not s.sharp, s.spread_ns if s.sharp else s.score))[:PROMISING]
+    found = [shift for s in promising if (shift := _try(reference, other, s.by, SAMPLE)) is not None]
     if not found:
         return None
     sharp = [shift for shift in found if shift.sharp]
@@ -100,24 +113,24 @@ def best_shift(reference: Sequence, other: Sequence) -> Shift | None:
 
 def at_shift(reference: Sequence, other: Sequence, by: int) -> Shift | None:
     """What can be said of one shift, as where sequence numbers tell it."""
-    return _try(reference, other, by)
+    return _try(reference, other, by, SAMPLE)
 
 
-def _candidates(reference: Sequence, other: Sequence) -> Iterator[int]:
+def _candidates(reference: Sequence, other: Sequence, reach: int) -> Iterator[int]:
     """Shifts that leave at least half of the shorter one matched, near none or near where clocks put it."""
     least = (min(len(reference), len(other)) + 1) // 2
     middle = len(other) // 2
     by_clock = int(np.searchsorted(reference.ends, other.ends[middle])) - middle
     low, high = least - len(other), len(reference) - least
-    near = {by for centre in (0, by_clock) for by in range(centre - REACH, centre + REACH + 1)}
+    near = {by for centre in (0, by_clock) for by in range(centre - reach, centre + reach + 1)}
     yield from sorted(by for by in near if low <= by <= high)
 
 
-def _try(reference: Sequence, other: Sequence, by: int) -> Shift | None:
+def _try(reference: Sequence, other: Sequence, by: int, sample: int) -> Shift | None:
     count = min(len(reference) - max(by, 0), len(other) - max(-by, 0))
     if count < 1:
         return None
-    a, b = reference.cut(max(by, 0), min(count, SAMPLE)), other.cut(max(-by, 0), min(count, SAMPLE))
+    a, b = reference.cut(max(by, 0), min(count, sample)), other.cut(max(-by, 0), min(count, sample))
     if not np.array_equal(a.tokens, b.tokens):
         return None
     apart = a.ends - b.ends

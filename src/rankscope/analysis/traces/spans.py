@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,11 +17,18 @@ WHATS = ("compute", "communication", "memory")
 What = pl.Enum(WHATS)
 _COMMUNICATES = re.compile(r"^(nccl|rccl).*kernel|^oneccl", re.IGNORECASE)
 """Kernels that communicate, where no call of the host is known for them, as in CUDA graphs."""
+_ISSUES = re.compile(r"c10d::|record_param_comms|gloo:")
+"""Operators that issue communication and compute nothing."""
 _COPIES = ("gpu_memcpy", "gpu_memset")
 _MARKS = ("gpu_user_annotation", "overhead", "cuda_sync", "cuda_profiler_range", "Trace")
 """Rows of devices that are no work."""
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
 Places = npt.NDArray[np.int64]
+
+
+def among(column: str, names: Sequence[str]) -> pl.Expr:
+    """Whether a categorical column is one of some names, without making a text of each of its values."""
+    return pl.col(column).is_in(pl.Series(names, dtype=pl.Categorical).implode())
 
 
 @dataclass(frozen=True)
@@ -44,24 +52,22 @@ class Spans:
         Where a host communicates itself (gloo) and there is no device: its communication, and its operators as
         computing.
         """
-        used = self._all.filter(pl.col("device").is_not_null() & ~pl.col("category").cast(pl.String).is_in(_MARKS))
+        used = self._all.filter(pl.col("device").is_not_null() & ~among("category", _MARKS))
         kernels = pl.concat([used, self._on_host(used["file"].unique())])
         names = kernels["name"].unique().cast(pl.String).drop_nulls()
         nccl = [name for name in names if _COMMUNICATES.search(name)]
-        category = pl.col("category").cast(pl.String)
-        communicates = pl.col("op").is_not_null() | pl.col("name").cast(pl.String).is_in(nccl)
+        communicates = pl.col("op").is_not_null() | among("name", nccl)
         what = (
             pl.when(communicates).then(pl.lit("communication"))
-            .when(category.is_in(_COPIES)).then(pl.lit("memory")).otherwise(pl.lit("compute")).cast(What)
+            .when(among("category", _COPIES)).then(pl.lit("memory")).otherwise(pl.lit("compute")).cast(What)
         )  # fmt: skip
         columns = ("row", "file", "track", "lane", what.alias("what"), "name", "start_ns", "end_ns", "correlation")
         return _by_file(kernels.select(*columns).sort("file", "start_ns", maintain_order=True))
 
     def _on_host(self, on_device: pl.Series) -> pl.DataFrame:
         host = self._all.filter(pl.col("device").is_null() & ~pl.col("file").is_in(on_device.implode()))
-        computes = (pl.col("category") == "cpu_op") & ~pl.col("name").cast(pl.String).str.contains(
-            r"^(c10d::|record_param_comms|gloo:)"
-        )
+        names = host["name"].unique().cast(pl.String).drop_nulls()
+        computes = among("category", ["cpu_op"]) & ~among("name", [n for n in names if _ISSUES.match(n)])
         return host.filter(pl.col("op").is_not_null() | computes)
 
     @cached_property
@@ -76,7 +82,7 @@ class Spans:
         """By file the calls that started something on a device: correlation, name, start_ns, end_ns."""
         calls = self._all.filter(
             pl.col("device").is_null() & pl.col("correlation").is_not_null()
-            & pl.col("category").cast(pl.String).is_in(_LAUNCHES)
+            & among("category", _LAUNCHES)
         )  # fmt: skip
         return _by_file(calls.select("file", "correlation", "name", "start_ns", "end_ns"))
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 
+from rankscope.analysis.traces.spans import among
 from rankscope.schema import Dataset
 
-STEP = r"^ProfilerStep#(\d+)$"
+STEP = re.compile(r"^ProfilerStep#(\d+)$")
 PARTS = 16
 """Units of a window without steps, at most."""
 
 
 def step_spans(dataset: Dataset) -> pl.DataFrame:
     """Steps that `torch.profiler.profile.step` marked: file, step, begin_ns, end_ns on the file's own clock."""
-    names = dataset.spans["name"].unique().cast(pl.String)
-    steps = names.filter(names.str.contains(STEP))
+    steps = [name for name in dataset.spans["name"].unique().cast(pl.String).drop_nulls() if STEP.match(name)]
     host = dataset.tracks.filter(pl.col("kind") == "host").select("track", "file")
-    named = pl.col("name").is_in(steps.cast(pl.Categorical).implode())
-    spans = dataset.spans.filter(named) if len(steps) else dataset.spans[:0]
+    marked = among("name", steps) & among("category", ["user_annotation"])
     return (
-        spans.filter(pl.col("category") == "user_annotation").join(host, on="track")
+        dataset.spans.filter(marked).join(host, on="track")
         .select(
-            "file", step=pl.col("name").cast(pl.String).str.extract(STEP).cast(pl.Int64, strict=False),
+            "file", step=pl.col("name").cast(pl.String).str.extract(STEP.pattern).cast(pl.Int64, strict=False),
             begin_ns=pl.col("start_ns"), end_ns=pl.col("start_ns") + pl.col("duration_ns"),
         )
         .drop_nulls().sort("file", "begin_ns")
