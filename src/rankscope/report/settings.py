@@ -72,7 +72,19 @@ class Setting(NamedTuple):
 
 
 def settings(dataset: Dataset) -> list[Setting]:
-    """Every setting there is: those with different values first, then those that some did not tell; each by name."""
+    """Every setting there is: those with different values first, then those that some did not tell; each by name.
+
+    Of thousands of ranks it takes a second: made once for as long as one job is shown.
+    """
+    if not _kept or _kept[0][0] is not dataset.settings:
+        _kept[:] = [(dataset.settings, _folded(dataset))]
+    return _kept[0][1]
+
+
+_kept: list[tuple[pl.DataFrame, list[Setting]]] = []
+
+
+def _folded(dataset: Dataset) -> list[Setting]:
     texts = pl.col("name", "value", "source").cast(pl.Categorical)
     rows = dataset.settings.select(texts, "rank", "host", "pid", "file")
     by_name: dict[str, list[Value]] = {}

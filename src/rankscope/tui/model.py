@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rankscope.analysis.logical_time import drawn_rows, logical_columns
 from rankscope.analysis.model import Analysis
+from rankscope.report.settings import settings
 from rankscope.schema import Dataset
 from rankscope.tui.letters import NUMBER, Codes, Mark, code, op_codes
 from rankscope.tui.marks import REASONS, absences, instances, p2p_absences
@@ -98,6 +99,8 @@ class Model:
 
 def build_model(dataset: Dataset, analysis: Analysis) -> Model:
     """The lanes of all ranks of the job, those without a dump too."""
+    # of many ranks it takes a second, which no key should wait for
+    settings(dataset)
     if not dataset.has_traces:
         return _build(dataset, analysis)
     from rankscope.tui.traces.lanes import build_lanes

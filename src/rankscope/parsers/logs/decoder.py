@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from rankscope.parsers.logs.nccl.comms import Comms, Processes
 from rankscope.parsers.logs.nccl.heads import Head, head
 from rankscope.parsers.logs.nccl.inspector import Inspector
 from rankscope.parsers.logs.nccl.names import P2P
+from rankscope.parsers.logs.nccl.quiet import Shapes, without_time
 from rankscope.parsers.logs.nccl.ras import Ras
 from rankscope.parsers.logs.nccl.rows import Rows
 from rankscope.parsers.logs.nccl.warn import Warnings
@@ -37,10 +37,8 @@ FOLD_ROWS = 200_000
 MOST_EVENTS = 200_000
 MOST_SETTINGS = 200_000
 _CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
-_CHANNEL_BYTES = tuple(text.encode() for text in _CHANNEL)
-_GLUED = re.compile(rb"NCCL|\[rank\d|\.(?:cpp|hpp|h|cu|cc|py):\d|\d WARN|[\x1b]|\r[^\r]")
-"""Signs of another record in the same line."""
 _MOST_GROUPS = 1 << 16
+_MOST_THREADS = 256
 
 
 class _Known(NamedTuple):
@@ -67,6 +65,9 @@ class Decoder:
         self._ops: dict[str, int] = {}
         self._settings: set[tuple[int, str, str]] = set()
         self._fronts: dict[bytes, tuple[int, int] | None] = {}
+        self._shapes = Shapes(lambda: self._recognise().literals)
+        self._quiet: defaultdict[int, dict[bytes, tuple[bytes, int, int]]] = defaultdict(dict)
+        """By process the last quiet line of each thread: text, offset, number."""
         self._line, self._block = 1, 0
 
     def block(self, padded: bytearray, size: int, offset: int) -> None:
@@ -96,7 +97,7 @@ class Decoder:
 
     def line(self, text: bytes, offset: int, number: int, whole: bool = True) -> None:
         """One line, the slow way."""
-        if whole and self._ignored(text, offset):
+        if whole and self._ignored(text, offset, number):
             return
         glued = False
         for record in self._splitter.records(text, offset, number, whole):
@@ -221,24 +222,39 @@ class Decoder:
 
     # the slow way
 
-    def _ignored(self, text: bytes, offset: int) -> bool:
+    def _ignored(self, text: bytes, offset: int, number: int) -> bool:
         """Takes a line that is only counted: most of what is printed while communicators are made."""
         at = text.find(b" NCCL INFO ")
-        message = text[at + 11 :] if 0 < at < HEAD_BYTES else b""
-        kind = "channels" if message.startswith(_CHANNEL_BYTES) else "tuning" if b" Bytes -> Algo " in message else ""
-        if not kind or _GLUED.search(message) or b"\r" in text[:at] or b"\x1b" in text[:at]:
+        if not 0 < at < HEAD_BYTES:
             return False
-        front = text[: at + 1]
+        kind = self._shapes.kind(text[at + 11 :].rstrip(b"\r"))
+        if not kind or b"\r" in text[:at] or b"\x1b" in text[:at]:
+            return False
+        front = without_time(text[: at + 1])
         if front not in self._fronts:
             if len(self._fronts) >= _MOST_GROUPS:
                 self._fronts.clear()
-            self._fronts[front] = self._whose(front, offset)
+            self._fronts[front] = self._whose(text[: at + 1], offset)
         whose = self._fronts[front]
         if whose is None:
             return False
         self.processes.count(whose[0], 1)
-        self.counts.update(("records", "INFO", kind))
+        for name in ("records", "INFO", kind):
+            self.counts[name] += 1
+        if kind == "other":
+            threads = self._quiet[whose[0]]
+            if len(threads) >= _MOST_THREADS:
+                threads.clear()
+            threads[front] = text, offset, number
         return True
+
+    def _loud(self, process: int, record: Record) -> None:
+        """Before a call that failed: what its thread said last may have been a quiet line."""
+        for text, offset, number in self._quiet.pop(process, {}).values():
+            for said in self._splitter.records(text, offset, number):
+                found = head(said.text)
+                if found is not None and said.offset < record.offset:
+                    self.warnings.said(process, found, said)
 
     def _record(self, record: Record, glued: bool) -> None:
         self.counts["records"] += 1
@@ -291,9 +307,13 @@ class Decoder:
         return (
             ("opCount" in message and self._coll(process, message, record, found.device))
             or ("- " in message and self._life(process, message, record))
-            or self.warnings.trail(process, found, record)
+            or (" -> " in message and self._trail(process, found, record))
             or (not record.torn and self._told(process, message, record))
         )
+
+    def _trail(self, process: int, found: Head, record: Record) -> bool:
+        self._loud(process, record)
+        return self.warnings.trail(process, found, record)
 
     def _coll(self, process: int, message: str, record: Record, device: int | None) -> bool:
         operation = coll.operation(message, record.torn)
@@ -353,15 +373,18 @@ class Decoder:
     def _flush(self) -> None:
         if not self._waiting:
             return
+        waiting, self._waiting = self._waiting, []
+        self._add(self._recognise().feed_all(waiting))
+
+    def _recognise(self) -> Recogniser:
+        """A log of nothing but operations does without it: getting it ready takes longer than most logs."""
         if self._recogniser is None:
-            # a log of nothing but operations does without it: getting it ready takes longer than most logs
             from rankscope.parsers.logs.c10d.recogniser import Recogniser
             from rankscope.parsers.logs.c10d.table import current
 
             table, self.content.problem = current()
             self._recogniser = Recogniser(table)
-        waiting, self._waiting = self._waiting, []
-        self._add(self._recogniser.feed_all(waiting))
+        return self._recogniser
 
     def _add(self, events: list[Event]) -> None:
         room = MOST_EVENTS - len(self.content.events)

@@ -52,6 +52,11 @@ class Recogniser:
         self._maybe: list[Record] = []
         self._above: Record | None = None
 
+    @property
+    def literals(self) -> list[str]:
+        """Words without which a line tells nothing, but to what goes on."""
+        return self._screen.literals
+
     def feed(self, record: Record) -> list[Event]:
         """The events that are complete with this record."""
         return self.feed_all([record])

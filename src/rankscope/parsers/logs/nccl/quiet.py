@@ -1,0 +1,69 @@
+"""Lines of NCCL that tell nothing but that somebody wrote them: most of what it prints while communicators are made.
+
+Which messages those are is worked out once for each shape, a message without its numbers. Signs of what would tell
+something are looked for in the shape without their own numbers: so more than need be is read the slow way, never less.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+MOST = 1 << 16
+"""More shapes are forgotten."""
+_DIGITS = b"0123456789"
+_POINTER = re.compile(rb"0x[0-9a-fA-F]+")
+_CHANNEL = (b"Channel ", b"Trees ", b"Ring ", b"Connected ", b"threadThresholds", b"P2P Chunksize", b"Setting affinity")
+_TUNING = b" Bytes -> Algo "
+_GLUED = (b"NCCL", b"[rank", b".cpp:", b".hpp:", b".h:", b".cu:", b".cc:", b".py:", b" WARN", b"\x1b", b"\r")
+"""Signs of another record in the same line."""
+_TOLD = (
+    b"opCount", b"Init ", b"Destroy ", b"Abort ", b"Finalize ", b"Revoke ", b" set by environment to ", b"version",
+    b"cudaDriverVersion", b"Using network", b"Loaded net plugin", b"Bootstrap",
+)  # fmt: skip
+"""Signs of operations, lives of communicators, and settings."""
+_TRAIL = re.compile(rb":\d{1,6} -> \d")
+_TIME = re.compile(rb"\[?\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d[.,\d]*Z?\]? ?")
+
+
+class Shapes:
+    """Tells which messages are quiet. `words` gives what others look for in lines, once it is needed."""
+
+    def __init__(self, words: Callable[[], Iterable[str]]) -> None:
+        self._words = words
+        self._telling: re.Pattern[bytes] | None = None
+        self._glued = _any(_GLUED)
+        self._known: dict[bytes, str] = {}
+
+    def kind(self, message: bytes) -> str:
+        """ "channels", "tuning" or "other"; "" for what may tell something."""
+        shape = _POINTER.sub(b"0x", message) if b"0x" in message else message
+        shape = shape.translate(None, _DIGITS)
+        found = self._known.get(shape)
+        if found is None:
+            if len(self._known) >= MOST:
+                self._known.clear()
+            found = self._known[shape] = self._work_out(message, shape)
+        return found
+
+    def _work_out(self, message: bytes, shape: bytes) -> str:
+        if self._glued.search(shape):
+            return ""
+        if message.startswith(_CHANNEL):
+            return "channels"
+        if _TUNING in message:
+            return "tuning"
+        if self._telling is None:
+            self._telling = _any((*_TOLD, *(word.encode() for word in self._words())))
+        return "" if self._telling.search(shape) or _TRAIL.search(message) else "other"
+
+
+def _any(signs: Iterable[bytes]) -> re.Pattern[bytes]:
+    found = sorted({sign.translate(None, _DIGITS) for sign in signs})
+    return re.compile(b"|".join(map(re.escape, found)))
+
+
+def without_time(front: bytes) -> bytes:
+    """What stands in front of a message, without a time, which is another on each line."""
+    found = _TIME.match(front)
+    return front[found.end() :] if found is not None else front
