@@ -101,13 +101,12 @@ class Sampler(threading.Thread):
             with contextlib.suppress(OSError):
                 self._files.set_aside(prefixes, self.card.writer)
         self._rounds += 1
-        try:
-            self._dumps(self._files, request)
-            if request.traceback:
-                self._files.put(self._files.traceback, request.traceback.encode("utf-8", "replace"), False)
-            self._card(self._files)
-        except OSError as error:
-            self.card.problem(f"cannot write: {error.strerror or error}")
+        # whichever of these finds room; the last says what did not
+        for write in (self._dumps, self._exception, self._card):
+            try:
+                write(self._files, request)
+            except OSError as error:
+                self.card.problem(f"cannot write: {error.strerror or error}")
 
     def _dumps(self, files: Files, request: Request) -> None:
         if identity.initialized():
@@ -142,7 +141,11 @@ class Sampler(threading.Thread):
         self._costs = [*self._costs, time.perf_counter() - begin][-_COSTS:]
         return data
 
-    def _card(self, files: Files) -> None:
+    def _exception(self, files: Files, request: Request) -> None:
+        if request.traceback:
+            files.put(files.traceback, request.traceback.encode("utf-8", "replace"), False)
+
+    def _card(self, files: Files, _request: Request) -> None:
         content = self.card.content()
         if content != self._written:
             files.put(files.card, content, False)
