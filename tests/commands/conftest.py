@@ -23,7 +23,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serve:
     asked: list[Source] = []
 
     def use(job: Callable[[], tuple[Dataset, Analysis]]) -> list[Source]:
-        def load(source: Source, progress: object) -> tuple[Dataset, Analysis]:
+        def load(source: Source, progress: object, **_: str) -> tuple[Dataset, Analysis]:
             asked.append(source)
             return job()
 

@@ -18,8 +18,9 @@ MEMBER = 16
 """Added to a style: the cell belongs to the collective under the cursor."""
 CURSOR = 32
 """Added to a style: the cell is under the cursor."""
-BUSY, COPY, HOST, PATIENT, FAINT = range(len(Mark), len(Mark) + 5)
-"""Styles beside those of marks: a device computes, data moves, a host works, a host waits, nothing happens."""
+BUSY, COPY, HOST, PATIENT, FAINT, THIN = range(len(Mark), len(Mark) + 6)
+"""Styles beside those of marks: a device computes, data moves, a host works, a host waits, nothing happens, a device
+computes now and then."""
 
 _INK = {"black": ("#000000", 16, 0, 0), "white": ("#ffffff", 231, 15, 7)}
 _GROUND = {
@@ -44,6 +45,7 @@ _CELLS: dict[int, tuple[str, str | None, str]] = {
     COPY: ("black", "purple", ""),
     HOST: ("white", "grey", ""),
     PATIENT: ("sky", None, ""),
+    THIN: ("green", None, "bold"),
 }
 _BARE: dict[int, str] = {
     Mark.DONE: "", Mark.UNSURE: "", Mark.GONE: "", Mark.SCHEDULED: "bold", Mark.STARTED: "bold",

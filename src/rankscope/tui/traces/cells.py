@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankscope.tui.letters import Codes
-from rankscope.tui.palette import BUSY, FAINT, HOST
+from rankscope.tui.palette import BUSY, FAINT, THIN
 from rankscope.tui.picture import Cells
 from rankscope.tui.traces.activity import (
     BOTH,
@@ -40,7 +40,7 @@ def _table(kind: str) -> Codes:
     out = np.full(COUNT + 2, ord(IDLE) if kind == "letter" else FAINT, np.uint8)
     for activity, shown in KINDS.items():
         out[activity] = ord(shown.letter) if kind == "letter" else shown.style
-    out[_BOTH], out[_SPARSE] = (ord(BOTH), ord(SPARSE)) if kind == "letter" else (BUSY, HOST)
+    out[_BOTH], out[_SPARSE] = (ord(BOTH), ord(SPARSE)) if kind == "letter" else (BUSY, THIN)
     return out
 
 
