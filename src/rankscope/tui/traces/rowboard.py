@@ -23,6 +23,8 @@ from rankscope.tui.window import Window
 Ints = NDArray[np.int64]
 ALONE = 16
 """So many ranks to blame each have rows of their own."""
+MANY, COARSE = 64, 48
+"""From so many ranks on they are compared in no more than so many cells."""
 _FURTHER = {FOLDED: PARTS, SINGLE: PARTS, PARTS: STRANDS, STRANDS: FOLDED}
 
 
@@ -158,7 +160,8 @@ class TraceRows(Window):
         if len(folded) < 2:
             return None
         asked, edges = self.cells_of([Row((lane,)) for lane in folded])
-        codes = draw(self.lanes.cover, self.lanes.key_of, asked, edges).codes
+        every = -(-self.width // COARSE) if len(folded) > MANY else 1
+        codes = draw(self.lanes.cover, self.lanes.key_of, asked, edges[:, ::every]).codes
         out = np.zeros((len(self.lanes.ranks), codes.shape[1]), np.uint8)
         out[folded] = codes
         return out

@@ -14,6 +14,8 @@ from rankscope.tui.letters import Codes
 from rankscope.tui.traces.activity import activities
 
 Ints = NDArray[np.int64]
+LATEST = 2**61
+"""Later times, and longer spans, are taken for this: what is added to them must not overflow."""
 DEEPEST = 512
 """Spans around a span that are looked for at most."""
 NAMELESS = 2**32 - 1
@@ -110,8 +112,8 @@ def build_spans(dataset: Dataset, shift_of_file: dict[int, int]) -> Spans:
     table = dataset.spans
     numbers = dataset.tracks["track"].unique().sort().to_numpy().astype(np.int64)
     files = dict(dataset.tracks.select("track", "file").iter_rows())
-    start = table["start_ns"].to_numpy().astype(np.int64, copy=False)
-    length = np.maximum(table["duration_ns"].to_numpy(), 0)
+    start = np.clip(table["start_ns"].to_numpy(), 0, LATEST)
+    length = np.clip(table["duration_ns"].to_numpy(), 0, LATEST)
     bounds = np.searchsorted(table["track"].to_numpy(), np.append(numbers, _after(numbers)))
     return Spans(
         numbers,
