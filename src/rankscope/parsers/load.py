@@ -149,4 +149,4 @@ def _nothing(root: str, sources: Sequence[Source]) -> str:
     reasons = [f"{s.shown}: {s.problem or 'it tells nothing of ranks or errors'}" for s in sources][:5]
     more = f" and {len(sources) - len(reasons)} more" if len(sources) > len(reasons) else ""
     looked = f"{len(sources)} files ({'; '.join(reasons)}{more})"
-    return f"{printable(root)}: no flight recorder or py-spy dump and no log among {looked}"
+    return f"{printable(root)}: no flight recorder or py-spy dump, no log and no trace among {looked}"

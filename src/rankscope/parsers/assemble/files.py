@@ -20,7 +20,8 @@ def file_table(sources: Sequence[Source], complete: dict[int, Completeness]) -> 
 
 
 def _row(place: int, source: Source, complete: Completeness | None) -> dict[str, Any]:
-    dump = source.dump
+    dump, trace = source.dump, source.trace
+    library = dump.library_version if dump else trace.about.library_version if trace else None
     return {
         "file": place,
         "path": source.shown,
@@ -28,11 +29,11 @@ def _row(place: int, source: Source, complete: Completeness | None) -> dict[str,
         "rank": source.rank,
         "rank_source": source.rank_source,
         "attempt": source.attempt,
-        "host": source.host,
+        "host": source.host or (trace.about.host if trace else None) or None,
         "pid": source.card.pid if source.card is not None else None,
         "rows": source.content.rows if source.content else 0,
         "version": dump.version if dump else None,
-        "library_version": dump.library_version or None if dump else None,
+        "library_version": library or None,
         "mtime_ns": source.mtime_ns,
         "size": source.size,
         "wrapped": complete and complete.wrapped,

@@ -21,15 +21,23 @@ _NAME, _LANE = attrgetter("name"), attrgetter("cat", "pid", "tid")
 _START, _DURATION = attrgetter("ts"), attrgetter("dur")
 LATEST_US = float(1 << 53)
 """Times behind this one are no microseconds."""
+MOST_NAMES, MOST_LANES, MOST_TEXT = 1 << 20, 1 << 15, 128 << 20
+"""Names and threads of a trace, and characters in all of its names: more come from no profiler."""
 _QUARTER = 250
 _ABSOLUTE_US = float(1 << 50)
 """From here on a float has only quarters of a microsecond: time since the epoch, with decimals."""
 
 
 class _Table(dict[Any, int]):
-    """Gives each key the next number."""
+    """Gives each key the next number. Raises MemoryError if there are more than a trace can honestly have."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
 
     def __missing__(self, key: Any) -> int:
+        if len(self) >= self.most:
+            raise MemoryError
         self[key] = number = len(self)
         return number
 
@@ -38,7 +46,7 @@ class Columns:
     """The columns in the making."""
 
     def __init__(self) -> None:
-        self.names, self.lanes, self.calls = _Table(), _Table(), _Table()
+        self.names, self.lanes, self.calls = _Table(MOST_NAMES), _Table(MOST_LANES), _Table(MOST_NAMES)
         self.labels: dict[Label, None] = {}
         self.events = self.lost = self.rows = 0
         self.fraction = self.quarters = False
@@ -71,7 +79,9 @@ class Columns:
         }
 
     def tables(self) -> dict[str, Any]:
-        """The tables by the names of TraceContent."""
+        """The tables by the names of TraceContent. Raises MemoryError if they hold more text than a trace can have."""
+        if sum(map(len, self.names)) > MOST_TEXT or len(self.labels) > MOST_NAMES:
+            raise MemoryError
         return {
             "names": [text(name) or "" for name in self.names],
             "lanes": [_lane(*key) for key in self.lanes],

@@ -16,19 +16,15 @@ def around(track: Places, start: Numbers, end: Numbers, inner: Places, outer: Pl
     `inner` and `outer` are rows of `track`, `start` and `end`. Only the latest begun one is looked at: those around
     operations do not lie in one another.
     """
-    found = np.full(len(inner), -1, np.int64)
-    if not len(inner) or not len(outer):
-        return found
-    order = np.lexsort((start[outer], track[outer]))
-    tracks, starts = track[outer][order], start[outer][order]
-    for one in np.unique(track[inner]).tolist():
-        low, high = np.searchsorted(tracks, [one, one + 1])
-        mine = np.flatnonzero(track[inner] == one)
-        at = low + np.searchsorted(starts[low:high], start[inner[mine]], side="right") - 1
-        covering = np.where(at >= low, order[np.maximum(at, 0)], -1)
-        covered = (covering >= 0) & (end[outer[np.maximum(covering, 0)]] >= end[inner[mine]])
-        found[mine] = np.where(covered, covering, -1)
-    return found
+    rows, own = np.concatenate([outer, inner]), len(outer)
+    order = np.lexsort((np.arange(len(rows)) >= own, start[rows], track[rows]))
+    last = np.maximum.accumulate(np.where(order < own, np.arange(len(rows)), -1))
+    before = np.full(len(rows), -1, np.int64)
+    before[order] = np.where(last >= 0, order[last], -1)
+    found = before[own:]
+    rival = outer[np.maximum(found, 0)] if own else inner
+    covers = (found >= 0) & (track[rival] == track[inner]) & (end[rival] >= end[inner])
+    return np.where(covers, found, -1)
 
 
 def place_of(values: Numbers, table: Numbers) -> Places:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 
 from rankscope.parsers.assemble import naming
@@ -73,14 +74,17 @@ def _own_rank(window: Window) -> int | None:
 
 def _drop_shared(windows: Sequence[Window]) -> None:
     """Takes back ranks that names claim for several windows of one time: each node counts its own."""
-    named = [w for w in windows if w.source.rank_source == "name"]
-    for window in named:
-        rivals = [w for w in windows if w is not window and w.source.rank == window.rank]
-        if any(_overlap(window, rival) for rival in rivals):
-            window.source.rank_source = "guess"
-    for window in named:
-        if window.source.rank_source == "guess":
-            window.source.rank, window.source.rank_source = None, None
+    by_rank: dict[int | None, list[Window]] = defaultdict(list)
+    for window in windows:
+        by_rank[window.source.rank].append(window)
+    shared = [
+        window
+        for window in windows
+        if window.source.rank_source == "name"
+        and any(rival is not window and _overlap(window, rival) for rival in by_rank[window.source.rank])
+    ]
+    for window in shared:
+        window.source.rank, window.source.rank_source = None, None
 
 
 def _overlap(one: Window, other: Window) -> bool:
