@@ -53,11 +53,11 @@ def test_without_steps_the_window_is_one() -> None:
 def test_kinds_of_idle_time() -> None:
     job = TraceBuilder(1)
     # launched after the one before ended; right behind it; and held up although launched
-    for number, (call, start, length) in enumerate([(0, 10, 10), (50, 60, 10), (52, 70.02, 10), (53, 100, 5)]):
+    for number, (call, start, length) in enumerate([(0, 10, 10), (50, 60, 10), (52, 71, 10), (53, 131, 5)]):
         job.span(0, HOST, "cuda_runtime", "cudaLaunchKernel", int(call * US), US, correlation=number)
         job.span(0, COMPUTE, "kernel", "gemm", int(start * US), int(length * US), correlation=number)
     idle = {r["kind"]: r["idle_ns"] for r in analysed(job).idle.iter_rows(named=True)}
-    assert idle == {"host wait": 40_000, "kernel wait": 20, "other": 19_980}
+    assert idle == {"host wait": 40_000, "kernel wait": 1_000, "other": 50_000}
 
 
 def test_queues_and_launches() -> None:
