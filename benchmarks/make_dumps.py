@@ -19,19 +19,19 @@ ENTRIES = 2000
 STEPS = 2
 
 
-def make(folder: Path, ranks: int) -> None:
-    """Dumps of a sharded job, full rings, in which the host of the last rank stopped.
+def make(folder: Path, ranks: int, entries: int = ENTRIES) -> None:
+    """Dumps of a sharded job, rings full of `entries`, in which the host of the last rank stopped.
 
     No point-to-point operations: torch's own analyzer gives up on those after ten false alarms.
     """
     layout = Layout(tp=min(8, ranks), dp=max(1, ranks // 8))
     job = plan(layout, Style("fsdp", layers=4), STEPS)
     per_step = sum(type(i).__name__ == "Collective" for i in job.steps[0][0])
-    job.past = ENTRIES // per_step + 1
+    job.past = entries // per_step + 1
     last = ranks - 1
     job.replace(last, STEPS - 1, [Host(None), *job.steps[last][STEPS - 1]])
     folder.mkdir(parents=True, exist_ok=True)
-    paths = run(job, seed=ranks).write(folder, "timeout", DumpOptions(ring=ENTRIES))
+    paths = run(job, seed=ranks).write(folder, "timeout", DumpOptions(ring=entries))
     with ProcessPoolExecutor(2) as pool:
         list(pool.map(slim, paths, chunksize=8))
 

@@ -49,6 +49,11 @@ class Terminal:
         os.close(self._fd)
 
     @property
+    def pid(self) -> int:
+        """The process."""
+        return self._pid
+
+    @property
     def text(self) -> str:
         """The screen."""
         return "\n".join(line.rstrip() for line in self.screen.display)

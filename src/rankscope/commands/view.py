@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from rankscope.schema import Dataset
     from rankscope.tui.options import Palette
 
+YOUNG_ONLY = (10_000, 20, 100_000)
+"""Thresholds of the garbage collector with which it hardly ever looks at what is old."""
+SWITCH_S = 0.001
+"""So long a thread keeps the interpreter from another one that waits for it; 5 ms otherwise."""
+
 
 def run(
     paths: tuple[str, ...],
@@ -62,7 +67,7 @@ def run(
         export_traces=_export_traces, pipes=PipesOf(paths),
     )  # fmt: skip
     if watch:
-        gc.enable()
+        answer_keys()
         followed = watching.followed(source, follow, path_map)
         RankscopeApp(load=None, title=source.title, options=options, watch=followed).run()
         return 0
@@ -77,6 +82,17 @@ def run(
 
     RankscopeApp(load=load, title=source.title, options=options, rest=source.load).run()
     return 0
+
+
+def answer_keys() -> None:
+    """Has the thread that follows get out of the way of the one that answers keys.
+
+    A search for cycles through everything that was read stops both for a tenth of a second; the app has one done when
+    nobody sits there.
+    """
+    gc.enable()
+    gc.set_threshold(*YOUNG_ONLY)
+    sys.setswitchinterval(SWITCH_S)
 
 
 def _export(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:

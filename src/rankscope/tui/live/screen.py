@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from time import monotonic
 
 from textual import events, on, work
@@ -24,6 +25,8 @@ from rankscope.watching.update import Reading
 
 TOAST_S = 3600.0
 """A toast stays until a key is pressed: nothing goes away by itself."""
+UNATTENDED_S = 10.0
+TIDY_S = 600.0
 
 
 class LiveScreen(LanesScreen):
@@ -41,6 +44,7 @@ class LiveScreen(LanesScreen):
         self._seen = first.marks
         self._held_at = (0, 0)
         self._lag_s = 0.0
+        self._key_at = self._tidied_at = monotonic()
         self._unvisited = False
         """The finding that is told came with an update: nobody has gone there yet."""
 
@@ -121,6 +125,14 @@ class LiveScreen(LanesScreen):
         self.lanes.show(self.board)
         self._tell(update)
         self.note("")
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Has cycles of what is gone looked for, which takes a while, when nobody sits there."""
+        now = monotonic()
+        if now - self._key_at > UNATTENDED_S and now - self._tidied_at > TIDY_S:
+            self._tidied_at = now
+            gc.collect()
 
     def _carry_traces(self, update: Updated) -> None:
         traces, shows = update.model.traces, isinstance(self.board, TraceBoard)
@@ -211,6 +223,7 @@ class LiveScreen(LanesScreen):
     def on_key(self, event: events.Key) -> None:
         """Whoever presses a key has looked."""
         super().on_key(event)
+        self._key_at = monotonic()
         self._seen = self.shown.marks
         self.operations.fresh = frozenset()
         self.app.clear_notifications()

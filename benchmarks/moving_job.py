@@ -1,0 +1,90 @@
+"""A process that rewrites the dumps of a job again and again, as if it went on: `python -m benchmarks.moving_job ...`.
+
+Arguments: a folder of dumps, the folder to write to, seconds between two rounds, rounds. Each round all numbers of
+operations and all times are moved on, in the bytes themselves: pickling a thousand dumps would take longer.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FAR = 1 << 20
+"""Added to numbers, so that all of them are written as four bytes."""
+_NUMBERS = ("record_id", "collective_seq_id", "op_id")
+_INT, _LONG = re.compile(rb"J(?=(.{4}))", re.DOTALL), re.compile(rb"\x8a\x08(?=(.{8}))", re.DOTALL)
+TIMES = (1 << 60, 1 << 62)
+
+
+class Moving:
+    """One dump: its bytes, and where numbers and times stand in them."""
+
+    def __init__(self, path: Path) -> None:
+        dump = pickle.loads(path.read_bytes())
+        _raise(dump)
+        self.entries = len(dump["entries"])
+        self.data = bytearray(pickle.dumps(dump, protocol=2))
+        raw = bytes(self.data)
+        self._numbers = _places(raw, _INT, 1, np.int32, FAR, 1 << 30)
+        self._times = _places(raw, _LONG, 2, np.int64, *TIMES)
+
+    def move(self, numbers: int, nanoseconds: int) -> None:
+        """Moves the job on."""
+        _add(self.data, self._numbers, np.int32, numbers)
+        _add(self.data, self._times, np.int64, nanoseconds)
+
+
+def _raise(dump: dict[str, Any]) -> None:
+    for entry in dump["entries"]:
+        for name in _NUMBERS:
+            entry[name] += FAR
+        entry["state"], entry["retired"] = "completed", True
+        entry["time_discovered_completed_ns"] = entry["time_discovered_completed_ns"] or entry["time_created_ns"] + 1000
+    for status in dump["pg_status"].values():
+        status.update({name: value + FAR for name, value in status.items()})
+    for status in dump["pg_status"].values():
+        status.update(dict.fromkeys(status, max(status.values())))
+
+
+def _places(raw: bytes, pattern: re.Pattern[bytes], skip: int, kind: Any, low: int, high: int) -> Any:
+    found = [match.start() + skip for match in pattern.finditer(raw)]
+    size = np.dtype(kind).itemsize
+    values = [int.from_bytes(raw[at : at + size], "little", signed=True) for at in found]
+    return np.array([at for at, value in zip(found, values, strict=True) if low <= value < high], np.int64)
+
+
+def _add(data: bytearray, places: Any, kind: Any, amount: int) -> None:
+    size = np.dtype(kind).itemsize
+    cells = places[:, None] + np.arange(size)
+    raw = np.frombuffer(data, np.uint8)
+    values = np.ascontiguousarray(raw[cells]).view(kind) + kind(amount)
+    raw[cells] = values.view(np.uint8)
+
+
+def main(source: str, target: str, every: str, rounds: str) -> None:
+    """Writes all dumps every so many seconds; the first round at once."""
+    dumps = {path.name: Moving(path) for path in sorted(Path(source).iterdir())}
+    step = max(one.entries for one in dumps.values())
+    begin_ns = time.time_ns() - 1_700_000_000_000_000_000
+    for one in dumps.values():
+        one.move(0, begin_ns - (1_760_000_000_000_000_000 - 1_700_000_000_000_000_000))
+    print("ready", flush=True)
+    for number in range(int(rounds)):
+        began = time.monotonic()
+        for name, one in dumps.items():
+            part = Path(target, f".{name}.part")
+            part.write_bytes(one.data)
+            part.rename(Path(target, name))
+            one.move(step, round(float(every) * 1e9))
+        print(f"round {number + 1} {time.monotonic() - began:.2f} s", flush=True)
+        time.sleep(max(0.0, float(every) - (time.monotonic() - began)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
