@@ -38,7 +38,5 @@ def _finding(own: list[Line], dataset: Dataset) -> Finding:
         confidence_reasons=("opCount is no sequence number: these need not be the same place in the program",),
         group=GroupRef(group.name, group.description, group.ranks, key=group.id),
         evidence=tuple(line.evidence() for line in own[:SHOWN]),
-        next_steps=(
-            "Keep the logs from the start of each process: then k-th lines are k-th collectives.",
-        ),
+        next_steps=("Keep the logs from the start of each process: then k-th lines are k-th collectives.",),
     )

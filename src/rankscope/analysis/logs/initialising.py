@@ -50,7 +50,9 @@ class _Comm:
 def find_init_hangs(dataset: Dataset, waited: bool, place: Callable[[int], Culprit]) -> list[Finding]:
     """A finding for each communicator that is stuck; `waited`: the logs tell of ranks that gave up waiting."""
     table = dataset.comms.filter((pl.col("identity") != "") & pl.col("comm_rank").is_not_null() & (pl.col("size") > 1))
-    begun = table.filter(pl.col("state") == "start")["identity"].unique()
+    # who issued collectives had finished: the line that says so got lost
+    used = table.filter(pl.col("collectives") > 0)["identity"].unique()
+    begun = table.filter((pl.col("state") == "start") & ~pl.col("identity").is_in(used.implode()))["identity"].unique()
     if begun.is_empty():
         return []
     covered = frozenset(

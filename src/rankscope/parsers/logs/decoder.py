@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,6 +35,8 @@ BATCH = 4096
 FOLD_ROWS = 200_000
 """After so many operations all but the tails is let go."""
 MOST_EVENTS = 200_000
+"""Half of them are the first; behind them of each kind the last are kept."""
+MOST_LATE = 5_000
 MOST_SETTINGS = 200_000
 _CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
 _MOST_GROUPS = 1 << 16
@@ -63,6 +65,7 @@ class Decoder:
         self._waiting: list[Record] = []
         self._groups: dict[tuple[bytes, str, str, bytes, bool], _Known | None] = {}
         self._ops: dict[str, int] = {}
+        self._late: dict[str, deque[Event]] = {}
         self._settings: set[tuple[int, str, str]] = set()
         self._fronts: dict[bytes, tuple[int, int] | None] = {}
         self._shapes = Shapes(lambda: self._recognise().literals)
@@ -110,6 +113,7 @@ class Decoder:
         if self._recogniser is not None:
             self._add(self._recogniser.finish())
         content = self.content
+        content.events += [event for kept in self._late.values() for event in kept]
         content.events.sort(key=lambda event: event.offset)
         content.processes, content.comms, content.warnings = self.processes.done(), self.comms.rows, self.warnings.rows
         content.ras, content.inspected = self.ras.done(), self.inspector.done()
@@ -387,6 +391,12 @@ class Decoder:
         return self._recogniser
 
     def _add(self, events: list[Event]) -> None:
-        room = MOST_EVENTS - len(self.content.events)
-        self.content.events += events[: max(0, room)]
         self.counts["events"] += len(events)
+        room = max(0, MOST_EVENTS // 2 - len(self.content.events))
+        self.content.events += events[:room]
+        for event in events[room:]:
+            # a kind that fills the log must not push out the line that is the cause
+            key = f"{event.kind} {event.values.get('id', '')}"
+            if key not in self._late:
+                self._late[key] = deque(maxlen=MOST_LATE)
+            self._late[key].append(event)

@@ -166,3 +166,16 @@ def test_noise_is_counted_and_the_rest_is_kept_by_place() -> None:
     assert rows.filter(kind="watchdog-timeout")["rank"].to_list() == [0, 1, 3]
     assert rows.filter(kind="watchdog-timeout")["time_ns"].null_count() == 0
     assert messages(dataset, "fingerprint") == []
+
+
+def test_a_work_that_no_line_names_the_group_of_is_put_to_none() -> None:
+    dataset = job(source("train.log", [*hang(), timeout(0, 3), timeout(1, 3)]))
+    assert groups(dataset) == {"0": (0, 1, 2, 3)}
+    assert lane(dataset, 0, 0) == [(8, "all_reduce", "scheduled")]
+    # their lines are there all the same
+    assert sum("SeqNum=3" in text for text in messages(dataset, "watchdog-timeout")) == 2
+
+
+def test_in_a_log_that_names_no_group_all_are_put_together() -> None:
+    dataset = job(source("train.log", [timeout(0, 3), timeout(1, 3)]))
+    assert groups(dataset) == {"": (0, 1)}

@@ -66,7 +66,7 @@ def bring(tables: Tables, scene: Scene) -> Tables:
         log.source.used = log.source.tells
     remarks = [
         *remark.unplaced(scene), *remark.differing(agreement), *remark.unnumbered(scene, numbering, unfit),
-        *counts.differing(scene, numbering),
+        *counts.differing(scene, numbering), *remark.fingerprints(scene), *remark.cut_short(scene),
     ]  # fmt: skip
     return {
         **tables,

@@ -34,6 +34,29 @@ def unnumbered(
     return [*_left_out(scene, lost, "log-unaligned", why), *_left_out(scene, apart, "log-unaligned", other)]
 
 
+def fingerprints(scene: Scene) -> list[dict[str, Any]]:
+    """Logs whose fingerprints are of several groups, which the lines do not tell apart."""
+    return [
+        {
+            "file": log.place, "severity": "warning", "kind": "log-unplaced",
+            "text": f"{count} operations: fingerprints of several groups, which the lines do not tell apart",
+            "values": {"operations": count},
+        }
+        for log, count in ((scene.logs[at], count) for at, count in scene.mixed_prints.items())
+    ]  # fmt: skip
+
+
+def cut_short(scene: Scene) -> list[dict[str, Any]]:
+    """Logs of which not all that was found is kept."""
+    out = []
+    for log in scene.logs:
+        lost = log.content.counts.get("events", 0) - len(log.content.events)
+        if lost > 0:
+            text = f"{lost} lines that tell something are not kept: there are too many; the last of each kind are"
+            out.append({"file": log.place, "severity": "warning", "kind": "log-cut", "text": text})
+    return out
+
+
 def differing(agreement: Agreement) -> list[dict[str, Any]]:
     """The first operation of each rank of which log and dump say different things."""
     first = agreement.differing.sort("seq").unique(["rank", "group"], keep="first", maintain_order=True)

@@ -136,6 +136,7 @@ class _Reader:
 
     def __init__(self, number: int, scene: Scene, groups: Groups, claims: Claims) -> None:
         log = scene.logs[number]
+        self._scene, self._number = scene, number
         self._log, self._world, self._groups, self._claims = log, scene.world, groups, claims
         # what stands in front of the last run is of an earlier one
         since = scene.since.get(number, 0)
@@ -206,12 +207,16 @@ class _Reader:
     def _group(self, event: Event, rank: int, seq: int | None) -> int | None:
         """The row of the group an event is about: named by itself, or by another line about the same work.
 
-        None where several groups of the rank have a work of that number, and nothing tells which of them it is.
+        None where several groups of the rank have a work of that number, and nothing tells which of them it is; and
+        for a work that no line names the group of, in a log that names some. In one that names none, as of torch 2.2
+        and older, all lines are put to one group without a name.
         """
         place = _place(event)
         if place is None:
             others = self._works.get((rank, seq), set()) if seq is not None else set()
-            place = self._in_turn(rank, seq, others) if others else self._as_others(event, rank) or _Place("", "", None)
+            place = self._in_turn(rank, seq, others) if others else self._as_others(event, rank)
+            if not others and not self._works:
+                place = place or _Place("", "", None)
         if place is None:
             return None
         return self._groups.of_report(place.name, place.description, rank, place.rank, self._world)
@@ -315,7 +320,12 @@ class _Reader:
             rank = self.rank_of(event)
             if rank is not None and event.values.get("rank_in_group") in (None, rank):
                 by_rank[rank].append(event)
+        if self._log.content.counts.get("events", 0) > len(self._log.content.events):
+            # some in the middle are not kept: the last count on from one another
+            by_rank = defaultdict(list, {rank: _last_lane(own) for rank, own in by_rank.items()})
+            events = [event for own in by_rank.values() for event in own]
         if sum(map(len, by_rank.values())) < len(events) or not all(map(_one_lane, by_rank.values())):
+            self._scene.mixed_prints[self._number] = len(events)
             return
         for rank, own in by_rank.items():
             at = self._groups.of_report("0", DEFAULT, rank, rank, self._world)
@@ -375,6 +385,13 @@ def _ratio(op: str | None, sent: int | None, received: int | None) -> int | None
         return None
     large, small = (sent, received) if op == "_reduce_scatter_base" else (received, sent)
     return large // small if large % small == 0 and 1 < large // small < RANK_LIMIT else None
+
+
+def _last_lane(events: Sequence[Event]) -> list[Event]:
+    """The last events whose sequence numbers go up one by one."""
+    seqs = [event.values["seq"] for event in events]
+    begins = [i for i in range(1, len(seqs)) if seqs[i] != seqs[i - 1] + 1]
+    return list(events[begins[-1] if begins else 0 :])
 
 
 def _one_lane(events: Sequence[Event]) -> bool:

@@ -82,6 +82,8 @@ class Scene:
     """By log and index in it."""
     since: dict[int, int] = field(default_factory=dict)
     """By log, where the last run of the job begins in it, if there are several."""
+    mixed_prints: dict[int, int] = field(default_factory=dict)
+    """By log how many fingerprints could not be put to a group."""
     world: int = 0
     """Ranks of the job, as far as logs tell; 0 if they do not."""
 
