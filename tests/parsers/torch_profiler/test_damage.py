@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from rankscope.parsers.torch_profiler import chunks
 from rankscope.parsers.torch_profiler.model import TraceContent
 from tests.parsers.torch_profiler.documents import (
     LAYOUTS,
+    about,
     all_reduce,
+    comms,
     decoded,
     document,
     in_ranges,
+    issued,
     kernel,
     launch,
     loaded,
@@ -136,3 +140,29 @@ def test_log_lines_that_are_no_json_behind_the_events() -> None:
     data = b'{"schemaVersion": 1, "traceEvents": [' + b",".join(json.dumps(e).encode() for e in EVENTS) + b"]"
     content = decoded(data + lines.encode())
     assert content.rows == len(EVENTS) and (content.about.rank, content.about.base_ns) == (3, 9)
+
+
+def test_times_and_texts_that_mean_harm(tmp_path: Path) -> None:
+    evil = [
+        x("cpu_op", "\x1b[2J" + "a" * 100_000, 4e15 - 4_479_654_969_562, 9.9e14, pid=2**70, tid=-(2**70)),
+        x("kernel", "nccl:\u202e" + "{" * 50, -1e14, 5, pid=2**40, tid=2**62, correlation=10**30),
+        issued(0, 10**40, comms("send", Rank=10**9, ranks=[0, 2**40], Seq=-(2**63))),
+        {"ph": "X", "ts": "5", "dur": {}, "cat": [], "name": {"a": 1}, "args": 5},
+    ]
+    head = {
+        "schemaVersion": 1,
+        "distributedInfo": {"rank": -5, "pg_config": [5, {"ranks": "x"}]},
+        "baseTimeNanoseconds": 2**62,
+    }
+    dataset = loaded(tmp_path, {"rank99999999999.json": document(evil, head), "b.json": document(EVENTS, about(1))})
+    assert dataset.files["used"].all() and dataset.traces["rank"].to_list() == [1, 0]
+
+
+def test_a_long_stretch_without_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK", 1 << 12)
+    monkeypatch.setattr(chunks, "LONGEST", 1 << 14)
+    data = document(EVENTS)
+    half = data.find(b'{\n    "ph"', len(data) // 2)
+    content = decoded(data[:half] + b" " * (1 << 16) + data[half:])
+    assert "no event in a long stretch" in (content.problem or "") and lost_of(content) <= 1
+    assert decoded(b'{"schemaVersion": 1,' + b" " * (1 << 16) + data[1:]).rows == len(EVENTS)

@@ -69,6 +69,8 @@ def pieces(stream: IO[bytes], around: Around, begin: int = 0, end: int | None = 
         if last > 0:
             yield Piece(text, last)
             text, at = text[last:], at + last
+        elif len(text) > LONGEST:
+            text, at = _unstarted(text, at, around)
     if started:
         last_one = _last(text, around)
         yield Piece(last_one, len(last_one))

@@ -19,8 +19,8 @@ from rankscope.parsers.torch_profiler.model import CALL_CODES, CALL_NUMBERS, COD
 Decoded = TypeVar("Decoded")
 _NAME, _LANE = attrgetter("name"), attrgetter("cat", "pid", "tid")
 _START, _DURATION = attrgetter("ts"), attrgetter("dur")
-LATEST_US = float(1 << 53)
-"""Times behind this one are no microseconds."""
+LATEST_US, LONGEST_US = 4e15, 1e15
+"""Times behind this one (in 2096), and durations over 31 years, are no microseconds."""
 MOST_NAMES, MOST_LANES, MOST_TEXT = 1 << 20, 1 << 15, 128 << 20
 """Names and threads of a trace, and characters in all of its names: more come from no profiler."""
 _QUARTER = 250
@@ -101,7 +101,7 @@ class Columns:
         start = np.fromiter(map(_START, spans), np.float64, count)
         duration = np.fromiter(map(_DURATION, spans), np.float64, count)
         good = np.abs(start) < LATEST_US
-        good &= np.abs(duration) < LATEST_US
+        good &= np.abs(duration) < LONGEST_US
         if not good.all():
             self.lost += int((~good).sum())
             spans = [span for span, keep in zip(spans, good.tolist(), strict=True) if keep]

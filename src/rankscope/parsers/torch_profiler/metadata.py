@@ -11,6 +11,7 @@ from rankscope.parsers.flight_recorder.model import GroupConfig
 from rankscope.parsers.flight_recorder.values import integer, rank_list, text
 
 KEYS = ("distributedInfo", "baseTimeNanoseconds", "host_name")
+LATEST_NS = 4 * 10**18
 _VERSION = re.compile(r"\d+(?:\.\d+){1,3}")
 _LONGEST = 4 << 20
 """Bytes looked at on either side of the events."""
@@ -60,10 +61,15 @@ def _about(found: Mapping[str, Any]) -> About:
         world_size=_natural(info.get("world_size")),
         backend=text(info.get("backend")) or "",
         host=text(found.get("host_name")) or "",
-        base_ns=integer(found.get("baseTimeNanoseconds")),
+        base_ns=_base(found.get("baseTimeNanoseconds")),
         library_version=version if _VERSION.fullmatch(version) else "",
         groups=[_group(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else [],
     )
+
+
+def _base(value: Any) -> int | None:
+    number = integer(value)
+    return number if number is not None and 0 <= number < LATEST_NS else None
 
 
 def _natural(value: Any) -> int | None:

@@ -14,13 +14,13 @@ import msgspec
 
 from rankscope.parsers.torch_profiler.events import BAD, EVENT, Complete, Event
 
-_START = re.compile(rb'\{(?:[^{}"]|"[^"]*")*?"ph"\s*:')
+_START = re.compile(rb'\{(?:[^{}"]{0,64}"[^"]{0,8192}"){0,12}?[^{}"]{0,64}"ph"\s*:')
 _EMPTY = re.compile(rb":\s*(?=[,}\]])")
 _NOT_FINITE = re.compile(rb"(?<=[:\[,])(\s*)[-+]?(?:inf(?:inity)?|nan)(?=\s*[,}\]])", re.IGNORECASE)
 _ESCAPE = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _CONTROL = bytes(i if i >= 0x20 else 0x20 for i in range(256))
 _NEXT = rb'"\s*(?:,\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|bp|s)"\s*:|\}\s*\Z)'
-_TEXT = {k: re.compile(rb'"' + k.encode() + rb'"\s*:\s*"(.*?)' + _NEXT, re.DOTALL) for k in ("cat", "name")}
+_TEXT = {k: re.compile(rb'"' + k.encode() + rb'"\s*:\s*"(.{0,8192}?)' + _NEXT, re.DOTALL) for k in ("cat", "name")}
 _PLACE = {key: re.compile(rb'"' + key.encode() + rb'"\s*:\s*"?(-?\d{1,18}|[^",{}]{0,64})') for key in ("pid", "tid")}
 _TIME = {key: re.compile(rb'"' + key.encode() + rb'"\s*:\s*"?(-?\d{1,19}(?:\.\d{1,9})?)') for key in ("ts", "dur")}
 _PHASE = re.compile(rb'"ph"\s*:\s*"([A-Za-z])"')

@@ -14,6 +14,8 @@ from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.torch_profiler import names
 
 DEEPEST = 65535
+LARGEST = 1 << 31
+"""Numbers of devices, and of places on a screen, are smaller."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def track_table(window: Window, first: int) -> pl.DataFrame:
     rows = [
         {
             "track": first + i, "file": window.place, "rank": window.rank, "kind": kinds[i],
-            "device": pid if device else None, "pid": None if device else pid, "lane": tid,
+            "device": pid if device and abs(pid) < LARGEST else None, "pid": None if device else pid, "lane": tid,
             "name": titles.get((pid, tid), "").strip(), "order": _small(orders.get((pid, tid))),
         }
         for i, (device, pid, tid) in enumerate(window.tracks)
@@ -64,7 +66,7 @@ def track_table(window: Window, first: int) -> pl.DataFrame:
 
 
 def _small(number: int | None) -> int:
-    return number if number is not None and abs(number) < 1 << 31 else 0
+    return number if number is not None and abs(number) < LARGEST else 0
 
 
 def _kinds(window: Window) -> list[str]:
