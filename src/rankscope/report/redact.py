@@ -98,7 +98,7 @@ def _hosted(table: pl.DataFrame, names: Names) -> pl.DataFrame:
 def _hosts(dataset: Dataset, analysis: Analysis) -> list[str]:
     """Every host that is known by name, and every switch or rack that is spoken of, in a fixed order."""
     accused = [c.host for f in analysis.findings for c in f.culprits if c.host]
-    tables = (dataset.files, dataset.messages, dataset.settings, dataset.comms, dataset.ras)
+    tables = (dataset.files, dataset.traces, dataset.messages, dataset.settings, dataset.comms, dataset.ras)
     told = [dataset.ops["host"].cast(pl.String), *(table["host"] for table in tables)]
     seen = pl.concat(told).drop_nulls().unique(maintain_order=True)
     said = [analysis.verdict, *(f.explanation for f in analysis.findings)]

@@ -11,6 +11,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.traces.join import Story
+from rankscope.analysis.why import explain
 from rankscope.schema import Dataset
 from tests.builders import JobBuilder
 from tests.traces import MS, US, TraceBuilder, training
@@ -194,3 +195,14 @@ def test_without_spans_the_cause_is_unknown() -> None:
     assert analysis.culprits == (2,)
     assert analysis.traces is not None
     assert analysis.traces.causes[2].cause == "unknown"
+
+
+def test_why_tells_how_late_a_rank_is() -> None:
+    dataset = training(4, 6, slow_host={2: 20 * MS}).build()
+    analysis = analyse(dataset)
+    accused_, other = explain(dataset, analysis, 2), explain(dataset, analysis, 1)
+    assert accused_.accused
+    assert any("20 ms late by itself" in line.evidence.text for line in accused_.lines)
+    assert not other.accused
+    assert other.finding == "f1"
+    assert "late by itself in the median step, and waits 2" in other.title

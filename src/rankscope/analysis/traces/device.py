@@ -12,7 +12,7 @@ from rankscope.analysis.traces.model import IDLE, IDLE_KINDS, KERNELS, LAUNCHES,
 from rankscope.analysis.traces.spans import Spans
 
 NEXT_NS = 30_000
-"""A gap between two kernels that is shorter is what launching the second takes: 30 us, HTA's default as it works out."""
+"""A gap between two kernels that is shorter is what launching the second takes: HTA's default, as it works out."""
 QUEUE_FULL = 1024
 """So many launched operations make the next launch wait."""
 LATE_NS = 100_000
