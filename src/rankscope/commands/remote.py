@@ -18,6 +18,8 @@ from rankscope.triggers.debug_server import DebugServer, ServerError, is_address
 
 EVERY_S = 10.0
 """So often a server is asked again while its job is watched."""
+FAREWELL_S = 10.0
+"""A request that is under way has so long to end."""
 
 
 @contextlib.contextmanager
@@ -30,18 +32,25 @@ def local(paths: tuple[str, ...], again: bool) -> Generator[tuple[str, ...]]:
         yield paths
         return
     stop = threading.Event()
+    askers: list[threading.Thread] = []
     with tempfile.TemporaryDirectory(prefix="rankscope-", ignore_cleanup_errors=True) as scratch:
         places = [Path(scratch, str(i)) if is_address(path) else None for i, path in enumerate(paths)]
         for path, place in zip(paths, places, strict=True):
             if place is not None:
-                _begin(path, place, stop if again else None)
+                server = _begin(path, place)
+                askers += [threading.Thread(target=_ask_again, args=(server, place, stop), daemon=True)] * again
+        for asker in askers:
+            asker.start()
         try:
             yield tuple(path if place is None else str(place) for path, place in zip(paths, places, strict=True))
         finally:
             stop.set()
+            for asker in askers:
+                # one that is in the middle of asking must not write into what is taken away
+                asker.join(FAREWELL_S)
 
 
-def _begin(address: str, place: Path, stop: threading.Event | None) -> None:
+def _begin(address: str, place: Path) -> DebugServer:
     place.mkdir()
     narrator = Narrator()
     narrator(Step(0, 0, f"asking {address}"))
@@ -54,8 +63,7 @@ def _begin(address: str, place: Path, stop: threading.Event | None) -> None:
         narrator.close()
     for problem in polled.problems[:5]:
         sys.stderr.write(f"rankscope: {plain(problem, 500)}\n")
-    if stop is not None:
-        threading.Thread(target=_ask_again, args=(server, place, stop), daemon=True).start()
+    return server
 
 
 def _ask_again(server: DebugServer, place: Path, stop: threading.Event) -> None:
