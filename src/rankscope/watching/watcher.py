@@ -57,7 +57,8 @@ class Watcher:
         self._store = Store(load.jobs, environment)
         self._looker = Looker(paths, options.poll_s, self._wake)
         self._job = Job(root, pattern, load.world_size, freeze_ns)
-        self._reading = Reading()
+        self._reading: Reading | None = None
+        """What was told last of how following goes."""
         self._number, self._took, self._shown_at = 0, 0.0, 0.0
         self._gathering_since: float | None = None
 
@@ -85,7 +86,8 @@ class Watcher:
         for changes in self._looker.look():
             self._store.note(changes, monotonic())
         self._store.work(monotonic())
-        self._wait()
+        if self._reading is not None:
+            self._wait()
         if self._stopped.is_set():
             return
         self._show(publish)
@@ -155,9 +157,9 @@ class Watcher:
         return replace(reading, full=bool(unfinished) and _is_full(self._paths))
 
 
-def _is_news(before: Reading, now: Reading) -> bool:
+def _is_news(before: Reading | None, now: Reading) -> bool:
     """Whether something else is wrong than was before."""
-    return replace(before, files=0, unread=0) != replace(now, files=0, unread=0)
+    return before is None or replace(before, files=0, unread=0) != replace(now, files=0, unread=0)
 
 
 def _is_full(paths: Sequence[Path]) -> bool:
