@@ -99,7 +99,7 @@ FRONTIERS: dict[str, pl.DataType | type[pl.DataType]] = {
 FILES: dict[str, pl.DataType | type[pl.DataType]] = {
     "file": pl.UInt32,
     "path": pl.String,  # as found below the given paths; "a.tar.gz!dumps/rank_0" inside an archive
-    "kind": pl.String,  # "flight-recorder", "py-spy", "archive", "unknown", "not-a-file", ...
+    "kind": pl.String,  # "flight-recorder", "py-spy", "log", "torch-profiler", "archive", "unknown", "not-a-file", ...
     "rank": pl.Int32,
     "rank_source": RankSource,
     "attempt": pl.UInt16,
