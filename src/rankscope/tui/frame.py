@@ -79,6 +79,8 @@ class LanesFrame(Screen[None]):
         self._worst = overview
         self._strips: dict[tuple[int, str, int], Strip] = {}
         self._traced_strip: TraceStrip | None = None
+        self.touched = False
+        """Whether any key was pressed: then the view stays where it is when more is read."""
         self._detail_timer: Timer | None = None
 
     # Widgets

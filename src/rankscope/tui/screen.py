@@ -43,6 +43,7 @@ class LanesScreen(TracesFrame):
 
     def on_key(self, event: events.Key) -> None:
         """Takes away the last note once a key is pressed."""
+        self.touched = True
         if event.key != "enter" or not self.query(Prompt):
             self.note("")
 

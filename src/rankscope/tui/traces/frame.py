@@ -37,6 +37,8 @@ class TracesFrame(LanesFrame):
             board.blame(at)
         self.found = self.hits = None
         self.show_board(self.board)
+        if not self.touched:
+            self.show_finding(at)
         self._draw_head()
         self.note("")
 

@@ -1,0 +1,62 @@
+"""Operations of dumps and of traces that are the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset
+from rankscope.tui.model import Model, build_model
+from rankscope.tui.traces.join import NEAR_NS, item_of_traced, laid_on, traced_of_item
+from rankscope.tui.traces.lanes import TraceLanes
+from tests.tui.traces.jobs import traced
+
+
+def both(apart: int, skipped: int = 3) -> tuple[Model, TraceLanes]:
+    """A job with traces, and dumps that began `skipped` operations earlier and tell times `apart` later."""
+    dataset, analysis = traced()
+    ops = dataset.traced.with_columns(
+        seq=pl.int_range(pl.len()).over("rank", "group").cast(pl.Int64) + skipped,
+        created_ns=pl.col("created_ns") + apart,
+    ).sort("rank", "created_ns")  # fmt: skip
+    files = dataset.files.with_columns(kind=pl.lit("flight-recorder"))
+    run: Dataset = replace(dataset, ops=ops, files=files)
+    model = build_model(run, Analysis("", "unknown", traces=analysis.traces))
+    assert model.traces is not None
+    return model, model.traces
+
+
+def test_the_nearest_in_time_is_the_same_one() -> None:
+    model, lanes = both(60_000)
+    for row in range(lanes.dataset.traced.height):
+        item = item_of_traced(lanes, model, row)
+        assert item is not None
+        assert model.items.created[item] == lanes.dataset.traced["created_ns"][row] + 60_000
+        assert traced_of_item(lanes, model, item) == row
+
+
+def test_what_is_too_far_apart_is_not() -> None:
+    model, lanes = both(-(NEAR_NS + 1), skipped=0)
+    assert item_of_traced(lanes, model, 0) is None
+    assert traced_of_item(lanes, model, 0) is None
+
+
+def test_another_rank_or_group_is_not() -> None:
+    model, lanes = both(0)
+    other = replace(model, items=replace(model.items, group=model.items.group + 1))
+    assert item_of_traced(lanes, other, 0) is None
+    assert traced_of_item(lanes, other, 0) is None
+
+
+def test_series_are_laid_on_each_other_where_all_pairs_are_near() -> None:
+    issued = np.array([0, 20, 40, 10_000, 10_020, 10_040, 20_000]) * 1000
+    assert laid_on(issued[3:] + 60_000, issued) == 3, "near is not enough: 20 us lie between them"
+    assert laid_on(issued, issued[2:] - 50_000) == -2
+    assert laid_on(issued, issued) == 0
+    assert laid_on(issued[:0], issued) is None
+    assert laid_on(issued, issued + 10 * NEAR_NS) is None
+    holes = issued[[0, 1, 3, 4, 6]]
+    assert laid_on(holes, issued) is None
