@@ -163,3 +163,15 @@ def test_replicas_without_a_communicator_of_all_have_no_ranks() -> None:
 
     dataset = job(*(source(f"nccl.{rank}", [line(rank)]) for rank in range(4)))
     assert dataset.comms["rank"].null_count() == 4
+
+
+def test_tasks_of_srun_are_ranks_where_two_of_a_part_agree() -> None:
+    lines = [f"{rank}: {init(rank)}" for rank in (0, 1)]
+    lines += [f"3: {said(3, 'Using network IB')}", f"3: {said(3, 'NCCL_ALGO set by environment to Ring')}"]
+    assert job(source("job.out", lines)).settings.filter(name="NCCL_ALGO")["rank"].to_list() == [3]
+
+
+def test_tasks_that_are_numbered_in_another_way_tell_nothing() -> None:
+    lines = [f"{rank + 1}: {init(rank)}" for rank in (0, 1)]
+    lines += [f"3: {said(3, 'NCCL_ALGO set by environment to Ring')}"]
+    assert job(source("job.out", lines)).settings.filter(name="NCCL_ALGO")["rank"].to_list() == [None]

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.logs.scene import Life, Scene
 
+AGREE = 2
+"""So many tasks must have the number of their rank, where not all of them are in the log."""
 _MPIRUN = re.compile(r"^\[\d+,(\d+)\]<std")
 _TASK = re.compile(r"^(?: *(\d{1,6}): |\[(\d{1,6})\] ?$)")
 
@@ -126,7 +128,11 @@ def _by_launcher(scene: Scene, size: int) -> None:
         users = {i for own in found.values() for i in own}
         if not open_ or len(users) < len(scene.speakers) or any(len(set(own)) > 1 for own in found.values()):
             continue
-        if len(users) != len(found) or (needs_size and len(found) != size):
+        told = [(task, scene.speakers[own[0]].rank) for task, own in found.items()]
+        known = [task == rank for task, rank in told if rank is not None]
+        # a launcher that numbers in another way than the job tells nothing; of a part of the tasks two must agree
+        fits = len(found) == size or (sum(known) >= AGREE and max(found) < size)
+        if len(users) != len(found) or not all(known) or (needs_size and not fits):
             continue
         for rank, own in found.items():
             speaker = scene.speakers[own[0]]
