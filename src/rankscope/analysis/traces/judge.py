@@ -13,12 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-FLOOR_NS = 500_000
-FLOOR_SHARE = 0.02
-"""Of a unit: what is late by less is not worth a word."""
+FLOOR_NS, HOST_FLOOR_NS = 500_000, 5_000_000
+"""What is late by less is not worth a word. Where hosts compute and communicate themselves (gloo), their schedulers
+give each process turns of milliseconds, and one may get the shorter end for a while."""
+FLOOR_SHARE, HOST_FLOOR_SHARE = 0.02, 0.05
+"""The same as a share of a unit."""
+STEADY = 5
+"""The upper end of the interval may be so many times the lower: what is late by anything is not late by itself."""
 LEAST = 3
 """Units needed to speak of "again and again"."""
-MOSTLY = ((8, 0.6), (5, 0.8), (0, 1.0))
+MOSTLY = ((20, 0.6), (5, 0.8), (0, 1.0))
 """With so many units, the share of them in which it must be late."""
 ABOVE = 3
 """So many times what the others are late by."""
@@ -45,10 +49,11 @@ class Late:
     """Median length of a unit."""
 
 
-def find_late(rows: pl.DataFrame) -> list[Late]:
+def find_late(rows: pl.DataFrame, on_host: bool = False) -> list[Late]:
     """The ranks that are late by themselves, the costliest first.
 
-    `rows` of blocking matches that all members are seen in, with `unit`, `own_ns`, `cost_ns`.
+    `rows` of blocking matches that all members are seen in, with `unit`, `own_ns`, `cost_ns`; `on_host`: of hosts that
+    communicate themselves.
     """
     rows = rows.filter(pl.col("unit").is_not_null())
     if rows.is_empty():
@@ -58,7 +63,9 @@ def find_late(rows: pl.DataFrame) -> list[Late]:
     units = ["window", "unit", "rank"]
     table = by_channel.group_by(units).agg(pl.col("own_ns", "cost_ns").max()).sort(units)
     unit_ns = _unit_ns(rows)
-    late = [found for rank in sorted(table["rank"].unique()) if (found := _judge(rows, table, rank, unit_ns))]
+    floor_ns, share = (HOST_FLOOR_NS, HOST_FLOOR_SHARE) if on_host else (FLOOR_NS, FLOOR_SHARE)
+    judge = _Judge(rows, table, unit_ns, max(floor_ns, share * unit_ns))
+    late = [found for rank in sorted(table["rank"].unique()) if (found := judge.late(rank))]
     return sorted(late, key=lambda one: -one.cost_ns)
 
 
@@ -72,23 +79,31 @@ def _unit_ns(rows: pl.DataFrame) -> int:
     return int(found) if isinstance(found, int | float) else 0
 
 
-def _judge(rows: pl.DataFrame, table: pl.DataFrame, rank: int, unit_ns: int) -> Late | None:
-    own = table.filter(pl.col("rank") == rank)
-    values = own["own_ns"].to_numpy()
-    others = table.filter(pl.col("rank") != rank)["own_ns"].to_numpy()
-    floor = max(FLOOR_NS, FLOOR_SHARE * unit_ns)
-    needed = next(share for count, share in MOSTLY if len(values) >= count)
-    late_in = int((values > floor).sum())
-    if len(values) < LEAST or late_in < needed * len(values) or not len(others):
-        return None
-    low, high = _interval(values)
-    if low < max(floor, ABOVE * float(np.median(others))):
-        return None
-    channel, spot = _best(rows.filter(pl.col("rank") == rank))
-    return Late(
-        rank, channel, spot, len(values), late_in, int(np.median(values)), low, high,
-        int(np.median(own["cost_ns"].to_numpy())), unit_ns,
-    )  # fmt: skip
+@dataclass(frozen=True)
+class _Judge:
+    rows: pl.DataFrame
+    table: pl.DataFrame
+    """own_ns and cost_ns of each rank and unit."""
+    unit_ns: int
+    floor_ns: float
+
+    def late(self, rank: int) -> Late | None:
+        """The rank if it is late by itself."""
+        own = self.table.filter(pl.col("rank") == rank)
+        values = own["own_ns"].to_numpy()
+        others = self.table.filter(pl.col("rank") != rank)["own_ns"].to_numpy()
+        needed = next(share for count, share in MOSTLY if len(values) >= count)
+        late_in = int((values > self.floor_ns).sum())
+        if len(values) < LEAST or late_in < needed * len(values) or not len(others):
+            return None
+        low, high = _interval(values)
+        if low < max(self.floor_ns, ABOVE * float(np.median(others))) or high > STEADY * low:
+            return None
+        channel, spot = _best(self.rows.filter(pl.col("rank") == rank))
+        return Late(
+            rank, channel, spot, len(values), late_in, int(np.median(values)), low, high,
+            int(np.median(own["cost_ns"].to_numpy())), self.unit_ns,
+        )  # fmt: skip
 
 
 def _best(rows: pl.DataFrame) -> tuple[int, int]:
