@@ -44,6 +44,7 @@ bench: .venv/test-extras
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.capture
+	$(BIN)/python -m benchmarks.trace_frames
 
 clean:
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
