@@ -64,6 +64,6 @@ _OPS = {
     "alltoall_base_": "all_to_all", "gather_": "gather", "scatter_": "scatter", "recv_": "recv",
     "recv_any_source_": "recv_any_source", "monitored_barrier_": "monitored_barrier",
 }  # fmt: skip
-PSEUDO = frozenset({"wait", "init", "startcoalesced", "endcoalesced", "start_coalesced", "end_coalesced"})
-"""What record_param_comms calls collectives and is none, in lower case."""
 START, END = "startcoalesced", "endcoalesced"
+PSEUDO = frozenset({"wait", "init", START, END})
+"""What record_param_comms calls collectives and is none, in lower case."""

@@ -136,6 +136,13 @@ def test_a_coalesced_group(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_coalesced_group_that_was_issued_before_the_window(tmp_path: Path) -> None:
+    run = kernel(KERNEL, 260, 30, 8)
+    run["args"] |= {"External id": 4, **comms("endCoalesced", group="2", ranks=(4, 6))}
+    (row,) = traced(tmp_path, [run], about(4, groups=[("2", (4, 6))]))
+    assert (row["op"], row["coalesced"], row["created_ns"], row["started_ns"]) == ("coalesced", "closer", None, ns(260))
+
+
 def loops(*threads: int) -> list[Event]:
     return [metadata("thread_name", 493, t, name=f"thread {t} (pt_gloo_runloop)") for t in threads]
 

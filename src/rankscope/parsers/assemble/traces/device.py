@@ -66,8 +66,8 @@ def _give_runs(roles: Roles, made: list[Row], issues: Places, annotations: Place
     for run, place in zip(runs.tolist(), at.tolist(), strict=True):
         if place >= 0:
             made[place].runs.append(run)
-        elif roles.calls[run].collective is not None:
-            alone.append(Row(-1, runs=[run]))
+        elif (name := roles.calls[run].collective) is not None:
+            alone.append(Row(-1, runs=[run], coalesced="closer" if _kind(name) == names.END else "none"))
     return alone
 
 
@@ -78,7 +78,7 @@ def _coalesce(roles: Roles, made: list[Row], comms: Places) -> None:
     track = -1
     for i in order.tolist():
         row, here = made[i], int(roles.window.track[roles.span[comms[i]]])
-        kind = (roles.calls[row.issue].collective or "").lower().replace("_", "")
+        kind = _kind(roles.calls[row.issue].collective or "")
         inside = inside and here == track
         track = here
         if kind == names.START:
@@ -89,13 +89,17 @@ def _coalesce(roles: Roles, made: list[Row], comms: Places) -> None:
             row.coalesced = "inner"
 
 
+def _kind(collective: str) -> str:
+    return collective.lower().replace("_", "")
+
+
 def _is_operation(roles: Roles, row: Row) -> bool:
     """Whether a row is work, and not one of the notes that are written in the same way."""
     collective = roles.calls[row.issue].collective
     if row.coalesced == "closer":
         return bool(row.runs)
     if collective is not None:
-        return collective.lower() not in names.PSEUDO
+        return _kind(collective) not in names.PSEUDO
     return row.annotation >= 0 or bool(row.runs)
 
 
