@@ -25,6 +25,7 @@ DEBUG = "RANKSCOPE_DEBUG"
 _PALETTES = ("none", "8", "16", "256", "true")
 _FORMATS = ("text", "markdown", "json")
 _SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow")
+_FOLLOWING = ("poll", "freeze_after", "on_freeze")
 _HELP = ("-h", "--help")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -137,6 +138,8 @@ def view(**options: Any) -> int:
     from rankscope.commands.remote import local
     from rankscope.commands.view import run
 
+    if not options["watch"] and any(options[name] is not None for name in _FOLLOWING):
+        raise click.UsageError("--poll, --freeze-after and --on-freeze need --watch")
     with local(options.pop("paths"), again=options["watch"]) as paths:
         return run(paths, **_with_follow(options))
 
@@ -145,8 +148,8 @@ def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
     """The options with those of following as one."""
     from rankscope.commands.watch import Follow
 
-    names = ("poll", "freeze_after", "on_freeze")
-    return {**{k: v for k, v in options.items() if k not in names}, "follow": Follow(*(options[n] for n in names))}
+    rest = {name: value for name, value in options.items() if name not in _FOLLOWING}
+    return {**rest, "follow": Follow(*(options[name] for name in _FOLLOWING))}
 
 
 @rankscope.command()
@@ -155,7 +158,7 @@ def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
 @click.option("-f", "--format", "form", type=click.Choice(("text", "json")), default="text", help="Of the lines.")
 @click.option("--until-frozen", is_flag=True, help="End with exit code 1 when the job freezes or fails.")
 def watch(**options: Any) -> int:
-    """Follows a job without a screen: a line for each change of its verdict."""
+    """Follows a job: a line for each change of its verdict."""
     from rankscope.commands.remote import local
     from rankscope.commands.watch import run
 

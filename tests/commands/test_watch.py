@@ -79,3 +79,9 @@ def test_an_attempt_cannot_be_chosen(old: Path) -> None:
     process = rankscope("watch", str(old), "--attempt", "0")
     _, complaints = process.communicate(timeout=60)
     assert process.returncode == 2 and "newest attempt" in complaints
+
+
+def test_how_to_follow_is_no_question_where_nothing_is_followed(old: Path) -> None:
+    process = rankscope(str(old), "--freeze-after", "5")
+    _, complaints = process.communicate(timeout=60)
+    assert process.returncode == 2 and "need --watch" in complaints
