@@ -12,6 +12,7 @@ from rankscope import schema
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.assemble.traces import loops, ranks, spans
 from rankscope.parsers.assemble.traces.groups import Groups
+from rankscope.parsers.assemble.traces.hosts import with_hosts
 from rankscope.parsers.assemble.traces.traced import nothing_of, traced_of
 from rankscope.parsers.assemble.traces.window import Window, settle_bases
 
@@ -77,7 +78,7 @@ def bring(tables: Tables, found: Windows, world: int) -> Tables:
         **tables,
         "groups": groups.frame(),
         "traced": pl.concat(traced),
-        "traces": _trace_table(windows),
+        "traces": with_hosts(_trace_table(windows), tables),
         "tracks": pl.concat(tracks),
         "spans": pl.concat(drawn),
     }
