@@ -80,7 +80,8 @@ def test_a_collective_is_lined_up_on_all_ranks() -> None:
     before = board.view
     assert board.line_up()
     assert board.lined is not None
-    assert [row.lanes for row in board.rows] == [(0,), (1,), (2,), (3,)]
+    assert [row.lanes[0] for row in board.rows if row.first] == [0, 1, 2, 3]
+    assert {row.kind for row in board.rows} == {"host", "compute", "communication"}
     assert board.lined.last == 2
     assert board.lined.late(2) > 25_000_000
     column = board.view.cell_of(board.unit)

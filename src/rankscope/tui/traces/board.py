@@ -135,9 +135,8 @@ class TraceBoard(TraceRows):
     def line_up(self, step: int = 1) -> bool:
         """Lines up the collective under the cursor on all members, or goes on to the next one; False where none is."""
         if self.lined is not None:
-            lanes = [row.lanes[0] for row in self.rows]
-            self.go_row((lanes.index(self.lane) + step) % len(lanes))
-            self.go_unit(self.lined.arrived[self.lined.anchor])
+            lanes = list(dict.fromkeys(row.lanes[0] for row in self.rows))
+            self._go_member(self.lined, lanes[(lanes.index(self.lane) + step) % len(lanes)])
             return True
         found = self._collective_here()
         if found is None:
@@ -149,17 +148,25 @@ class TraceBoard(TraceRows):
         self.refold()
         self.zoom_to(self.unit - long, self.unit + long)
         self.refold()
+        self._go_member(found, self.lane)
         return True
+
+    def _go_member(self, lined: LineUp, lane: int) -> None:
+        """Puts the cursor on the part that a lane has in the collective that is lined up."""
+        self.lane = lane
+        self._row = self._find(Row((lane,), "communication"))
+        self.go_unit(lined.arrived[lined.anchor])
+        if lane in lined.spans:
+            self._held = (lined.spans[lane], self.unit, lane)
+        self.keep_row_in_view()
 
     def _collective_here(self) -> LineUp | None:
         """The matched collective under the cursor, else the one its rank is in at that time, else its next one."""
         if not self.rows:
             return None
-        first, last = self.cell
         communication = Row((self.lane,), "communication")
-        following = neighbour(self.lanes, communication, last - 1, 1)
-        tried = [self.span, span_at(self.lanes, communication, first, last)]
-        tried += [following] if following is not None else []
+        following = neighbour(self.lanes, communication, self.moment, 1)
+        tried = [self.span, span_at(self.lanes, communication, self.moment, self.moment + 1), following]
         found = (line_up(self.lanes, span) for span in tried if span is not None)
         return next((one for one in found if one is not None), None)
 

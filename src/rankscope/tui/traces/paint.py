@@ -100,7 +100,7 @@ def strand_label(name: str, width: int) -> str:
 
 
 def _part(board: TraceBoard, row: Row, ranks: list[int], width: int) -> str:
-    if board.lined is not None:
+    if board.lined is not None and row.first:
         late = board.lined.late(row.lanes[0])
         return "first" if not late else f"+{duration(late).replace(' ', '')}"[:width]
     if row.strand >= 0:

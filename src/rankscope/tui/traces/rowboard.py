@@ -17,7 +17,7 @@ from rankscope.tui.traces.cells import Asked, draw
 from rankscope.tui.traces.lanes import TraceLanes
 from rankscope.tui.traces.lineup import LineUp
 from rankscope.tui.traces.pick import kind_of
-from rankscope.tui.traces.rows import FOLDED, PARTS, SINGLE, STRANDS, Row, build_rows
+from rankscope.tui.traces.rows import FOLDED, PARTS, SINGLE, STRANDS, Row, build_rows, parts_of
 from rankscope.tui.window import Window
 
 Ints = NDArray[np.int64]
@@ -112,7 +112,7 @@ class TraceRows(Window):
         offset = self._row - self.top
         at = self.rows[self._row] if self.rows else Row((self.lane,))
         if self.lined is not None:
-            self.rows = [Row((lane,)) for lane in self._order() if lane in self.lined.arrived]
+            self.rows = self._lined_rows(self.lined)
         else:
             blamed = [self.lanes.lane_of[rank] for rank in self.blamed if rank in self.lanes.lane_of]
             alone = frozenset(blamed if len(blamed) <= ALONE else ())
@@ -120,6 +120,12 @@ class TraceRows(Window):
         self._row = self._find(at)
         self.top = self._row - offset
         self.keep_row_in_view()
+
+    def _lined_rows(self, lined: LineUp) -> list[Row]:
+        """The members of a collective, with all their parts where there is room."""
+        order = [lane for lane in self._order() if lane in lined.arrived]
+        parts = [row for lane in order for row in parts_of(self.lanes, lane)]
+        return parts if len(parts) <= self.height else [Row((lane,)) for lane in order]
 
     def _unfold(self, change: Callable[[], None]) -> None:
         """Unfolds or folds; where the row of the cursor is there no more, it goes to the row of what it was on."""

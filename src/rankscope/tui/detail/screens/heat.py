@@ -144,6 +144,11 @@ class HeatScreen(ListPage):
             parts += [Span(f" ({duration(round(middle))})", "dim")]
         return wrapped([*lines, line(*parts, Span("; in brackets the median of all ranks", "dim"))], width, 2)
 
+    def on_mount(self) -> None:
+        """Puts the cursor on the highest value."""
+        super().on_mount()
+        self.call_after_refresh(self.action_hottest)
+
     def action_metric(self, by: int) -> None:
         """Shows the next metric."""
         self.metric = (self.metric + by) % len(METRICS)
@@ -179,8 +184,8 @@ class HeatScreen(ListPage):
         """Goes to the highest value of all."""
         if not self._shown or not len(self.heat.steps):
             return
-        rows = self.heat.values[[row.at for row in self._shown]]
-        row, step = np.unravel_index(int(np.nanargmax(rows)), rows.shape)
+        rows = np.nan_to_num(self.heat.values[[row.at for row in self._shown]], nan=-1)
+        row, step = np.unravel_index(int(rows.argmax()), rows.shape)
         self.listing.move_to(int(row))
         self.go_step(int(step))
 
