@@ -114,6 +114,25 @@ def test_clocks_reach_over_groups_that_share_a_rank() -> None:
     assert [round(offsets[r] / 10_000) for r in range(4)] == [0, -30, 20, -9]
 
 
+def test_a_later_window_has_the_clock_of_its_rank() -> None:
+    first = training(3, 5, clock_ns={1: 300 * US}, hosts=1).build()
+    late = 60_000 * MS
+    again = {
+        "traced": first.traced.with_columns(pl.col("created_ns", "started_ns", "completed_ns") + late),
+        "traces": first.traces.with_columns(pl.col("start_ns", "end_ns") + late),
+        "tracks": first.tracks.with_columns(track=pl.col("track") + 100),
+        "files": first.files,
+    }
+    both = {n: pl.concat([getattr(first, n), t.with_columns(file=pl.col("file") + 3)]) for n, t in again.items()}
+    spans = first.spans.with_columns(
+        track=pl.col("track") + 100, start_ns=pl.col("start_ns") + late, op=pl.col("op") + first.traced.height
+    )
+    story = Story(replace(first, spans=pl.concat([first.spans, spans]), **both))
+    assert [round(story.clocks.offsets[f] / 10_000) for f in range(6)] == [0, -30, 0, 0, -30, 0]
+    assert story.analysis().matched["match"].n_unique() == 30
+    assert story.refused() == ()
+
+
 def test_ranks_of_one_host_share_its_clock_whatever_ends_say() -> None:
     story = Story(training(4, 6, clock_ns={1: 500 * US}, hosts=4).build())
     assert set(story.clocks.offsets.values()) == {0}

@@ -89,6 +89,8 @@ class Explainer:
         if cause == "host":
             return self._host(late.rank, here, file, others, share)
         what, detail = _kernels(lines, here, file, others) if cause == "compute" else ("", "")
+        if self.spans.on_host:
+            detail = detail.replace("kernels", "operators")
         return Lateness(late.rank, cause, what, share, detail)
 
     def _host(self, rank: int, here: pl.DataFrame, file: int, others: list[int], share: float) -> Lateness:

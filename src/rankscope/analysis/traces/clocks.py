@@ -16,6 +16,7 @@ import polars as pl
 
 from rankscope.analysis.traces.matching import Matching, Pairing
 from rankscope.analysis.traces.shift import AGREE_NS, AGREE_SHARE, SHARP
+from rankscope.analysis.wording import plural
 
 FLOOR_NS = 10_000
 """A clock that seems off by less is left as it is."""
@@ -25,6 +26,8 @@ WORST = 0.95
 """Share of ends that are no farther from the median end than what is taken for the error of the clocks."""
 SPREAD = 4
 """Two of them are twice as far apart as each is from the median, and so are two arrivals."""
+NAMED = 3
+"""Files that are named where many have no clock."""
 TO_SIGMA = 1.4826
 """Standard deviations in a median absolute deviation."""
 
@@ -48,12 +51,13 @@ def align(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str]) ->
     hosts = {file: host for file, host in traces.select("file", "host").iter_rows() if host}
     files = traces["file"].to_list()
     pairings = list(matching.pairings)
-    found, loose = _walk(pairings, files, hosts)
+    ranks = dict(traces.select("file", "rank").iter_rows())
+    found, loose = _walk(pairings, files, hosts, ranks)
     offsets = _of_hosts(found, hosts, files)
     unsteady = _unsteady(matching.rows, offsets)
     if unsteady:
         pairings = [_doubted(p) if {p.file, p.reference} & unsteady else p for p in pairings]
-        found, loose = _walk(pairings, files, hosts)
+        found, loose = _walk(pairings, files, hosts, ranks)
         offsets = _of_hosts(found, hosts, files)
     doubts = [*_loose(loose, paths), *_unreached(offsets, traces, paths)]
     one_host = len(hosts) == len(files) and len(set(hosts.values())) == 1
@@ -63,19 +67,21 @@ def align(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str]) ->
 
 
 def _walk(
-    pairings: Iterable[Pairing], files: list[int], hosts: Mapping[int, str]
+    pairings: Iterable[Pairing], files: list[int], hosts: Mapping[int, str], ranks: Mapping[int, int]
 ) -> tuple[dict[int, int], list[Pairing]]:
-    """(offset of each file that can be reached from the first, pairings whose ends do not agree that were needed).
+    """(offset of each file that was matched to another, pairings whose ends do not agree that were needed).
 
-    Along the best pairings: those of one host first, then those whose ends agree best.
+    Along the best pairings: those of one host first, then those whose ends agree best. Another window of a rank that
+    has an offset has the same; what no pairing ties to the rest keeps a clock of its own.
     """
-    ordered = sorted(pairings, key=lambda p: (not _same(p, hosts), not p.shift.sharp, p.shift.spread_ns))
+    left = sorted(pairings, key=lambda p: (not _same(p, hosts), not p.shift.sharp, p.shift.spread_ns))
     out, used = ({files[0]: 0} if files else {}), list[Pairing]()
-    left = list(ordered)
-    while True:
+    while left:
         step = next((p for p in left if (p.reference in out) != (p.file in out)), None)
         if step is None:
-            return out, used
+            left = [p for p in left if p.reference not in out]
+            out.update(_next_window(left, out, hosts, ranks))
+            continue
         apart = 0 if _same(step, hosts) else _apart(step)
         if step.reference in out:
             out[step.file] = out[step.reference] + apart
@@ -84,6 +90,19 @@ def _walk(
         if not step.shift.sharp and not _same(step, hosts):
             used.append(step)
         left.remove(step)
+    return out, used
+
+
+def _next_window(
+    left: list[Pairing], known: Mapping[int, int], hosts: Mapping[int, str], ranks: Mapping[int, int]
+) -> dict[int, int]:
+    """The offset of a file that nothing ties to those that are known: that of another window of its rank, or none."""
+    of_process = {(ranks[file], hosts.get(file)): offset for file, offset in known.items()}
+    files = [file for p in left for file in (p.reference, p.file)]
+    twin = next((file for file in files if (ranks[file], hosts.get(file)) in of_process), None)
+    if twin is not None:
+        return {twin: of_process[ranks[twin], hosts.get(twin)]}
+    return {files[0]: 0} if files else {}
 
 
 def _same(pairing: Pairing, hosts: Mapping[int, str]) -> bool:
@@ -153,7 +172,7 @@ def _loose(used: list[Pairing], paths: Mapping[int, str]) -> list[str]:
         return []
     spread = max(p.shift.spread_ns for p in used)
     shifted = [p for p in used if _apart(p)]
-    files = ", ".join(sorted({paths.get(p.file, "?") for p in shifted}))
+    files = ", ".join(sorted({paths.get(p.file, "?") for p in shifted})[:NAMED])
     out = [
         f"ends of collectives do not agree (they vary by {max(spread, AGREE_NS) / 1e6:.3g} ms): "
         "clocks of hosts are taken as they are where cause and effect allow it"
@@ -163,4 +182,6 @@ def _loose(used: list[Pairing], paths: Mapping[int, str]) -> list[str]:
 
 def _unreached(offsets: Mapping[int, int], traces: pl.DataFrame, paths: Mapping[int, str]) -> list[str]:
     left = [paths.get(file, "?") for file in traces["file"].to_list() if file not in offsets]
-    return [f"no clock for {', '.join(left)}: nothing in it was matched to another rank"] if left else []
+    more = f" and {plural(len(left) - NAMED, 'other file')}" if len(left) > NAMED else ""
+    named = ", ".join(left[:NAMED])
+    return [f"no clock for {named}{more}: nothing in them was matched to another rank"] if left else []

@@ -98,8 +98,7 @@ class Story:
     def late(self) -> list[Late]:
         """Ranks that are late by themselves; not in groups across the stages of a pipeline, which differ by design."""
         stages = pipeline_groups(self.dataset.traced, self.dataset.group_list)
-        on_host = bool((self.dataset.tracks["device"].is_null()).all())
-        return find_late(self.joined.filter(~pl.col("group").is_in(list(stages))), on_host)
+        return find_late(self.joined.filter(~pl.col("group").is_in(list(stages))), self.spans.on_host)
 
     @cached_property
     def causes(self) -> dict[int, Lateness]:

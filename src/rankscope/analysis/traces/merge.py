@@ -75,7 +75,7 @@ def _quiet(story: Story, links: Sequence[Finding]) -> tuple[Status, str]:
         return "healthy", "1 rank traced: there is nobody to wait for"
     matched = story.matches.select(MATCH).unique().height
     if not matched:
-        why = next(iter((*story.refused(), *story.clocks.doubts)), "the traces hold none")
+        why = next(iter(story.refused()), "the traces hold none in common")
         return "unknown", f"{plural(len(ranks), 'rank')} traced, but no collective could be matched: {why}"
     text = f"{plural(len(ranks), 'rank')}, {plural(matched, 'operation')} matched"
     units = story.joined.select("window", "unit").drop_nulls().unique().height

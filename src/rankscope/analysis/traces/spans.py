@@ -37,6 +37,11 @@ class Spans:
 
     dataset: Dataset
 
+    @property
+    def on_host(self) -> bool:
+        """Whether hosts compute and communicate themselves, for there is no device."""
+        return bool(self.dataset.tracks["device"].is_null().all())
+
     @cached_property
     def _all(self) -> pl.DataFrame:
         tracks = self.dataset.tracks.select("track", "file", "lane", "device", "kind")
