@@ -1,0 +1,84 @@
+"""What reports say of traces: short, harmless, and the same numbers in every format."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from rankscope.analysis import analyse
+from rankscope.analysis.model import Analysis
+from rankscope.report import traces
+from rankscope.report.json import render_json
+from rankscope.report.markdown import render_markdown
+from rankscope.report.redact import redact
+from rankscope.report.text import render_text
+from rankscope.schema import Dataset
+from tests.report.samples import EVIL, traced
+from tests.traces import MS, training
+
+
+def hostile() -> tuple[Dataset, Analysis]:
+    """Traces in which spans and groups have hostile names."""
+    job = training(4, 6, slow_host={2: 30 * MS})
+    job.descriptions["0"] = EVIL
+    for span in job.spans:
+        if not span["name"].startswith(("ProfilerStep", "nccl")):
+            span["name"] = EVIL + span["name"]
+    dataset = job.build()
+    return dataset, analyse(dataset)
+
+
+def test_hostile_names_do_nothing() -> None:
+    dataset, analysis = hostile()
+    assert analysis.culprits == (2,)
+    text, markdown, raw = (
+        render_text(dataset, analysis),
+        render_markdown(dataset, analysis),
+        render_json(dataset, analysis),
+    )
+    for said in (text, markdown, raw.decode()):
+        assert "\x1b" not in said
+        assert "\u202e" not in said
+    outside = "".join(markdown.replace("``", "`").split("`")[::2])
+    assert "<img" not in outside
+
+
+def test_lines_fit_the_terminal() -> None:
+    lines = render_text(*traced()).splitlines()
+    assert max(map(len, lines)) <= 80
+
+
+def test_ranks_that_look_alike_share_a_row() -> None:
+    dataset = training(32, 5, slow_host={9: 20 * MS}).build()
+    analysis = analyse(dataset)
+    assert analysis.traces is not None
+    rows = traces.breakdown(analysis.traces)
+    assert [row[0] for row in rows] == ["9", "0-8,10-31"]
+
+
+def test_many_rows_are_cut_and_counted() -> None:
+    text = "\n".join(traces._columns(("a", "b"), [(str(i), "x") for i in range(20)], "rank"))
+    assert "and 12 more ranks" in text
+
+
+def test_json_holds_the_tables() -> None:
+    report = orjson.loads(render_json(*traced()))["traces"]
+    assert list(report) == [
+        "clocks", "refused", "matched", "causes", "steps", "idle", "queues", "launches", "bandwidth", "last", "kernels",
+    ]  # fmt: skip
+    assert [clock["file"] for clock in report["clocks"]] == [f"rank{r}_trace.json.gz" for r in range(4)]
+    assert report["matched"] == 18
+    assert report["causes"][0]["what"] == "<built-in function sleep>"
+    assert len(report["steps"]) == 24
+    assert {row["group"] for row in report["bandwidth"]} == {"0"}
+
+
+def test_hosts_and_paths_are_taken_out() -> None:
+    dataset, analysis = redact(*traced())
+    for said in (render_text(dataset, analysis), render_json(dataset, analysis).decode()):
+        assert "node0" not in said
+
+
+@pytest.mark.parametrize(("count", "said"), [(12, "12 B"), (4096, "4 KiB"), (3 << 29, "1.5 GiB")])
+def test_sizes(count: int, said: str) -> None:
+    assert traces.size(count) == said
