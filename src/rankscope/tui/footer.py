@@ -36,7 +36,7 @@ def status_parts(board: Board, wanted: Filter, found: Found | None, width: int, 
     if wanted:
         pieces.append(f"only {describe(wanted, board.model)}")
     if found is not None:
-        pieces.append(_found_text(found))
+        pieces.append(found_text(found))
     if board.marker is not None:
         pieces.append(f"marker {distance(board)}")
     if board.ordering != "rank":
@@ -63,7 +63,8 @@ def _rows_text(board: Board) -> str:
     return text
 
 
-def _found_text(found: Found) -> str:
+def found_text(found: Found) -> str:
+    """A search in a few words: what for, and at which hit the cursor is."""
     where = f"{found.at + 1}/{found.count}" if found.count else "nothing"
     said = f", {found.messages} in messages" if found.messages else ""
     return f"find {found.text!r}: {where}{said}"

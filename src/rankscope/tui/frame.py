@@ -247,7 +247,7 @@ class LanesFrame(Screen[None]):
         status = self.bar("status")
         width, ascii_only = status.size.width, self.options.ascii_only
         if isinstance(board, TraceBoard):
-            status.put(*traces_status(board, self.wanted, width, ascii_only=ascii_only))
+            status.put(*traces_status(board, self.wanted, self.found, width, ascii_only=ascii_only))
         else:
             status.put(status_parts(board, self.wanted, self.found, width, ascii_only=ascii_only))
 

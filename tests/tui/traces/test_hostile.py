@@ -33,7 +33,7 @@ def drawn(board: TraceBoard) -> list[str]:
     assert all(len(line) == board.width for line in (step_line(board, board.width), time_line(board, board.width)))
     for height in (3, 30):
         sight_lines(look(board), 60, height)
-    status_parts(board, Filter(), 80, ascii_only=True)
+    status_parts(board, Filter(), None, 80, ascii_only=True)
     return lines
 
 

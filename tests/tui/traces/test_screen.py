@@ -104,10 +104,12 @@ async def test_search_walks_over_spans() -> None:
         board = traces_of(app)
         assert board.lanes.dataset.spans["name"][board.span or 0] == "<built-in function sleep>"
         first = board.unit
+        assert "/4" in bar(app, "status")
         await press(app, pilot, "n")
         assert board.unit > first
         await press(app, pilot, "slash", *"nothing of the kind", "enter")
         assert board.unit > first
+        assert "nothing" in bar(app, "status")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from rich.style import Style
 
 from rankscope.tui.detail.format import counted, duration
 from rankscope.tui.filters import Filter, describe
+from rankscope.tui.footer import Found, found_text
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.parts import Parts
 from rankscope.tui.traces.activity import COUNT, KINDS, WAITING, legend
@@ -21,7 +22,9 @@ WAITERS = 0.25
 """Share of the ranks that wait from which on the overview says so."""
 
 
-def status_parts(board: TraceBoard, wanted: Filter, width: int, *, ascii_only: bool) -> list[Parts]:
+def status_parts(
+    board: TraceBoard, wanted: Filter, found: Found | None, width: int, *, ascii_only: bool
+) -> list[Parts]:
     """A rule with what is shown in it and how far clocks agree, and a line of what the letters mean."""
     rule = "-" if ascii_only else "\u2500"
     pieces = [_rows_text(board)]
@@ -29,6 +32,8 @@ def status_parts(board: TraceBoard, wanted: Filter, width: int, *, ascii_only: b
         pieces.append(f"lined up on {counted(len(board.lined.arrived), 'arrival')}, esc ends it")
     if wanted:
         pieces.append(f"only {describe(wanted, board.model)}")
+    if found is not None:
+        pieces.append(found_text(found))
     if board.marker is not None:
         pieces.append(f"marker {'+' if board.unit >= board.marker else '-'}{duration(abs(board.unit - board.marker))}")
     if board.ordering != "rank":

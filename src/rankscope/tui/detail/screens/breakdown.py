@@ -42,7 +42,11 @@ class BreakdownScreen(ListPage):
         if self.traces.steps.is_empty():
             return [line(Span(" breakdown", "head"), "  none: there are no analysed traces")]
         how = f"  means of a step, shares of it; sorted by {ORDERS[self.order]}"
-        return [line(Span(" breakdown", "head"), Span(how, "dim")), line(Span(f" {heading_text()}", "bold"))]
+        lines = [line(Span(" breakdown", "head"), Span(how, "dim"))]
+        if self.traces.refused:
+            more = f" (+{len(self.traces.refused) - 1} more)" if len(self.traces.refused) > 1 else ""
+            lines.append(line(Span(f" {plain(self.traces.refused[0])}{more}", "warn")))
+        return [*lines, line(Span(f" {heading_text()}", "bold"))]
 
     def search(self, text: str) -> int:
         """Lists the ranks."""
