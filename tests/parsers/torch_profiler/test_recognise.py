@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,23 @@ def test_names_of_files_decide_nothing(tmp_path: Path) -> None:
     assert [problem for problem in dataset.files["problem"] if problem] == [
         "the base of its clock is cut off: that of the other traces is taken"
     ]
+
+
+def test_traces_in_archives(tmp_path: Path) -> None:
+    tar, zipped = io.BytesIO(), io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w:gz") as archive, zipfile.ZipFile(zipped, "w") as other:
+        for rank in range(2):
+            data = document(EVENTS, about(rank))
+            info = tarfile.TarInfo(f"run/rank{rank}.json")
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+            other.writestr(f"rank{rank + 2}.json.gz", gzip.compress(document(EVENTS, about(rank + 2))))
+    dataset = loaded(tmp_path, {"a.tar.gz": tar.getvalue(), "b.zip": zipped.getvalue()})
+    assert dataset.files.select("path", "rank").rows() == [
+        ("a.tar.gz!run/rank0.json", 0), ("a.tar.gz!run/rank1.json", 1),
+        ("b.zip!rank2.json.gz", 2), ("b.zip!rank3.json.gz", 3),
+    ]  # fmt: skip
+    assert dataset.traces.height == 4 and dataset.files["rows"].to_list() == [len(EVENTS)] * 4
 
 
 def test_dumps_beside_traces_stay_dumps(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from rankscope.parsers.torch_profiler.model import TraceContent
 
 def read(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> TraceContent:
     """A trace, or one of some ranges of a file that can be searched: ranges meet at beginnings of events."""
-    detail = os.environ.get(DETAIL_VARIABLE, DETAILS[1])
+    asked = os.environ.get(DETAIL_VARIABLE)
+    detail = asked if asked in DETAILS else DETAILS[1]
     number, parts = part
     if parts == 1:
         content = decode_range(stream, 0, None, detail)

@@ -180,6 +180,15 @@ def test_groups_of_gloo_that_cannot_be_told(tmp_path: Path, threads: tuple[int, 
     assert [dataset.group_list[group].name for group in dataset.traced["group"]] == [""]
 
 
+def test_groups_of_gloo_are_told_of_all_ranks_or_of_none(tmp_path: Path) -> None:
+    files = {
+        f"{i}.json": document([*loops(*range(501, 505 - i)), *gloo(i, "allreduce_", "all_reduce", tid=502)], GLOO)
+        for i in range(2)
+    }
+    dataset = loaded(tmp_path, files)
+    assert [dataset.group_list[group].name for group in dataset.traced["group"]] == ["", ""]
+
+
 def test_a_run_of_gloo_from_before_the_window(tmp_path: Path) -> None:
     early = gloo(0, "allreduce_", "all_reduce", tid=511)[1:]
     first, second = traced(tmp_path, [*gloo(1000, "allreduce_", "all_reduce", tid=511), *early], GLOO)
