@@ -40,6 +40,12 @@ def test_lateness_begins_at_nothing() -> None:
     assert heat.digits[:, 0].tolist() == [7, 9]
 
 
+def test_noise_does_not_look_like_heat() -> None:
+    heat = build_heat(steps((0, 3, 1000, 0), (1, 3, 1000, 5), (2, 3, 1000, 10)), LATE)
+    assert heat.digits[:, 0].tolist() == [0, 0, 1]
+    assert heat.high == 50 * MS
+
+
 def test_what_is_equal_is_nothing_special() -> None:
     assert build_heat(steps((0, 3, 100, 0), (1, 3, 100, 0)), STEP_TIME).digits.tolist() == [[0], [0]]
 

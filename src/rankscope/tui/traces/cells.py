@@ -112,8 +112,3 @@ def _host_code(shares: dict[int, Shares], none: Shares) -> NDArray[np.int64]:
             out = np.where(shares[activity] >= np.maximum(busy / 2, LITTLE), activity, out)
     rest = np.array(HOST_KINDS)[np.argmax([shares.get(a, none) for a in HOST_KINDS], axis=0)]
     return np.where((busy >= LITTLE) & (out == _NOTHING), rest, out)
-
-
-def activity_names(codes: Codes) -> list[int]:
-    """The activities that these cells show."""
-    return [code for code in np.unique(codes).tolist() if code in KINDS]

@@ -13,6 +13,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 MISSING = -1
 """The digit of a step that a rank's trace does not hold."""
+NOISE = 0.05
+"""Share of a step that the scale spans at least: less is noise, and must not look like heat."""
+STEP_TIME = "step time"
 
 
 class Metric(NamedTuple):
@@ -25,7 +28,7 @@ class Metric(NamedTuple):
 
 METRICS: tuple[Metric, ...] = (
     Metric("late", pl.col("late_ns")),
-    Metric("step time", pl.col("end_ns") - pl.col("start_ns")),
+    Metric(STEP_TIME, pl.col("end_ns") - pl.col("start_ns")),
     Metric("compute", pl.col("compute_ns")),
     Metric("exposed communication", pl.col("exposed_ns")),
     Metric("waiting in collectives", pl.col("waited_ns")),
@@ -73,12 +76,18 @@ def build_heat(steps: pl.DataFrame, metric: Metric) -> Heat:
     values[row, column] = table["value"].fill_null(float("nan")).to_numpy()
     starts[row, column] = table["start_ns"].fill_null(-1).to_numpy()
     known = values[~np.isnan(values)]
-    low = min(float(known.min()), 0.0) if metric.name != "step time" and len(known) else _least(known)
-    return Heat(tuple(ranks), tuple(numbers), values, starts, low, float(known.max()) if len(known) else 0.0)
+    low = _least(known) if metric.name == STEP_TIME else min(_least(known), 0.0)
+    high = max(float(known.max()), low + NOISE * _median_step(steps)) if len(known) else low
+    return Heat(tuple(ranks), tuple(numbers), values, starts, low, high)
 
 
 def _least(known: Floats) -> float:
     return float(known.min()) if len(known) else 0.0
+
+
+def _median_step(steps: pl.DataFrame) -> float:
+    length = (steps["end_ns"] - steps["start_ns"]).median()
+    return float(length) if isinstance(length, (int, float)) else 0.0
 
 
 class HeatRow(NamedTuple):

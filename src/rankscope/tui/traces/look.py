@@ -7,12 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from rankscope.tui.traces.activity import COMPUTE, HOST_KINDS, MEMORY
+from rankscope.tui.traces.activity import HOST_KINDS
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.lanes import TraceLanes
 from rankscope.tui.traces.names import short_name
-
-PARTS = {**dict.fromkeys(HOST_KINDS, "host"), COMPUTE: "compute", MEMORY: "copy"}
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def look(board: TraceBoard) -> Sight | None:
     if launch is not None:
         stack = (_name(lanes, launch), *stack)
     if inner is None:
-        stack = _host_at(lanes, board.lane, _issued(lanes, op, board.lane) or start)
+        stack = _host_at(lanes, board.lane, _issued(lanes, op) or start)
     return Sight(
         board.rank, moment - lanes.low, span, _name(lanes, span), str(lanes.dataset.spans["category"][span]),
         start - lanes.low, end - start, op, _group(lanes, op), _members(lanes, row), launch,
@@ -96,11 +94,10 @@ def _group(lanes: TraceLanes, op: dict[str, Any] | None) -> str:
     return group_label(groups[op["group"]])
 
 
-def _issued(lanes: TraceLanes, op: dict[str, Any] | None, lane: int) -> int | None:
+def _issued(lanes: TraceLanes, op: dict[str, Any] | None) -> int | None:
     """When the host issued a collective, aligned."""
     if op is None or op["created_ns"] is None:
         return None
-    del lane
     return int(op["created_ns"]) + lanes.traces.offsets.get(op["file"], 0)
 
 
