@@ -22,7 +22,7 @@ LAUNCH_NS = 6 * US
 KERNELS = {
     "all_reduce": "AllReduce_Sum_f32_RING_LL", "_all_gather_base": "AllGather_RING_LL", "send": "SendRecv",
     "_reduce_scatter_base": "ReduceScatter_Sum_f32_RING_LL", "all_to_all": "SendRecv", "recv": "SendRecv",
-    "reduce": "Reduce_Sum_f32_RING_LL", "broadcast": "Broadcast_RING_LL",
+    "coalesced": "SendRecv", "reduce": "Reduce_Sum_f32_RING_LL", "broadcast": "Broadcast_RING_LL",
 }  # fmt: skip
 
 

@@ -75,6 +75,18 @@ def test_sends_are_matched_by_pair_and_order() -> None:
     assert matched.filter("is_p2p").group_by("match").agg(pl.col("rank").sort())["rank"].to_list() == [[0, 1]] * 12
 
 
+def test_batches_of_unknown_kind_do_not_disturb_collectives() -> None:
+    job = TraceBuilder(4)
+    for step in range(8):
+        job.collective("0", "coalesced", ranks=[step % 2, 2 + step % 2])
+        for rank in range(4):
+            job.launch(rank, "gemm", MS)
+        job.collective()
+    story = Story(job.build())
+    whole = story.analysis().matched.filter("blocking")
+    assert whole.group_by("match").len()["len"].to_list() == [4] * 8
+
+
 def test_windows_of_one_rank_stay_apart() -> None:
     traces = pl.DataFrame({
         "file": [0, 1, 2, 3], "rank": [0, 0, 1, 1], "start_ns": [0, 1000, 1010, 5], "end_ns": [90, 1090, 1100, 95],

@@ -26,6 +26,8 @@ MOSTLY = ((20, 0.6), (5, 0.8), (0, 1.0))
 """With so many units, the share of them in which it must be late."""
 ABOVE = 3
 """So many times what the others are late by."""
+OTHERS, OTHERS_FEW, FEW = 0.5, 0.9, 5
+"""Which quantile of the others' lateness that is; below so many units, in which chance alone picks somebody, which."""
 ROUNDS = 500
 
 
@@ -97,7 +99,8 @@ class _Judge:
         if len(values) < LEAST or late_in < needed * len(values) or not len(others):
             return None
         low, high = _interval(values)
-        if low < max(self.floor_ns, ABOVE * float(np.median(others))) or high > STEADY * low:
+        usual = float(np.quantile(others, OTHERS_FEW if len(values) < FEW else OTHERS))
+        if low < max(self.floor_ns, ABOVE * usual) or high > STEADY * low:
             return None
         channel, spot = _best(self.rows.filter(pl.col("rank") == rank))
         return Late(

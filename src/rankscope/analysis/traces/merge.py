@@ -69,15 +69,22 @@ def _quiet(story: Story, links: Sequence[Finding]) -> tuple[Status, str]:
     """Of traces in which nobody is late again and again."""
     dataset = story.dataset
     ranks = sorted(dataset.traces["rank"].drop_nulls().unique().to_list())
+    if len(ranks) < 2 < dataset.world_size + 1:
+        return "unknown", f"only {ranks_text(ranks)} of {dataset.world_size} was traced: nobody is seen to wait"
     if len(ranks) < 2:
-        if dataset.world_size > 1:
-            return "unknown", f"only {ranks_text(ranks)} of {dataset.world_size} was traced: nobody is seen to wait"
         return "healthy", "1 rank traced: there is nobody to wait for"
+    return _judged(story, links, len(ranks))
+
+
+def _judged(story: Story, links: Sequence[Finding], ranks: int) -> tuple[Status, str]:
+    """Of traces of several ranks."""
     matched = story.matches.select(MATCH).unique().height
     if not matched:
         why = next(iter(story.refused()), "the traces hold none in common")
-        return "unknown", f"{plural(len(ranks), 'rank')} traced, but no collective could be matched: {why}"
-    text = f"{plural(len(ranks), 'rank')}, {plural(matched, 'operation')} matched"
+        return "unknown", f"{plural(ranks, 'rank')} traced, but no collective could be matched: {why}"
+    text = f"{plural(ranks, 'rank')}, {plural(matched, 'operation')} matched"
+    if story.joined.is_empty():
+        return "unknown", f"{text}, but no group was traced whole: who comes last cannot be told"
     units = story.joined.select("window", "unit").drop_nulls().unique().height
     if units < LEAST:
         return "unknown", f"{text}: {_most(story)}in {plural(units, 'step')}: too little to call a rank late"

@@ -1,6 +1,7 @@
 """The operations of all traces in a form in which they can be matched.
 
-A channel is what keeps an order of its own: the collectives of a group, or what one rank sends to another in it.
+A channel is what keeps an order of its own: the collectives of a group, what one rank sends to another in it, or its
+operations of which only is told that they were coalesced, which may be either.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import polars as pl
 from rankscope.analysis.signatures import with_signatures
 from rankscope.schema import Dataset
 
+COALESCED = "coalesced"
+"""Operations of a batch whose kind is not told: not all members need to take part."""
 ROWS = (
     "row", "file", "rank", "group", "channel", "token", "seq", "is_p2p", "op", "key", "elements", "blocking",
     "created_ns", "arrived_ns", "started_ns", "ended_ns",
@@ -25,11 +28,13 @@ def executed_rows(dataset: Dataset) -> pl.DataFrame:
     traced = dataset.traced.with_row_index("row").filter(
         pl.col("completed_ns").is_not_null() & (~pl.col("is_p2p") | pl.col("peer").is_not_null())
     )
+    mixed = pl.col("op").cast(pl.String) == COALESCED
     rows = with_signatures(traced).with_columns(
+        mixed=mixed,
         arrived_ns=pl.coalesce("started_ns", "created_ns"),
         started_ns=pl.coalesce("started_ns", "created_ns"),
         ended_ns=pl.col("completed_ns"),
-        blocking=~pl.col("rooted") & ~pl.col("is_p2p"),
+        blocking=~pl.col("rooted") & ~pl.col("is_p2p") & ~mixed,
     )
     sends = pl.col("key").cast(pl.String) == "send"
     ends = (
@@ -38,6 +43,6 @@ def executed_rows(dataset: Dataset) -> pl.DataFrame:
     )
     what = pl.when(~pl.col("is_p2p")).then(pl.col("key").cast(pl.String))
     return rows.with_columns(*ends).with_columns(
-        channel=pl.struct("group", "src", "dst").rank("dense"),
+        channel=pl.struct("group", "src", "dst", "mixed").rank("dense"),
         token=pl.struct(what.alias("what"), "elements").rank("dense"),
     ).filter(pl.col("arrived_ns").is_not_null()).select(ROWS)  # fmt: skip

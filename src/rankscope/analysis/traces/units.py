@@ -10,7 +10,7 @@ from rankscope.analysis.traces.spans import among
 from rankscope.schema import Dataset
 
 STEP = re.compile(r"^ProfilerStep#(\d+)$")
-PARTS = 16
+PARTS = 8
 """Units of a window without steps, at most."""
 
 
