@@ -70,9 +70,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("axis", ("t",), "axis: logical sequence or time", "Show", "screen", "time"),
     Action("unfold", ("u",), "unfold or fold the lane", "Show", "lanes", "unfold"),
     Action("unfold_all", ("U",), "unfold or fold all lanes", "Show", "lanes"),
-    Action(
-        "line_up", ("a",), "line up this collective on all ranks; again: next one", "Show", "screen", "line up"
-    ),
+    Action("line_up", ("a",), "line up this collective on all ranks; again: next one", "Show", "screen", "line up"),
     Action("line_up_back", ("A",), "as a, to the rank before", "Show", "screen"),
     Action("order", ("r",), "order by rank, distance, group, host, stage, look", "Show", "screen"),
     Action("marker", ("m",), "set or remove a marker, to measure distances", "Show", "lanes"),

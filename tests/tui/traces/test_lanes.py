@@ -130,7 +130,7 @@ def test_spans_around_a_span_and_at_a_moment() -> None:
     lanes = lanes_of(*traced())
     spans = lanes.spans
     deep = np.flatnonzero(spans.depth == 3)[:5].tolist()
-    assert len(deep) == 4, "one sleep in each step"
+    assert len(deep) == 5
     for span in deep:
         around = spans.around(span)
         assert [int(spans.depth[at]) for at in around] == [2, 1, 0]
