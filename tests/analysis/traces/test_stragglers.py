@@ -12,7 +12,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.traces.join import Story
 from rankscope.analysis.why import explain
-from rankscope.schema import Dataset
+from rankscope.schema import Dataset, Detail
 from tests.builders import JobBuilder
 from tests.traces import MS, US, TraceBuilder, training
 
@@ -197,6 +197,20 @@ def test_without_spans_the_cause_is_unknown() -> None:
     assert analysis.culprits == (2,)
     assert analysis.traces is not None
     assert analysis.traces.causes[2].cause == "unknown"
+
+
+def test_the_first_paint_names_the_rank_and_leaves_the_rest_open() -> None:
+    dataset = training(4, 6, slow_host={2: 20 * MS}).build()
+    first = replace(
+        dataset, traces=dataset.traces.with_columns(detail=pl.lit("collectives", dtype=Detail)),
+        spans=dataset.spans.filter(pl.col("op").is_not_null() | pl.col("name").cast(pl.String).str.starts_with("Prof")),
+    )  # fmt: skip
+    analysis = analyse(first)
+    assert analysis.culprits == (2,)
+    assert analysis.traces is not None
+    assert analysis.traces.causes[2].cause == "unknown"
+    assert analysis.traces.steps["compute_ns"].null_count() == analysis.traces.steps.height
+    assert analysis.traces.steps["communication_ns"].null_count() == 0
 
 
 def test_why_tells_how_late_a_rank_is() -> None:

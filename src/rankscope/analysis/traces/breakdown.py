@@ -44,12 +44,16 @@ def _of_file(spans: Spans, file: object, steps: pl.DataFrame) -> pl.DataFrame:
     communication = Busy.of(start[communicates], end[communicates]).within(since, until)
     either, any_ = Busy.of(start[both], end[both]).within(since, until), device.within(since, until)
     active = device.joined(_active(spans, number)).within(since, until)
-    return steps.select(*_HEAD).with_columns(
+    table = steps.select(*_HEAD).with_columns(
         compute_ns=pl.Series(compute), communication_ns=pl.Series(communication),
         exposed_ns=pl.Series(either - compute), overlap_ns=pl.Series(compute + communication - either),
         memory_ns=pl.Series(any_ - either), idle_ns=pl.Series(until - since - any_),
         host_gap_ns=pl.Series(until - since - active),
     )  # fmt: skip
+    if number in spans.whole:
+        return table
+    unread = [name for name in _PARTS if name != "communication_ns"]
+    return table.with_columns(pl.lit(None, dtype=pl.Int64).alias(name) for name in unread)
 
 
 _HEAD = ("rank", "file", "step", pl.col("begin_ns").alias("start_ns"), "end_ns")

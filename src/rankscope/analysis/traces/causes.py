@@ -75,7 +75,8 @@ class Explainer:
         here = self.rows.filter((pl.col("channel") == late.channel) & (pl.col("spot") == late.spot))
         mine = here.filter(pl.col("rank") == late.rank)
         here = here.join(mine.select(MATCH), on=MATCH, how="semi").sort("file", "place")
-        lines = {f: Timeline.of(self.spans.launched(f)) for f in here["file"].unique() if f in self.spans.device}
+        read = self.spans.whole.intersection(self.spans.device)
+        lines = {f: Timeline.of(self.spans.launched(f)) for f in here["file"].unique() if f in read}
         if not set(mine["file"]) <= set(lines) or len(lines) < 2:
             return Lateness(late.rank, "unknown", "", 0.0)
         parts = {f: lines[f].parts(*_stretches(here, f)) for f in lines}

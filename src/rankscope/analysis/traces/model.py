@@ -51,7 +51,10 @@ STEPS: Columns = {
     "late_ns": pl.Int64,  # how much later than the others it came to collectives by its own doing
     "waited_ns": pl.Int64,  # how long it was in collectives before the last member came
 }
-"""One row for each window and step. compute + exposed + memory + idle is the step."""
+"""One row for each window and step. compute + exposed + memory + idle is the step.
+
+Of a file of which only collectives were read, all but communication_ns, late_ns and waited_ns are null.
+"""
 
 KERNELS: Columns = {
     "rank": pl.Int32,

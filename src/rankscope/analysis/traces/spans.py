@@ -43,6 +43,11 @@ class Spans:
         return bool(self.dataset.tracks["device"].is_null().all())
 
     @cached_property
+    def whole(self) -> frozenset[int]:
+        """Files of which everything was read: of the others only what communicates and steps are known."""
+        return frozenset(self.dataset.traces.filter(pl.col("detail") == "all")["file"])
+
+    @cached_property
     def _all(self) -> pl.DataFrame:
         tracks = self.dataset.tracks.select("track", "file", "lane", "device", "kind")
         return (

@@ -143,7 +143,7 @@ class Writer:
 def cause_text(cause: Lateness) -> str:
     """The cause in a few words: "host, sleep in load (data.py:12), data loading"."""
     if cause.cause == "unknown":
-        return "what it did meanwhile is not recorded"
+        return "what it did meanwhile is not known"
     if cause.cause == "host":
         if not cause.what:
             return "host, outside of any recorded operation"
