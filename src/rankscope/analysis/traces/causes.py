@@ -23,6 +23,8 @@ from rankscope.analysis.traces.units import STEP
 
 SAMPLES = 512
 """Moments at which the host is asked what it does."""
+LATEST = 0.9
+"""What is late by half as much as this quantile is what its lateness is about."""
 ALIKE = 0.1
 """Kernels that run as often as on the others, give or take this share, are the same work."""
 QUICK_NS = 20_000
@@ -72,8 +74,11 @@ class Explainer:
 
     def explain(self, late: Late) -> Lateness:
         """The cause, as far as spans tell."""
-        here = self.rows.filter((pl.col("channel") == late.channel) & (pl.col("spot") == late.spot))
+        here = late.rows(self.rows)
         mine = here.filter(pl.col("rank") == late.rank)
+        if late.spot is None:
+            # without steps only time tells which of the collectives are the ones it is late to
+            mine = mine.filter(pl.col("own_ns") >= pl.col("own_ns").quantile(LATEST) / 2)
         here = here.join(mine.select(MATCH), on=MATCH, how="semi").sort("file", "place")
         read = self.spans.whole.intersection(self.spans.device)
         lines = {f: Timeline.of(self.spans.launched(f)) for f in here["file"].unique() if f in read}

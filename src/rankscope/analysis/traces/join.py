@@ -98,7 +98,8 @@ class Story:
     def late(self) -> list[Late]:
         """Ranks that are late by themselves; not in groups across the stages of a pipeline, which differ by design."""
         stages = pipeline_groups(self.dataset.traced, self.dataset.group_list)
-        return find_late(self.joined.filter(~pl.col("group").is_in(list(stages))), self.spans.on_host)
+        rows = self.joined.filter(~pl.col("group").is_in(list(stages)))
+        return find_late(rows, self.spans.on_host, by_step=not self.steps.is_empty())
 
     @cached_property
     def causes(self) -> dict[int, Lateness]:

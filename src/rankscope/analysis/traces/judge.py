@@ -38,8 +38,8 @@ class Late:
     rank: int
     channel: int
     """Where it is seen best."""
-    spot: int
-    """Which of the collectives of the channel in each unit."""
+    spot: int | None
+    """Which of the collectives of the channel in each step; None where units are no steps of the program."""
     units: int
     late_in: int
     median_ns: int
@@ -50,12 +50,17 @@ class Late:
     unit_ns: int
     """Median length of a unit."""
 
+    def rows(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows of the collectives at which it is seen."""
+        here = rows.filter(pl.col("channel") == self.channel)
+        return here if self.spot is None else here.filter(pl.col("spot") == self.spot)
 
-def find_late(rows: pl.DataFrame, on_host: bool = False) -> list[Late]:
+
+def find_late(rows: pl.DataFrame, on_host: bool = False, by_step: bool = True) -> list[Late]:
     """The ranks that are late by themselves, the costliest first.
 
     `rows` of blocking matches that all members are seen in, with `unit`, `own_ns`, `cost_ns`; `on_host`: of hosts that
-    communicate themselves.
+    communicate themselves; `by_step`: units are steps of the program.
     """
     rows = rows.filter(pl.col("unit").is_not_null())
     if rows.is_empty():
@@ -66,7 +71,7 @@ def find_late(rows: pl.DataFrame, on_host: bool = False) -> list[Late]:
     table = by_channel.group_by(units).agg(pl.col("own_ns", "cost_ns").max()).sort(units)
     unit_ns = _unit_ns(rows)
     floor_ns, share = (HOST_FLOOR_NS, HOST_FLOOR_SHARE) if on_host else (FLOOR_NS, FLOOR_SHARE)
-    judge = _Judge(rows, table, unit_ns, max(floor_ns, share * unit_ns))
+    judge = _Judge(rows, table, unit_ns, max(floor_ns, share * unit_ns), by_step)
     late = [found for rank in sorted(table["rank"].unique()) if (found := judge.late(rank))]
     return sorted(late, key=lambda one: -one.cost_ns)
 
@@ -88,6 +93,7 @@ class _Judge:
     """own_ns and cost_ns of each rank and unit."""
     unit_ns: int
     floor_ns: float
+    by_step: bool
 
     def late(self, rank: int) -> Late | None:
         """The rank if it is late by itself."""
@@ -104,7 +110,7 @@ class _Judge:
             return None
         channel, spot = _best(self.rows.filter(pl.col("rank") == rank))
         return Late(
-            rank, channel, spot, len(values), late_in, int(np.median(values)), low, high,
+            rank, channel, spot if self.by_step else None, len(values), late_in, int(np.median(values)), low, high,
             int(np.median(own["cost_ns"].to_numpy())), self.unit_ns,
         )  # fmt: skip
 

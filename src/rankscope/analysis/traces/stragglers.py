@@ -43,7 +43,7 @@ class Writer:
 
     def _finding(self, late: Late) -> Finding:
         cause = self.story.causes[late.rank]
-        here = self.story.joined.filter((pl.col("channel") == late.channel) & (pl.col("spot") == late.spot))
+        here = late.rows(self.story.joined)
         own = here.filter(pl.col("rank") == late.rank)
         waiting = self._waiting(late.rank)
         group = int(own["group"][0])
