@@ -25,6 +25,8 @@ from tests.parsers.torch_profiler.documents import (
 EVENTS = [
     metadata("thread_name", 493, 493, name="thread 493 (python)"),
     metadata("thread_sort_index", 493, 493, sort_index=493),
+    metadata("thread_name", 0, 7, name="stream 7 "),
+    metadata("thread_name", 0, 7, name="stream 7 (python)"),
     x("cpu_op", "aten::mm", 10, 30),
     x("user_annotation", "ProfilerStep#1", 0, 900),
     x("cpu_op", "aten::linear", 10, 50),
@@ -46,13 +48,16 @@ def test_spans_lie_in_one_another(tmp_path: Path) -> None:
         ("ProfilerStep#1", 0), ("aten::linear", 1), ("aten::mm", 2), ("cudaLaunchKernel", 3), ("aten::add", 1),
     ]  # fmt: skip
     device = dataset.spans.join(dataset.tracks.filter(pl.col("lane") == 7), on="track", suffix="_track")
-    assert device.select(pl.col("name_track"), "depth", "correlation").rows() == [("", 0, None), ("", 1, 5)]
+    assert device.select(pl.col("name_track"), "depth", "correlation").rows() == [
+        ("stream 7", 0, None),
+        ("stream 7", 1, 5),
+    ]
 
 
 def test_tracks(tmp_path: Path) -> None:
     tracks = loaded(tmp_path, {"a.json": document(EVENTS)}).tracks.sort("lane")
     assert tracks.select("kind", "device", "pid", "lane", "name", "order").rows() == [
-        ("compute", 0, None, 7, "", 0), ("memory", 0, None, 9, "", 0), ("communication", 0, None, 20, "", 0),
+        ("compute", 0, None, 7, "stream 7", 0), ("memory", 0, None, 9, "", 0), ("communication", 0, None, 20, "", 0),
         ("host", None, 493, 493, "thread 493 (python)", 493),
     ]  # fmt: skip
 

@@ -144,7 +144,8 @@ def test_a_coalesced_group_that_was_issued_before_the_window(tmp_path: Path) -> 
 
 
 def loops(*threads: int) -> list[Event]:
-    return [metadata("thread_name", 493, t, name=f"thread {t} (pt_gloo_runloop)") for t in threads]
+    named = [metadata("thread_name", 493, t, name=f"thread {t} (pt_gloo_runloop)") for t in threads]
+    return [*named, metadata("thread_name", 493, threads[0], name=f"thread {threads[0]} (python)")]
 
 
 GLOO = about(0, backend="gloo", groups=[("0", (0, 1)), ("1", (0, 1))])

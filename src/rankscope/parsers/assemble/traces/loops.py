@@ -41,5 +41,6 @@ def _uses_loops(window: Window) -> bool:
 
 
 def _loops(window: Window) -> list[int]:
-    titles = {label.tid: label.text for label in window.content.labels if label.kind == "thread_name"}
-    return sorted(tid for tid, title in titles.items() if tid is not None and LOOP in title)
+    # one that was seen before it had its name has two
+    titles = [(label.tid, label.text) for label in window.content.labels if label.kind == "thread_name"]
+    return sorted({tid for tid, title in titles if tid is not None and LOOP in title})

@@ -51,7 +51,7 @@ def _depths(start: Numbers, end: Numbers) -> Numbers:
 
 def track_table(window: Window, first: int) -> pl.DataFrame:
     """The tracks of a window; their numbers begin at `first`."""
-    titles = {(x.pid, x.tid): x.text for x in window.content.labels if x.kind == "thread_name"}
+    titles = _titles(window)
     orders = {(x.pid, x.tid): x.number for x in window.content.labels if x.kind == "thread_sort_index"}
     kinds = _kinds(window)
     rows = [
@@ -63,6 +63,13 @@ def track_table(window: Window, first: int) -> pl.DataFrame:
         for i, (device, pid, tid) in enumerate(window.tracks)
     ]  # fmt: skip
     return pl.DataFrame(rows, schema=dict(schema.TRACKS), strict=False)
+
+
+def _titles(window: Window) -> dict[tuple[int | None, int | None], str]:
+    """Names of threads and streams; of two, its own and not the interpreter's, which it has first."""
+    named = [label for label in window.content.labels if label.kind == "thread_name"]
+    named.sort(key=lambda label: "(python" not in label.text)
+    return {(label.pid, label.tid): label.text for label in named}
 
 
 def _small(number: int | None) -> int:
