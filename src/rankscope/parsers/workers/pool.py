@@ -32,6 +32,8 @@ ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".zip")
 PACKED_SUFFIXES = (*ARCHIVE_SUFFIXES, ".gz", ".zst")
 RANGE_BYTES = 16 << 20
 """Other large files are given out in ranges of so many bytes: if one is a log, each is read by itself."""
+RENEWED_AFTER = 10_000
+"""A process gives way to a new one after so many files: heaps grow with each, and a job is watched for days."""
 FAREWELL_SECONDS = 2.0
 """A process that broke off has so long to end."""
 _BROKEN = (EOFError, OSError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError)
@@ -161,12 +163,16 @@ class WorkerThread(threading.Thread):
         self.results = results
         self.stopped = threading.Event()
         self.ready = False
+        self.served = 0
         self.stamp: tuple[int, int, int] | None = None
         self.process = _start(environment)
 
     def run(self) -> None:
         """Takes tasks until there are none."""
         while not self.stopped.is_set() and (task := self.tasks.get()) is not None:
+            self.served += 1
+            if self.served % RENEWED_AFTER == 0:
+                self._renew()
             if not self.ready and not self._wait_until_ready():
                 self.results.put(Result(task, fatal="the worker process does not start", last=True))
                 return
@@ -203,11 +209,15 @@ class WorkerThread(threading.Thread):
         else:
             return None
         if not self.stopped.is_set():
-            _end(self.process)
-            self.process, self.ready = _start(self.environment), False
-            if self.stopped.is_set():  # meanwhile
-                _end(self.process)
+            self._renew()
         return problem
+
+    def _renew(self) -> None:
+        """Puts a new process in the place of this one."""
+        _end(self.process)
+        self.process, self.ready = _start(self.environment), False
+        if self.stopped.is_set():  # meanwhile
+            _end(self.process)
 
     def _ask(self, task: Task) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
