@@ -6,7 +6,7 @@ import pytest
 
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
-from rankscope.parsers.logs import decoder
+from rankscope.parsers.logs import kept
 from rankscope.schema import Dataset
 from tests.parsers.assemble.logs.job import MTIME_NS, lane, messages
 from tests.parsers.assemble.logs.test_reports import printed
@@ -18,8 +18,8 @@ CAUSE = "[rank1]: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Dataset:
     """Two ranks with 200 fingerprints each, and a cause at the end, of which 40 lines and the last 20 are kept."""
-    monkeypatch.setattr(decoder, "MOST_EVENTS", 80)
-    monkeypatch.setattr(decoder, "MOST_LATE", 20)
+    monkeypatch.setattr(kept, "MOST_EVENTS", 80)
+    monkeypatch.setattr(kept, "MOST_LATE", 20)
     content = log(*(printed(rank, seq) for seq in range(200) for rank in range(2)), CAUSE)
     return assemble([Source("train.log", "log", 1000, MTIME_NS, None, content)], "job", None, None, None)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rankscope.parsers.columnar import NULL, Codes, Numbers
-from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.kept import Kept
 from rankscope.parsers.logs.model import IS_CALL, IS_P2P, TORN, LogContent, Setting
 from rankscope.parsers.logs.nccl import coll, env, init
 from rankscope.parsers.logs.nccl import words as w
@@ -34,9 +34,6 @@ BATCH = 4096
 """So many records go to the recogniser at a time."""
 FOLD_ROWS = 200_000
 """After so many operations all but the tails is let go."""
-MOST_EVENTS = 200_000
-"""Half of them are the first; behind them of each kind the last are kept."""
-MOST_LATE = 5_000
 MOST_SETTINGS = 200_000
 _CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
 _MOST_GROUPS = 1 << 16
@@ -65,7 +62,7 @@ class Decoder:
         self._waiting: list[Record] = []
         self._groups: dict[tuple[bytes, str, str, bytes, bool], _Known | None] = {}
         self._ops: dict[str, int] = {}
-        self._late: dict[str, deque[Event]] = {}
+        self._events = Kept()
         self._settings: set[tuple[int, str, str]] = set()
         self._fronts: dict[bytes, tuple[int, int] | None] = {}
         self._shapes = Shapes(lambda: self._recognise().literals)
@@ -111,14 +108,13 @@ class Decoder:
         """All that was found."""
         self._flush()
         if self._recogniser is not None:
-            self._add(self._recogniser.finish())
+            self._events.add(self._recogniser.finish())
         content = self.content
-        content.events += [event for kept in self._late.values() for event in kept]
-        content.events.sort(key=lambda event: event.offset)
+        content.events = self._events.done()
         content.processes, content.comms, content.warnings = self.processes.done(), self.comms.rows, self.warnings.rows
         content.ras, content.inspected = self.ras.done(), self.inspector.done()
         content.ops = list(self._ops)
-        content.counts = dict(self.counts)
+        content.counts = {**self.counts, "events": self._events.seen}
         if content.ranged:
             content.numbers, content.codes = self._taken()
         else:
@@ -378,7 +374,7 @@ class Decoder:
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
-        self._add(self._recognise().feed_all(waiting))
+        self._events.add(self._recognise().feed_all(waiting))
 
     def _recognise(self) -> Recogniser:
         """A log of nothing but operations does without it: getting it ready takes longer than most logs."""
@@ -389,14 +385,3 @@ class Decoder:
             table, self.content.problem = current()
             self._recogniser = Recogniser(table)
         return self._recogniser
-
-    def _add(self, events: list[Event]) -> None:
-        self.counts["events"] += len(events)
-        room = max(0, MOST_EVENTS // 2 - len(self.content.events))
-        self.content.events += events[:room]
-        for event in events[room:]:
-            # a kind that fills the log must not push out the line that is the cause
-            key = f"{event.kind} {event.values.get('id', '')}"
-            if key not in self._late:
-                self._late[key] = deque(maxlen=MOST_LATE)
-            self._late[key].append(event)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from rankscope.parsers.assemble.logs import names
@@ -16,13 +15,12 @@ from rankscope.parsers.assemble.logs.grouping import DEFAULT, Groups
 from rankscope.parsers.assemble.logs.numbers import size, whole
 from rankscope.parsers.assemble.logs.scene import Scene
 from rankscope.parsers.assemble.logs.times import moment
+from rankscope.parsers.assemble.logs.works import Place, flat, last_lane, not_before, one_lane, place_of, ratio, work_of
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
 
 _MILLISECOND = 1_000_000
-_SECOND = 1_000_000_000
 _PRINTED = ("seq", "op", "shape", "dtype", "device")
-MOST_ELEMENTS = 1 << 62
 
 
 class Row(NamedTuple):
@@ -78,15 +76,6 @@ class Claim:
 
 Claims = dict[tuple[int, int], Claim]
 """By rank and group."""
-
-
-class _Place(NamedTuple):
-    """The process group as a line names it."""
-
-    name: str
-    description: str
-    rank: int | None
-    """In the group."""
 
 
 def highest_rank(scene: Scene) -> int:
@@ -146,7 +135,7 @@ class _Reader:
         self._by_work = self._shared_works()
         self._unplaced: dict[tuple[int | None, int | None], list[tuple[Any, ...] | None]] = defaultdict(list)
         self._first = self._first_told()
-        self._turns: dict[tuple[int, int], list[_Place]] = {}
+        self._turns: dict[tuple[int, int], list[Place]] = {}
 
     def read(self) -> None:
         """Takes all of them."""
@@ -167,11 +156,11 @@ class _Reader:
             rank = event.values.get("rank_in_group")
         return rank if isinstance(rank, int) and 0 <= rank < min(self._world, RANK_LIMIT) else None
 
-    def _named_works(self) -> dict[tuple[int, int], set[_Place]]:
+    def _named_works(self) -> dict[tuple[int, int], set[Place]]:
         """By rank and sequence number the groups that lines name together with it."""
-        works: dict[tuple[int, int], set[_Place]] = defaultdict(set)
+        works: dict[tuple[int, int], set[Place]] = defaultdict(set)
         for event in self._events:
-            place, rank = _place(event), self.rank_of(event)
+            place, rank = place_of(event), self.rank_of(event)
             if place is None or rank is None:
                 continue
             for seq in (event.values.get(name) for name in ("seq", "at_work", "last_enqueued")):
@@ -183,7 +172,7 @@ class _Reader:
         """Name and description of the group of a work (number, operation, sizes) that lines of any rank name."""
         works: dict[tuple[Any, ...], set[tuple[str, str]]] = defaultdict(set)
         for event in self._events:
-            key, rank = _work(event), self.rank_of(event)
+            key, rank = work_of(event), self.rank_of(event)
             if key is None or rank is None:
                 continue
             for place in self._works.get((rank, key[0]), ()):
@@ -197,10 +186,10 @@ class _Reader:
             if event.kind != "watchdog-timeout":
                 continue
             printed, rank = moment(event.stamp, self._log.source.mtime_ns), self.rank_of(event)
-            if _place(event) is None:
-                self._unplaced[rank, event.values.get("seq")].append(_work(event))
+            if place_of(event) is None:
+                self._unplaced[rank, event.values.get("seq")].append(work_of(event))
             if printed is not None:
-                key = (rank, event.values.get("ran_ms"), _work(event))
+                key = (rank, event.values.get("ran_ms"), work_of(event))
                 first[key] = min(printed, first.get(key, printed))
         return first
 
@@ -211,17 +200,17 @@ class _Reader:
         for a work that no line names the group of, in a log that names some. In one that names none, as of torch 2.2
         and older, all lines are put to one group without a name.
         """
-        place = _place(event)
+        place = place_of(event)
         if place is None:
             others = self._works.get((rank, seq), set()) if seq is not None else set()
             place = self._in_turn(rank, seq, others) if others else self._as_others(event, rank)
             if not others and not self._works:
-                place = place or _Place("", "", None)
+                place = place or Place("", "", None)
         if place is None:
             return None
         return self._groups.of_report(place.name, place.description, rank, place.rank, self._world)
 
-    def _in_turn(self, rank: int, seq: int | None, places: set[_Place]) -> _Place | None:
+    def _in_turn(self, rank: int, seq: int | None, places: set[Place]) -> Place | None:
         """The only place; of several that wait in just the same work one after the other, which makes no difference."""
         if len({(place.name, place.rank) for place in places}) == 1:
             return next(iter(places))
@@ -230,13 +219,13 @@ class _Reader:
             return None
         return self._turns.setdefault((rank, seq), sorted(places, key=str)).pop(0)
 
-    def _as_others(self, event: Event, rank: int) -> _Place | None:
+    def _as_others(self, event: Event, rank: int) -> Place | None:
         """The one group in which every rank has the place of its own number, if other ranks name it for this work."""
-        key = _work(event)
+        key = work_of(event)
         if key is None or event.values.get("rank_in_group") != rank:
             return None
         named = self._by_work.get(key, set())
-        return _Place(*next(iter(named)), rank) if len(named) == 1 else None
+        return Place(*next(iter(named)), rank) if len(named) == 1 else None
 
     def _row(self, event: Event, seq: int, op: str | None, state: str, **more: Any) -> Row:
         return Row(
@@ -251,19 +240,19 @@ class _Reader:
         at = self._group(event, rank, seq)
         if at is None:
             return
-        printed, ran = self._first.get((rank, values.get("ran_ms"), _work(event))), whole(values.get("ran_ms"))
+        printed, ran = self._first.get((rank, values.get("ran_ms"), work_of(event))), whole(values.get("ran_ms"))
         op, sent, received = names.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
         # a batch of sends and receives has no elements; a group of collectives that has none either is rarer
         is_p2p = op in ("send", "recv") or (op == "coalesced" and not sent and not received)
         self._groups.has_p2p[at] |= is_p2p
         self._claims[rank, at].add(
             self._row(
-                event, seq, values.get("op"), "scheduled", retired=True, in_sizes=_flat(sent, values.get("shape")),
-                out_sizes=_flat(received), timeout_ms=whole(values.get("timeout_ms")), is_p2p=is_p2p,
+                event, seq, values.get("op"), "scheduled", retired=True, in_sizes=flat(sent, values.get("shape")),
+                out_sizes=flat(received), timeout_ms=whole(values.get("timeout_ms")), is_p2p=is_p2p,
                 created_ns=None if printed is None or ran is None else whole(printed - ran * _MILLISECOND),
             )
         )  # fmt: skip
-        members = _ratio(op, sent, received)
+        members = ratio(op, sent, received)
         if members is not None:
             self._groups.widen(at, members)
 
@@ -322,9 +311,9 @@ class _Reader:
                 by_rank[rank].append(event)
         if self._log.content.counts.get("events", 0) > len(self._log.content.events):
             # some in the middle are not kept: the last count on from one another
-            by_rank = defaultdict(list, {rank: _last_lane(own) for rank, own in by_rank.items()})
+            by_rank = defaultdict(list, {rank: last_lane(own) for rank, own in by_rank.items()})
             events = [event for own in by_rank.values() for event in own]
-        if sum(map(len, by_rank.values())) < len(events) or not all(map(_one_lane, by_rank.values())):
+        if sum(map(len, by_rank.values())) < len(events) or not all(map(one_lane, by_rank.values())):
             self._scene.mixed_prints[self._number] = len(events)
             return
         for rank, own in by_rank.items():
@@ -333,7 +322,7 @@ class _Reader:
             before: int | None = None
             for event in own:
                 row = self._print(event, [event.values.get(name) for name in _PRINTED], "unknown")
-                before = _after(row.created_ns, before)
+                before = not_before(row.created_ns, before)
                 claim.add(row._replace(created_ns=before))
             claim.enqueued = max(event.values["seq"] for event in own)
             claim.whole = own[0].values["seq"] <= 1
@@ -346,55 +335,3 @@ class _Reader:
             dtypes=None if dtype is None else f'["{dtype}"]' if dtype.isalnum() else None,
             library="nccl" if device == "cuda" else "gloo",
         )  # fmt: skip
-
-
-def _after(printed: int | None, before: int | None) -> int | None:
-    """A time that is not before that of the line above: torch reads second and fraction apart, and may be one off."""
-    if printed is None or before is None:
-        return printed
-    return printed + _SECOND if 0 < before - printed < _SECOND else printed
-
-
-def _work(event: Event) -> tuple[Any, ...] | None:
-    values = event.values
-    if event.kind != "watchdog-timeout" or values.get("seq") is None:
-        return None
-    return values["seq"], values.get("op"), values.get("numel_in"), values.get("numel_out")
-
-
-def _place(event: Event) -> _Place | None:
-    values = event.values
-    number, guid = values.get("pg_id"), values.get("pg_guid")
-    name = guid or (str(number) if number is not None else "")
-    description = values.get("pg_desc") or (DEFAULT if name == "0" else "")
-    rank = values.get("pg_rank")
-    if not name and not description:
-        return None
-    return _Place(name, description, rank if isinstance(rank, int) and rank >= 0 else None)
-
-
-def _flat(elements: int | None, shape: Sequence[int] | None = None) -> str | None:
-    if shape:
-        return f"[{list(shape)}]"
-    return None if elements is None or elements > MOST_ELEMENTS else f"[[{elements}]]"
-
-
-def _ratio(op: str | None, sent: int | None, received: int | None) -> int | None:
-    """How many members a gather or scatter has."""
-    if not sent or not received or op not in ("_all_gather_base", "_reduce_scatter_base", "all_gather"):
-        return None
-    large, small = (sent, received) if op == "_reduce_scatter_base" else (received, sent)
-    return large // small if large % small == 0 and 1 < large // small < RANK_LIMIT else None
-
-
-def _last_lane(events: Sequence[Event]) -> list[Event]:
-    """The last events whose sequence numbers go up one by one."""
-    seqs = [event.values["seq"] for event in events]
-    begins = [i for i in range(1, len(seqs)) if seqs[i] != seqs[i - 1] + 1]
-    return list(events[begins[-1] if begins else 0 :])
-
-
-def _one_lane(events: Sequence[Event]) -> bool:
-    """Whether the sequence numbers go up one by one, as those of one group do."""
-    seqs = [event.values["seq"] for event in events]
-    return all(later == seq + 1 for seq, later in pairwise(seqs))
