@@ -69,7 +69,7 @@ def test_what_is_written_slowly_is_shown_when_it_is_whole(dumps: Path, writer: W
 def test_what_stays_cut_short_is_said_at_last(
     dumps: Path, writer: Writer, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entry, "SETTLED", 0.7)
+    monkeypatch.setattr(entry, "SETTLED", 4.0)
     running.step(50)
     with Following(dumps) as following:
         write_all(writer, running, dumps)
