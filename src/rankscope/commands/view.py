@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rankscope.commands import report
@@ -46,12 +47,8 @@ def run(
     """Opens the app on a terminal; elsewhere prints the report, with its exit code, or follows the job in lines."""
     source = Source(paths, rank_from, world_size, attempt, jobs, errors)
     if not on_terminal():
-        if watch:
-            return watching.run(
-                paths, follow=follow, ascii_only=ascii_only, path_map=path_map, rank_from=rank_from,
-                world_size=world_size, attempt=attempt, jobs=jobs, errors=errors,
-            )  # fmt: skip
-        return report.run(
+        without = partial(watching.run, follow=follow) if watch else report.run
+        return without(
             paths, ascii_only=ascii_only, path_map=path_map, rank_from=rank_from, world_size=world_size,
             attempt=attempt, jobs=jobs, errors=errors,
         )  # fmt: skip
@@ -70,18 +67,19 @@ def run(
         answer_keys()
         followed = watching.followed(source, follow, path_map)
         RankscopeApp(load=None, title=source.title, options=options, watch=followed).run()
-        return 0
-
-    def load(progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
-        try:
-            # of traces only their collectives and steps at first: they are there in a third of the time
-            return source.load(progress, detail="collectives")
-        finally:
-            gc.freeze()
-            gc.enable()
-
-    RankscopeApp(load=load, title=source.title, options=options, rest=source.load).run()
+    else:
+        first = partial(_first, source)
+        RankscopeApp(load=first, title=source.title, options=options, rest=source.load).run()
     return 0
+
+
+def _first(source: Source, progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
+    """Of traces only their collectives and steps: they are there in a third of the time."""
+    try:
+        return source.load(progress, detail="collectives")
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def answer_keys() -> None:

@@ -15,32 +15,25 @@ from rankscope.tui.model import Model
 from rankscope.tui.order import Ordering, order_lanes
 from rankscope.tui.pick import item_at, item_at_time, neighbour, selection_of
 from rankscope.tui.picture import cell_codes
+from rankscope.tui.ranks import ALONE, RankWindow
 from rankscope.tui.selection import Selection
 from rankscope.tui.times import Times
-from rankscope.tui.window import Window
 
 Ints = NDArray[np.int64]
 
-ALONE = 16
-"""So many ranks to blame each have a row of their own; more share rows with each other, never with others."""
 _BLAMED = np.uint64(0x5BD1E995)
 
 
-class Board(Window):
+class Board(RankWindow):
     """The lanes of one model in a window of `width` characters and `height` rows."""
 
     def __init__(self, model: Model, width: int = 60, height: int = 10) -> None:
-        super().__init__(View("sequence", 0), width, height)
-        self.model = model
+        super().__init__(View("sequence", 0), width, height, model)
         self.times: Times | None = None
-        self.lane = 0
-        self.finding: int | None = None
-        self.blamed: frozenset[int] = frozenset(model.analysis.culprits)
         self.unfolded: set[int] = set()
         """Ranks that have a row of their own because they were asked for."""
         self.fresh: frozenset[int] = frozenset()
         """Ranks that changed since somebody looked, of a job that is watched."""
-        self.ordering: Ordering = "rank"
         self._sums = running_looks(model.items.code, model.items.col)
         self._order: tuple[Ordering, Ints] | None = None
         self.rows = Rows(np.zeros(0, np.int64), np.zeros(1, np.int64))
@@ -104,18 +97,6 @@ class Board(Window):
         self._sums = running_looks(model.items.code, model.items.col)
         self._order = None
         self.lane = model.lane_of.get(rank, 0)
-        self.refold()
-
-    def set_order(self, ordering: Ordering) -> None:
-        """Orders the lanes another way."""
-        self.ordering = ordering
-        self.refold()
-
-    def blame(self, finding: int | None) -> None:
-        """Keeps apart the ranks of a finding, beside those of the root causes."""
-        self.finding = finding
-        also = self.model.analysis.findings[finding].culprit_ranks if finding is not None else ()
-        self.blamed = frozenset(self.model.analysis.culprits) | frozenset(also)
         self.refold()
 
     def toggle_fold(self) -> None:

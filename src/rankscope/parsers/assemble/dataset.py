@@ -51,12 +51,9 @@ def assemble(
     places = {id(source): i for i, source in enumerate(sources)}
     scene = _logs(sources, places, runs, chosen, world_size or _known_world(used), pattern)
     windows = _windows(sources, max(0, chosen), pattern)
-    world = world_size or max(
-        _world(used, sources, chosen),
-        windows.world if windows is not None else 0,
-        1 + max((r for s in seen for r in s.ranks.values()), default=-1),
-        scene.world if scene is not None else 0,
-    )
+    told_worlds = (one.world for one in (windows, scene) if one is not None)
+    highest = max((r for s in seen for r in s.ranks.values()), default=-1)
+    world = world_size or max(_world(used, sources, chosen), 1 + highest, *told_worlds)
     complete = {id(source): completeness(source.dump) for source in dumps if source.dump}
     tables = _tables(used, [places[id(s)] for s in used], [complete[id(s)] for s in used], world)
     if scene is not None:

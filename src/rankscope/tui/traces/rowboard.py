@@ -11,37 +11,31 @@ from numpy.typing import NDArray
 from rankscope.tui.axis import View
 from rankscope.tui.letters import Codes
 from rankscope.tui.model import Model
-from rankscope.tui.order import Ordering, order_lanes
+from rankscope.tui.order import order_lanes
+from rankscope.tui.ranks import ALONE, RankWindow
 from rankscope.tui.traces import rows as unfolding
 from rankscope.tui.traces.cells import Asked, draw
 from rankscope.tui.traces.lanes import TraceLanes
 from rankscope.tui.traces.lineup import LineUp
 from rankscope.tui.traces.pick import kind_of
 from rankscope.tui.traces.rows import FOLDED, PARTS, SINGLE, STRANDS, Row, build_rows, parts_of
-from rankscope.tui.window import Window
 
 Ints = NDArray[np.int64]
-ALONE = 16
-"""So many ranks to blame each have rows of their own."""
 MANY, COARSE = 64, 48
 """From so many ranks on they are compared in no more than so many cells."""
 _FURTHER = {FOLDED: PARTS, SINGLE: PARTS, PARTS: STRANDS, STRANDS: FOLDED}
 
 
-class TraceRows(Window):
+class TraceRows(RankWindow):
     """Rows over lanes of traces; which span is under the cursor others know."""
 
     def __init__(self, lanes: TraceLanes, model: Model, width: int = 60, height: int = 10) -> None:
-        super().__init__(View("time", lanes.low, 1, 1), width, height)
-        self.lanes, self.model = lanes, model
+        super().__init__(View("time", lanes.low, 1, 1), width, height, model)
+        self.lanes = lanes
         self.levels: dict[int, int] = {}
         """How far lanes are unfolded."""
         self.lined: LineUp | None = None
-        self.finding: int | None = None
-        self.blamed: frozenset[int] = frozenset(model.analysis.culprits)
-        self.ordering: Ordering = "rank"
         self.rows: list[Row] = []
-        self.lane = 0
         self._row = 0
         self._unlined: tuple[View, int, dict[int, int]] | None = None
         self._held: tuple[int, int, int] | None = None
@@ -249,15 +243,3 @@ class TraceRows(Window):
             self.view = self.fitting(self.low, self.high)
         if as_placed and self._placed:
             self._unfold(self._unfold_fitting)
-
-    def set_order(self, ordering: Ordering) -> None:
-        """Orders the lanes another way."""
-        self.ordering = ordering
-        self.refold()
-
-    def blame(self, finding: int | None) -> None:
-        """Keeps apart the ranks of a finding, beside those of the root causes."""
-        self.finding = finding
-        also = self.model.analysis.findings[finding].culprit_ranks if finding is not None else ()
-        self.blamed = frozenset(self.model.analysis.culprits) | frozenset(also)
-        self.refold()
