@@ -44,7 +44,7 @@ def build_tables(job: Job) -> Dataset:
     return Dataset(
         ops=schema.empty(schema.OPS), groups=_groups(job, names), stacks=schema.empty(schema.STACKS),
         frontiers=schema.empty(schema.FRONTIERS), files=_files(job),
-        traced=pl.DataFrame(traced, schema=dict(schema.OPS)), traces=_traces(job, spans), tracks=_tracks(spans),
+        traced=pl.DataFrame(traced, schema=dict(schema.TRACED)), traces=_traces(job, spans), tracks=_tracks(spans),
         spans=spans, world_size=job.world_size, root="traces",
     )  # fmt: skip
 

@@ -36,6 +36,7 @@ from rankscope.schema.tables import (
 from rankscope.schema.traces import (
     DETAILS,
     SPANS,
+    TRACED,
     TRACES,
     TRACK_KINDS,
     TRACKS,
@@ -64,6 +65,7 @@ __all__ = [
     "STACKS",
     "STATES",
     "THREADS",
+    "TRACED",
     "TRACES",
     "TRACKS",
     "TRACK_KINDS",

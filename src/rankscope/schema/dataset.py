@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.schema.tables import ATTEMPTS, COMMS, MESSAGES, OPS, RAS, REPEATS, SETTINGS, SOURCES, THREADS, empty
-from rankscope.schema.traces import SPANS, TRACES, TRACKS
+from rankscope.schema.tables import ATTEMPTS, COMMS, MESSAGES, RAS, REPEATS, SETTINGS, SOURCES, THREADS, empty
+from rankscope.schema.traces import SPANS, TRACED, TRACES, TRACKS
 
 
 class Frame(NamedTuple):
@@ -49,11 +49,11 @@ class Dataset:
     ras: pl.DataFrame = field(default_factory=lambda: empty(RAS))
     threads: pl.DataFrame = field(default_factory=lambda: empty(THREADS))
     repeats: pl.DataFrame = field(default_factory=lambda: empty(REPEATS))
-    traced: pl.DataFrame = field(default_factory=lambda: empty(OPS))
+    traced: pl.DataFrame = field(default_factory=lambda: empty(TRACED))
     """Operations that profilers saw, with the columns of `ops` and `source` "profiler".
 
     They are apart because a window is cut out of the middle of a run: what is not in it was not left out by its rank.
-    (group, seq, is_p2p) is the same collective as in `ops`; seq is null where the trace does not tell it.
+    (group, seq, is_p2p) is the same collective as in `ops`; seq and comms_id are null where the trace does not tell.
     created_ns is when the host issued it, started_ns and completed_ns are those of its execution; sizes are in
     elements. Sorted by file, then created_ns.
     """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from rankscope.schema.tables import OPS
+
 TRACK_KINDS = ("host", "compute", "communication", "memory")
 """What a row of a trace shows: a thread of a process, or a stream of a device by what runs on it."""
 DETAILS = ("collectives", "all")
@@ -38,6 +40,12 @@ TRACKS: dict[str, pl.DataType | type[pl.DataType]] = {
     "order": pl.Int32,  # as the file sorts threads and streams
 }
 """One row for each thread or stream of a window that has spans."""
+
+TRACED: dict[str, pl.DataType | type[pl.DataType]] = {
+    **OPS,
+    "comms_id": pl.Int64,  # hash of group, number and kind, the same on all members; null before torch 2.12
+}
+"""One row for each operation that a profiler saw."""
 
 SPANS: dict[str, pl.DataType | type[pl.DataType]] = {
     "track": pl.UInt32,  # row of `tracks`

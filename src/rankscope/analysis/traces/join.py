@@ -92,7 +92,8 @@ class Story:
         """How many members the group of each row has: where it is not told, as many ranks as used it."""
         told = {group.id: len(group.ranks) for group in self.dataset.group_list}
         used = dict(rows.group_by("group").agg(pl.col("rank").n_unique()).iter_rows())
-        return rows["group"].replace_strict({g: told.get(g) or used[g] for g in used}, return_dtype=pl.UInt32)
+        size = pl.col("group").replace_strict({g: told.get(g) or used[g] for g in used}, return_dtype=pl.UInt32)
+        return rows.select(pl.coalesce("members", size)).to_series()
 
     @cached_property
     def late(self) -> list[Late]:

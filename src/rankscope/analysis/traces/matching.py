@@ -1,4 +1,4 @@
-"""Which operations of different ranks are the same one: by sequence number, else by their order.
+"""Which operations of different ranks are the same one: by sequence number or Comms Id, else by their order.
 
 Without sequence numbers the order within a channel is compared (`shift`), and what comes out is believed only where
 cause and effect hold: no member ends a collective before the last has begun it. Of a trace that left calls out, the
@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
+from rankscope.analysis.traces.comms import places_by_id
 from rankscope.analysis.traces.shift import Sequence, Shift, at_shift, best_shift
 from rankscope.analysis.wording import short_duration
 
@@ -49,7 +50,9 @@ class Matching:
 
 def match_rows(rows: pl.DataFrame, windows: Mapping[int, int], untold: Container[int] = ()) -> Matching:
     """Matches `rows` (see `executed_rows`) of files that belong together by `windows`; `untold`: unnamed groups."""
-    known = rows["seq"].is_not_null().all() and rows.height > 0
+    known = (
+        rows.height > 0 and rows.select((pl.col("seq").is_not_null() | pl.col("comms_id").is_not_null()).all()).item()
+    )
     window = pl.lit(0, dtype=pl.Int64) if known else pl.col("file").replace_strict(windows, return_dtype=pl.Int64)
     rows = rows.with_columns(window=window).sort("channel", "window", "file", maintain_order=True)
     by_seq = (pl.col("seq").is_not_null().all() & pl.col("seq").is_unique().all()).over("channel", "file")
@@ -57,8 +60,9 @@ def match_rows(rows: pl.DataFrame, windows: Mapping[int, int], untold: Container
         by_seq=pl.col("by_seq").all().over("channel", "window"),
         place=pl.int_range(pl.len(), dtype=pl.Int64).over("channel", "window", "file"),
     )
-    rows = rows.with_columns(place=pl.when("by_seq").then("seq").otherwise("place"))
-    return _Matcher(rows, untold).run()
+    rows = places_by_id(rows.with_columns(place=pl.when("by_seq").then("seq").otherwise("place")))
+    told = pl.col("by_seq") | pl.col("by_id")
+    return _Matcher(rows.with_columns(told=told).drop("by_seq", "by_id"), untold).run()
 
 
 class _Matcher:
@@ -73,29 +77,29 @@ class _Matcher:
     def run(self) -> Matching:
         shifts = np.zeros(self._rows.height, np.int64)
         kept = np.ones(self._rows.height, np.bool_)
-        for (channel, window), by_seq, parts in self._channels():
-            for part, by in self._matched(channel, window, by_seq, parts):
+        for (channel, window), told, parts in self._channels():
+            for part, by in self._matched(channel, window, told, parts):
                 if by is None:
                     kept[part] = False
                 else:
                     shifts[part] = by
         rows = self._rows.with_columns(place=pl.col("place") + pl.Series(shifts)).filter(pl.Series(kept))
-        return Matching(rows.drop("by_seq"), tuple(self._pairings), tuple(self._refused))
+        return Matching(rows.drop("told"), tuple(self._pairings), tuple(self._refused))
 
     def _channels(self) -> list[tuple[Key, bool, list[tuple[int, slice]]]]:
         """Each channel and window with the parts of the rows that are of one file."""
         columns = [self._rows[name].to_numpy() for name in ("channel", "window", "file")]
         new = np.any([np.diff(column, prepend=-1) != 0 for column in columns], axis=0)
         starts = [*np.flatnonzero(new).tolist(), self._rows.height]
-        by_seq = self._rows["by_seq"].to_numpy()
+        told = self._rows["told"].to_numpy()
         out: dict[Key, tuple[bool, list[tuple[int, slice]]]] = {}
         for begin, end in pairwise(starts):
             channel, window, file = (int(column[begin]) for column in columns)
-            out.setdefault((channel, window), (bool(by_seq[begin]), []))[1].append((file, slice(begin, end)))
+            out.setdefault((channel, window), (bool(told[begin]), []))[1].append((file, slice(begin, end)))
         return [(key, *value) for key, value in out.items()]
 
     def _matched(
-        self, channel: int, window: int, by_seq: bool, parts: list[tuple[int, slice]]
+        self, channel: int, window: int, told: bool, parts: list[tuple[int, slice]]
     ) -> list[tuple[slice, int | None]]:
         """For each file but the reference its rows, and the shift of their places; None where it is refused."""
         chief, whole = max(parts, key=lambda item: (item[1].stop - item[1].start, -item[0]))
@@ -104,13 +108,13 @@ class _Matcher:
             if file == chief:
                 continue
             other = self._sequence(part)
-            if by_seq:
-                shift, by = self._by_seq(whole, part), 0
+            if told:
+                shift, by = self._at_places(whole, part), 0
             else:
                 shift = best_shift(reference, other)
                 by = shift.by if shift else 0
             group = self._rows["group"][part.start]
-            reason = _doubt(shift, CAUSAL_UNTOLD if group in self._untold else CAUSAL)
+            reason = _doubt(shift, CAUSAL_UNTOLD if group in self._untold else CAUSAL, told=told)
             if shift is not None and reason is None:
                 self._pairings.append(Pairing(channel, window, chief, file, shift))
             else:
@@ -122,8 +126,8 @@ class _Matcher:
         c = self._columns
         return Sequence(c["token"][part], c["arrived_ns"][part], c["ended_ns"][part], c["blocking"][part])
 
-    def _by_seq(self, whole: slice, part: slice) -> Shift | None:
-        """Of the operations of two files that have the same sequence number."""
+    def _at_places(self, whole: slice, part: slice) -> Shift | None:
+        """Of the operations of two files that have the same place, as numbers or ids tell it."""
         place = self._columns["place"]
         _, a, b = np.intersect1d(place[whole], place[part], assume_unique=True, return_indices=True)
         first, second = (
@@ -133,13 +137,14 @@ class _Matcher:
         return at_shift(first, second, 0)
 
 
-def _doubt(shift: Shift | None, causal: float) -> str | None:
+def _doubt(shift: Shift | None, causal: float, *, told: bool) -> str | None:
     """Why a match cannot be believed, for a person; None if it can."""
     if shift is None:
-        return "the order of operations agrees nowhere"
+        return "its numbers name no operation of the others" if told else "the order of operations agrees nowhere"
     if shift.causal < causal:
         apart = short_duration(shift.spread_ns)
-        return f"ends do not agree ({apart} apart): calls are missing in one of the traces"
+        why = "not one run, or one numbers anew" if told else "calls are missing in one of the traces"
+        return f"ends do not agree ({apart} apart): {why}"
     if not shift.clear:
         return "the order repeats itself, and times do not tell which repetition is the same one"
     return None

@@ -1,7 +1,8 @@
 """The operations of all traces in a form in which they can be matched.
 
 A channel is what keeps an order of its own: the collectives of a group, what one rank sends to another in it, or its
-operations of which only is told that they were coalesced, which may be either.
+operations of which only is told that they were coalesced, which may be either. Where operations carry a `Comms Id`,
+that says which groups of different traces are one.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import polars as pl
 
 from rankscope.analysis.signatures import with_signatures
+from rankscope.analysis.traces.comms import with_parts
 from rankscope.schema import Dataset
 
 COALESCED = "coalesced"
 """Operations of a batch whose kind is not told: not all members need to take part."""
 ROWS = (
     "row", "file", "rank", "group", "channel", "token", "seq", "is_p2p", "op", "key", "elements", "blocking",
-    "created_ns", "arrived_ns", "started_ns", "ended_ns",
+    "comms_id", "members", "created_ns", "arrived_ns", "started_ns", "ended_ns",
 )  # fmt: skip
 
 
@@ -42,7 +44,7 @@ def executed_rows(dataset: Dataset) -> pl.DataFrame:
         for name, first, second in (("src", pl.col("rank"), pl.col("peer")), ("dst", pl.col("peer"), pl.col("rank")))
     )
     what = pl.when(~pl.col("is_p2p")).then(pl.col("key").cast(pl.String))
-    return rows.with_columns(*ends).with_columns(
-        channel=pl.struct("group", "src", "dst", "mixed").rank("dense"),
+    return with_parts(rows, dataset.group_list).with_columns(*ends).with_columns(
+        channel=pl.struct("group", "part", "src", "dst", "mixed").rank("dense"),
         token=pl.struct(what.alias("what"), "elements").rank("dense"),
     ).filter(pl.col("arrived_ns").is_not_null()).select(ROWS)  # fmt: skip

@@ -24,6 +24,7 @@ LATEST_US, LONGEST_US = 4e15, 1e15
 MOST_NAMES, MOST_LANES, MOST_TEXT = 1 << 20, 1 << 15, 128 << 20
 """Names and threads of a trace, and characters in all of its names: more come from no profiler."""
 _QUARTER = 250
+_LONGEST_HASH = 24
 _ABSOLUTE_US = float(1 << 50)
 """From here on a float has only quarters of a microsecond: time since the epoch, with decimals."""
 
@@ -148,7 +149,8 @@ class Columns:
         found = [value if value is not None else Comms() for value in _decoded(args, COMMS)]
         external = [v.external if v.external is not None else v.external_2021 for v in found]
         numbers = [external, [v.seq for v in found], [v.correlation for v in found]]
-        table = np.array([rows.tolist(), *([_number(value) for value in column] for column in numbers)], np.int64)
+        columns = [rows.tolist(), *([_number(value) for value in column] for column in numbers)]
+        table = np.array([*columns, [_hash(value.comms_id) for value in found]], np.int64)
         calls = self.calls
         self._parts["call_numbers"].append(table)
         self._parts["call_codes"].append(np.array([[calls[_key(value)] for value in found]], np.int32))
@@ -181,6 +183,15 @@ def _one(args: msgspec.Raw, decoder: msgspec.json.Decoder[list[Decoded]]) -> Dec
 def _number(value: Any) -> int:
     number = integer(value)
     return NULL if number is None else number
+
+
+def _hash(value: Any) -> int:
+    """A hash of 64 bits, which some write without a sign; NULL where it is none."""
+    if type(value) is str and value.lstrip("-").isdecimal() and len(value) < _LONGEST_HASH:
+        value = int(value)
+    if type(value) is not int or not -(1 << 63) < value < 1 << 64:
+        return NULL
+    return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def _key(args: Comms) -> tuple[Any, ...]:

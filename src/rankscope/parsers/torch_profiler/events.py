@@ -71,7 +71,7 @@ class Comms(msgspec.Struct, gc=False, rename={
     "in_elements": "In msg nelems", "out_elements": "Out msg nelems", "in_size": "In msg size",
     "out_size": "Out msg size", "group_size": "Group size", "group": "Process Group Name",
     "group_id": "Process Group ID", "description": "Process Group Description", "members": "Process Group Ranks",
-    "rank": "Rank", "start": "Global rank start", "stride": "Global rank stride", "seq": "Seq",
+    "comms_id": "Comms Id", "rank": "Rank", "start": "Global rank start", "stride": "Global rank stride", "seq": "Seq",
     "source": "Src Rank", "target": "Dst Rank", "dims": "Input Dims", "types": "Input type",
 }):  # fmt: skip
     """Arguments of record_param_comms, of kernels that carry them, and of annotations and operators around them."""
@@ -94,6 +94,7 @@ class Comms(msgspec.Struct, gc=False, rename={
     start: Scalar = None
     stride: Scalar = None
     seq: Scalar = None
+    comms_id: Scalar = None
     source: Scalar = None
     target: Scalar = None
     dims: msgspec.Raw = NO_ARGS

@@ -15,7 +15,7 @@ NUMBERS = ("start_ns", "duration_ns", "correlation")
 """Columns with a number of its own for each span. `start_ns` counts from the base of the file's clock."""
 CODES = ("name", "lane")
 """Columns that point into a table of what repeats."""
-CALL_NUMBERS = ("span", "external", "seq", "correlation")
+CALL_NUMBERS = ("span", "external", "seq", "correlation", "comms_id")
 CALL_CODES = ("call",)
 
 

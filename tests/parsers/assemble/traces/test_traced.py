@@ -200,3 +200,19 @@ def test_a_run_of_gloo_from_before_the_window(tmp_path: Path) -> None:
 def test_gloo_beside_nccl(tmp_path: Path) -> None:
     events = [x("cpu_op", "c10d::allreduce_", -1, 20), *all_reduce(0, 7), *gloo(600, "barrier", "barrier", tid=511)]
     assert [(r["library"], r["op"]) for r in traced(tmp_path, events)] == [("nccl", "all_reduce"), ("gloo", "barrier")]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (2297668046887139545, 2297668046887139545),
+        (2**64 - 5, -5),
+        ("-7", -7),
+        ("12x", None),
+        (2**64, None),
+        (1.5, None),
+    ],
+)
+def test_the_id_that_members_share_is_kept(tmp_path: Path, written: object, read: int | None) -> None:
+    (row,) = traced(tmp_path, all_reduce(1000, 7, **{"Comms Id": written}))
+    assert row["comms_id"] == read and row["seq"] is None

@@ -66,7 +66,7 @@ def bring(tables: Tables, found: Windows, world: int) -> Tables:
     """`tables` of dumps and logs with what traces tell."""
     windows = found.all
     groups = Groups(tables["groups"], windows, world)
-    traced, tracks, drawn = [schema.empty(schema.OPS)], [schema.empty(schema.TRACKS)], [schema.empty(schema.SPANS)]
+    traced, tracks, drawn = [schema.empty(schema.TRACED)], [schema.empty(schema.TRACKS)], [schema.empty(schema.SPANS)]
     before = lanes = 0
     for window in windows:
         rows, executes = traced_of(window, groups) if window.content.writers == 1 else nothing_of(window)

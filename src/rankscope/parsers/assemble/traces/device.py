@@ -129,8 +129,8 @@ def _with_shapes(call: Call, other: Call) -> Call:
     return call._replace(dims=other.dims, types=other.types)
 
 
-def seq_of(roles: Roles, row: Row) -> int:
-    """Its number in the group; NULL where the trace does not tell."""
-    numbers = roles.number("seq")
+def number_of(roles: Roles, row: Row, name: str) -> int:
+    """Its `seq` in the group, or its `comms_id`; NULL where the trace does not tell."""
+    numbers = roles.number(name)
     told = [int(numbers[i]) for i in (row.issue, *row.runs) if i >= 0 and numbers[i] != NULL]
     return told[0] if told else NULL

@@ -45,14 +45,15 @@ def traced_of(window: Window, groups: Groups) -> tuple[pl.DataFrame, Numbers]:
 
 def nothing_of(window: Window) -> tuple[pl.DataFrame, Numbers]:
     """The same of a window whose operations are of several processes: none of them."""
-    return schema.empty(schema.OPS), np.full(len(window.start), -1, np.int64)
+    return schema.empty(schema.TRACED), np.full(len(window.start), -1, np.int64)
 
 
 _COLUMNS: dict[str, Any] = {
-    name: pl.String if schema.OPS[name] == pl.Categorical else schema.OPS[name]
+    name: pl.String if schema.TRACED[name] == pl.Categorical else schema.TRACED[name]
     for name in (
         "group", "seq", "p2p_seq", "is_p2p", "library", "op", "peer", "coalesced", "state", "retired", "created_ns",
         "started_ns", "completed_ns", "duration_ns", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "thread",
+        "comms_id",
     )
 }  # fmt: skip
 
@@ -64,7 +65,8 @@ def _append(
     assert call is not None
     place = row.issue if row.issue >= 0 else row.runs[0]
     group = _group(roles, row, groups)
-    is_p2p, seq = row.op in P2P_OPS, device.seq_of(roles, row)
+    is_p2p, seq = row.op in P2P_OPS, device.number_of(roles, row, "seq")
+    comms_id = device.number_of(roles, row, "comms_id")
     began = min((int(start[i]) for i in row.runs), default=None)
     ended = max((int(end[i]) for i in row.runs), default=None)
     lane = roles.window.content.lanes[int(roles.window.content.code("lane")[roles.span[place]])]
@@ -77,6 +79,7 @@ def _append(
         "duration_ns": None if began is None or ended is None else ended - began, "in_sizes": _in_sizes(call),
         "out_sizes": _elements(call.out_elements), **_dtypes(call),
         "thread": str(lane.tid) if row.issue >= 0 and lane.tid is not None else None,
+        "comms_id": None if comms_id == NULL else comms_id,
     }  # fmt: skip
     for name, value in values.items():
         columns[name].append(value)
@@ -148,4 +151,4 @@ def _complete(frame: pl.DataFrame, window: Window) -> pl.DataFrame:
         rank=pl.lit(window.rank), host=pl.lit(window.host or None, pl.String), op_id=pl.lit(None),
         stack_id=pl.lit(None), timeout_ms=pl.lit(None), record_id=pl.int_range(pl.len()),
     )  # fmt: skip
-    return frame.select([pl.col(name).cast(kind) for name, kind in schema.OPS.items()])
+    return frame.select([pl.col(name).cast(kind) for name, kind in schema.TRACED.items()])
