@@ -7,6 +7,7 @@ operations and all times are moved on, in the bytes themselves: pickling a thous
 from __future__ import annotations
 
 import pickle
+import pickletools
 import re
 import sys
 import time
@@ -29,7 +30,8 @@ class Moving:
         dump = pickle.loads(path.read_bytes())
         _raise(dump)
         self.entries = len(dump["entries"])
-        self.data = bytearray(pickle.dumps(dump, protocol=2))
+        # without the memo entries nobody asks for, as the recorder writes
+        self.data = bytearray(pickletools.optimize(pickle.dumps(dump, protocol=2)))
         raw = bytes(self.data)
         self._numbers = _places(raw, _INT, 1, np.int32, FAR, 1 << 30)
         self._times = _places(raw, _LONG, 2, np.int64, *TIMES)

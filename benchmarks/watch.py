@@ -23,20 +23,37 @@ from benchmarks.results import machine, put, table
 
 ENTRIES = 200
 KEY_EVERY_S = 0.5
+LOOK_EVERY_S = 5.0
 LONGEST_KEY_S = 5.0
+SETTLED_S = 60.0
+"""Memory is compared from here on."""
 ENV = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "COLORTERM": "truecolor"}
+PARTS = ("screen", "follower", "workers")
+"""The processes: the one that draws, the one that follows, and those that decode."""
 _LAG = re.compile(r"([\d.]+) s lag")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the processes take, in the order of PARTS."""
+
+    at: float
+    """Seconds since the first update."""
+    memory: tuple[int, int, int]
+    """Bytes."""
+    busy: tuple[float, float, float]
+    """Seconds of processor time so far."""
 
 
 @dataclass
 class Seen:
-    """What was measured, in seconds and bytes."""
+    """What was measured, in seconds."""
 
     keys: list[float] = field(default_factory=list)
     lags: list[float] = field(default_factory=list)
-    updates: set[str] = field(default_factory=set)
-    memory: list[tuple[float, int, int]] = field(default_factory=list)
-    """Time, bytes of the screen's process, bytes of its workers."""
+    looks: list[Look] = field(default_factory=list)
+    load: list[float] = field(default_factory=list)
 
 
 def watch(ranks: int, every: float, minutes: float) -> Seen:
@@ -46,7 +63,7 @@ def watch(ranks: int, every: float, minutes: float) -> Seen:
         source, target = Path(scratch, "source"), Path(scratch, "dumps")
         make(source, ranks, ENTRIES)
         target.mkdir()
-        rounds = round(minutes * 60 / every) + 2
+        rounds = round(minutes * 60 / every) + 12
         command = [sys.executable, "-m", "benchmarks.moving_job", str(source), str(target), str(every), str(rounds)]
         writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
@@ -61,18 +78,18 @@ def watch(ranks: int, every: float, minutes: float) -> Seen:
 
 
 def _measure(terminal: Terminal, seen: Seen, seconds: float) -> None:
-    begin = time.monotonic()
-    turn = 0
+    begin, turn, state = time.monotonic(), 0, ""
     while (now := time.monotonic()) - begin < seconds:
         seen.keys.append(_key(terminal, "hl"[turn % 2]))
         turn += 1
-        lag = _LAG.search(terminal.text.splitlines()[0])
-        state = terminal.text.splitlines()[0]
-        if lag is not None and state not in seen.updates:
-            seen.updates.add(state)
+        title = _line(terminal, 0)
+        lag = _LAG.search(title)
+        if lag is not None and title != state:
+            state = title
             seen.lags.append(float(lag[1]))
-        if turn % 10 == 0:
-            seen.memory.append((now - begin, *_memory(terminal.pid)))
+        if not seen.looks or now - begin - seen.looks[-1].at >= LOOK_EVERY_S:
+            seen.looks.append(_look(terminal.pid, now - begin))
+            seen.load.append(os.getloadavg()[0])
         terminal.received = b""
         terminal.read(max(0.0, KEY_EVERY_S - (time.monotonic() - now)))
 
@@ -88,14 +105,28 @@ def _key(terminal: Terminal, key: str) -> float:
 
 
 def _cursor(terminal: Terminal) -> int:
-    lines = terminal.text.splitlines()
-    return max((line.rfind("v") for line in lines[2:6] if "|" in line), default=-1)
+    lines = [_line(terminal, row) for row in range(2, 6)]
+    return max((line.rfind("v") for line in lines if "|" in line), default=-1)
 
 
-def _memory(pid: int) -> tuple[int, int]:
-    """Bytes in memory of a process, and of its children."""
-    pids = [child for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
-    return _resident(pid), sum(_resident(int(child)) for child in pids)
+def _line(terminal: Terminal, row: int) -> str:
+    """One line of the screen: all of them take longer than what is measured."""
+    cells = terminal.screen.buffer[row]
+    return "".join(cells[column].data for column in range(terminal.screen.columns))
+
+
+def _look(pid: int, at: float) -> Look:
+    followers = _children(pid)
+    workers = [child for each in followers for child in _children(each)]
+    processes = [[pid], followers, workers]
+    memory = tuple(sum(map(_resident, each)) for each in processes)
+    own, gone = zip(*(_busy(each) for each in processes), strict=True)
+    # what workers took that were replaced is told with their parent
+    return Look(at, (memory[0], memory[1], memory[2]), (own[0], own[1], own[2] + gone[1]))
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
 
 
 def _resident(pid: int) -> int:
@@ -105,20 +136,40 @@ def _resident(pid: int) -> int:
         return 0
 
 
+def _busy(pids: list[int]) -> tuple[float, float]:
+    """Processor time of processes, and of their children that have ended; proc(5), fields 14 to 17 of stat."""
+    own = gone = 0.0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        own += (int(fields[11]) + int(fields[12])) / _TICKS
+        gone += (int(fields[13]) + int(fields[14])) / _TICKS
+    return own, gone
+
+
 def summary(seen: Seen, ranks: int, every: float, minutes: float) -> str:
     """The section of the results."""
-    keys, late = sorted(seen.keys), [m for m in seen.memory if m[0] >= 60]
-    after, end = (late[0], late[-1]) if late else (seen.memory[0], seen.memory[-1])
-    mb = [f"{n >> 20} MB" for n in (after[1], end[1], after[2], end[2])]
+    keys, late = sorted(seen.keys), [look for look in seen.looks if look.at >= SETTLED_S]
+    first, last = (late[0], late[-1]) if late else (seen.looks[0], seen.looks[-1])
+    times = (median(keys), keys[int(0.99 * (len(keys) - 1))], keys[-1])
+    above = sum(key > 0.1 for key in keys)
+    rounds = max((last.at - seen.looks[0].at) / every, 1e-9)
+    cost = [(b - a) / rounds for a, b in zip(seen.looks[0].busy, last.busy, strict=True)]
     rows = [
-        ["key to screen, median / 99 % / longest", " / ".join(f"{1000 * s:.0f} ms" for s in
-         (median(keys), keys[int(0.99 * (len(keys) - 1))], keys[-1]))],
-        ["lag shown, median / longest", f"{median(seen.lags or [0]):.1f} s / {max(seen.lags, default=0):.1f} s"],
-        ["memory after the first minute, at the end", f"{mb[0]}, {mb[1]}"],
-        ["memory of the workers then", f"{mb[2]}, {mb[3]}"],
+        ["key to screen, median / 99 % / longest", " / ".join(f"{1000 * s:.0f} ms" for s in times)],
+        ["keys above 100 ms", f"{above} of {len(keys)}"],
+        ["updates seen; lag shown, median / longest", f"{len(seen.lags)}; {median(seen.lags or [0]):.1f} s / "
+         f"{max(seen.lags, default=0):.1f} s"],
+        *([f"memory of the {part} after the first minute / at the end", f"{a >> 20} MB / {b >> 20} MB"]
+          for part, a, b in zip(PARTS, first.memory, last.memory, strict=True)),
+        ["processor time for each round, " + " / ".join(PARTS), " / ".join(f"{s:.2f} s" for s in cost)],
     ]  # fmt: skip
-    head = f"{ranks} files of {ENTRIES} entries rewritten every {every:g} s for {minutes:g} minutes, {len(keys)} keys"
-    return f"{head}. The lag is the time from noticing a change to showing it. {machine()}\n\n{table(['', ''], rows)}"
+    head = f"{ranks} files of {ENTRIES} entries rewritten every {every:g} s for {minutes:g} minutes, a key every "
+    head += f"{KEY_EVERY_S:g} s; load of the machine {median(seen.load):.1f} (the writer and this terminal are part of "
+    head += "it). The lag is the time from noticing a change to showing it."
+    return f"{head} {machine()}\n\n{table(['', ''], rows)}"
 
 
 def main() -> None:
@@ -132,8 +183,8 @@ def main() -> None:
     seen = watch(args.ranks, args.every, args.minutes)
     text = summary(seen, args.ranks, args.every, args.minutes)
     print(text)
-    for at, own, others in seen.memory:
-        print(f"{at:6.0f} s  {own >> 20} MB, workers {others >> 20} MB")
+    for look in seen.looks[:: max(1, len(seen.looks) // 40)]:
+        print(f"{look.at:6.0f} s  MB {[each >> 20 for each in look.memory]}  s {[round(s, 1) for s in look.busy]}")
     if not args.dry:
         put("Watching", text)
 

@@ -64,9 +64,11 @@ def run(
         export_traces=_export_traces, pipes=PipesOf(paths),
     )  # fmt: skip
     if watch:
+        from rankscope.commands.apart import Apart, Wanted
+
         answer_keys()
-        followed = watching.followed(source, follow, path_map)
-        RankscopeApp(load=None, title=source.title, options=options, watch=followed).run()
+        apart = Apart(Wanted(source, follow, path_map))
+        RankscopeApp(load=None, title=source.title, options=options, watch=apart).run()
     else:
         first = partial(_first, source)
         RankscopeApp(load=first, title=source.title, options=options, rest=source.load).run()

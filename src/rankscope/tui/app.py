@@ -23,6 +23,7 @@ from rankscope.tui.opening import OpeningScreen
 from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions, Watch
 
 if TYPE_CHECKING:
+    from rankscope.tui.live.prepared import Prepared
     from rankscope.tui.screen import LanesScreen
     from rankscope.watching.update import Reading, Update
 
@@ -103,19 +104,17 @@ class RankscopeApp(App[None]):
     def _follow(self, watch: Watch) -> None:
         watch.run(self._published)
 
-    def _published(self, news: Update | Reading) -> None:
-        """Makes what the screen shows of what following gives; called in its thread."""
-        from rankscope.tui.live.progress import marks_of
-        from rankscope.tui.model import build_model
-        from rankscope.tui.overview import worst_by_column
+    def _published(self, news: Update | Reading | Prepared) -> None:
+        """Passes on what following gives, with what the screen shows of it; called in its thread."""
+        from rankscope.tui.live.prepared import Prepared, prepare
         from rankscope.watching.update import Reading
 
         if isinstance(news, Reading):
             self.post_message(ReadingChanged(news))
             return
         import_module("rankscope.tui.live.screen")
-        model = build_model(news.dataset, news.analysis)
-        self.post_message(Updated(news, model, worst_by_column(model), marks_of(news.dataset)))
+        made = news if isinstance(news, Prepared) else prepare(news)
+        self.post_message(Updated(made.update, made.model, made.overview, made.marks))
 
     @on(Updated)
     def _updated(self, event: Updated) -> None:
