@@ -96,11 +96,11 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if analysis.traces is None:
         return
     # only who has traces waits for the import
-    from rankscope.report import traces
+    from rankscope.report import last, traces
 
     yield "## Where the time of each step went, by traces"
     yield _table(traces.HEAD, traces.breakdown(analysis.traces)[: words.MOST_FILES])
-    yield from _bullets("Who came last", traces.last_lines(dataset, analysis.traces)[: words.MOST_FILES])
+    yield from _bullets("Who came last", last.last_lines(dataset, analysis.traces)[: words.MOST_FILES])
     speeds = traces.bandwidth(dataset, analysis.traces)[: words.MOST_FILES]
     if speeds:
         yield "**How fast, from the last arrival to the end**"

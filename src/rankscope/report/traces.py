@@ -10,8 +10,9 @@ import polars as pl
 
 from rankscope.analysis.traces.join import group_label
 from rankscope.analysis.traces.model import TraceAnalysis
-from rankscope.analysis.wording import fold, plural, short_duration
+from rankscope.analysis.wording import plural, short_duration
 from rankscope.report import words
+from rankscope.report.last import last_lines
 from rankscope.schema import Dataset
 
 MOST_ROWS = 8
@@ -96,30 +97,6 @@ def size(count: int) -> str:
     return f"{value / 1024**place:.3g} {units[place]}"
 
 
-def last_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
-    """By group who came last how often."""
-    out = []
-    table = traces.last.group_by("group", "last").agg(
-        times=pl.len(), sure=pl.col("sure").sum(), margin=pl.col("margin_ns").filter(pl.col("sure")).median()
-    ).sort(["group", "times", "last"], descending=[False, True, False])  # fmt: skip
-    for (group,), part in table.group_by("group", maintain_order=True):
-        of = int(part["times"].sum())
-        found = dataset.group_list[int(str(group))]
-        label = group_label(dataset.group_list, found.id, dataset.world_size)
-        who = [
-            _came(r["last"], r["times"], r["sure"], int(r["margin"])) for r in part.iter_rows(named=True) if r["sure"]
-        ]
-        ranks = f" of ranks {fold(found.ranks)}" if found.ranks and len(found.ranks) < dataset.world_size else ""
-        said = "; ".join(who[:3]) or "no rank is last by more than clocks may be off"
-        out.append(f"{label}{ranks}, {plural(of, 'collective')}: {said}")
-    return out
-
-
-def _came(rank: int, times: int, sure: int, margin: int) -> str:
-    surely = "" if sure == times else f", surely in {sure}"
-    return f"rank {rank} last in {times}{surely}, by {short_duration(margin)}"
-
-
 def clock_lines(traces: TraceAnalysis) -> list[str]:
     """On which clock all of this is, and how good it is."""
     moved = {file: offset for file, offset in traces.offsets.items() if offset}
@@ -182,6 +159,7 @@ def json_object(dataset: Dataset, traces: TraceAnalysis | None) -> dict[str, Any
             {"file": paths.get(file), "offset_ns": offset, "residual_ns": traces.residuals.get(file)}
             for file, offset in traces.offsets.items()
         ],
+        "clock_error_ns": traces.clock_error_ns,
         "refused": traces.refused,
         "matched": traces.matched["match"].n_unique(),
         "causes": [

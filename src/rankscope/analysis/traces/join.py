@@ -14,9 +14,10 @@ from rankscope.analysis.traces.breakdown import split_steps
 from rankscope.analysis.traces.causes import Explainer
 from rankscope.analysis.traces.clocks import Clocks, align
 from rankscope.analysis.traces.judge import Late, find_late
+from rankscope.analysis.traces.last import last_table
 from rankscope.analysis.traces.lateness import MATCH, with_lateness, with_work
 from rankscope.analysis.traces.matching import Matching, match_rows
-from rankscope.analysis.traces.model import LAST, MATCHED, STEPS, Columns, Lateness, TraceAnalysis
+from rankscope.analysis.traces.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
 from rankscope.analysis.traces.pipelines import pipeline_groups
 from rankscope.analysis.traces.rows import executed_rows
 from rankscope.analysis.traces.shift import AGREE_NS
@@ -124,6 +125,7 @@ class Story:
         return TraceAnalysis(
             offsets=self.clocks.offsets,
             residuals=self.clocks.residuals,
+            clock_error_ns=self.clocks.error_ns if self.clocks.residuals else None,
             matched=self._matched(),
             refused=(*self.refused(), *self.clocks.doubts),
             steps=self._steps(),
@@ -149,15 +151,7 @@ class Story:
     @cached_property
     def last(self) -> pl.DataFrame:
         """Who came last, with LAST."""
-        table = self.joined.group_by(MATCH).agg(
-            pl.col("group", "op", "unit").first(), last=pl.col("rank").sort_by("arrived_ns").last(),
-            margin_ns=pl.col("margin_ns").max(), first_ns=pl.col("arrived_ns").min(),
-            last_ns=pl.col("arrived_ns").max(),
-        ).join(self._numbers, on=MATCH)  # fmt: skip
-        step = pl.col("unit") if not self.steps.is_empty() else pl.lit(None)
-        return _shaped(table.with_columns(sure=pl.col("margin_ns") > self.clocks.error_ns, step=step), LAST).sort(
-            "match"
-        )
+        return last_table(self.joined, self._numbers, self.clocks.error_ns, by_step=not self.steps.is_empty())
 
     def _steps(self) -> pl.DataFrame:
         windows = self.dataset.traces.select("file", "rank", begin_ns="start_ns", end_ns="end_ns")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-
-import polars as pl
 
 from rankscope.analysis.model import Analysis, Evidence, Finding, Status
 from rankscope.analysis.places import Places
 from rankscope.analysis.traces.join import Story
 from rankscope.analysis.traces.judge import LEAST
+from rankscope.analysis.traces.last import most
 from rankscope.analysis.traces.lateness import MATCH
 from rankscope.analysis.traces.slow_links import link_findings
 from rankscope.analysis.traces.stragglers import Writer
@@ -87,17 +85,7 @@ def _judged(story: Story, links: Sequence[Finding], ranks: int) -> tuple[Status,
         return "unknown", f"{text}, but no group was traced whole: who comes last cannot be told"
     units = story.joined.select("window", "unit").drop_nulls().unique().height
     if units < LEAST:
-        return "unknown", f"{text}: {_most(story)}in {plural(units, 'step')}: too little to call a rank late"
+        return "unknown", f"{text}: {most(story.last)}in {plural(units, 'step')}: too little to call a rank late"
     if links:
         return "slow", f"{text}; {links[0].title}"
     return "healthy", f"{text}: nobody comes late again and again"
-
-
-def _most(story: Story) -> str:
-    """Who came last most often in a short window, and in how many collectives that is sure."""
-    last = story.last
-    if last.is_empty():
-        return ""
-    rank, times = Counter(last["last"].to_list()).most_common(1)[0]
-    sure = int(last.filter(pl.col("last") == rank)["sure"].sum())
-    return f"rank {rank} came last in {times} of {last.height} (surely in {sure}), "

@@ -121,7 +121,9 @@ LAST: Columns = {
     "match": pl.UInt32,
     "group": pl.UInt32,
     "op": pl.Categorical,
+    "seq": pl.Int64,  # as in MATCHED
     "last": pl.Int32,  # the rank that came last
+    "second": pl.Int32,  # the one that came before it
     "margin_ns": pl.Int64,  # after the second last
     "first_ns": pl.Int64,  # when the first one came
     "last_ns": pl.Int64,
@@ -164,6 +166,8 @@ class TraceAnalysis:
     """By file, nanoseconds to add to its clock: 0 for the reference; missing where it cannot be aligned."""
     residuals: Mapping[int, int] = field(default_factory=dict)
     """By file, median absolute distance in ns of its matched ends to those of the others, after alignment."""
+    clock_error_ns: int | None = None
+    """A difference between two ranks that is less may be due to their clocks; None where none were compared."""
     matched: pl.DataFrame = field(default_factory=lambda: _empty(MATCHED))
     refused: tuple[str, ...] = ()
     """What was not matched or not aligned, and why; for a person."""
