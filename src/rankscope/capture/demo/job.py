@@ -116,16 +116,14 @@ def straggler(trainer: Trainer) -> None:
 
 
 def order(trainer: Trainer) -> None:
-    """Rank 3 takes a branch in which it enters two groups the other way round: each waits for the other."""
-    experts = dist.new_group(list(range(trainer.world_size)), group_desc="experts")
-    everybody = dist.new_group(list(range(trainer.world_size)), group_desc="data")
+    """Rank 3 clips its gradients before it adds those of its pair: rank 2 waits for it, and everybody for rank 2."""
 
     def train_step(step: int) -> bool:
-        groups = [experts, everybody]
-        if step == trainer.broken_step and trainer.rank == 3:
-            groups.reverse()
-        for group in groups:
-            dist.all_reduce(trainer.gradients, group=group)
+        phases = [trainer.forward, trainer.clip_gradients]
+        if step == trainer.broken_step and trainer.rank == trainer.world_size - 1:
+            phases.reverse()
+        for phase in phases:
+            phase()
         return True
 
     trainer.train(train_step)
