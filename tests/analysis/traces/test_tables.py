@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -10,6 +12,7 @@ from rankscope.analysis import analyse
 from rankscope.analysis.traces.intervals import Busy
 from rankscope.analysis.traces.join import Story
 from rankscope.analysis.traces.model import TraceAnalysis
+from rankscope.schema import Dataset
 from tests.trace_tables import COMM, COMPUTE, COPY, HOST
 from tests.traces import MS, US, TraceBuilder
 
@@ -134,6 +137,49 @@ def test_slow_for_one_size_only_is_not_the_link() -> None:
             job.collective(f"dp{i}", nelems=1 << 18, length_ns=200 * US)
             job.collective(f"dp{i}", nelems=1 << 20, length_ns=(3 if i == 2 else 1) * 600 * US)
     assert analyse(job.build()).findings == ()
+
+
+def sisters(slow: int, groups: dict[str, list[int]], hosts: int = 8, times: int = 9) -> Dataset:
+    """Groups of one kind with an all-reduce of two sizes each; the last takes `slow` times as long."""
+    job = TraceBuilder(8, groups, hosts=hosts)
+    job.descriptions.update(dict.fromkeys(groups, "tp"))
+    for _ in range(times):
+        for nelems, length in ((1 << 18, 200 * US), (1 << 20, 600 * US)):
+            for name in groups:
+                job.collective(name, nelems=nelems, length_ns=length * (slow if name == list(groups)[-1] else 1))
+    return job.build()
+
+
+def on_host(dataset: Dataset) -> Dataset:
+    """The same of hosts that communicate themselves."""
+    return replace(dataset, tracks=dataset.tracks.with_columns(device=pl.lit(None, pl.Int32)))
+
+
+TWO = {"tp0": [0, 1, 2, 3], "tp1": [4, 5, 6, 7]}
+
+
+def test_of_two_groups_the_slow_one_is_told_and_nobody_is_accused() -> None:
+    analysis = analyse(sisters(3, TWO))
+    (found,) = [f for f in analysis.findings if f.kind == "slow-link"]
+    assert (found.culprit_ranks, found.candidates, found.confidence) == ((), (4, 5, 6, 7), "low")
+    assert "1 group of 2 of tp 3 times as slow" in found.title
+    assert "only 1 to compare with" in found.confidence_reasons
+    assert analysis.status == "slow" and analysis.culprits == ()
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        sisters(1, TWO),
+        sisters(3, TWO, times=7),
+        sisters(3, {"tp0": [0, 1, 2, 3], "dp0": [0, 4, 5, 6]}),  # of different kinds, for all their names say
+        sisters(3, {"tp0": [0, 1], "tp1": [1, 2]}),
+        sisters(3, {"tp0": [0, 1], "tp1": [3, 4]}, hosts=4),  # over the network, by design
+        on_host(sisters(3, TWO)),  # in less than processes wait for their turn
+    ],
+)  # fmt: skip
+def test_what_may_be_so_by_design_or_chance_is_not_told(dataset: Dataset) -> None:
+    assert [f for f in analyse(dataset).findings if f.kind == "slow-link"] == []
 
 
 def test_busy_counts_what_lies_within() -> None:

@@ -8,7 +8,7 @@ from rankscope.analysis.model import Evidence, Finding, GroupRef
 from rankscope.analysis.places import Places
 from rankscope.analysis.traces.join import Story, group_label
 from rankscope.analysis.traces.lateness import MATCH
-from rankscope.analysis.traces.links import SLOW, Route, Slow, find_slow
+from rankscope.analysis.traces.links import ALIKE, SLOW, SLOW_OF_FEW, Route, Slow, find_slow
 from rankscope.analysis.wording import plural, ranks_text, short_duration
 
 SHOWN = 8
@@ -18,7 +18,8 @@ SHOWN = 8
 def link_findings(story: Story, places: Places) -> list[Finding]:
     """One for each kind of group, or of pairs, of which a few are slow whatever they run."""
     routes = pl.concat([_groups(story), _pairs(story)])
-    return [_finding(story, slow, places) for slow in find_slow(routes, story.dataset.group_list, places.hosts)]
+    found = find_slow(routes, story.dataset.group_list, places.hosts, on_host=story.spans.on_host)
+    return [_finding(story, slow, places) for slow in found]
 
 
 def _groups(story: Story) -> pl.DataFrame:
@@ -48,22 +49,28 @@ def _finding(story: Story, slow: Slow, places: Places) -> Finding:
     return Finding(
         kind="slow-link",
         severity="warning",
-        title=f"{where}: {plural(len(slow.routes), 'link')} of {slow.alike} of {label} {least:.2g} times as slow",
+        title=f"{where}: {plural(len(slow.routes), slow.noun)} of {slow.alike} of {label} {least:.2g} times as slow",
         explanation=(
             f"Whatever they run, these take at least {least:.2g} times as long as the other "
             f"{slow.alike - len(slow.routes)} of their kind for the same operation and size, from when all members "
-            f"had come. {SLOW:g} times is what it takes to be named here."
+            f"had come. {SLOW_OF_FEW if slow.alike <= ALIKE else SLOW:g} times is what it takes to be named here."
         ),
         culprit_ranks=slow.ranks,
         culprits=tuple(map(places.culprit, slow.ranks)),
         candidates=() if slow.ranks else ranks,
         waiting_ranks=tuple(r for r in ranks if r not in slow.ranks),
-        confidence="medium",
-        confidence_reasons=("one window; what else used the network then is not known",),
+        confidence="low" if slow.alike <= ALIKE else "medium",
+        confidence_reasons=_reasons(slow),
         group=GroupRef(found.name, found.description, found.ranks, key=found.id),
         evidence=tuple(_evidence(route) for route in slow.routes[:SHOWN]),
         next_steps=(f"Test the network of {where} by itself (nccl-tests, ib_write_bw), and its error counters.",),
     )
+
+
+def _reasons(slow: Slow) -> tuple[str, ...]:
+    window = "one window; what else used the network then is not known"
+    few = slow.alike - len(slow.routes)
+    return (window, f"only {few} to compare with") if slow.alike <= ALIKE else (window,)
 
 
 def _where(slow: Slow) -> str:
