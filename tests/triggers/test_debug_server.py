@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.triggers.debug_server import DebugServer, ServerError, is_address
+from rankscope.commands.remote import is_address
+from rankscope.triggers.debug_server import DebugServer, ServerError
 from rankscope.triggers.pages import answers, as_py_spy
 from tests.triggers.pages import TRACEBACK, page, recorded, serving
 

@@ -8,18 +8,26 @@ import tempfile
 import threading
 from collections.abc import Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from rankscope.commands.narrate import Narrator
 from rankscope.commands.source import Step
 from rankscope.report.escape import plain
-from rankscope.triggers.debug_server import DebugServer, ServerError, is_address
+
+if TYPE_CHECKING:
+    from rankscope.triggers.debug_server import DebugServer
 
 EVERY_S = 10.0
 """So often a server is asked again while its job is watched."""
 FAREWELL_S = 10.0
 """A request that is under way has so long to end."""
+
+
+def is_address(path: str) -> bool:
+    """Whether what the user gave is the address of a server."""
+    return path.startswith(("http://", "https://"))
 
 
 @contextlib.contextmanager
@@ -51,6 +59,8 @@ def local(paths: tuple[str, ...], again: bool) -> Generator[tuple[str, ...]]:
 
 
 def _begin(address: str, place: Path) -> DebugServer:
+    from rankscope.triggers.debug_server import DebugServer, ServerError
+
     place.mkdir()
     narrator = Narrator()
     narrator(Step(0, 0, f"asking {address}"))
@@ -67,6 +77,8 @@ def _begin(address: str, place: Path) -> DebugServer:
 
 
 def _ask_again(server: DebugServer, place: Path, stop: threading.Event) -> None:
+    from rankscope.triggers.debug_server import ServerError
+
     while not stop.wait(EVERY_S):
         # a server that is away for a while leaves what it said before
         with contextlib.suppress(ServerError, OSError):

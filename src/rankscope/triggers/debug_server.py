@@ -51,11 +51,6 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
 
 
-def is_address(path: str) -> bool:
-    """Whether what the user gave is the address of a server."""
-    return path.startswith(("http://", "https://"))
-
-
 class DebugServer:
     """A server at `http://host:port`."""
 

@@ -10,14 +10,12 @@ import re
 from collections.abc import Callable, Iterable
 
 from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.environment import containers, pairs
+from rankscope.parsers.environment import MOST_BYTES, containers, pairs
 from rankscope.parsers.environment.families import NAME, VALUE_LIMIT, kept
 from rankscope.parsers.environment.model import Environment, Process, Variable
 from rankscope.parsers.environment.pairs import Pair
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT
 
-MOST_BYTES = 16 << 20
-"""No environment is larger: Linux allows a few MiB."""
 LEAST = 2
 LOST_SHARE = 0.1
 """A text in which more lines are of something else is no environment."""

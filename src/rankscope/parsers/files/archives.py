@@ -34,16 +34,6 @@ DAMAGE = (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeErro
 """What a damaged archive raises; RuntimeError is an encrypted member."""
 
 
-def is_tar(head: bytes) -> bool:
-    """Whether 512 bytes are the header of a tar file."""
-    return head[257:262] == b"ustar"
-
-
-def is_zip(head: bytes) -> bool:
-    """Whether the first bytes are those of a zip file."""
-    return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
-
-
 def tar_members(stream: IO[bytes]) -> Iterator[Member]:
     """Members of a tar stream; a stream of a member is good until the next is taken."""
     with tarfile.open(fileobj=stream, mode="r|") as archive:

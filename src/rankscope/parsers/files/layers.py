@@ -71,6 +71,16 @@ def is_packed(head: bytes) -> bool:
     return head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd"))
 
 
+def is_tar(head: bytes) -> bool:
+    """Whether 512 bytes are the header of a tar file."""
+    return head[257:262] == b"ustar"
+
+
+def is_zip(head: bytes) -> bool:
+    """Whether the first bytes are those of a zip file."""
+    return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+
+
 def unpacked(stream: IO[bytes], head: bytes, size: int) -> io.BufferedReader | None:
     """The stream inside a gzip or zstd file of `size` bytes; None if `head` begins neither."""
     limit = FREE_BYTES + RATIO * size

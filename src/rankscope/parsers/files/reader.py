@@ -6,14 +6,17 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from rankscope.parsers.decoded import Decoded, NotThisKindError, Stretch
-from rankscope.parsers.files import archives, layers, logs
+from rankscope.parsers.files import layers, logs
 from rankscope.parsers.files.limits import memory_limit
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
-from rankscope.parsers.registry import KINDS, Kind
+from rankscope.parsers.registry import Kind, kinds_of
+
+if TYPE_CHECKING:
+    from rankscope.parsers.files.archives import Member
 
 NAME_LIMIT = 1024
 """Longer names of members are cut."""
@@ -107,8 +110,8 @@ def _grows(stream: IO[bytes], size: int) -> bool:
     """Whether a file is a plain log."""
     stream.seek(0)
     head = stream.read(layers.HEAD)
-    packed = layers.is_packed(head) or archives.is_tar(head) or archives.is_zip(head)
-    return not packed and not any(kind.begins(head) for kind in KINDS) and logs.grows(stream, size)
+    packed = layers.is_packed(head) or layers.is_tar(head) or layers.is_zip(head)
+    return not packed and not kinds_of(head, 0) and logs.grows(stream, size)
 
 
 def _contents(stream: IO[bytes], place: _Place) -> Iterator[Content]:
@@ -120,8 +123,15 @@ def _contents(stream: IO[bytes], place: _Place) -> Iterator[Content]:
         yield place.found("unreadable", str(error))
     except MemoryError:
         yield place.found("unreadable", "needs more memory than a file of its size can honestly hold: refused")
-    except (*layers.DAMAGE, *archives.DAMAGE) as error:
+    except (*layers.DAMAGE, *_archive_damage()) as error:
         yield place.found("archive", f"damaged: {type(error).__name__}")
+
+
+def _archive_damage() -> tuple[type[Exception], ...]:
+    # most directories hold no archive, and what reads them takes long to import
+    from rankscope.parsers.files.archives import DAMAGE
+
+    return DAMAGE
 
 
 def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
@@ -131,19 +141,24 @@ def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
         yield place.found("archive", "packed too many times: refused")
     elif inner is not None:
         yield from _contents(inner, deeper)
-    elif archives.is_tar(head):
-        yield from _members(archives.tar_members(stream), deeper)
-    elif archives.is_zip(head):
-        source = stream if place.depth == 0 else io.BytesIO(layers.read_all(stream)[0])
-        limit = layers.FREE_BYTES + layers.RATIO * place.size
-        yield from _members(archives.zip_members(source, limit), deeper)
+    elif layers.is_tar(head) or layers.is_zip(head):
+        yield from _members(_archived(stream, head, place), deeper)
     else:
         found = _decoded(stream, head, place)
         if found is not None:
             yield found
 
 
-def _members(members: Iterator[archives.Member], place: _Place) -> Iterator[Content]:
+def _archived(stream: Any, head: bytes, place: _Place) -> Iterator[Member]:
+    from rankscope.parsers.files import archives
+
+    if layers.is_tar(head):
+        return archives.tar_members(stream)
+    source = stream if place.depth == 0 else io.BytesIO(layers.read_all(stream)[0])
+    return archives.zip_members(source, layers.FREE_BYTES + layers.RATIO * place.size)
+
+
+def _members(members: Iterator[Member], place: _Place) -> Iterator[Content]:
     index = -1
     for index, member in enumerate(members):
         if index % place.parts != place.part:
@@ -160,7 +175,7 @@ def _members(members: Iterator[archives.Member], place: _Place) -> Iterator[Cont
 
 def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content | None:
     """What a file is; None for all but the first of its parts, unless each is read by itself."""
-    kinds = [k for k in KINDS if (k.most is None or place.size <= k.most) and k.begins(head)]
+    kinds = kinds_of(head, place.size)
     if not kinds and head:
         found = logs.read(stream, place.size, None if place.depth or place.inner else (place.part, place.parts))
         if found is not None:
