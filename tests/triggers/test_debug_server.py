@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.commands.remote import is_address
 from rankscope.triggers.debug_server import DebugServer, ServerError
 from rankscope.triggers.pages import answers, as_py_spy
 from tests.triggers.pages import TRACEBACK, page, recorded, serving
@@ -110,12 +109,3 @@ def test_a_traceback_becomes_a_stack_with_the_main_thread_first() -> None:
         "    read (/job/load.py:3)",
     ]
     assert as_py_spy("nothing") == ""
-
-
-def test_addresses_are_told_from_paths() -> None:
-    assert [is_address(p) for p in ("http://node07:25999", "https://x", "dumps", "./http:")] == [
-        True,
-        True,
-        False,
-        False,
-    ]

@@ -5,8 +5,9 @@ It trusts that the entries are alike and of the right types, and raises where th
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -67,9 +68,9 @@ def fill(dump: Dump, entries: Sequence[Entry], size: int) -> None:
 
 def intern(values: Sequence[T]) -> tuple[list[T], Codes]:
     """The distinct values in order of first appearance, and for each value its place among them."""
-    table = dict.fromkeys(values)
-    index = dict(zip(table, range(len(table)), strict=True))
-    return list(table), np.fromiter(map(index.__getitem__, values), np.int32, len(values))
+    index: defaultdict[T, int] = defaultdict(count().__next__)
+    codes = np.fromiter(map(index.__getitem__, values), np.int32, len(values))
+    return list(index), codes
 
 
 def rows_of(keys: Sequence[str], entries: Sequence[Entry]) -> list[Row]:

@@ -21,6 +21,8 @@ _INTEGERS = (_INT1, _INT2, _INT4, _LONG1, _NONE)
 _REFERENCES = (_GET1, _GET4, _NONE)
 _SLACK = 4096
 """A place that went astray moves at most a dozen bytes with each field, and stays where there are bytes."""
+SMALL = 1 << 20
+"""So many possible rows are counted in a table; of more, the rows are sorted."""
 FLAGS = {_TRUE: True, _FALSE: False, _NONE: None}
 """What the values of `flag` mean."""
 
@@ -145,7 +147,17 @@ def combined(parts: list[Numbers]) -> tuple[Numbers, Numbers]:
             total = np.unique(total, return_inverse=True)[1]
             size = int(total.max()) + 1
         total, size = total * (high - low + 1) + (part - low), size * (high - low + 1)
-    _, first, codes = np.unique(total, return_index=True, return_inverse=True)
+    if size > SMALL:
+        _, first, codes = np.unique(total, return_index=True, return_inverse=True)
+        return first, codes
+    there = np.zeros(size, np.bool_)
+    there[total] = True
+    distinct = np.flatnonzero(there)
+    place = np.empty(size, np.int64)
+    place[distinct] = np.arange(len(distinct))
+    codes = place[total]
+    first = np.empty(len(distinct), np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
     return first, codes
 
 

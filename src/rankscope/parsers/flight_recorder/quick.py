@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,13 @@ def read(layout: Layout) -> Dump:
         dump, odd, rows, stack_values, list_values, (call_of.astype(np.int32), list_of, stack_of), len(layout.data)
     )
     odd_numbers = columns.number_columns(odd)
-    order = np.argsort(np.concatenate([[0], 1 + np.flatnonzero(~good), 1 + np.flatnonzero(good)]))
+    # the first entry is not in the layout
+    is_odd = np.concatenate([[True], ~good])
+    order = np.where(is_odd, np.cumsum(is_odd) - 1, len(odd) + np.cumsum(~is_odd) - 1)
     dump.codes = dump.codes[:, order]
-    regular = np.stack([_number(layout, name)[good] for name in NUMBERS])
-    dump.numbers = np.concatenate([odd_numbers, regular], axis=1)[:, order]
+    dump.numbers = np.empty((len(NUMBERS), len(is_odd)), np.int64)
+    dump.numbers[:, 1:] = [_number(layout, name) for name in NUMBERS]
+    dump.numbers[:, is_odd] = odd_numbers
     return dump
 
 
@@ -80,8 +84,10 @@ def _only(table: list[bytes], codes: Codes, good: Mask) -> tuple[list[bytes], Co
     """The part of a table that the codes of good entries point at."""
     if not table:
         return [], codes
-    used, narrowed = np.unique(codes[good], return_inverse=True)
-    return [table[i] for i in used.tolist()], narrowed.astype(np.int32)
+    kept = codes[good]
+    used = np.zeros(len(table), np.bool_)
+    used[kept] = True
+    return list(compress(table, used.tolist())), (np.cumsum(used, dtype=np.int32) - 1)[kept]
 
 
 def _unpickler(thinned: bytes, stacks: list[bytes], lists: list[bytes]) -> SafeUnpickler:
