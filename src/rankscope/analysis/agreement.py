@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -14,14 +16,32 @@ SPARSE = 1 << 20
 _MUST_AGREE = {"ops": "key", "sizes": "elements", "dtypes": "dtype"}
 
 
-def disagreements(calls: pl.DataFrame) -> pl.DataFrame:
+@dataclass(frozen=True)
+class Instances:
+    """The collectives of all groups, by group and sequence number; numbers without a row may be among them."""
+
+    group: Array
+    seq: Array
+    code: Array
+    """For each row of the calls which instance it is."""
+
+    def last_of(self, rows: Mask) -> dict[int, int]:
+        """By group the highest sequence number of those calls that `rows` is true of."""
+        there = np.zeros(len(self.group), np.bool_)
+        there[self.code[rows]] = True
+        found = np.flatnonzero(there)
+        # they are in order, and of equal keys a dict keeps the last
+        return dict(zip(self.group[found].tolist(), self.seq[found].tolist(), strict=True))
+
+
+def disagreements(calls: pl.DataFrame, instances: Instances) -> pl.DataFrame:
     """Instances (group, seq) whose members issued different things, sorted by group and seq.
 
     Columns `ops`, `sizes`, `dtypes` say in what they differ, `members` how many issued it, `finished` whether all are
     done. An instance in the past of a group that went on together afterwards (every member agreed on and finished a
     later one) is `settled`.
     """
-    group, seq, code = _instances(calls)
+    group, seq, code = instances.group, instances.seq, instances.code
     differ = {name: _differ(calls[column].to_physical(), code, len(group)) for name, column in _MUST_AGREE.items()}
     members = np.bincount(code, minlength=len(group))
     finished = np.ones(len(group), np.bool_)
@@ -41,8 +61,8 @@ def disagreements(calls: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _instances(calls: pl.DataFrame) -> tuple[Array, Array, Array]:
-    """Group and sequence number of every instance, and for each row of `calls` which instance it is.
+def instances(calls: pl.DataFrame) -> Instances:
+    """Every instance, sorted by group and sequence number.
 
     Sequence numbers are dense, so that a row's instance is found by counting; numbers that lie far apart are sorted.
     """
@@ -52,18 +72,21 @@ def _instances(calls: pl.DataFrame) -> tuple[Array, Array, Array]:
     group, seq = calls["group"].to_numpy().astype(np.int64), calls["seq"].to_numpy()
     if widths.sum() > calls.height + SPARSE:
         distinct, code = np.unique(np.stack([group, seq]), axis=1, return_inverse=True)
-        return distinct[0], distinct[1], code.astype(np.int64)
+        return Instances(distinct[0], distinct[1], code.astype(np.int64))
     firsts = np.concatenate([[0], np.cumsum(widths.astype(np.int64))])
     shift = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)
     shift[groups] = firsts[:-1] - lows
     steps = np.repeat(np.arange(len(groups)), np.diff(firsts))
-    return groups[steps], np.arange(firsts[-1]) - (firsts[:-1] - lows)[steps], shift[group] + seq
+    seqs = np.arange(firsts[-1]) - (firsts[:-1] - lows)[steps]
+    return Instances(groups[steps], seqs, shift[group] + seq)
 
 
 def _differ(column: pl.Series, code: Array, count: int) -> Mask:
     """For each of `count` instances whether a column has more than one value in it besides null."""
-    there = column.is_not_null().to_numpy()
-    values, code = column.drop_nulls().to_numpy(), code if there.all() else code[there]
+    if column.null_count():
+        code = code[column.is_not_null().to_numpy()]
+        column = column.drop_nulls()
+    values = column.to_numpy()
     one = np.zeros(count, values.dtype)
     one[code] = values
     out = np.zeros(count, np.bool_)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.facts import Facts
@@ -62,6 +64,7 @@ class Cohorts:
 
     facts: Facts
     _known: dict[tuple[str, int], dict[int, float]] = field(default_factory=dict)
+    _arrays: dict[tuple[str, int], npt.NDArray[np.float64]] = field(default_factory=dict)
 
     @cached_property
     def stages(self) -> dict[int, tuple[tuple[str, int], ...]]:
@@ -128,9 +131,9 @@ class Cohorts:
 
     def precedes(self, a: Instance, b: Instance) -> bool:
         """Whether most of the ranks that did both steps did `a` first."""
-        first, second = self._positions(a), self._positions(b)
-        both = [r for r in first if r in second and NEVER not in (first[r], second[r]) and first[r] != second[r]]
-        return 2 * sum(first[rank] < second[rank] for rank in both) > len(both)
+        first, second = self._array(a), self._array(b)
+        both = np.isfinite(first) & np.isfinite(second) & (first != second)
+        return bool(2 * np.count_nonzero(first[both] < second[both]) > np.count_nonzero(both))
 
     def look_up(self, instances: Iterable[Instance]) -> None:
         """Finds the rows of several steps at once: a walk over all calls serves one as well as a dozen."""
@@ -155,6 +158,20 @@ class Cohorts:
         if step not in self._known:
             self.look_up([instance])
         return self._known[step]
+
+    def _array(self, instance: Instance) -> npt.NDArray[np.float64]:
+        """The positions of a step by rank; NEVER also for ranks of which nothing is known."""
+        known, step = self._positions(instance), self._step(instance)
+        if step not in self._arrays:
+            out = np.full(self._ranks, NEVER)
+            out[list(known)] = list(known.values())
+            self._arrays[step] = out
+        return self._arrays[step]
+
+    @cached_property
+    def _ranks(self) -> int:
+        """One more than the highest rank."""
+        return 1 + max((rank for group in self.facts.groups for rank in group.ranks), default=-1)
 
     def _complete(self, seq: int, issued: list[tuple[int, dict[int, float]]]) -> dict[int, float]:
         """The rows of one step, by rank, with what is certain of ranks without one."""

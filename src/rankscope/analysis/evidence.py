@@ -59,9 +59,11 @@ def _outdated(facts: Facts) -> frozenset[int]:
 def _written(facts: Facts) -> dict[int, int]:
     """Modification times of dumps, of those that are not older than what is in them."""
     ops = facts.dataset.ops
-    starts = np.flatnonzero(np.diff(ops["rank"].to_numpy(), prepend=-1)) if ops.height else np.empty(0, np.int64)
-    events = [ops[name].fill_null(0).to_numpy() for name in ("created_ns", "completed_ns", "started_ns")]
-    latest = np.max([np.maximum.reduceat(times, starts) for times in events], axis=0) if len(starts) else starts
+    starts = facts.first_rows
+    columns = [ops[name] for name in ("created_ns", "completed_ns", "started_ns")]
+    events = [column.fill_null(0).to_numpy() for column in columns if column.null_count() < len(column)]
+    none = np.zeros(len(starts), np.int64)
+    latest = np.max([none, *(np.maximum.reduceat(times, starts) for times in events)], axis=0)
     newest = dict(zip(ops["rank"].gather(starts).to_list(), latest.tolist(), strict=True))
     used = facts.dataset.dumps.filter(pl.col("mtime_ns").is_not_null() & pl.col("rank").is_not_null())
     times: dict[int, int] = {}

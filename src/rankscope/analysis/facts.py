@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.agreement import disagreements
+from rankscope.analysis.agreement import Instances, disagreements, instances
 from rankscope.analysis.calls import PENDING, collect_calls
 from rankscope.analysis.pairs import collect_pairs
 from rankscope.analysis.presence import Presence
 from rankscope.schema import Dataset, Group
+
+Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,25 @@ class Facts:
         return Presence(self.dataset)
 
     @cached_property
+    def first_rows(self) -> Array:
+        """Where in ops the rows of each rank begin: they stand together."""
+        ranks = self.dataset.ops["rank"].to_numpy()
+        return np.flatnonzero(np.concatenate([[len(ranks) > 0], ranks[1:] != ranks[:-1]])[: len(ranks)])
+
+    @cached_property
     def calls(self) -> pl.DataFrame:
         """Collectives, one row per member; see `collect_calls`."""
         return collect_calls(self.dataset)
+
+    @cached_property
+    def pending(self) -> pl.DataFrame:
+        """The calls that are not finished."""
+        return self.calls[self.calls.select(PENDING).to_series().arg_true()]
+
+    @cached_property
+    def instances(self) -> Instances:
+        """Which of the calls belong together."""
+        return instances(self.calls)
 
     @cached_property
     def pairs(self) -> pl.DataFrame:
@@ -43,7 +63,7 @@ class Facts:
     @cached_property
     def disagreements(self) -> pl.DataFrame:
         """Instances whose members issued different things; see `disagreements`."""
-        return disagreements(self.calls)
+        return disagreements(self.calls, self.instances)
 
     @cached_property
     def gloo_groups(self) -> frozenset[int]:
@@ -62,16 +82,15 @@ class Facts:
     @cached_property
     def reached(self) -> dict[int, int]:
         """By group the last collective that some member is seen to have finished and that needs all members."""
-        done = self.calls.lazy().filter(
-            (pl.col("state") == "completed") & ~pl.col("rooted") & pl.col("key").is_not_null()
-        )
-        return dict(done.group_by("group").agg(pl.col("seq").max()).collect().iter_rows())
+        needs_all = (pl.col("state") == "completed") & ~pl.col("rooted") & pl.col("key").is_not_null()
+        rows = self.calls.select(needs_all).to_series().to_numpy()
+        return self.instances.last_of(rows)
 
     @cached_property
     def completed(self) -> dict[tuple[int, int], int]:
         """Last collective finished, by (rank, group), on groups where that can be known; aborts do not count."""
         known = {key: f.completed for key, f in self.presence.frontiers.items() if f.completed is not None}
-        opened = self.calls.filter(PENDING).group_by("rank", "group").agg(pl.col("seq").min())
+        opened = self.pending.group_by("rank", "group").agg(pl.col("seq").min())
         for rank, group, seq in opened.iter_rows():
             known[rank, group] = min(known.get((rank, group), seq - 1), seq - 1)
         return known

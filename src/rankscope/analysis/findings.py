@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import polars as pl
+import numpy as np
 
 from rankscope.analysis.chains import Chains
 from rankscope.analysis.doubts import Doubter
@@ -137,8 +137,9 @@ class Writer:
 
     @cached_property
     def _last_rows(self) -> dict[int, int]:
-        rows = self.facts.dataset.ops.with_row_index("row").group_by("rank").agg(pl.col("row").max())
-        return dict(rows.iter_rows())
+        ops, first = self.facts.dataset.ops, self.facts.first_rows
+        last = np.append(first[1:], ops.height) - 1 if len(first) else first
+        return dict(zip(ops["rank"].gather(last).to_list(), last.tolist(), strict=True))
 
     def _evidence(self, root: Root) -> list[Evidence]:
         out = [self._accused(root, rank) for rank in sorted(root.culprits)[:ACCUSED]]

@@ -29,14 +29,11 @@ class Entry(NamedTuple):
     """Rank's program order; equal within one batch of sends and receives."""
     op: str
     state: str
+    pending: bool
+    """Issued and not finished."""
     elements: int | None
     dtype: str | None
     created_ns: int | None
-
-    @property
-    def pending(self) -> bool:
-        """Issued and not finished."""
-        return self.state in ("scheduled", "started")
 
 
 @dataclass(eq=False)
@@ -107,19 +104,18 @@ class Instance:
 
 def pending_calls(facts: Facts) -> dict[CallKey, Instance]:
     """Collectives that some rank has issued and not finished."""
-    calls = facts.calls
-    open_keys = calls.filter(PENDING).select("group", "seq").unique()
-    rows = at_places(calls, open_keys).select(
-        "group", "seq", "rank", "row", "op", "state", "elements", "dtype", "created_ns"
+    open_keys = facts.pending.select("group", "seq").unique()
+    rows = at_places(facts.calls, open_keys).select(
+        "group", "seq", "rank", "row", "op", "state", PENDING.alias("pending"), "elements", "dtype", "created_ns"
     )
     out: dict[CallKey, Instance] = {}
     positions = _told_together(facts.dataset.ops)
-    for group, seq, rank, row, op, state, elements, dtype, created in rows.iter_rows():
-        entry = Entry(row, positions.get(row, row), op, state, elements, dtype, created)
+    for group, seq, rank, row, op, state, pending, elements, dtype, created in rows.iter_rows():
+        entry = Entry(row, positions.get(row, row), op, state, pending, elements, dtype, created)
         out.setdefault((group, seq), Instance((group, seq))).entries[rank] = entry
     for rank, key in _evicted(facts):
         out.setdefault(key, Instance(key)).entries.setdefault(
-            rank, Entry(EVICTED, EVICTED, "", "scheduled", None, None, None)
+            rank, Entry(EVICTED, EVICTED, "", "scheduled", True, None, None, None)
         )
     return out
 
@@ -155,28 +151,29 @@ def pending_pairs(facts: Facts) -> dict[PairKey, Instance]:
     key = ["group", "src", "dst", "k"]
     open_keys = facts.pairs.filter(PENDING).select(key).unique()
     rows = facts.pairs.join(open_keys, on=key, how="semi").select(
-        *key, "counted", "rank", "row", "batch", "op", "state", "elements", "created_ns"
+        *key, "counted", "rank", "row", "batch", "op", "state", PENDING.alias("pending"), "elements", "created_ns"
     )
     out: dict[PairKey, Instance] = {}
-    for group, src, dst, k, counted, rank, row, batch, op, state, elements, created in rows.iter_rows():
+    for group, src, dst, k, counted, rank, row, batch, op, state, pending, elements, created in rows.iter_rows():
         instance = out.setdefault((group, src, dst, k), Instance((group, src, dst, k), counted=counted))
-        instance.entries[rank] = Entry(row, batch, op, state, elements, None, created)
+        instance.entries[rank] = Entry(row, batch, op, state, pending, elements, None, created)
     return out
 
 
 def at_places(calls: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
     """The rows of `calls` at the `group` and `seq` of any row of `places`, in their order."""
     # most rows are out at the first look, which costs a tenth of a join
-    near = calls.filter(pl.col("seq").is_in(places["seq"].unique().implode()))
+    near = calls[calls["seq"].is_in(places["seq"].unique().implode()).arg_true()]
     return near.join(places.select("group", "seq"), on=["group", "seq"], how="semi", maintain_order="left")
 
 
 def calls_at(facts: Facts, keys: pl.DataFrame) -> dict[CallKey, Instance]:
     """The collectives with the given `group` and `seq`, finished or not."""
-    rows = at_places(facts.calls, keys)
+    rows = at_places(facts.calls, keys).select(
+        "group", "seq", "rank", "row", pl.col("key").cast(pl.String).fill_null(""), "state",
+        PENDING.alias("pending"), "elements", "dtype", "created_ns",
+    )  # fmt: skip
     out: dict[CallKey, Instance] = {}
-    for r in rows.iter_rows(named=True):
-        key = (r["group"], r["seq"])
-        entry = Entry(r["row"], r["row"], r["key"] or "", r["state"], r["elements"], r["dtype"], r["created_ns"])
-        out.setdefault(key, Instance(key)).entries[r["rank"]] = entry
+    for group, seq, rank, row, *told in rows.iter_rows():
+        out.setdefault((group, seq), Instance((group, seq))).entries[rank] = Entry(row, row, *told)
     return out

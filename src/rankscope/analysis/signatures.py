@@ -59,6 +59,7 @@ def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
 def _distinct(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     """The distinct values of `_KEY`, and for each row which it is."""
     columns = rows.select(pl.col(_KEY).to_physical())
+    # null comes behind the largest
     sizes = [(top or 0) + 2 for top in columns.select(pl.all().max()).row(0)]
     if prod(sizes) > MOST_COMBINATIONS:
         code = rows.select(pl.struct(_KEY).rank("dense")).to_series().to_numpy()
@@ -66,7 +67,8 @@ def _distinct(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
         code = np.zeros(rows.height, np.int32)
         for column, size in zip(columns, sizes, strict=True):
             code *= np.int32(size)
-            code += (column.cast(pl.Int32) + 1).fill_null(0).to_numpy()
+            values = column.fill_null(size - 1) if column.null_count() else column
+            np.add(code, values.to_numpy(), out=code, casting="unsafe")
     # a row for each number that occurs, then its place among them: several times faster than a join
     row_of = np.full(int(code.max(initial=0)) + 1, -1, np.int64)
     row_of[code] = np.arange(rows.height)
