@@ -64,8 +64,8 @@ def test_many_rows_are_cut_and_counted() -> None:
 def test_json_holds_the_tables() -> None:
     report = orjson.loads(render_json(*traced()))["traces"]
     assert list(report) == [
-        "clocks", "clock_error_ns", "refused", "matched", "causes", "steps", "idle", "queues", "launches", "bandwidth", "last",
-        "kernels",
+        "clocks", "clock_error_ns", "refused", "matched", "recorded", "causes", "steps", "idle", "queues",
+        "launches", "bandwidth", "last", "kernels",
     ]  # fmt: skip
     assert [clock["file"] for clock in report["clocks"]] == [f"rank{r}_trace.json.gz" for r in range(4)]
     assert report["matched"] == 18

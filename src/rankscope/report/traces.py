@@ -99,14 +99,23 @@ def size(count: int) -> str:
 
 def clock_lines(traces: TraceAnalysis) -> list[str]:
     """On which clock all of this is, and how good it is."""
+    known = _in_dumps(traces)
     moved = {file: offset for file, offset in traces.offsets.items() if offset}
     if len(traces.offsets) < 2:
-        return list(traces.refused)
+        return [*known, *traces.refused]
     farthest = max(map(abs, moved.values()), default=0)
     how = f"of {plural(len(moved), 'file')} moved by up to {short_duration(farthest)}" if moved else "as they are"
     residual = traces.residual_ns
     quality = "" if residual is None else f"; ends of collectives agree within {short_duration(residual)} (median)"
-    return [f"clocks {how}{quality}", *traces.refused]
+    return [f"clocks {how}{quality}", *known, *traces.refused]
+
+
+def _in_dumps(traces: TraceAnalysis) -> list[str]:
+    """How much of the traces was recorded, too."""
+    if traces.recorded is None:
+        return []
+    verb = "is" if traces.recorded == 1 else "are"
+    return [f"{plural(traces.recorded, 'operation')} of the traces {verb} in the dumps, too"]
 
 
 def text_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
@@ -162,6 +171,7 @@ def json_object(dataset: Dataset, traces: TraceAnalysis | None) -> dict[str, Any
         "clock_error_ns": traces.clock_error_ns,
         "refused": traces.refused,
         "matched": traces.matched["match"].n_unique(),
+        "recorded": traces.recorded,
         "causes": [
             {"rank": c.rank, "cause": c.cause, "what": c.what, "where": c.where, "detail": c.detail, "share": c.share,
              "stack": c.stack}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import polars as pl
 
 from rankscope.analysis.model import Analysis
+from rankscope.analysis.traces.recorded import NEAR_NS
 from rankscope.schema import Dataset
 from rankscope.tui.model import Model, build_model
-from rankscope.tui.traces.join import NEAR_NS, item_of_traced, laid_on, traced_of_item
+from rankscope.tui.traces.join import item_of_traced, traced_of_item
 from rankscope.tui.traces.lanes import TraceLanes
 from tests.tui.traces.jobs import traced
 
@@ -18,6 +18,8 @@ from tests.tui.traces.jobs import traced
 def both(apart: int, skipped: int = 3) -> tuple[Model, TraceLanes]:
     """A job with traces, and dumps that began `skipped` operations earlier and tell times `apart` later."""
     dataset, analysis = traced()
+    # without numbers of their own only time joins them
+    dataset = replace(dataset, traced=dataset.traced.with_columns(seq=pl.lit(None, pl.Int64)))
     ops = dataset.traced.with_columns(
         seq=pl.int_range(pl.len()).over("rank", "group").cast(pl.Int64) + skipped,
         created_ns=pl.col("created_ns") + apart,
@@ -49,14 +51,3 @@ def test_another_rank_or_group_is_not() -> None:
     other = replace(model, items=replace(model.items, group=model.items.group + 1))
     assert item_of_traced(lanes, other, 0) is None
     assert traced_of_item(lanes, other, 0) is None
-
-
-def test_series_are_laid_on_each_other_where_all_pairs_are_near() -> None:
-    issued = np.array([0, 20, 40, 10_000, 10_020, 10_040, 20_000]) * 1000
-    assert laid_on(issued[3:] + 60_000, issued) == 3, "near is not enough: 20 us lie between them"
-    assert laid_on(issued, issued[2:] - 50_000) == -2
-    assert laid_on(issued, issued) == 0
-    assert laid_on(issued[:0], issued) is None
-    assert laid_on(issued, issued + 10 * NEAR_NS) is None
-    holes = issued[[0, 1, 3, 4, 6]]
-    assert laid_on(holes, issued) is None

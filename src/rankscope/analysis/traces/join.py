@@ -19,6 +19,7 @@ from rankscope.analysis.traces.lateness import MATCH, with_lateness, with_work
 from rankscope.analysis.traces.matching import Matching, match_rows
 from rankscope.analysis.traces.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
 from rankscope.analysis.traces.pipelines import pipeline_groups
+from rankscope.analysis.traces.recorded import recorded
 from rankscope.analysis.traces.rows import executed_rows
 from rankscope.analysis.traces.shift import AGREE_NS
 from rankscope.analysis.traces.spans import Spans
@@ -119,6 +120,11 @@ class Story:
         """Bytes of each row of `Dataset.traced`."""
         return sizes_of(self.dataset.traced)
 
+    @cached_property
+    def recorded(self) -> pl.DataFrame:
+        """Which operations of the traces are in dumps as well; see `recorded`."""
+        return recorded(self.dataset)
+
     def analysis(self) -> TraceAnalysis:
         """All of it."""
         ranks = self.dataset.traces.select("rank", "file").unique()
@@ -136,6 +142,7 @@ class Story:
             bandwidth=bandwidth_table(self.speeds),
             last=self.last,
             causes=self.causes,
+            recorded=None if self.dataset.dumps.is_empty() else self.recorded.height,
         )
 
     @cached_property

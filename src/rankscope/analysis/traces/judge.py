@@ -24,8 +24,8 @@ LEAST = 3
 """Units needed to speak of "again and again"."""
 MOSTLY = ((20, 0.6), (5, 0.8), (0, 1.0))
 """With so many units, the share of them in which it must be late."""
-ABOVE = 3
-"""So many times what the others are late by."""
+ABOVE, ABOVE_PARTS = 3, 4
+"""So many times what the others are late by; where units are no steps, in which chance adds up more, so many."""
 OTHERS, OTHERS_FEW, FEW = 0.5, 0.9, 5
 """Which quantile of the others' lateness that is; below so many units, in which chance alone picks somebody, which."""
 ROUNDS = 500
@@ -106,7 +106,8 @@ class _Judge:
             return None
         low, high = _interval(values)
         usual = float(np.quantile(others, OTHERS_FEW if len(values) < FEW else OTHERS))
-        if low < max(self.floor_ns, ABOVE * usual) or high > STEADY * low:
+        above = ABOVE if self.by_step else ABOVE_PARTS
+        if low < max(self.floor_ns, above * usual) or high > STEADY * low:
             return None
         channel, spot = _best(self.rows.filter(pl.col("rank") == rank))
         return Late(

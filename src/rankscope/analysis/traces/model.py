@@ -180,6 +180,8 @@ class TraceAnalysis:
     last: pl.DataFrame = field(default_factory=lambda: _empty(LAST))
     causes: Mapping[int, Lateness] = field(default_factory=dict)
     """By rank that is accused of being late, why."""
+    recorded: int | None = None
+    """Operations of the traces that are in dumps as well; None where there are no dumps."""
 
     @property
     def residual_ns(self) -> int | None:

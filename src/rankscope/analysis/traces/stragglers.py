@@ -63,11 +63,19 @@ class Writer:
             confidence_reasons=reasons,
             group=GroupRef(found.name, found.description, found.ranks, key=found.id),
             op=str(own["op"][0]),
-            stack=_frames(cause),
+            stack=_frames(cause) or self._recorded_stack(own),
             evidence=self._evidence(late, here, own),
             counter_evidence=self._against(late, own),
             next_steps=(_next(cause),),
         )
+
+    def _recorded_stack(self, own: pl.DataFrame) -> tuple[Frame, ...]:
+        """From where the rank issued the collective to which it came latest, as dumps tell it."""
+        if self.story.dataset.ops.is_empty():
+            return ()
+        latest = own.sort("own_ns", descending=True).select(pl.col("row").cast(pl.Int64))
+        found = latest.join(self.story.recorded, on="row", maintain_order="left")["op_row"]
+        return self.story.dataset.stack(self.story.dataset.ops["stack_id"][found[0]]) if len(found) else ()
 
     def _title(self, late: Late, own: pl.DataFrame, cause: Lateness) -> str:
         floor = late.median_ns // 10
