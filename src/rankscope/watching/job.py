@@ -29,10 +29,12 @@ class Job:
         self, root: str, pattern: re.Pattern[str] | None, world_size: int | None, freeze_after_ns: int | None
     ) -> None:
         from rankscope.analysis.live import Gate
+        from rankscope.parsers.assemble.tables import Memory
 
         self._root, self._pattern, self._world_size = printable(root), pattern, world_size
         self._history = History()
         self._gate: Gate = Gate(freeze_after_ns)
+        self._memory = Memory()
         self._dataset: Dataset | None = None
         self._alarmed = False
 
@@ -43,10 +45,10 @@ class Job:
 
         if not any(source.tells for source in sources):
             return False
-        dataset = assemble(sources, self._root, self._pattern, self._world_size, None)
+        dataset = assemble(sources, self._root, self._pattern, self._world_size, None, self._memory)
         if self._history.link(sources):
             sources = self._history.without_former(sources)
-            dataset = assemble(sources, self._root, self._pattern, self._world_size, None)
+            dataset = assemble(sources, self._root, self._pattern, self._world_size, None, self._memory)
             self._history.link(sources)
         self._dataset = replace(dataset, repeats=repeat_table(sources))
         return True

@@ -6,7 +6,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from rankscope.parsers.assemble.naming import attempt_of
 from rankscope.parsers.assemble.sources import Source, config_world
 
 SAME_RUN_NS = 600 * 1_000_000_000
@@ -56,7 +55,7 @@ def _joined(clusters: list[Attempt], sources: list[Source]) -> list[Attempt]:
 
 
 def _restarted(before: Attempt, after: Attempt, world: int) -> bool:
-    tags = [{attempt_of(s.shown) for s in attempt.sources} - {None} for attempt in (before, after)]
+    tags = [{s.tag for s in attempt.sources} - {None} for attempt in (before, after)]
     if all(tags) and tags[0].isdisjoint(tags[1]):
         return True
     again = [(a, b) for a in before.sources for b in after.sources if a.rank == b.rank is not None and _rivals(a, b)]
@@ -87,8 +86,8 @@ def _place(source: Source, attempts: list[Attempt]) -> None:
     beside = [a for a in attempts if any(s.directory == source.directory and s.span for s in a.sources)]
     both = [a for a in beside if a in fitting]
     choice = both or beside or fitting or attempts
-    tag = attempt_of(source.shown)
-    tagged = [a for a in attempts if tag is not None and any(attempt_of(s.shown) == tag for s in a.sources)]
+    tag = source.tag
+    tagged = [a for a in attempts if tag is not None and any(s.tag == tag for s in a.sources)]
     (tagged or choice)[-1].sources.append(source)
 
 
@@ -104,4 +103,4 @@ def label(attempt: Attempt, others: list[Attempt]) -> str:
 
 
 def _top(source: Source) -> str:
-    return attempt_of(source.shown) or source.directory
+    return source.tag or source.directory

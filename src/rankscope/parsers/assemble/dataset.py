@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from rankscope import schema
-from rankscope.parsers.assemble import attempts, cards, coalesced, copies, environments, naming, ranks, snapshots
+from rankscope.parsers.assemble import attempts, cards, copies, environments, naming, ranks, snapshots
 from rankscope.parsers.assemble.attempts import Attempt
-from rankscope.parsers.assemble.completeness import Completeness, completeness
 from rankscope.parsers.assemble.files import file_table
-from rankscope.parsers.assemble.frontiers import frontier_table, p2p_groups
-from rankscope.parsers.assemble.groups import Groups, describe, named, resolve
-from rankscope.parsers.assemble.operations import operations
 from rankscope.parsers.assemble.repeats import repeat_table
 from rankscope.parsers.assemble.sources import KIND, LOG_KIND, SNAPSHOT_KIND, TRACE_KIND, Source, config_world
+from rankscope.parsers.assemble.tables import Memory, dump_tables
 from rankscope.parsers.assemble.threads import thread_tables
 from rankscope.schema import Dataset
 
@@ -32,9 +29,17 @@ class NoSuchAttemptError(Exception):
 
 
 def assemble(
-    sources: Sequence[Source], root: str, pattern: re.Pattern[str] | None, world_size: int | None, attempt: int | None
+    sources: Sequence[Source],
+    root: str,
+    pattern: re.Pattern[str] | None,
+    world_size: int | None,
+    attempt: int | None,
+    memory: Memory | None = None,
 ) -> Dataset:
-    """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows."""
+    """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows.
+
+    With the `memory` of the last time only what has changed since is worked out, and kept there for the next time.
+    """
     for source in sources:
         if source.snapshot is None and source.kind not in (LOG_KIND, TRACE_KIND):
             ranks.claim(source, pattern)
@@ -54,8 +59,7 @@ def assemble(
     told_worlds = (one.world for one in (windows, scene) if one is not None)
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
     world = world_size or max(_world(used, sources, chosen), 1 + highest, *told_worlds)
-    complete = {id(source): completeness(source.dump) for source in dumps if source.dump}
-    tables = _tables(used, [places[id(s)] for s in used], [complete[id(s)] for s in used], world)
+    tables = dump_tables(used, [places[id(s)] for s in used], world, memory or Memory())
     if scene is not None:
         from rankscope.parsers.assemble.logs.bring import bring
 
@@ -73,7 +77,7 @@ def assemble(
         world = world or environments.world_of(told)
     return Dataset(
         **tables,
-        files=file_table(sources, complete),
+        files=file_table(sources),
         attempts=_attempt_table(runs),
         repeats=repeat_table(sources),
         attempt=max(0, chosen),
@@ -169,7 +173,8 @@ def _place_undecoded(sources: Sequence[Source], newest: int) -> None:
 def _world(used: Sequence[Source], sources: Sequence[Source], attempt: int) -> int:
     """The most that groups, dumps, and dumps that could not be decoded speak of."""
     told = [s.rank + 1 for s in used if s.rank is not None]
-    told += [max(g.ranks) + 1 for s in used if s.dump for g in [*s.dump.config, *s.carded] if g.ranks]
+    told += [s.highest + 1 for s in used]
+    told += [max(g.ranks) + 1 for s in used for g in s.carded if g.ranks]
     told += [s.card.world_size for s in used if s.card is not None and s.card.world_size is not None]
     told += [s.rank + 1 for s in sources if s.kind == "flight-recorder" and s.attempt == attempt and s.rank is not None]
     return max(told, default=0)
@@ -179,41 +184,6 @@ def _known_world(used: Sequence[Source]) -> int:
     """The number of ranks where groups are written down; 0 where only the dumps that are there tell."""
     world = config_world(list(used))
     return max([world, *(1 + s.rank for s in used if s.rank is not None)]) if world else 0
-
-
-def _tables(used: list[Source], places: list[int], complete: list[Completeness], world: int) -> dict[str, pl.DataFrame]:
-    groups = resolve(used, world)
-    ops, stacks = operations(used, places, groups)
-    described = pl.DataFrame(
-        {"group": range(len(groups.rows)), "description": [describe(row) for row in groups.rows]},
-        schema={"group": pl.UInt32, "description": pl.String},
-    )
-    filtered = [place for place, c in zip(places, complete, strict=True) if c.filtered == "only-active"]
-    ops = coalesced.complete_filtered(ops, filtered, described).select(
-        [pl.col(n).cast(t) for n, t in schema.OPS.items()]
-    )
-    with_p2p = p2p_groups(ops, described)
-    return {
-        "ops": ops,
-        "stacks": stacks,
-        "groups": _group_table(groups, with_p2p),
-        "frontiers": frontier_table(used, complete, ops, groups, with_p2p),
-    }
-
-
-def _group_table(groups: Groups, with_p2p: set[int]) -> pl.DataFrame:
-    rows = [
-        {
-            "group": i,
-            "name": named(row),
-            "description": describe(row),
-            "ranks": list(members),
-            "membership": "inferred" if row.key.members is None else "config",
-            "has_p2p": i in with_p2p,
-        }
-        for i, (row, members) in enumerate(zip(groups.rows, groups.members, strict=True))
-    ]
-    return pl.DataFrame(rows, schema=dict(schema.GROUPS))
 
 
 def _attempt_table(runs: list[Attempt]) -> pl.DataFrame:

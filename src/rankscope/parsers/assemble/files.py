@@ -8,19 +8,18 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
-from rankscope.parsers.assemble.completeness import Completeness
 from rankscope.parsers.assemble.frontiers import has_timing
 from rankscope.parsers.assemble.sources import Source
 
 
-def file_table(sources: Sequence[Source], complete: dict[int, Completeness]) -> pl.DataFrame:
-    """A row for each source, in their order; `complete` is by the identity of a source."""
-    rows = [_row(i, source, complete.get(id(source))) for i, source in enumerate(sources)]
+def file_table(sources: Sequence[Source]) -> pl.DataFrame:
+    """A row for each source, in their order."""
+    rows = [_row(i, source) for i, source in enumerate(sources)]
     return pl.DataFrame(rows, schema=dict(schema.FILES))
 
 
-def _row(place: int, source: Source, complete: Completeness | None) -> dict[str, Any]:
-    dump, trace = source.dump, source.trace
+def _row(place: int, source: Source) -> dict[str, Any]:
+    dump, trace, complete = source.dump, source.trace, source.complete
     library = dump.library_version if dump else trace.about.library_version if trace else None
     return {
         "file": place,

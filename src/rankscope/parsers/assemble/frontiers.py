@@ -6,6 +6,7 @@ counts operations that leave no entry. There only entries tell, and in a filtere
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.parsers.assemble import names, torchcomms
-from rankscope.parsers.assemble.completeness import Completeness
+from rankscope.parsers.assemble.completeness import Completeness, completeness
 from rankscope.parsers.assemble.groups import Groups
 from rankscope.parsers.assemble.pg_ids import names_by_id
 from rankscope.parsers.assemble.sources import Source
@@ -41,7 +42,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class _Facts:
+class SourceFacts:
     """What a source says of all of its groups."""
 
     dump: Dump
@@ -49,18 +50,19 @@ class _Facts:
     status: dict[int, GroupStatus]
     mapped: bool
     """Every id of pg_status could be given a group."""
+    torchcomms: bool
+    """torchcomms wrote it."""
     single_counter: bool
     """pg_status counts something else than the collectives of a group."""
     timing: bool
 
 
 def frontier_table(
-    sources: list[Source], complete: list[Completeness], ops: pl.DataFrame, groups: Groups, has_p2p: set[int]
+    sources: Sequence[Source], facts: Sequence[SourceFacts], ops: pl.DataFrame, groups: Groups, has_p2p: set[int]
 ) -> pl.DataFrame:
-    """The table `frontiers`."""
+    """The table `frontiers`; `facts` are what each of the sources says."""
     kept = _kept(ops)
-    facts = [_facts(i, s.dump or Dump(), c, groups) for i, (s, c) in enumerate(zip(sources, complete, strict=True))]
-    chosen: dict[tuple[int, int], _Facts] = {}
+    chosen: dict[tuple[int, int], SourceFacts] = {}
     for i, source in enumerate(sources):
         used = set(groups.by_call.get(i, ()))
         for group in set(groups.by_name[i].values()) if source.rank is not None else ():
@@ -74,15 +76,17 @@ def frontier_table(
     return pl.DataFrame(rows, schema=dict(schema.FRONTIERS))
 
 
-def _facts(place: int, dump: Dump, complete: Completeness, groups: Groups) -> _Facts:
+def facts_of(place: int, source: Source, groups: Groups) -> SourceFacts:
+    """What a source says of all of its groups; it is at a place among those that `groups` were made of."""
+    dump = source.dump or Dump()
     ids = names_by_id(dump)
     by_name = groups.by_name[place]
     status = {by_name[ids[s.pg_id]]: s for s in dump.status or () if ids.get(s.pg_id) in by_name}
     libraries = {names.library_of(call.profiling_name) for call in dump.calls}
     gloo = libraries <= names.STATELESS if libraries else dump.library_version == ""
-    return _Facts(
-        dump, complete, status, len(status) == len(dump.status or ()), gloo or torchcomms.wrote(dump), has_timing(dump)
-    )
+    mapped, theirs = len(status) == len(dump.status or ()), torchcomms.wrote(dump)
+    complete = source.complete or completeness(dump)
+    return SourceFacts(dump, complete, status, mapped, theirs, gloo or theirs, has_timing(dump))
 
 
 def has_timing(dump: Dump) -> bool:
@@ -108,7 +112,7 @@ def _kept(ops: pl.DataFrame) -> dict[tuple[int, int], Kept]:
     return {(rank, group): Kept(*rest) for rank, group, *rest in table.iter_rows()}
 
 
-def _row(fact: _Facts, kept: Kept | None, status: GroupStatus | None, has_p2p: bool) -> dict[str, Any]:
+def _row(fact: SourceFacts, kept: Kept | None, status: GroupStatus | None, has_p2p: bool) -> dict[str, Any]:
     usable = status if status is not None and not has_p2p and not fact.single_counter else None
     whole = fact.complete.filtered == "none" and not fact.dump.truncated
     if usable is not None and kept is not None and _contradicts(usable, kept, whole):
@@ -135,7 +139,7 @@ def _contradicts(status: GroupStatus, kept: Kept, whole: bool) -> bool:
 
 
 def _enqueued(
-    fact: _Facts, kept: Kept | None, status: GroupStatus | None, usable: GroupStatus | None, has_p2p: bool
+    fact: SourceFacts, kept: Kept | None, status: GroupStatus | None, usable: GroupStatus | None, has_p2p: bool
 ) -> int | None:
     if usable is not None:
         return max(0, usable.enqueued, (kept and kept.top) or 0)
@@ -152,14 +156,14 @@ def _enqueued(
     return kept.top if in_order or newest else None
 
 
-def _never_used(fact: _Facts, status: GroupStatus | None) -> bool:
+def _never_used(fact: SourceFacts, status: GroupStatus | None) -> bool:
     """Whether a group without an entry never had one."""
     if fact.dump.status is not None:
         return status.enqueued <= 0 if status is not None else fact.mapped
     return fact.complete == Completeness(False, "none") and not fact.dump.truncated
 
 
-def _completed(fact: _Facts, kept: Kept | None, usable: GroupStatus | None, enqueued: int | None) -> int | None:
+def _completed(fact: SourceFacts, kept: Kept | None, usable: GroupStatus | None, enqueued: int | None) -> int | None:
     if kept is not None and kept.unknown:
         return None
     told = [max(0, usable.completed)] if usable is not None else []
@@ -174,7 +178,7 @@ def _completed(fact: _Facts, kept: Kept | None, usable: GroupStatus | None, enqu
     return max(told) if enqueued is None else min(max(told), enqueued)
 
 
-def _started(fact: _Facts, kept: Kept | None, usable: GroupStatus | None) -> int | None:
+def _started(fact: SourceFacts, kept: Kept | None, usable: GroupStatus | None) -> int | None:
     if not fact.timing:
         return None if usable is None or usable.started < 0 else usable.started
     seen = [kept.started] if kept is not None and kept.started is not None else []
@@ -182,7 +186,7 @@ def _started(fact: _Facts, kept: Kept | None, usable: GroupStatus | None) -> int
     return max(0, *seen, *told) if seen or told else None
 
 
-def _wrapped(fact: _Facts, kept: Kept | None, status: GroupStatus | None) -> bool | None:
+def _wrapped(fact: SourceFacts, kept: Kept | None, status: GroupStatus | None) -> bool | None:
     if fact.complete.wrapped is None:
         return None
     if kept is not None:

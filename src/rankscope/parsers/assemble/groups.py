@@ -6,7 +6,8 @@ pg_id is a counter of each process and joins nothing; what a file does not say a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rankscope.parsers.assemble.sources import Source, common
@@ -49,6 +50,11 @@ class Groups:
     by_name: dict[int, dict[str, int]]
     """For each source the groups it names, used or not."""
 
+    def only(self, places: Sequence[int]) -> Groups:
+        """The same groups as a few of the sources get at them."""
+        by_call = {i: self.by_call[place] for i, place in enumerate(places) if place in self.by_call}
+        return replace(self, by_call=by_call, by_name={i: self.by_name[place] for i, place in enumerate(places)})
+
 
 def name_of(call: Call) -> str:
     """The group of an operation, by its name, else by its number in formats that have no names."""
@@ -66,9 +72,14 @@ def resolve(sources: list[Source], world: int) -> Groups:
     order = sorted(rows, key=_order)
     index = {key: i for i, key in enumerate(order)}
     by_name = {i: {name: index[key] for name, key in named.items()} for i, named in enumerate(keys)}
-    by_call = {i: [by_name[i][name_of(c)] for c in s.dump.calls] for i, s in enumerate(sources) if s.dump}
+    by_call = {i: calls_of(source, by_name[i]) for i, source in enumerate(sources) if source.dump}
     members = [_members(rows[key], world) for key in order]
     return Groups([rows[key] for key in order], members, by_call, by_name)
+
+
+def calls_of(source: Source, by_name: dict[str, int]) -> list[int]:
+    """The group of each call of a source."""
+    return [by_name[name_of(call)] for call in source.dump.calls] if source.dump is not None else []
 
 
 def describe(row: GroupRow) -> str:

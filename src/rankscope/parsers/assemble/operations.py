@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,27 +14,68 @@ from rankscope.parsers.assemble.calls import call_table
 from rankscope.parsers.assemble.groups import Groups
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.columnar import NULL, Codes
-from rankscope.parsers.flight_recorder.model import CODES, NUMBERS, Dump, Shape
+from rankscope.parsers.flight_recorder.model import CODES, NUMBERS, Dump, Shape, StackFrame
 from rankscope.parsers.py_spy.model import Snapshot
 
 _CODE_TABLES = {"call": "calls", "shape": "shapes", "stack": "stacks"}
 
 
-def operations(sources: Sequence[Source], places: Sequence[int], groups: Groups) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The tables `ops` and `stacks` of sources that lie at `places` of the table of files, in order of rank."""
-    dumps = [source.dump or Dump() for source in sources]
-    frame = _frame(sources, places, dumps, groups)
+class Stacks:
+    """The stacks of all dumps, each once, in the order in which they were seen first."""
+
+    def __init__(self) -> None:
+        self._frames: dict[StackFrame, int] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._stacks)
+
+    def ids(self, dumps: Iterable[Dump | Snapshot]) -> pl.Series:
+        """For each stack of each dump its id."""
+        frames, stacks = self._frames, self._stacks
+        ids: list[int] = []
+        for dump in dumps:
+            places = [frames.setdefault(frame, len(frames)) for frame in dump.frames]
+            ids.extend(stacks.setdefault(tuple(places[i] for i in stack), len(stacks)) for stack in dump.stacks)
+        return pl.Series(ids, dtype=pl.UInt32)
+
+    def table(self) -> pl.DataFrame:
+        """The table `stacks`."""
+        lengths = [len(stack) for stack in self._stacks]
+        flat = pl.Series([i for stack in self._stacks for i in stack], dtype=pl.Int64)
+        columns = list(zip(*self._frames, strict=True)) or [(), (), ()]
+        table = pl.DataFrame(
+            {
+                "stack_id": np.repeat(np.arange(len(lengths)), lengths),
+                "depth": [depth for n in lengths for depth in range(n)],
+                **{
+                    name: pl.Series(columns[i], dtype=kind).gather(flat)
+                    for i, (name, kind) in enumerate((("function", pl.String), ("file", pl.String), ("line", pl.Int64)))
+                },
+            },
+        )
+        return table.select([pl.col(n).cast(t) for n, t in schema.STACKS.items()])
+
+
+def stack_table(dumps: Sequence[Dump | Snapshot]) -> tuple[pl.DataFrame, pl.Series]:
+    """The table `stacks`, and for each stack of each dump its id."""
+    stacks = Stacks()
+    ids = stacks.ids(dumps)
+    return stacks.table(), ids
+
+
+def operations(frame: pl.DataFrame, sources: Sequence[Source], torchcomms_files: Sequence[int]) -> pl.DataFrame:
+    """The table `ops`, from the entries of sources in order of rank; torchcomms wrote some of the files."""
     if len({s.rank for s in sources}) < len(sources):
         # several recorders of one process: their entries interleave
         frame = frame.sort("rank", "created_ns", maintain_order=True)
-    frame = torchcomms.renumber(frame, [i for i, dump in zip(places, dumps, strict=True) if torchcomms.wrote(dump)])
-    frame = coalesced.resolve(frame)
-    stacks, stack_ids = stack_table(dumps)
-    frame = frame.with_columns(_spread(stack_ids, frame["stack_code"]).alias("stack_id"))
-    return frame.select([pl.col(n).cast(t) for n, t in schema.OPS.items()]), stacks
+    frame = coalesced.resolve(torchcomms.renumber(frame, torchcomms_files))
+    return frame.select([pl.col(n).cast(t) for n, t in schema.OPS.items()])
 
 
-def _frame(sources: Sequence[Source], places: Sequence[int], dumps: Sequence[Dump], groups: Groups) -> pl.DataFrame:
+def entries(sources: Sequence[Source], places: Sequence[int], groups: Groups, stacks: Stacks) -> pl.DataFrame:
+    """The entries of each source as they stand there, in the words of the frame; no row depends on another one."""
+    dumps = [source.dump or Dump() for source in sources]
     columns: dict[str, Any] = {}
     for i, name in enumerate(NUMBERS):
         columns[name] = _nullable(np.concatenate([np.empty(0, np.int64), *(d.numbers[i] for d in dumps)]))
@@ -44,7 +85,7 @@ def _frame(sources: Sequence[Source], places: Sequence[int], dumps: Sequence[Dum
     for name in Shape._fields:
         table = [getattr(shape, name) for dump in dumps for shape in dump.shapes]
         columns[name] = _spread(pl.Series(table, dtype=pl.String).cast(pl.Categorical), codes["shape"])
-    columns["stack_code"] = codes["stack"]
+    columns["stack_id"] = _spread(stacks.ids(dumps), codes["stack"])
     columns.update(_per_source(sources, places, [dump.rows for dump in dumps]))
     frame = pl.DataFrame(columns)
     return frame.with_columns(
@@ -84,27 +125,3 @@ def _spread(table: pl.Series, codes: pl.Series) -> pl.Series:
     """The value of each code; null for -1."""
     clean = codes.cast(pl.Int64).replace(-1, None) if codes.len() and codes.min() == -1 else codes
     return table.gather(clean)
-
-
-def stack_table(dumps: Sequence[Dump | Snapshot]) -> tuple[pl.DataFrame, pl.Series]:
-    """The table `stacks`, and for each stack of each dump its id."""
-    frames: dict[Any, int] = {}
-    stacks: dict[tuple[int, ...], int] = {}
-    ids: list[int] = []
-    for dump in dumps:
-        places = [frames.setdefault(frame, len(frames)) for frame in dump.frames]
-        ids.extend(stacks.setdefault(tuple(places[i] for i in stack), len(stacks)) for stack in dump.stacks)
-    lengths = [len(stack) for stack in stacks]
-    flat = pl.Series([i for stack in stacks for i in stack], dtype=pl.Int64)
-    columns = list(zip(*frames, strict=True)) or [(), (), ()]
-    table = pl.DataFrame(
-        {
-            "stack_id": np.repeat(np.arange(len(stacks)), lengths),
-            "depth": [depth for n in lengths for depth in range(n)],
-            **{
-                name: pl.Series(columns[i], dtype=kind).gather(flat)
-                for i, (name, kind) in enumerate((("function", pl.String), ("file", pl.String), ("line", pl.Int64)))
-            },
-        },
-    )
-    return table.select([pl.col(n).cast(t) for n, t in schema.STACKS.items()]), pl.Series(ids, dtype=pl.UInt32)

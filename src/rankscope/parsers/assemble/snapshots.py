@@ -9,7 +9,6 @@ from itertools import combinations
 
 from rankscope.parsers.assemble.attempts import Attempt
 from rankscope.parsers.assemble.claims import Seen, claim, one_node
-from rankscope.parsers.assemble.naming import attempt_of
 from rankscope.parsers.assemble.sources import Source
 
 SLACK_NS = 60 * 1_000_000_000
@@ -26,6 +25,8 @@ def settle(
     `world` is the number of ranks of the job, 0 if only the ranks of dumps tell it. Ranks of processes that contradict
     each other are given up.
     """
+    if not any(source.snapshot is not None for source in sources):
+        return []
     _attempts(sources, runs)
     seen = [Seen(s, s.snapshot) for s in sources if s.snapshot is not None and s.attempt == (chosen if runs else 0)]
     dumps: dict[int, list[Source]] = defaultdict(list)
@@ -61,18 +62,18 @@ def _attempts(sources: Sequence[Source], runs: Sequence[Attempt]) -> None:
     if not runs:
         newest = max(snapshots, key=lambda s: (s.mtime_ns or 0, s.shown), default=None)
         for source in snapshots:
-            if newest is not None and attempt_of(source.shown) == attempt_of(newest.shown):
+            if newest is not None and source.tag == newest.tag:
                 source.attempt = 0
             else:
                 source.note = "of an earlier attempt"
         return
-    tags = {attempt_of(s.shown): i for i, run in enumerate(runs) for s in run.sources}
+    tags = {s.tag: i for i, run in enumerate(runs) for s in run.sources}
     homes: dict[str, set[int]] = defaultdict(set)
     for i, run in enumerate(runs):
         for dump in run.sources:
             homes[dump.directory].add(i)
     for source in snapshots:
-        tag, home = attempt_of(source.shown), homes.get(source.directory, set())
+        tag, home = source.tag, homes.get(source.directory, set())
         if tag is not None and tag in tags:
             source.attempt = tags[tag]
         elif len(home) == 1:

@@ -18,6 +18,7 @@ from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.parsers.sidecar.model import Card
 
 if TYPE_CHECKING:
+    from rankscope.parsers.assemble.completeness import Completeness
     from rankscope.parsers.assemble.versions import Versions
     from rankscope.parsers.logs.model import LogContent
     from rankscope.parsers.torch_profiler.model import TraceContent
@@ -27,7 +28,10 @@ SNAPSHOT_KIND = "py-spy"
 LOG_KIND = "log"
 TRACE_KIND = "torch-profiler"
 CARD_KIND = "sidecar"
-_OWN = ("dump", "snapshot", "directory", "host", "libraries", "span", "candidates", "threads")
+_OWN = (
+    "dump", "snapshot", "directory", "tag", "place_named", "libraries", "span", "candidates", "threads", "highest",
+    "complete",
+)  # fmt: skip
 
 
 @dataclass
@@ -103,9 +107,19 @@ class Source:
         return naming.directory_of(self.shown)
 
     @cached_property
+    def tag(self) -> str | None:
+        """The directory that names its attempt."""
+        return naming.attempt_of(self.shown)
+
+    @cached_property
+    def place_named(self) -> str | None:
+        """The host that its path names."""
+        return naming.host_of(self.shown)
+
+    @property
     def host(self) -> str | None:
         """As its sidecar says, else as far as its path tells."""
-        return self.card.host if self.card is not None and self.card.host else naming.host_of(self.shown)
+        return self.card.host if self.card is not None and self.card.host else self.place_named
 
     @property
     def stated(self) -> list[GroupConfig]:
@@ -123,9 +137,11 @@ class Source:
     @property
     def carded(self) -> list[GroupConfig]:
         """Groups that only the sidecar tells of, and that this recorder would write about."""
+        if self.card is None:
+            return []
         known = {group.name for group in self._own}
         unnamed = any(group.pg_id is not None for group in self._own)
-        groups = self.card.groups if self.card is not None and not unnamed else []
+        groups = [] if unnamed else self.card.groups
         return [
             GroupConfig(group.name, group.description, group.ranks)
             for group in groups
@@ -155,6 +171,18 @@ class Source:
         return None if self.dump is None else own_ranks(self.dump)
 
     @cached_property
+    def highest(self) -> int:
+        """The highest rank that its own groups speak of; -1 without one."""
+        return max((max(group.ranks) for group in self.dump.config if group.ranks), default=-1) if self.dump else -1
+
+    @cached_property
+    def complete(self) -> Completeness | None:
+        """What its dump left out; None if it is none."""
+        from rankscope.parsers.assemble.completeness import completeness
+
+        return completeness(self.dump) if self.dump is not None else None
+
+    @cached_property
     def threads(self) -> frozenset[str]:
         """Identities of the threads it names."""
         calls = self.dump.calls if self.dump else []
@@ -175,7 +203,7 @@ def own_ranks(dump: Dump) -> frozenset[int] | None:
 def config_world(sources: list[Source]) -> int:
     """The number of ranks that the groups written down in the dumps speak of; 0 if there is none."""
     told = [s.card.world_size for s in sources if s.card is not None and s.card.world_size is not None]
-    return max([0, *told, *(max(g.ranks) + 1 for s in sources if s.dump for g in s.dump.config if g.ranks)])
+    return max([0, *told, *(s.highest + 1 for s in sources)])
 
 
 def common(values: list[str]) -> str:

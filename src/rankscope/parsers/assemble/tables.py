@@ -1,0 +1,165 @@
+"""The tables that come of dumps alone. Of dumps that are assembled again and again only what changed is worked out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+from rankscope import schema
+from rankscope.parsers.assemble import coalesced
+from rankscope.parsers.assemble.frontiers import SourceFacts, facts_of, frontier_table, p2p_groups
+from rankscope.parsers.assemble.groups import Groups, calls_of, describe, named, resolve
+from rankscope.parsers.assemble.operations import Stacks, entries, operations
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.flight_recorder.model import Dump
+
+FORGOTTEN = 3
+"""Stacks that nobody has any more are let go when there are so many times as many as at the beginning."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was made of some dumps, in order of rank."""
+
+    sources: tuple[Source, ...]
+    places: tuple[int, ...]
+    world: int
+    groups: Groups
+    entries: pl.DataFrame
+    facts: tuple[SourceFacts, ...]
+    stacks: Stacks
+    first_stacks: int
+    """How many there were when all dumps were read anew."""
+    tables: dict[str, pl.DataFrame]
+
+
+class Memory:
+    """Keeps what was made of the dumps of a job, for the next time."""
+
+    def __init__(self) -> None:
+        self.made: Made | None = None
+
+
+def dump_tables(used: list[Source], places: list[int], world: int, memory: Memory) -> dict[str, pl.DataFrame]:
+    """The tables ops, stacks, groups and frontiers of sources that lie at `places` of the table of files."""
+    before = memory.made
+    changed = _changed(before, used, places, world) if before is not None else None
+    if before is None or changed is None:
+        memory.made = _anew(used, places, world)
+    elif changed:
+        memory.made = _again(before, used, changed)
+    else:
+        memory.made = replace(before, sources=tuple(used))
+    return dict(memory.made.tables)
+
+
+def _anew(used: list[Source], places: list[int], world: int) -> Made:
+    groups, stacks = resolve(used, world), Stacks()
+    frame = entries(used, places, groups, stacks)
+    facts = [facts_of(i, source, groups) for i, source in enumerate(used)]
+    tables = {**_tables(frame, used, places, groups, facts), "stacks": stacks.table()}
+    return Made(tuple(used), tuple(places), world, groups, frame, tuple(facts), stacks, len(stacks), tables)
+
+
+def _again(before: Made, used: list[Source], changed: list[int]) -> Made:
+    by_call = {**before.groups.by_call, **{i: calls_of(used[i], before.groups.by_name[i]) for i in changed}}
+    groups = replace(before.groups, by_call=by_call)
+    known = len(before.stacks)
+    news = entries([used[i] for i in changed], [before.places[i] for i in changed], groups.only(changed), before.stacks)
+    frame = _patched(before, news, used, changed)
+    facts = list(before.facts)
+    for i in changed:
+        facts[i] = facts_of(i, used[i], groups)
+    stacks = before.tables["stacks"] if len(before.stacks) == known else before.stacks.table()
+    tables = {**_tables(frame, used, list(before.places), groups, facts), "stacks": stacks}
+    return replace(before, sources=tuple(used), groups=groups, entries=frame, facts=tuple(facts), tables=tables)
+
+
+def _patched(before: Made, news: pl.DataFrame, used: list[Source], changed: list[int]) -> pl.DataFrame:
+    """The entries with those of the sources that changed in the place of what they were."""
+    old = _bounds([_rows(source) for source in before.sources])
+    new = _bounds([_rows(used[i]) for i in changed])
+    parts, end = [], 0
+    for i, (first, last) in zip(changed, pairwise(new), strict=True):
+        parts += [before.entries[end : old[i]], news[first:last]]
+        end = old[i + 1]
+    return pl.concat([*parts, before.entries[end:]], rechunk=True)
+
+
+def _bounds(counts: list[int]) -> list[int]:
+    return [0, *np.cumsum(counts).tolist()]
+
+
+def _rows(source: Source) -> int:
+    return source.dump.rows if source.dump is not None else 0
+
+
+def _changed(before: Made, used: list[Source], places: list[int], world: int) -> list[int] | None:
+    """Which dumps have another content; None if anything else changed, so that nothing of before can be kept."""
+    if (world, tuple(places), len(used)) != (before.world, before.places, len(before.sources)):
+        return None
+    if len(before.stacks) > FORGOTTEN * before.first_stacks + FORGOTTEN:
+        return None
+    changed = [
+        i for i, (old, new) in enumerate(zip(before.sources, used, strict=True)) if old.content is not new.content
+    ]
+    pairs = zip(before.sources, used, strict=True)
+    if any(_place(old) != _place(new) or old.carded != new.carded for old, new in pairs):
+        return None
+    return changed if all(_speaks_alike(before.sources[i], used[i]) for i in changed) else None
+
+
+def _place(source: Source) -> tuple[int | None, int | None, str | None, bool]:
+    return source.rank, source.attempt, source.host, source.dump is not None
+
+
+def _speaks_alike(old: Source, new: Source) -> bool:
+    """Whether two versions of a dump tell of the same groups, in the same words."""
+    before, after = old.dump or Dump(), new.dump or Dump()
+    return (
+        before.config == after.config
+        and old.libraries == new.libraries
+        and {(c.pg_id, c.name, c.description) for c in before.calls}
+        == {(c.pg_id, c.name, c.description) for c in after.calls}
+    )
+
+
+def _tables(
+    frame: pl.DataFrame, used: list[Source], places: list[int], groups: Groups, facts: Sequence[SourceFacts]
+) -> dict[str, pl.DataFrame]:
+    """All but the stacks."""
+    counted = [place for place, fact in zip(places, facts, strict=True) if fact.torchcomms]
+    ops = operations(frame, used, counted)
+    described = pl.DataFrame(
+        {"group": range(len(groups.rows)), "description": [describe(row) for row in groups.rows]},
+        schema={"group": pl.UInt32, "description": pl.String},
+    )
+    filtered = [place for place, fact in zip(places, facts, strict=True) if fact.complete.filtered == "only-active"]
+    if filtered:
+        ops = coalesced.complete_filtered(ops, filtered, described)
+        ops = ops.select([pl.col(n).cast(t) for n, t in schema.OPS.items()])
+    with_p2p = p2p_groups(ops, described)
+    return {
+        "ops": ops,
+        "groups": _group_table(groups, with_p2p),
+        "frontiers": frontier_table(used, facts, ops, groups, with_p2p),
+    }
+
+
+def _group_table(groups: Groups, with_p2p: set[int]) -> pl.DataFrame:
+    rows = [
+        {
+            "group": i,
+            "name": named(row),
+            "description": describe(row),
+            "ranks": list(members),
+            "membership": "inferred" if row.key.members is None else "config",
+            "has_p2p": i in with_p2p,
+        }
+        for i, (row, members) in enumerate(zip(groups.rows, groups.members, strict=True))
+    ]
+    return pl.DataFrame(rows, schema=dict(schema.GROUPS))
