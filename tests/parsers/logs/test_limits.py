@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import gc
+import io
+import weakref
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
-from rankscope.parsers.logs import kept
+from rankscope.parsers.logs import ended, kept, tails
+from rankscope.parsers.logs.decode import decode_range
+from rankscope.parsers.logs.decoder import Decoder
+from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.join import Joiner
+from rankscope.parsers.logs.model import LogContent
 from rankscope.schema import Dataset
 from tests.parsers.assemble.logs.job import MTIME_NS, lane, messages
 from tests.parsers.assemble.logs.test_reports import printed
-from tests.parsers.logs.lines import log
+from tests.parsers.logs.lines import coll, info, life, log
 
 CAUSE = "[rank1]: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Dataset:
-    """Two ranks with 200 fingerprints each, and a cause at the end, of which 40 lines and the last 20 are kept."""
-    monkeypatch.setattr(kept, "MOST_EVENTS", 80)
-    monkeypatch.setattr(kept, "MOST_LATE", 20)
+    """Two ranks with 200 fingerprints each, and a cause at the end, where there is room for 60 of all."""
+    monkeypatch.setattr(kept, "MOST_EVENTS", 60)
     content = log(*(printed(rank, seq) for seq in range(200) for rank in range(2)), CAUSE)
     return assemble([Source("train.log", "log", 1000, MTIME_NS, None, content)], "job", None, None, None)
 
@@ -30,11 +40,11 @@ def test_what_fills_a_log_does_not_push_out_the_cause(job: Dataset) -> None:
 
 def test_what_is_not_kept_is_said(job: Dataset) -> None:
     (text,) = messages(job, "log-cut")
-    assert text.startswith("340 lines that tell something are not kept")
+    assert text.startswith("370 lines that tell something are not kept")
 
 
 def test_the_last_operations_are_lanes(job: Dataset) -> None:
-    assert [seq for seq, _, _ in lane(job, 1, 0)] == list(range(190, 200))
+    assert [seq for seq, _, _ in lane(job, 1, 0)] == list(range(185, 200))
     assert job.frontiers["wrapped"].to_list() == [True, True]
 
 
@@ -44,3 +54,98 @@ def test_fingerprints_of_several_groups_are_told_of() -> None:
     (text,) = messages(dataset, "log-unplaced")
     assert text == "10 operations: fingerprints of several groups, which the lines do not tell apart"
     assert dataset.ops.is_empty()
+
+
+def test_of_each_kind_the_first_and_the_last_are_kept() -> None:
+    rows = kept.Kept[Event](8, lambda event: (event.kind, event.rank))
+    for at in range(50):
+        rows.add([Event("often", at, at, 0, None, "", {}), *([Event("once", at, at, 1, None, "", {})] * (at == 20))])
+    done = rows.done()
+    assert [(event.kind, event.offset) for event in done[:3]] == [("often", 0), ("often", 1), ("once", 20)]
+    assert done[-1].offset == 49
+    assert len(done) <= 16
+    assert rows.left_out() == {"left out: often 0": 51 - len(done)}
+    assert rows.seen == 51
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3)), max_size=300), st.integers(1, 60))
+def test_never_much_more_is_kept_than_there_is_room_for(told: list[tuple[str, int]], most: int) -> None:
+    rows = kept.Kept[Event](most, lambda event: (event.kind, event.rank))
+    for at, (kind, rank) in enumerate(told):
+        rows.add([Event(kind, at, at, rank, None, "", {})])
+    done = rows.done()
+    assert len(done) <= max(2 * most, 16 * kept.LEAST)
+    assert len(done) + sum(rows.left_out().values()) == len(told)
+    assert {(e.kind, e.rank) for e in done} == set(told)
+
+
+def test_errors_without_end_take_room_for_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MOST_EVENTS", 40)
+    monkeypatch.setattr(kept, "MOST_WARNINGS", 20)
+    lines = [line for at in range(100) for line in (f"[rank{at % 2}]: Connection reset by peer", warned(at))]
+    joiner = Joiner()
+    for _ in range(5):
+        joiner.add(log(*lines))
+    content = joiner.copy().done()
+    assert len(content.events) <= 80
+    assert len(content.warnings) <= 40
+    assert content.counts["left out: WARN net.cc:1"] == 500 - len(content.warnings)
+    assert content.warnings[0].line == 2
+    assert content.warnings[-1].line == 1000
+
+
+def warned(at: int) -> str:
+    return f"node-1:4100:4100 [0] net.cc:1 NCCL WARN attempt {at} failed"
+
+
+def lived(rank: int, pointer: int) -> list[str]:
+    comm = f"0x{pointer:x}"
+    return [info(life(step, comm, rank), pid=4100 + rank) for step in ("Init START", "Init COMPLETE")] + [
+        info(coll(comm=comm), pid=4100 + rank), info(life("Destroy COMPLETE", comm, rank), pid=4100 + rank)
+    ]  # fmt: skip
+
+
+def test_communicators_that_ended_long_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ended, "MOST_COMMS", 20)
+    joiner = Joiner()
+    joiner.add(
+        log(*(info(text, pid=4100 + r) for r in range(2) for text in (life("Init START", "0x1", r), coll(comm="0x1"))))
+    )
+    for part in range(10):
+        joiner.add(log(*(line for at in range(5) for rank in range(2) for line in lived(rank, 100 + part * 5 + at))))
+    content = joiner.done()
+    assert len(content.comms) <= 30
+    assert content.counts["left out: communicator"] == 102 - len(content.comms)
+    assert [row.pointer for row in content.comms[:2]] == ["0x1", "0x1"]
+    assert [row.pointer for row in content.comms[-2:]] == ["0x95", "0x95"]
+    assert [row.collectives for row in content.comms] == [1] * len(content.comms)
+    assert content.code("comm").tolist() == list(range(len(content.comms)))
+
+
+def test_more_communicators_leave_less_room_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tails, "MOST_ROWS", 100)
+    monkeypatch.setattr(tails, "LEAST_ROWS", 10)
+    joiner = Joiner()
+    for _ in range(10):
+        joiner.add(ranged(*(info(coll(comm=f"0x{comm}", count=step)) for step in range(30) for comm in range(1, 6))))
+    content = joiner.done()
+    assert [row.collectives for row in content.comms] == [300] * 5
+    assert content.column("ordinal").tolist() == [*range(280, 300)] * 5
+
+
+def ranged(*lines: str) -> LogContent:
+    data = "".join(f"{line}\n" for line in lines).encode()
+    return decode_range(io.BytesIO(data), 0, None, ranged=True)
+
+
+def test_a_decoder_goes_away_at_once() -> None:
+    gc.disable()
+    try:
+        gone = weakref.ref(made := Decoder())
+        made.line(info("Channel 00/0 : 0[0] -> 1[1] via P2P").encode(), 0, 1)
+        made.line(CAUSE.encode(), 60, 2)
+        made.done()
+        del made
+        assert gone() is None
+    finally:
+        gc.enable()

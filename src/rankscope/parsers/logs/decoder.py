@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from rankscope.parsers.columnar import NULL, Codes, Numbers
-from rankscope.parsers.logs.kept import Kept
-from rankscope.parsers.logs.model import IS_CALL, IS_P2P, TORN, LogContent, Setting
+from rankscope.parsers.logs import kept
+from rankscope.parsers.logs.model import IS_CALL, IS_P2P, MOST_SETTINGS, TORN, LogContent, Setting
 from rankscope.parsers.logs.nccl import coll, env, init
 from rankscope.parsers.logs.nccl import words as w
 from rankscope.parsers.logs.nccl.blocks import HEAD_BYTES, CollRows, Group, Lines, coll_rows
@@ -23,18 +23,15 @@ from rankscope.parsers.logs.nccl.rows import Rows
 from rankscope.parsers.logs.nccl.warn import Warnings
 from rankscope.parsers.logs.nccl.words import Mask, Places
 from rankscope.parsers.logs.phantoms import rehomed, settle
+from rankscope.parsers.logs.recognition import Recognition
 from rankscope.parsers.logs.record import Record
 from rankscope.parsers.logs.records import Splitter
 from rankscope.parsers.logs.tails import Tails
-
-if TYPE_CHECKING:
-    from rankscope.parsers.logs.c10d.recogniser import Recogniser
 
 BATCH = 4096
 """So many records go to the recogniser at a time."""
 FOLD_ROWS = 200_000
 """After so many operations all but the tails is let go."""
-MOST_SETTINGS = 200_000
 _CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
 _MOST_GROUPS = 1 << 16
 _MOST_THREADS = 256
@@ -58,14 +55,14 @@ class Decoder:
         self.processes, self.comms, self.rows = Processes(), Comms(), Rows()
         self.warnings, self.ras, self.inspector = Warnings(), Ras(), Inspector()
         self._splitter = Splitter()
-        self._recogniser: Recogniser | None = None
+        self._recognition = Recognition()
         self._waiting: list[Record] = []
         self._groups: dict[tuple[bytes, str, str, bytes, bool], _Known | None] = {}
         self._ops: dict[str, int] = {}
-        self._events = Kept()
+        self._events = kept.events(kept.MOST_EVENTS // 2 if ranged else 0)
         self._settings: set[tuple[int, str, str]] = set()
         self._fronts: dict[bytes, tuple[int, int] | None] = {}
-        self._shapes = Shapes(lambda: self._recognise().literals)
+        self._shapes = Shapes(self._recognition.literals)
         self._quiet: defaultdict[int, dict[bytes, tuple[bytes, int, int]]] = defaultdict(dict)
         """By process the last quiet line of each thread: text, offset, number."""
         self._line, self._block = 1, 0
@@ -107,14 +104,20 @@ class Decoder:
     def done(self) -> LogContent:
         """All that was found."""
         self._flush()
-        if self._recogniser is not None:
-            self._events.add(self._recogniser.finish())
+        self._events.add(self._recognition.finish())
         content = self.content
+        content.problem = self._recognition.problem
         content.events = self._events.done()
-        content.processes, content.comms, content.warnings = self.processes.done(), self.comms.rows, self.warnings.rows
+        content.processes, content.comms, content.warnings = (
+            self.processes.done(),
+            self.comms.rows,
+            self.warnings.done(),
+        )
         content.ras, content.inspected = self.ras.done(), self.inspector.done()
         content.ops = list(self._ops)
         content.counts = {**self.counts, "events": self._events.seen}
+        for rows in (self._events, self.warnings):
+            content.counts.update(rows.left_out())
         if content.ranged:
             content.numbers, content.codes = self._taken()
         else:
@@ -374,14 +377,4 @@ class Decoder:
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
-        self._events.add(self._recognise().feed_all(waiting))
-
-    def _recognise(self) -> Recogniser:
-        """A log of nothing but operations does without it: getting it ready takes longer than most logs."""
-        if self._recogniser is None:
-            from rankscope.parsers.logs.c10d.recogniser import Recogniser
-            from rankscope.parsers.logs.c10d.table import current
-
-            table, self.content.problem = current()
-            self._recogniser = Recogniser(table)
-        return self._recogniser
+        self._events.add(self._recognition.events(waiting))

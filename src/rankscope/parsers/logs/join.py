@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from rankscope.parsers.logs.model import CODES, NUMBERS, Comm, LogContent, Process
+from rankscope.parsers.logs import kept
+from rankscope.parsers.logs.ended import kept_comms
+from rankscope.parsers.logs.model import CODES, MOST_SETTINGS, NUMBERS, Comm, LogContent, Process
 from rankscope.parsers.logs.nccl.init import ENDED
+from rankscope.parsers.logs.nccl.inspector import MOST as MOST_INSPECTED
+from rankscope.parsers.logs.nccl.ras import MOST as MOST_RAS
 from rankscope.parsers.logs.phantoms import settle
 from rankscope.parsers.logs.tails import Tails
-
-MOST_EVENTS = 1_000_000
 
 
 class Joiner:
@@ -28,6 +30,7 @@ class Joiner:
         self._settings: set[tuple[int, str, str]] = set()
         self._inspected: dict[Any, int] = {}
         self._tails = Tails()
+        self._events, self._warnings = kept.events(), kept.warnings()
         self._problems: list[str] = []
 
     def add(self, part: LogContent) -> None:
@@ -38,6 +41,7 @@ class Joiner:
         self._rows(part, comms, lines)
         self._tables(part, processes, lines)
         self._counts.update(part.counts)
+        self._forget(kept_comms(self._content.comms))
         self.lost(part.problem)
 
     def lost(self, problem: str | None) -> None:
@@ -50,9 +54,9 @@ class Joiner:
         other, content = Joiner(), self._content
         other._content = replace(
             content, processes=list(content.processes), comms=list(content.comms), settings=list(content.settings),
-            warnings=list(content.warnings), ras=list(content.ras), inspected=list(content.inspected),
-            events=list(content.events),
+            ras=list(content.ras), inspected=list(content.inspected),
         )  # fmt: skip
+        other._events, other._warnings = self._events.copy(), self._warnings.copy()
         other._counts, other._processes, other._last = self._counts.copy(), self._processes.copy(), self._last.copy()
         other._ops, other._settings, other._inspected = self._ops.copy(), self._settings.copy(), self._inspected.copy()
         other._tails, other._problems = self._tails.copy(), self._problems.copy()
@@ -61,7 +65,11 @@ class Joiner:
     def done(self) -> LogContent:
         """The whole log."""
         content = self._content
-        content.ops, content.counts = list(self._ops), dict(self._counts)
+        content.ops, counts = list(self._ops), self._counts.copy()
+        content.events, content.warnings = self._events.done(), self._warnings.done()
+        for rows in (self._events, self._warnings):
+            counts.update(rows.left_out())
+        content.counts = dict(counts)
         content.comms, content.numbers, content.codes = self._tails.done(content.comms)
         content.problem = "; ".join(self._problems) or None
         settle(content)
@@ -101,6 +109,20 @@ class Joiner:
             rows.append(moved)
         return at
 
+    def _forget(self, kept_rows: list[int] | None) -> None:
+        """Lets go of all communicators but some."""
+        rows = self._content.comms
+        if kept_rows is None:
+            return
+        moved = {at: i for i, at in enumerate(kept_rows)}
+        self._counts[kept.left_out("communicator")] += len(rows) - len(moved)
+        self._last = {key: moved[at] for key, at in self._last.items() if at in moved}
+        self._tails.move(moved)
+        self._content.comms = [
+            row._replace(parent_comm=None if row.parent_comm is None else moved.get(row.parent_comm))
+            for row in (rows[at] for at in kept_rows)
+        ]  # fmt: skip
+
     def _rows(self, part: LogContent, comms: list[int], lines: int) -> None:
         if not part.numbers.shape[1]:
             return
@@ -113,17 +135,24 @@ class Joiner:
         content = self._content
         for setting in part.settings:
             process = int(processes[setting.process]) if setting.process >= 0 else -1
-            if (process, setting.name, setting.value) not in self._settings:
-                self._settings.add((process, setting.name, setting.value))
+            key = process, setting.name, setting.value
+            if key not in self._settings and len(self._settings) < MOST_SETTINGS:
+                self._settings.add(key)
                 content.settings.append(setting._replace(process=process, line=setting.line + lines))
-        content.warnings += [
-            w._replace(process=int(processes[w.process]), line=w.line + lines) for w in part.warnings
-        ]  # fmt: skip
-        content.ras += [row._replace(line=row.line + lines) for row in part.ras]
-        room = max(0, MOST_EVENTS - len(content.events))
-        content.events += [event._replace(line=event.line + lines) for event in part.events[:room]]
+        self._warnings.add(
+            [w._replace(process=int(processes[w.process]), line=w.line + lines) for w in part.warnings]
+        )  # fmt: skip
+        # what it said last is what it found last
+        content.ras = [*content.ras, *(row._replace(line=row.line + lines) for row in part.ras)][-MOST_RAS:]
+        self._events.add([event._replace(line=event.line + lines) for event in part.events])
+        self._sums(part)
+
+    def _sums(self, part: LogContent) -> None:
+        content = self._content
         for row in part.inspected:
             key = (row.comm, row.rank, row.host, row.pid, row.op)
+            if key not in self._inspected and len(self._inspected) >= MOST_INSPECTED:
+                continue
             at = self._inspected.setdefault(key, len(content.inspected))
             if at == len(content.inspected):
                 content.inspected.append(row)

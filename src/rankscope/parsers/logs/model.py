@@ -14,6 +14,10 @@ from rankscope.parsers.logs.record import Stamp
 
 TAIL_ROWS = 20_000
 """So many of the last operations of a communicator are kept in full."""
+MOST_ROWS, LEAST_ROWS = 1_000_000, 256
+"""So many of all communicators of a log together; of each this many in any case."""
+MOST_SETTINGS = 200_000
+"""More of one log are not kept."""
 CHECKPOINT = 1024
 """A fingerprint is taken after so many collectives."""
 
@@ -94,7 +98,7 @@ class Comm(NamedTuple):
     first_op_count: int | None = None
     fingerprints: list[int] = []
     """A running hash of operation, count, datatype and root, after each CHECKPOINT collectives: equal on all ranks
-    that issued the same ones in the same order."""
+    that issued the same ones in the same order. The last ones, of a very long log."""
 
 
 class Setting(NamedTuple):

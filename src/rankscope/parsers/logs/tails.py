@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 
 import numpy as np
 
 from rankscope.parsers.columnar import NULL, Codes, Numbers
-from rankscope.parsers.logs.model import CHECKPOINT, CODES, IS_P2P, NUMBERS, TAIL_ROWS, Comm
+from rankscope.parsers.logs.model import CHECKPOINT, CODES, IS_P2P, LEAST_ROWS, MOST_ROWS, NUMBERS, TAIL_ROWS, Comm
 from rankscope.parsers.logs.nccl.names import UNEVEN
 from rankscope.parsers.logs.nccl.words import Words, mix
 
+MOST_FINGERPRINTS = 4096
 _MASK = (1 << 64) - 1
 _BASE = 0x2545F4914F6CDD1D
 _POWERS = np.array([pow(_BASE, CHECKPOINT - 1 - i, 1 << 64) for i in range(CHECKPOINT)], np.uint64)
@@ -47,8 +48,6 @@ class Tail:
         self._fingerprint(np.concatenate([self._hashes, hashes[~p2p]]))
         self._parts.append((numbers, codes))
         self.kept += numbers.shape[1]
-        if self.kept > 2 * TAIL_ROWS:
-            self._cut()
 
     def _fingerprint(self, hashes: Words) -> None:
         full = len(hashes) // CHECKPOINT * CHECKPOINT
@@ -57,13 +56,20 @@ class Tail:
         for one in sums.tolist():
             value = ((value ^ one) * _BASE + 1) & _MASK
             self.fingerprints.append(value)
+        del self.fingerprints[:-MOST_FINGERPRINTS]
         self._hashes = hashes[full:].copy()
 
-    def _cut(self) -> None:
-        numbers = np.concatenate([n for n, _ in self._parts], axis=1)[:, -TAIL_ROWS:]
-        codes = np.concatenate([c for _, c in self._parts], axis=1)[:, -TAIL_ROWS:]
+    def cut(self, most: int) -> None:
+        """Keeps no more than that."""
+        numbers = np.concatenate([n for n, _ in self._parts], axis=1)[:, -most:]
+        codes = np.concatenate([c for _, c in self._parts], axis=1)[:, -most:]
         self._parts = [(numbers.copy(), codes.copy())]
         self.kept = numbers.shape[1]
+
+    def renumber(self, at: int) -> None:
+        """Gives its communicator another index."""
+        self.cut(self.kept)
+        self._parts[0][1][CODES.index("comm")] = at
 
     def copy(self) -> Tail:
         """Another one that goes on from here by itself; the operations are shared, for none is changed any more."""
@@ -71,9 +77,9 @@ class Tail:
         other.__dict__.update(self.__dict__, fingerprints=list(self.fingerprints), _parts=list(self._parts))
         return other
 
-    def rows(self) -> tuple[Numbers, Codes]:
-        """The last TAIL_ROWS operations at most."""
-        self._cut()
+    def rows(self, most: int) -> tuple[Numbers, Codes]:
+        """The last operations, that many at most."""
+        self.cut(most)
         return self._parts[0]
 
 
@@ -82,6 +88,7 @@ class Tails:
 
     def __init__(self) -> None:
         self.tails: dict[int, Tail] = {}
+        self._most = TAIL_ROWS
 
     def add(self, numbers: Numbers, codes: Codes, ops: list[str], moved: Sequence[int] | None = None) -> None:
         """Takes operations sorted by communicator, each in the order of the log.
@@ -97,16 +104,26 @@ class Tails:
             if moved is not None:
                 at = own[CODES.index("comm")] = moved[at]
             self.tails.setdefault(at, Tail()).add(numbers[:, start:end].copy(), own, hashes[start:end])
+        self._most = min(TAIL_ROWS, max(LEAST_ROWS, MOST_ROWS // max(1, len(self.tails))))
+        for tail in self.tails.values():
+            if tail.kept > 2 * self._most:
+                tail.cut(self._most)
+
+    def move(self, moved: Mapping[int, int]) -> None:
+        """Gives communicators other indices, and forgets those that have none."""
+        self.tails = {moved[at]: tail for at, tail in self.tails.items() if at in moved}
+        for at, tail in self.tails.items():
+            tail.renumber(at)
 
     def copy(self) -> Tails:
         """Another one that goes on from here by itself."""
         other = Tails()
-        other.tails = {at: tail.copy() for at, tail in self.tails.items()}
+        other.tails, other._most = {at: tail.copy() for at, tail in self.tails.items()}, self._most
         return other
 
     def done(self, comms: list[Comm]) -> tuple[list[Comm], Numbers, Codes]:
         """The communicators with what was counted, and what is kept of their operations."""
-        parts = [self.tails[at].rows() for at in sorted(self.tails)]
+        parts = [self.tails[at].rows(self._most) for at in sorted(self.tails)]
         told = [_told(row, self.tails[at]) if at in self.tails else row for at, row in enumerate(comms)]
         numbers = [n for n, _ in parts] or [np.empty((len(NUMBERS), 0), np.int64)]
         codes = [c for _, c in parts] or [np.empty((len(CODES), 0), np.int32)]

@@ -34,6 +34,9 @@ RANGE_BYTES = 16 << 20
 """Other large files are given out in ranges of so many bytes: if one is a log, each is read by itself."""
 RENEWED_AFTER = 10_000
 """A process gives way to a new one after so many files: heaps grow with each, and a job is watched for days."""
+MOST_WAITING = 16
+"""With so many results that nobody took yet, no more ranges of files are read."""
+WAIT_SECONDS = 0.01
 FAREWELL_SECONDS = 2.0
 """A process that broke off has so long to end."""
 _BROKEN = (EOFError, OSError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError)
@@ -177,6 +180,8 @@ class WorkerThread(threading.Thread):
                 self.results.put(Result(task, fatal="the worker process does not start", last=True))
                 return
             self.stamp = None
+            while task.parts > 1 and self.results.qsize() > MOST_WAITING and not self.stopped.wait(WAIT_SECONDS):
+                pass  # of a file beyond memory, no more is read than can be joined
             problem = self._serve(task)
             if not self.stopped.is_set():
                 kind = "unreadable" if problem else None

@@ -16,6 +16,7 @@ from rankscope.parsers.assemble.logs.numbers import whole
 from rankscope.parsers.assemble.logs.scene import Log, Scene, Speaker
 from rankscope.parsers.assemble.logs.times import moment
 from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.kept import left_out
 from rankscope.parsers.logs.model import Warned
 
 _ROWS = frozenset({"fingerprint"})
@@ -69,7 +70,8 @@ def _messages(log: Log, scene: Scene, groups: Groups) -> Iterator[dict[str, Any]
         alone = [event for event in events if event.offset not in of_line]
         if alone:
             row = _message(log, groups, alone[0], None)
-            yield {**row, "values": {**row["values"], "count": len(alone)}}
+            more = log.content.counts.get(left_out("known-error", row["pattern"]), 0)
+            yield {**row, "values": {**row["values"], "count": len(alone) + more}}
 
 
 def _as_one(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import orjson
 from rankscope.parsers.assemble.logs.agreement import Agreement
 from rankscope.parsers.assemble.logs.align import Numbering
 from rankscope.parsers.assemble.logs.scene import Life, Scene
+from rankscope.parsers.logs.kept import LEFT_OUT
 
 
 def unplaced(scene: Scene) -> list[dict[str, Any]]:
@@ -50,7 +51,7 @@ def cut_short(scene: Scene) -> list[dict[str, Any]]:
     """Logs of which not all that was found is kept."""
     out = []
     for log in scene.logs:
-        lost = log.content.counts.get("events", 0) - len(log.content.events)
+        lost = sum(count for name, count in log.content.counts.items() if name.startswith(LEFT_OUT))
         if lost > 0:
             text = f"{lost} lines that tell something are not kept: there are too many; the last of each kind are"
             out.append({"file": log.place, "severity": "warning", "kind": "log-cut", "text": text})

@@ -18,6 +18,7 @@ from rankscope.parsers.assemble.logs.times import moment
 from rankscope.parsers.assemble.logs.works import Place, flat, last_lane, not_before, one_lane, place_of, ratio, work_of
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.kept import left_out
 
 _MILLISECOND = 1_000_000
 _PRINTED = ("seq", "op", "shape", "dtype", "device")
@@ -309,7 +310,7 @@ class _Reader:
             rank = self.rank_of(event)
             if rank is not None and event.values.get("rank_in_group") in (None, rank):
                 by_rank[rank].append(event)
-        if self._log.content.counts.get("events", 0) > len(self._log.content.events):
+        if left_out("fingerprint") in self._log.content.counts:
             # some in the middle are not kept: the last count on from one another
             by_rank = defaultdict(list, {rank: last_lane(own) for rank, own in by_rank.items()})
             events = [event for own in by_rank.values() for event in own]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
+from rankscope.parsers.logs import kept
 from rankscope.parsers.logs.model import Warned
 from rankscope.parsers.logs.nccl.heads import Head
 from rankscope.parsers.logs.record import Record
 
 TRAIL = re.compile(r"(?P<place>[\w./+\-]{1,200}:\d{1,6}) -> (?P<result>\d{1,3})(?: \[[^\]]{0,60}\])?\s*$")
 MOST = 10_000
-"""More warnings of one part of a log are only counted."""
+"""So many threads are followed."""
 TRAIL_LIMIT = 64
 TEXT_LIMIT = 2_000
 
@@ -19,9 +20,17 @@ class Warnings:
     """The warnings of a log."""
 
     def __init__(self) -> None:
-        self.rows: list[Warned] = []
+        self._rows = kept.warnings()
         self._open: dict[tuple[int, int | None], Warned | None] = {}
         self._said: dict[tuple[int, int | None], tuple[Head, Record]] = {}
+
+    def done(self) -> list[Warned]:
+        """Those that are kept, in the order of the log."""
+        return self._rows.done()
+
+    def left_out(self) -> dict[str, int]:
+        """How many are not kept."""
+        return self._rows.left_out()
 
     def warn(self, process: int, head: Head, record: Record) -> None:
         """A warning or an error."""
@@ -29,8 +38,7 @@ class Warnings:
             process, head.level, head.place, head.message[:TEXT_LIMIT], [], record.offset, record.line, head.tid,
             record.stamp, record.torn,
         )  # fmt: skip
-        if len(self.rows) < MOST:
-            self.rows.append(row)
+        self._rows.add([row])
         if len(self._open) < MOST:
             self._open[process, head.tid] = row
 
