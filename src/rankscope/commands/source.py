@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.parsers.load import LoadOptions, Progress
+    from rankscope.parsers.load import Kept, LoadOptions, Progress
     from rankscope.schema import Dataset
 
 
@@ -59,10 +59,13 @@ class Source:
                 reason = error.strerror if isinstance(error, OSError) else "not a path"
                 raise click.ClickException(f"{path}: {reason}") from error
 
-    def load(self, progress: Callable[[Step], None], *, detail: str = "all") -> tuple[Dataset, Analysis]:
+    def load(
+        self, progress: Callable[[Step], None], *, detail: str = "all", kept: Kept | None = None
+    ) -> tuple[Dataset, Analysis]:
         """Reads and analyses; raises ClickException where there is nothing to read.
 
-        `detail` is how much of traces is read; see `LoadOptions.detail`.
+        `detail` is how much of traces is read; see `LoadOptions.detail`. `kept` is what a sparse reading leaves to the
+        next one.
         """
         from rankscope.parsers.load import InputError, load
 
@@ -71,7 +74,7 @@ class Source:
             progress(Step(read.files_done, read.files_total, "reading"))
 
         try:
-            dataset = load([Path(p) for p in self.paths], replace(self.options, detail=detail), tell)
+            dataset = load([Path(p) for p in self.paths], replace(self.options, detail=detail), tell, kept)
         except InputError as error:
             raise click.ClickException(str(error)) from error
         progress(Step(0, 0, "analysing"))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rankscope.analysis.model import Analysis
+    from rankscope.parsers.load import Kept
     from rankscope.schema import Dataset
     from rankscope.tui.options import Palette
 
@@ -70,15 +71,18 @@ def run(
         apart = Apart(Wanted(source, follow, path_map))
         RankscopeApp(load=None, title=source.title, options=options, watch=apart).run()
     else:
-        first = partial(_first, source)
-        RankscopeApp(load=first, title=source.title, options=options, rest=source.load).run()
+        from rankscope.parsers.load import Kept
+
+        kept = Kept()
+        first, rest = partial(_first, source, kept), partial(source.load, kept=kept)
+        RankscopeApp(load=first, title=source.title, options=options, rest=rest).run()
     return 0
 
 
-def _first(source: Source, progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
+def _first(source: Source, kept: Kept, progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
     """Of traces only their collectives and steps: they are there in a third of the time."""
     try:
-        return source.load(progress, detail="collectives")
+        return source.load(progress, detail="collectives", kept=kept)
     finally:
         gc.freeze()
         gc.enable()

@@ -46,21 +46,54 @@ class Progress:
     rows: int
 
 
+class Kept:
+    """What a first, sparse reading has read whole, so that a second one reads only the traces again."""
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[str, int, int | None], list[Source]] = {}
+        self._sparse: set[tuple[str, int, int | None]] = set()
+
+    def add(self, found: Found, source: Source) -> None:
+        """Takes what a file, or a member of it, told."""
+        stamp = found.path, found.size, found.mtime_ns
+        self._read.setdefault(stamp, []).append(source)
+        if source.trace is not None:
+            self._sparse.add(stamp)
+
+    def take(self, found: Sequence[Found]) -> tuple[list[Found], list[Source]]:
+        """The files that have to be read, and what the others told; they are held no longer."""
+        stamps = {(f.path, f.size, f.mtime_ns): f for f in found}
+        known = [stamp for stamp in stamps if stamp in self._read and stamp not in self._sparse]
+        sources = [source.renewed() for stamp in known for source in self._read[stamp]]
+        self._read.clear()
+        return [f for stamp, f in stamps.items() if stamp not in set(known)], sources
+
+
 class InputError(Exception):
     """Nothing can be read; the message is for a person."""
 
 
 def load(
-    paths: Sequence[Path], options: LoadOptions = LoadOptions(), progress: Callable[[Progress], None] | None = None
+    paths: Sequence[Path],
+    options: LoadOptions = LoadOptions(),
+    progress: Callable[[Progress], None] | None = None,
+    kept: Kept | None = None,
 ) -> Dataset:
-    """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if nothing is told."""
+    """Everything under `paths`. What cannot be read becomes a row of `files`. Raises InputError if nothing is told.
+
+    `kept` is filled by a sparse reading, and spares the next one all but the traces.
+    """
     pattern = pattern_of(options.rank_from)
     found = _walk(paths)
+    known: list[Source] = []
+    if kept is not None and options.detail == "all":
+        found, known = kept.take(found)
+        kept = None
     pool = _pool(found, options)
     try:
         from rankscope.parsers.assemble.dataset import NoSuchAttemptError, assemble
 
-        sources = _read(pool, found, progress)
+        sources = sorted([*known, *_read(pool, found, progress, kept)], key=lambda s: (s.shown, s.problem or ""))
     except WorkerError as error:
         raise InputError(str(error)) from error
     finally:
@@ -112,8 +145,10 @@ def environment_of(errors: Path | None) -> dict[str, str]:
     return {USER_TABLE: str(errors.resolve())}
 
 
-def _read(pool: Pool, found: Sequence[Found], progress: Callable[[Progress], None] | None) -> list[Source]:
-    """Every file as a source, sorted by path."""
+def _read(
+    pool: Pool, found: Sequence[Found], progress: Callable[[Progress], None] | None, kept: Kept | None
+) -> list[Source]:
+    """Every file as a source, in any order."""
     from rankscope.parsers.assemble.sources import Source
 
     sources = [Source(f.shown, "not-a-file", f.size, f.mtime_ns, f.problem) for f in found if f.problem is not None]
@@ -124,13 +159,15 @@ def _read(pool: Pool, found: Sequence[Found], progress: Callable[[Progress], Non
         whole = ranges.take(result)
         if whole is not None and whole.kind is not None:
             sources.append(_source(whole))
+            if kept is not None:
+                kept.add(result.task.found, sources[-1])
             rows += result.decoded.rows if result.decoded else 0
         if result.last:
             bytes_done += result.task.found.size // result.task.parts
             files_done += result.task.part == 0
         if progress is not None:
             progress(Progress(files_done, len(found), bytes_done, total, rows))
-    return sorted(sources, key=lambda s: (s.shown, s.problem or ""))
+    return sources
 
 
 def _source(result: Result) -> Source:

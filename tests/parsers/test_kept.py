@@ -1,0 +1,63 @@
+"""A second reading, of all that traces hold, reads nothing else again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rankscope.parsers.load import Kept, LoadOptions, load
+from rankscope.schema import Dataset
+from tests.parsers.dumps import job as recorders
+from tests.parsers.dumps import named
+from tests.parsers.torch_profiler.documents import about, all_reduce, document, x
+
+SPARSE = LoadOptions(detail="collectives")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Two ranks, each with a dump and a trace."""
+    members = recorders(2)
+    for recorder in members:
+        for _ in range(3):
+            recorder.collective()
+    for name, data in named(members).items():
+        (tmp_path / name).write_bytes(data)
+    for rank in range(2):
+        events = [*all_reduce(1000, 7), x("cpu_op", "aten::mm", 2000, 50)]
+        (tmp_path / f"rank{rank}.json").write_bytes(document(events, about(rank)))
+    return tmp_path
+
+
+def same(one: Dataset, other: Dataset) -> bool:
+    """Whether they hold the same."""
+    tables = ("ops", "traced", "spans", "tracks", "groups", "traces", "frontiers", "files")
+    return all(getattr(one, name).equals(getattr(other, name)) for name in tables)
+
+
+def test_only_traces_are_read_again(job: Path) -> None:
+    whole, kept = load([job]), Kept()
+    first = load([job], SPARSE, kept=kept)
+    assert first.spans.height < whole.spans.height
+    for path in job.glob("nccl_trace_*"):
+        stat = path.stat()
+        path.write_bytes(b"x" * stat.st_size)
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert same(load([job], kept=kept), whole)
+
+
+def test_what_has_changed_meanwhile_is_read_again(job: Path) -> None:
+    kept = Kept()
+    first = load([job], SPARSE, kept=kept)
+    path = job / "nccl_trace_rank_1"
+    path.write_bytes(b"x" * path.stat().st_size)
+    os.utime(path, ns=(0, 0))
+    second = load([job], kept=kept)
+    assert first.ops["rank"].unique().sort().to_list() == [0, 1]
+    assert second.ops["rank"].unique().to_list() == [0]
+
+
+def test_without_a_first_reading_everything_is_read(job: Path) -> None:
+    assert same(load([job], kept=Kept()), load([job]))
