@@ -17,6 +17,7 @@ import polars as pl
 
 from rankscope.analysis.cohort import Cohorts
 from rankscope.analysis.facts import Facts
+from rankscope.analysis.standings import Standing, deviation, standings
 
 
 class Count(NamedTuple):
@@ -30,6 +31,8 @@ class Count(NamedTuple):
     group: str
     place: str
     """The collective, the last that can be compared."""
+    what: str = "operations"
+    """What is counted."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,20 @@ class Counters:
     def _last(self, rank: int) -> Count | None:
         stage = self.cohorts.stage_of(rank)
         replicas = [r for r, other in self.cohorts.stages.items() if other == stage and r != rank]
+        return self._seen(rank, replicas) or self._told(rank, replicas)
+
+    def _told(self, rank: int, replicas: Iterable[int]) -> Count | None:
+        """By `pg_status`, where the entries before the last collective are gone."""
+        own = self._standings.get(rank)
+        others = (self._standings[r] for r in replicas if r in self._standings)
+        found = deviation(own, others) if own else None
+        if own is None or found is None:
+            return None
+        label, op, seq = own.place
+        return Count(found.own, found.usual, found.votes, found.group, f"{op} #{seq} of {label}", found.what)
+
+    def _seen(self, rank: int, replicas: list[int]) -> Count | None:
+        """By `op_id`, where the entries between the last send or receive and a collective are there."""
         own = self._table.filter(pl.col("rank") == rank)
         others = self._table.filter(pl.col("rank").is_in(replicas)).join(
             own, on=["counter", "label", "seq"], how="semi"
@@ -60,6 +77,10 @@ class Counters:
             if ranked and 2 * ranked[0][1] > votes[counter, label, seq].total():
                 return Count(count, *ranked[0], counter, f"{op} #{seq} of {label}")
         return None
+
+    @cached_property
+    def _standings(self) -> dict[int, Standing]:
+        return standings(self.facts)
 
     @cached_property
     def _table(self) -> pl.DataFrame:

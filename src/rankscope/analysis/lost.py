@@ -42,8 +42,14 @@ class LostPairs:
         return None
 
     def by_counters(self, nodes: tuple[Node, ...]) -> Root | None:
-        """Where sends cannot be counted: the only rank of the pipeline that issued fewer or more than its stage."""
-        pairs = [i for node in nodes if (i := self.graph.instance(node)) is not None and i.is_pair and not i.counted]
+        """The only rank of the pipeline that issued fewer or more than its stage.
+
+        Asked where sends cannot be counted, or where those of later steps took the place of the one that is missing:
+        then both sides of all are there, and wait for each other in a circle.
+        """
+        found = [i for node in nodes if (i := self.graph.instance(node)) is not None]
+        shifted = len(found) > 1 and all(i.is_pair and len(i.entries) == 2 for i in found)
+        pairs = [i for i in found if i.is_pair and (shifted or not i.counted)]
         for instance in sorted(pairs, key=lambda i: (i.since_ns or 0, i.key)):
             counts = self.counters.compare(self.facts.groups[instance.group].ranks)
             odd = {rank: count for rank, count in counts.items() if count.own != count.usual}
@@ -62,10 +68,10 @@ class LostPairs:
             rank, instance, nodes, count.votes,
             title=f"rank {rank} {did} in {count.group}",
             explanation=(
-                f"When it came to {count.place}, rank {rank} had issued {count.own} operations in {count.group}; the "
+                f"When it came to {count.place}, rank {rank} had issued {count.own} {count.what} in {count.group}; the "
                 f"same stage of other pipelines had issued {count.usual}. What follows pairs up wrongly, and waits."
             ),
-            note=f"had issued {count.own} operations in {count.group}, and its replicas {count.usual}",
+            note=f"had issued {count.own} {count.what} in {count.group}, and its replicas {count.usual}",
         )  # fmt: skip
 
     def _left_out(
