@@ -169,6 +169,20 @@ def test_inner_collectives_whose_closer_was_left_out_have_completed() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("alone", "state"), [(True, "completed"), (False, "scheduled")])
+def test_batches_of_one_are_known_by_what_the_status_calls_completed(alone: bool, state: str) -> None:
+    made = job(2, {"0": ("default_pg", [0, 1]), "1": ("pp", [0, 1])})
+    for recorder in made:
+        for _ in range(2 if alone else 0):
+            recorder.collective("0")
+        for _ in range(0 if alone else 2):
+            recorder.collective("1")
+        for _ in range(2):
+            recorder.batch("1", [("send" if recorder.rank == 0 else "recv", 1 - recorder.rank)])
+    dataset = dataset_of(named(made, only_active=True))
+    assert {s[2] for s in states(dataset)} == {state}
+
+
 def test_without_a_sign_of_batches_they_are_left_as_they_are() -> None:
     made = job(2, {"0": ("default_pg", [0, 1]), "1": ("pp", [0, 1])})
     for recorder in made:

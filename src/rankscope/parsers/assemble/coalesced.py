@@ -43,15 +43,19 @@ def _of_pairs(closers: pl.DataFrame, inner: pl.DataFrame) -> pl.Series:
     return told.filter(pl.coalesce("pairs", alike))["row"]
 
 
-def complete_filtered(ops: pl.DataFrame, filtered_files: list[int], descriptions: pl.DataFrame) -> pl.DataFrame:
+def complete_filtered(
+    ops: pl.DataFrame, reached: dict[int, dict[int, int]], descriptions: pl.DataFrame
+) -> pl.DataFrame:
     """Completes inner operations whose closer was left out of a dump of only active operations: it had completed.
 
     That is known of collectives that share a number, and of sends and receives on groups (or on others with their
-    description) that are seen to launch them together.
+    description) that are seen to launch them together. `reached` has the files of such dumps, each with the last
+    operation that `pg_status` calls completed, by group.
     """
-    if not filtered_files:
+    if not reached:
         return ops
-    launched_together = pl.col("group").is_in(_batched_groups(ops, descriptions))
+    filtered_files = sorted(reached)
+    launched_together = pl.col("group").is_in(_batched_groups(ops, descriptions, reached))
     shares_its_number = pl.len().over("file", "group", "is_p2p", "seq") > 1
     orphan = (
         pl.col("file").is_in(filtered_files)
@@ -65,11 +69,32 @@ def complete_filtered(ops: pl.DataFrame, filtered_files: list[int], descriptions
     )
 
 
-def _batched_groups(ops: pl.DataFrame, descriptions: pl.DataFrame) -> list[int]:
+def _batched_groups(ops: pl.DataFrame, descriptions: pl.DataFrame, reached: dict[int, dict[int, int]]) -> list[int]:
     """Groups whose sends and receives are launched together, here or in a group of the same description."""
     p2p = ops.filter(pl.col("is_p2p"))
     sharing = p2p.group_by("file", "group", "p2p_seq").len().filter(pl.col("len") > 1)["group"]
-    seen = set(sharing.to_list()) | set(p2p.filter(pl.col("coalesced") != "none")["group"].to_list())
+    batched = p2p.filter(pl.col("coalesced") != "none")["group"]
+    seen = set(sharing.to_list()) | set(batched.to_list()) | _left_behind(ops, reached)
     roles = set(descriptions.filter(pl.col("group").is_in(list(seen)))["description"].to_list()) - {"", "undefined"}
     alike = descriptions.filter(pl.col("description").is_in(list(roles)))["group"].to_list()
     return sorted(seen | set(alike))
+
+
+def _left_behind(ops: pl.DataFrame, reached: dict[int, dict[int, int]]) -> set[int]:
+    """Groups of which operations are kept that `pg_status` calls completed: what completed were their closers.
+
+    Only where sends and receives alone are counted, for `pg_status` has one place for both counters. A single one may
+    have completed at the moment of the dump.
+    """
+    table = pl.DataFrame(
+        [(file, group, last) for file, groups in reached.items() for group, last in groups.items()],
+        schema={"file": ops.schema["file"], "group": ops.schema["group"], "completed": pl.Int64}, orient="row",
+    )  # fmt: skip
+    alone = (pl.col("is_p2p") & (pl.col("seq").fill_null(0) == 0)).all().over("group")
+    kept = ops.filter(alone & (pl.col("state") != "completed")).join(table, on=["file", "group"])
+    told = (
+        kept.filter(pl.col("p2p_seq") <= pl.col("completed"))
+        .group_by("file", "group")
+        .agg(last=pl.col("p2p_seq").max(), completed=pl.col("completed").first(), count=pl.len())
+    )
+    return set(told.filter((pl.col("last") == pl.col("completed")) & (pl.col("count") > 1))["group"].to_list())

@@ -138,7 +138,11 @@ def _tables(
         {"group": range(len(groups.rows)), "description": [describe(row) for row in groups.rows]},
         schema={"group": pl.UInt32, "description": pl.String},
     )
-    filtered = [place for place, fact in zip(places, facts, strict=True) if fact.complete.filtered == "only-active"]
+    filtered = {
+        place: {group: status.completed for group, status in fact.status.items()}
+        for place, fact in zip(places, facts, strict=True)
+        if fact.complete.filtered == "only-active"
+    }
     if filtered:
         ops = coalesced.complete_filtered(ops, filtered, described)
         ops = ops.select([pl.col(n).cast(t) for n, t in schema.OPS.items()])
