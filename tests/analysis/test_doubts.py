@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 import polars as pl
+import pytest
 
 from rankscope import schema
 from rankscope.analysis import analyse
@@ -13,6 +14,8 @@ from rankscope.analysis.doubts import not_always_last
 from rankscope.schema import Dataset
 from tests.analysis.jobs import running
 from tests.builders import START_NS, JobBuilder
+from tests.parsers import dumps
+from tests.parsers.dumps import dataset_of, job, named
 
 SECOND = 1_000_000_000
 
@@ -40,6 +43,18 @@ def missing() -> JobBuilder:
     job = running()
     job.collective(ranks=[0, 1, 3], state="scheduled")
     return job
+
+
+@pytest.mark.parametrize(("ago", "culprits"), [(86400, (2,)), (10, ())])
+def test_times_that_were_lost_do_not_make_a_dump_without_events_old(ago: float, culprits: tuple[int, ...]) -> None:
+    made = job(4)
+    for recorder in made:
+        recorder.collective()
+        if recorder.rank != 2:
+            recorder.collective(state="scheduled")
+    dataset = dataset_of(named(made, only_active=True))
+    first = (dumps.START_NS - START_NS) / SECOND
+    assert analyse(written(dataset, {}, rest=first - ago)).culprits == culprits
 
 
 def test_nothing_speaks_against_a_plain_hang() -> None:

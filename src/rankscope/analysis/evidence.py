@@ -12,6 +12,9 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.instances import at_places
 from rankscope.analysis.signatures import ROOTED
 
+CLOCKS_NS = 60 * 1_000_000_000
+"""Clocks of hosts and of file systems differ by less."""
+
 
 @dataclass(frozen=True)
 class Reliability:
@@ -57,7 +60,10 @@ def _outdated(facts: Facts) -> frozenset[int]:
 
 
 def _written(facts: Facts) -> dict[int, int]:
-    """Modification times of dumps, of those that are not older than what is in them."""
+    """Modification times of dumps, of those that are not older than what is in them.
+
+    Where some are older by far, all were lost on the way; a dump without events does not show it itself.
+    """
     ops = facts.dataset.ops
     starts = facts.first_rows
     columns = [ops[name] for name in ("created_ns", "completed_ns", "started_ns")]
@@ -69,7 +75,8 @@ def _written(facts: Facts) -> dict[int, int]:
     times: dict[int, int] = {}
     for rank, mtime in used.select("rank", "mtime_ns").iter_rows():
         times[rank] = max(mtime, times.get(rank, 0))
-    return {rank: mtime for rank, mtime in times.items() if mtime >= newest.get(rank, 0)}
+    lost = any(mtime + CLOCKS_NS < newest.get(rank, 0) for rank, mtime in times.items())
+    return {rank: mtime for rank, mtime in times.items() if mtime >= newest.get(rank, mtime + lost)}
 
 
 def _dead_devices(facts: Facts, outdated: frozenset[int]) -> dict[int, tuple[int, int]]:
