@@ -81,6 +81,13 @@ class Following:
                 assert left > 0, f"it did not come about; the last was {shown()}"
                 self._told.wait(left)
 
+    def until_bytes(self, count: int) -> None:
+        """Waits until so much was read."""
+        end = time.monotonic() + PATIENCE_S
+        while self.watcher.bytes_read < count:
+            assert time.monotonic() < end, f"only {self.watcher.bytes_read} bytes were read"
+            time.sleep(0.02)
+
     def quiet(self, seconds: float) -> Sequence[Update]:
         """The updates of a while in which nothing should happen."""
         count = len(self.updates)

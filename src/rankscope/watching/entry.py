@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 from rankscope.parsers.assemble.sources import Source
@@ -117,7 +117,9 @@ class Entry:
         return bool(stretches)
 
     def _show(self, sources: tuple[Source, ...]) -> bool:
-        self.sources, self.held, self.tries = sources, None, 0
+        known = {one.shown: one for one in self.sources}
+        self.sources = tuple(_kept(known.get(one.shown), one) for one in sources)
+        self.held, self.tries = None, 0
         return True
 
     def _hold(self, sources: tuple[Source, ...], now: float) -> bool:
@@ -150,6 +152,14 @@ class Entry:
         if self.held is not None:
             return self.changed_at + SETTLED
         return self.changed_at + ENDED if self.tail_open else None
+
+
+def _kept(before: Source | None, now: Source) -> Source:
+    """With the content of the version before where it says the same: nothing has to be made of it again."""
+    old, new = (before.content if before is not None else None), now.content
+    if old is None or new is None or type(old) is not type(new) or old.header() != new.header():
+        return now
+    return replace(now, content=old) if old.body() == new.body() else now
 
 
 def _source(result: Result, stamp: tuple[int, int, int] | None) -> Source:

@@ -29,7 +29,7 @@ class History:
 
     def _link(self, source: Source, key: tuple[int, str]) -> None:
         last = self._last.get(key)
-        if last is not None and last.content is source.content:
+        if last is not None and last.content is source.content and last.mtime_ns == source.mtime_ns:
             source.versions = last.versions
         else:
             source.versions = first_version(source) if last is None else next_version(last, source)

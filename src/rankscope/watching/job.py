@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 AGES_NS = 10**18
 """No file is older."""
+REST_NS = 10 * 10**9
+"""A job that does not move is judged no more often, as long as its dumps say the same again and again."""
+SHORT_REST_NS = 10**9
+"""And one of which that is not known yet."""
+_Said = tuple[str, str, object, str | None]
+"""Path, kind and content of a file, and what is wrong with it."""
 
 
 class Job:
@@ -36,22 +42,35 @@ class Job:
         self._gate: Gate = Gate(freeze_after_ns)
         self._memory = Memory()
         self._dataset: Dataset | None = None
+        self._said: list[_Said] = []
+        """What was taken last."""
+        self._waiting: list[Source] | None = None
+        """The same, while it is not assembled."""
+        self._rests_until_ns = 0
         self._alarmed = False
 
-    def assemble(self, sources: Sequence[Source]) -> bool:
-        """Takes all sources; whether they tell anything."""
+    def take(self, sources: Sequence[Source], at_ns: int) -> bool:
+        """Takes all sources at a moment of a clock that never goes back; whether it is to be judged at once.
+
+        Where they tell nothing it is not, and where they say the same again of a job that does not move it is later.
+        """
+        if not any(source.tells for source in sources):
+            return False
+        said: list[_Said] = [(source.shown, source.kind, source.content, source.problem) for source in sources]
+        again = len(said) == len(self._said) and all(map(_is_same, said, self._said))
+        self._said, self._waiting = said, list(sources)
+        return not again or at_ns >= self._rests_until_ns
+
+    def _assemble(self, sources: Sequence[Source]) -> None:
         from rankscope.parsers.assemble.dataset import assemble
         from rankscope.parsers.assemble.repeats import repeat_table
 
-        if not any(source.tells for source in sources):
-            return False
         dataset = assemble(sources, self._root, self._pattern, self._world_size, None, self._memory)
         if self._history.link(sources):
             sources = self._history.without_former(sources)
             dataset = assemble(sources, self._root, self._pattern, self._world_size, None, self._memory)
             self._history.link(sources)
         self._dataset = replace(dataset, repeats=repeat_table(sources))
-        return True
 
     @property
     def dataset(self) -> Dataset:
@@ -62,18 +81,19 @@ class Job:
 
     @property
     def is_there(self) -> bool:
-        """Whether anything was assembled."""
+        """Whether there is anything to be judged."""
         return self._dataset is not None
 
-    def judge(self, at_ns: int, *, fresh: bool, unread: bool) -> tuple[Analysis, Live]:
-        """What is to be said of it at a moment of a clock that never goes back.
-
-        `fresh`: something was written; `unread`: there are files of which nothing was read yet.
-        """
+    def judge(self, at_ns: int, *, unread: bool) -> tuple[Analysis, Live]:
+        """What is to be said of it at a moment. `unread`: there are files of which nothing was read yet."""
         from rankscope.analysis import analyse
         from rankscope.analysis.live import Look, with_state
 
         said: list[Live] = []
+        fresh = self._waiting is not None
+        if self._waiting is not None:
+            self._assemble(self._waiting)
+            self._waiting = None
 
         def settle(freeze: Freeze) -> Freeze:
             look = Look(at_ns, fresh, self._age_ns(), unread)
@@ -82,6 +102,7 @@ class Job:
             return allowed
 
         analysis = analyse(self.dataset, settle)
+        self._rests_until_ns = at_ns + _rest_ns(said[0])
         return with_state(analysis, said[0], len(self.dataset.seen_ranks)), said[0]
 
     def alarm(self, analysis: Analysis, live: Live) -> bool:
@@ -92,9 +113,23 @@ class Job:
         return alarm
 
     def judge_at_ns(self) -> int | None:
-        """When it is to be judged again though nothing is written."""
-        return self._gate.judge_at_ns
+        """When it is to be judged again though nothing new is written; None if never."""
+        if self._waiting is None:
+            return self._gate.judge_at_ns
+        return min(self._rests_until_ns, self._gate.judge_at_ns or self._rests_until_ns)
 
     def _age_ns(self) -> int:
         newest = self.dataset.files.filter(self.dataset.files["used"])["mtime_ns"].max()
         return min(max(0, time_ns() - newest), AGES_NS) if isinstance(newest, int) else 0
+
+
+def _is_same(one: _Said, other: _Said) -> bool:
+    """Whether a file says what it said: content that does is the very same object."""
+    return one[2] is other[2] and (one[0], one[1], one[3]) == (other[0], other[1], other[3])
+
+
+def _rest_ns(live: Live) -> int:
+    """For how long nothing is missed of a job that says the same again and again."""
+    if live.state == "still":
+        return min(REST_NS, max(0, live.needed_ns - (live.still_ns or 0)))
+    return SHORT_REST_NS if live.state in ("progressing", "waiting") else REST_NS

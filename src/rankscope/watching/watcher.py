@@ -132,13 +132,13 @@ class Watcher:
         if shows is not None and now >= shows:
             changed, noticed = len(self._store.changed), self._store.noticed_at()
             self._gathering_since = None
-            if self._job.assemble(self._store.sources()):
+            if self._job.take(self._store.sources(), monotonic_ns()):
                 self._publish(publish, now, noticed, changed)
         elif judges is not None and now >= judges:
             self._publish(publish, now, None, 0)
 
     def _publish(self, publish: Publish, begin: float, noticed: float | None, changed: int) -> None:
-        analysis, live = self._job.judge(monotonic_ns(), fresh=changed > 0, unread=self._store.is_unread)
+        analysis, live = self._job.judge(monotonic_ns(), unread=self._store.is_unread)
         alarm = self._job.alarm(analysis, live)
         self._number += 1
         self._reading = self._how()
