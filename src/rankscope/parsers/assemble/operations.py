@@ -13,7 +13,7 @@ from rankscope.parsers.assemble import coalesced, torchcomms
 from rankscope.parsers.assemble.calls import call_table
 from rankscope.parsers.assemble.groups import Groups
 from rankscope.parsers.assemble.sources import Source
-from rankscope.parsers.columnar import NULL, Codes
+from rankscope.parsers.columnar import NULL
 from rankscope.parsers.flight_recorder.model import CODES, NUMBERS, Dump, Shape, StackFrame
 from rankscope.parsers.py_spy.model import Snapshot
 
@@ -79,13 +79,13 @@ def entries(sources: Sequence[Source], places: Sequence[int], groups: Groups, st
     columns: dict[str, Any] = {}
     for i, name in enumerate(NUMBERS):
         columns[name] = _nullable(np.concatenate([np.empty(0, np.int64), *(d.numbers[i] for d in dumps)]))
-    codes = {name: pl.Series(_joined(dumps, name)) for name in CODES}
+    codes = {name: _joined(dumps, name) for name in CODES}
     calls = call_table(list(sources), groups)
-    columns.update({name: _spread(calls[name], codes["call"]) for name in calls.columns})
+    columns.update({name: calls[name].gather(codes["call"]) for name in calls.columns})
     for name in Shape._fields:
         table = [getattr(shape, name) for dump in dumps for shape in dump.shapes]
-        columns[name] = _spread(pl.Series(table, dtype=pl.String).cast(pl.Categorical), codes["shape"])
-    columns["stack_id"] = _spread(stacks.ids(dumps), codes["stack"])
+        columns[name] = pl.Series(table, dtype=pl.String).cast(pl.Categorical).gather(codes["shape"])
+    columns["stack_id"] = stacks.ids(dumps).gather(codes["stack"])
     columns.update(_per_source(sources, places, [dump.rows for dump in dumps]))
     frame = pl.DataFrame(columns)
     return frame.with_columns(
@@ -111,17 +111,10 @@ def _nullable(values: np.ndarray[Any, np.dtype[np.int64]]) -> pl.Series:
     return series.replace(NULL, None) if len(values) and values.min() == NULL else series
 
 
-def _joined(dumps: Sequence[Dump], name: str) -> Codes:
-    """Codes into the tables of all dumps behind one another; -1 stays."""
-    parts, offset = [np.empty(0, np.int32)], 0
-    for dump in dumps:
-        codes = dump.code(name)
-        parts.append(np.where(codes < 0, np.int32(-1), codes + np.int32(offset)))
-        offset += len(getattr(dump, _CODE_TABLES[name]))
-    return np.concatenate(parts).astype(np.int32)
-
-
-def _spread(table: pl.Series, codes: pl.Series) -> pl.Series:
-    """The value of each code; null for -1."""
-    clean = codes.cast(pl.Int64).replace(-1, None) if codes.len() and codes.min() == -1 else codes
-    return table.gather(clean)
+def _joined(dumps: Sequence[Dump], name: str) -> pl.Series:
+    """Codes into the tables of all dumps behind one another; null for those that point nowhere."""
+    codes = np.concatenate([np.empty(0, np.int32), *(dump.code(name) for dump in dumps)])
+    lengths = [len(getattr(dump, _CODE_TABLES[name])) for dump in dumps]
+    offsets = np.repeat(np.cumsum([0, *lengths])[:-1].astype(np.uint32), [dump.rows for dump in dumps])
+    joined = pl.Series(codes.view(np.uint32) + offsets)
+    return joined.set(pl.Series(codes < 0), None) if len(codes) and codes.min() < 0 else joined

@@ -32,6 +32,8 @@ ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".zip")
 PACKED_SUFFIXES = (*ARCHIVE_SUFFIXES, ".gz", ".zst")
 RANGE_BYTES = 16 << 20
 """Other large files are given out in ranges of so many bytes: if one is a log, each is read by itself."""
+PIPE_BYTES = 1 << 20
+"""A dump fits in: its worker goes on with the next one at once. The most a user may ask Linux for."""
 RENEWED_AFTER = 10_000
 """A process gives way to a new one after so many files: heaps grow with each, and a job is watched for days."""
 MOST_WAITING = 16
@@ -258,6 +260,7 @@ def _start(more: Mapping[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-S", "-E", "-c", _START, *path],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, bufsize=0,
+        pipesize=PIPE_BYTES,
     )  # fmt: skip
 
 
