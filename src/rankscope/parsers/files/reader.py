@@ -123,15 +123,16 @@ def _contents(stream: IO[bytes], place: _Place) -> Iterator[Content]:
         yield place.found("unreadable", str(error))
     except MemoryError:
         yield place.found("unreadable", "needs more memory than a file of its size can honestly hold: refused")
-    except (*layers.DAMAGE, *_archive_damage()) as error:
+    except _damage() as error:
         yield place.found("archive", f"damaged: {type(error).__name__}")
 
 
-def _archive_damage() -> tuple[type[Exception], ...]:
+def _damage() -> tuple[type[Exception], ...]:
+    """What a damaged packed file or archive raises."""
     # most directories hold no archive, and what reads them takes long to import
     from rankscope.parsers.files.archives import DAMAGE
 
-    return DAMAGE
+    return (*layers.DAMAGE, *DAMAGE)
 
 
 def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
