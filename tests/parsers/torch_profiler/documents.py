@@ -102,6 +102,7 @@ LAYOUTS: dict[str, tuple[Callable[[Event], str], str]] = {
     "lines": (_lines, ",\n"),
     "fields": (_fields, ",\n"),
     "one line each": (json.dumps, ",\n"),
+    "sorted": (lambda event: json.dumps(event, sort_keys=True), ",\n"),
     "compact": (lambda event: json.dumps(event, separators=(",", ":")), ","),
 }
 """How an event is written, and what stands between two."""

@@ -1,7 +1,4 @@
-"""A trace in pieces that begin and end where an event does.
-
-In every known layout the phase of an event comes before its arguments, so the brace before a `"ph"` begins one.
-"""
+"""A trace in pieces that begin and end where an event does."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from dataclasses import dataclass
 from typing import IO, NamedTuple
 
 from rankscope.parsers.files.layers import DAMAGE
+from rankscope.parsers.torch_profiler.layout import USUAL, Layout, layout_of
 
 CHUNK = 4 << 20
 LONGEST = 64 << 20
 """Bytes without the beginning of an event after which what follows is given up."""
-_PHASE = b'"ph"'
 _BETWEEN = frozenset(b", \t\r\n")
 _LONGEST_HEAD = 1 << 20
 """The last event is searched for its end as text; a longer one is damaged."""
@@ -29,6 +26,8 @@ class Piece(NamedTuple):
 
     text: bytes
     stop: int
+    args_first: bool = False
+    """Arguments come before names and phases."""
 
 
 @dataclass
@@ -44,49 +43,42 @@ class Around:
     problem: str | None = None
 
 
-def pieces(stream: IO[bytes], around: Around, begin: int = 0, end: int | None = None) -> Iterator[Piece]:
+def pieces(
+    stream: IO[bytes], around: Around, begin: int = 0, end: int | None = None, layout: Layout | None = None
+) -> Iterator[Piece]:
     """Events that begin at `begin` or behind it and before `end`, a few MB at a time; `around` is filled in.
 
     The stream stands at `begin`. Pieces are as they stand in the file, from the brace of an event to the brace, or the
-    comma before the next one.
+    comma before the next one. `layout`: as the first events of the file have it; None where this is its beginning.
     """
-    text, at, started = b"", begin, False
+    text, at, started, known = b"", begin, False, layout
+    layout = layout or USUAL
     for more in _blocks(stream, around):
         text = text + more if text else more
         if not started:
-            first = start_of(text)
+            layout = known or layout_of(text)
+            first = layout.first(text, begin)
             if first < 0:
                 text, at = _unstarted(text, at, around)
                 continue
             started = True
             around.before, text, at = (text[:first] if begin == 0 else b""), text[first:], at + first
         if end is not None and at + len(text) > end:
-            stop = 0 if at >= end else start_of(text, end - at)
+            stop = 0 if at >= end else layout.start_of(text, end - at)
             if stop >= 0:
-                yield Piece(text, stop)
+                yield Piece(text, stop, layout.args_first)
                 return
-        last = text.rfind(b"{", 0, max(0, text.rfind(_PHASE)))
+        last = layout.last(text)
         if last > 0:
-            yield Piece(text, last)
+            yield Piece(text, last, layout.args_first)
             text, at = text[last:], at + last
         elif len(text) > LONGEST:
             text, at = _unstarted(text, at, around)
     if started:
         last_one = _last(text, around)
-        yield Piece(last_one, len(last_one))
+        yield Piece(last_one, len(last_one), layout.args_first)
     elif begin == 0:
         around.before = text
-
-
-def start_of(text: bytes, least: int = 0) -> int:
-    """Where the first event at `least` or behind it begins; -1 if none does."""
-    found = text.find(_PHASE, least)
-    while found >= 0:
-        brace = text.rfind(b"{", least, found)
-        if brace >= 0:
-            return brace
-        found = text.find(_PHASE, found + 1)
-    return -1
 
 
 def end_of(piece: Piece) -> int:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable
 from typing import IO
 
 from rankscope.parsers.decoded import NotThisKindError
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, DETAILS, repair, sparse, writers
 from rankscope.parsers.torch_profiler.chunks import Around, Piece, end_of, pieces
 from rankscope.parsers.torch_profiler.columns import Columns
-from rankscope.parsers.torch_profiler.events import BAD, EVENTS
+from rankscope.parsers.torch_profiler.events import BAD, EVENTS, Event
+from rankscope.parsers.torch_profiler.layout import Layout, layout_of
 from rankscope.parsers.torch_profiler.metadata import About, about
 from rankscope.parsers.torch_profiler.model import TraceContent
+
+HEAD = 1 << 18
+"""Bytes of a file in which its layout is looked for, where it is read in ranges."""
 
 
 def read(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> TraceContent:
@@ -27,8 +32,10 @@ def read(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> TraceC
         content.problem = problem_of(content)
         return content
     begin = size * number // parts
+    layout = layout_of(stream.read(HEAD))
     stream.seek(begin)
-    content = decode_range(stream, begin, size * (number + 1) // parts if number + 1 < parts else None, detail)
+    end = size * (number + 1) // parts if number + 1 < parts else None
+    content = decode_range(stream, begin, end, detail, layout)
     content.ranged = True
     return content
 
@@ -49,11 +56,13 @@ def problem_of(content: TraceContent) -> str | None:
     return "; ".join(note for note in notes if note) or None
 
 
-def decode_range(stream: IO[bytes], begin: int, end: int | None, detail: str) -> TraceContent:
+def decode_range(
+    stream: IO[bytes], begin: int, end: int | None, detail: str, layout: Layout | None = None
+) -> TraceContent:
     """The events that begin from `begin`, where the stream stands, and before `end`."""
     columns, around = Columns(), Around()
     take_piece = take_collectives if detail == DETAILS[0] else take
-    for piece in pieces(stream, around, begin, end):
+    for piece in pieces(stream, around, begin, end, layout):
         take_piece(columns, piece)
     if around.torn:
         columns.lost += 1
@@ -66,6 +75,9 @@ def decode_range(stream: IO[bytes], begin: int, end: int | None, detail: str) ->
 
 def take_collectives(columns: Columns, piece: Piece) -> None:
     """Only those events of a piece that tell of collectives, steps and threads."""
+    if piece.args_first:
+        take(columns, piece, sparse.is_wanted)
+        return
     wanted = sparse.wanted(Piece(piece.text, end_of(piece)))
     try:
         columns.add(EVENTS.decode(b"".join((b"[", b",".join(wanted), b"]"))))
@@ -75,15 +87,15 @@ def take_collectives(columns: Columns, piece: Piece) -> None:
         columns.add([event for event in found if sparse.is_wanted(event)])
 
 
-def take(columns: Columns, piece: Piece) -> None:
-    """The events of a piece into columns; a piece that is damaged, event by event."""
+def take(columns: Columns, piece: Piece, wanted: Callable[[Event], bool] | None = None) -> None:
+    """The events of a piece, or those `wanted`, into columns; a piece that is damaged, event by event."""
     stop = end_of(piece)
     if not stop:
         return
     inner = memoryview(piece.text)[:stop]
     try:
-        columns.add(EVENTS.decode(b"".join((b"[", inner, b"]"))))
+        found = EVENTS.decode(b"".join((b"[", inner, b"]")))
     except BAD:
-        found, lost = repair.events(bytes(inner))
+        found, lost = repair.events(bytes(inner), args_first=piece.args_first)
         columns.lost += lost
-        columns.add(found)
+    columns.add(found if wanted is None else list(filter(wanted, found)))

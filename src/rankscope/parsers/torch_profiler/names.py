@@ -26,7 +26,7 @@ _ENDS = r"(?: (?P<own>\d{1,9})(?:->|<-)(?P<peer>\d{1,9}))?"
 ANNOTATED = re.compile(rf"(?P<library>{LIBRARIES}):(?P<op>[\w.]{{1,64}}){_ENDS}")
 """The name of an annotation around an operation: "nccl:send 0->1" is a send to the member at place 1."""
 ISSUED = re.compile(r"c10d::(\w{1,64})")
-RUNS = r"(?:void )?(?:nccl|rccl|msccl|oneccl|hccl)[A-Z_]"
+RUNS = r"(?:void )?(?:(?:nccl|rccl|msccl|oneccl|hccl)[A-Z_]|hcom_[a-z])"
 _RUN = re.compile(RUNS)
 """Names of kernels that are collectives: ncclKernel_* until 2.18, ncclDevKernel_* since, *_Generic on RCCL."""
 

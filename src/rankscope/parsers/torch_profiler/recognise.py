@@ -9,7 +9,7 @@ _KEYS = re.compile(
     rb'"(?:schemaVersion|deviceProperties|traceEvents|distributedInfo|baseTimeNanoseconds|displayTimeUnit|traceName'
     rb'|cupti_version|roctracer_version)"\s*:'
 )
-_LIST = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}]{0,400}?"ph"\s*:')
+_LIST = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}]{0,400}?(?:\{[^{}]{0,400}\}[^{}]{0,200}?)?"ph"\s*:')
 _OTHERS = re.compile(rb'"cat"\s*:\s*"(?:py-spy|viztracer|FEE|blink|devtools)')
 """Other programs write the same events: a list of them begins with theirs."""
 

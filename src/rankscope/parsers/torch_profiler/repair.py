@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from rankscope.parsers.torch_profiler.events import BAD, EVENT, Complete, Event
+from rankscope.parsers.torch_profiler.layout import BOUNDARY
 
 _START = re.compile(rb'\{(?:[^{}"]{0,64}"[^"]{0,8192}"){0,12}?[^{}"]{0,64}"ph"\s*:')
 _EMPTY = re.compile(rb":\s*(?=[,}\]])")
@@ -27,10 +28,10 @@ _PHASE = re.compile(rb'"ph"\s*:\s*"([A-Za-z])"')
 _ARGS = re.compile(rb'"args"\s*:\s*(\{.*\})\s*\}\s*$', re.DOTALL)
 
 
-def events(text: bytes) -> tuple[list[Event], int]:
+def events(text: bytes, *, args_first: bool = False) -> tuple[list[Event], int]:
     """The events of a piece, and how many of them could not be read."""
     found, lost = [], 0
-    for one in split(text):
+    for one in split(text, args_first=args_first):
         event = _event(one)
         if event is None:
             lost += 1
@@ -39,9 +40,12 @@ def events(text: bytes) -> tuple[list[Event], int]:
     return found, lost
 
 
-def split(text: bytes) -> Iterator[bytes]:
+def split(text: bytes, *, args_first: bool = False) -> Iterator[bytes]:
     """The texts of the events of a piece; what is none as one."""
-    starts = [match.start() for match in _START.finditer(text)] or [0]
+    if args_first:
+        starts = [0, *(match.end() - 1 for match in BOUNDARY.finditer(text))]
+    else:
+        starts = [match.start() for match in _START.finditer(text)] or [0]
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         yield text[start:end].rstrip(b", \t\r\n")
 

@@ -27,7 +27,7 @@ BESIDE = 8192
 def wanted(piece: Piece) -> list[bytes]:
     """The texts of these events. What begins or ends otherwise than an event is cut wrongly, and no JSON."""
     found: dict[int, int] = {}
-    text, stop = piece
+    text, stop = piece.text, piece.stop
     for match in _WANTED.finditer(text, 0, stop):
         begin = text.rfind(b"{", 0, match.start())
         if begin < 0 or begin in found:
