@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from time import monotonic
 
 from rankscope.watching.census import AwayError, Census, Changes
@@ -19,28 +20,44 @@ AWAY_S = 2.0
 """And while nothing can be seen."""
 
 
-class Looker:
-    """Looks at the files below some paths. Its times are those of the monotonic clock, in seconds."""
+@dataclass(frozen=True)
+class Sight:
+    """What a look has shown. Times are those of the monotonic clock, in seconds."""
 
-    def __init__(self, paths: Sequence[Path], poll_s: float | None, wake: Event) -> None:
-        self._paths, self._poll_s, self._wake = list(paths), poll_s, wake
+    changes: tuple[Changes, ...]
+    next_at: float
+    """When to look again though nothing is told."""
+    polled_s: float | None
+    """Seconds between two looks where nobody tells of changes; None where somebody does."""
+    why_polled: str
+    """Why there are no notices."""
+    away: str | None
+    """Why nothing can be seen at the moment."""
+    full: bool
+    """The file system has no room."""
+
+
+class Looker:
+    """Looks at the files below some paths; `told` is called in another thread when there is something to be seen."""
+
+    def __init__(self, paths: Sequence[Path], poll_s: float | None, told: Callable[[], None]) -> None:
+        self._paths, self._poll_s, self._told = list(paths), poll_s, told
+        self._begun = False
         self._census = Census(paths)
         self._notice: Notice | None = None
         self._wanted = True
-        self.why_polled = ""
-        """Why there are no notices."""
-        self.away: str | None = None
-        """Why nothing can be seen at the moment."""
+        self._why_polled = ""
+        self._away: str | None = None
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """Asks to be told of changes, unless that is no use."""
         kinds = [file_system(path) for path in self._paths]
         silent = next((kind for kind in kinds if is_silent(kind)), None)
         if self._poll_s is not None or silent is not None:
-            self.why_polled = "as asked" if silent is None else f"{silent} tells of no changes"
+            self._why_polled = "as asked" if silent is None else f"{silent} tells of no changes"
             return
-        self.why_polled = ""
-        self._notice = Notice(self._wake.set)
+        self._why_polled = ""
+        self._notice = Notice(self._told)
         self._notice.watch([path for path in self._paths if path.is_dir()], recursive=True)
         self._notice.watch(list({path.parent for path in self._paths if not path.is_dir()}), recursive=False)
 
@@ -49,8 +66,19 @@ class Looker:
         if self._notice is not None:
             self._notice.close()
 
-    def look(self) -> list[Changes]:
-        """What has changed, as far as it is time to look."""
+    def look(self) -> Sight:
+        """What has changed, as far as it is time to look. May take for ever."""
+        if not self._begun:
+            self._begun = True
+            self._begin()
+        changes = self._changes()
+        polls = self._notice is None or not self._notice.works
+        polled_s = self._every_s if polls and self._away is None else None
+        why = self._why_polled or "the kernel watches no more directories"
+        full = self._away is None and _is_full(self._paths)
+        return Sight(tuple(changes), self._next_at, polled_s, why if polled_s else "", self._away, full)
+
+    def _changes(self) -> list[Changes]:
         now, found = monotonic(), []
         told = self._notice.take() if self._notice is not None else set()
         self._wanted |= self._notice is not None and self._notice.has_begun()
@@ -58,7 +86,7 @@ class Looker:
             changes, everything = self._census.look(told)
             self._wanted |= everything
             found.append(changes)
-        if now >= self.next_at:
+        if now >= self._next_at:
             found += self._scan()
         return [changes for changes in found if changes]
 
@@ -67,29 +95,36 @@ class Looker:
         try:
             changes = self._census.scan()
         except AwayError as error:
-            self.away = str(error)
+            self._away = str(error)
             return []
-        back, self.away = self.away is not None, None
+        back, self._away = self._away is not None, None
         if self._notice is not None and (back or not self._notice.works):
             # the threads end with their directory; where they cannot start again, looking has to do
             self._notice.close()
-            self.begin()
+            self._begin()
         return [changes]
 
     @property
-    def next_at(self) -> float:
+    def _next_at(self) -> float:
         """When to look at everything."""
-        soon = 0.0 if self._wanted else self._census.scanned_at + self.every_s
+        soon = 0.0 if self._wanted else self._census.scanned_at + self._every_s
         return max(soon, self._census.may_scan_at)
 
     @property
-    def polls(self) -> bool:
-        """Whether nobody tells of changes."""
-        return self._notice is None or not self._notice.works
-
-    @property
-    def every_s(self) -> float:
+    def _every_s(self) -> float:
         """Seconds between two looks at everything."""
-        if self.away is not None:
+        if self._away is not None:
             return AWAY_S
-        return (self._poll_s or POLL_S) if self.polls else SAFETY_S
+        polls = self._notice is None or not self._notice.works
+        return (self._poll_s or POLL_S) if polls else SAFETY_S
+
+
+def _is_full(paths: Sequence[Path]) -> bool:
+    for path in paths:
+        try:
+            about = os.statvfs(path)
+        except OSError:
+            continue
+        if about.f_blocks and not about.f_bavail:
+            return True
+    return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,8 @@ from typing import TypeAlias
 
 from rankscope.parsers.load import LoadOptions, environment_of, pattern_of
 from rankscope.watching.job import Job
-from rankscope.watching.looker import Looker
+from rankscope.watching.looker import Looker, Sight
+from rankscope.watching.patience import Asker
 from rankscope.watching.store import Store
 from rankscope.watching.update import Reading, Update
 
@@ -55,7 +55,11 @@ class Watcher:
         self._paths = list(paths)
         self._stopped, self._wake = threading.Event(), threading.Event()
         self._store = Store(load.jobs, environment)
-        self._looker = Looker(paths, options.poll_s, self._wake)
+        self._looker = Looker(paths, options.poll_s, self._tell)
+        self._asker = Asker(self._looker.look, self._wake.set)
+        self._told = True
+        """There is something to be seen, or nothing was seen yet."""
+        self._sight: Sight | None = None
         self._job = Job(root, pattern, load.world_size, freeze_ns)
         self._reading: Reading | None = None
         """What was told last of how following goes."""
@@ -70,7 +74,6 @@ class Watcher:
     def run(self, publish: Publish) -> None:
         """Follows until `stop`. Raises WorkerError if no process can be started."""
         try:
-            self._looker.begin()
             while not self._stopped.is_set():
                 self._step(publish)
         finally:
@@ -82,13 +85,17 @@ class Watcher:
         """How much workers have read so far."""
         return self._store.bytes_read
 
+    def _tell(self) -> None:
+        self._told = True
+        self._wake.set()
+
     def _step(self, publish: Publish) -> None:
-        for changes in self._looker.look():
-            self._store.note(changes, monotonic())
-        self._store.work(monotonic())
-        if self._reading is not None:
-            self._wait()
-        if self._stopped.is_set():
+        self._look()
+        if self._away is None:
+            # nothing is read, or taken for damaged, while the files cannot be seen
+            self._store.work(monotonic())
+        self._wait()
+        if self._stopped.is_set() or (self._sight is None and not self._asker.hangs):
             return
         self._show(publish)
         reading = self._how()
@@ -98,12 +105,23 @@ class Watcher:
             self._shown_at = self._shown_at if self._number else monotonic()
             publish(reading)
 
+    def _look(self) -> None:
+        for sight in self._asker.take():
+            self._sight = sight
+            for changes in sight.changes:
+                self._store.note(changes, monotonic())
+        if self._told or (self._sight is not None and monotonic() >= self._sight.next_at):
+            self._told = self._asker.is_asking
+            self._asker.ask()
+
     def _wait(self) -> None:
-        """Until something is told, read or due."""
+        """Until something is told, seen, read or due."""
         if self._store.reading:
             self._store.take(0.02)
             return
-        times = (self._looker.next_at, self._store.next_at(), self._show_at(), self._judge_at())
+        look_at = math.inf if self._sight is None or self._asker.is_asking else self._sight.next_at
+        work_at = self._store.next_at() if self._away is None else None
+        times = (look_at, work_at, self._show_at(), self._judge_at())
         until = min(at for at in times if at is not None)
         self._wake.wait(max(0.0, min(until - monotonic(), LONGEST_S)))
         self._wake.clear()
@@ -124,7 +142,7 @@ class Watcher:
 
     def _judge_at(self) -> float | None:
         """When the job is to be judged again though nothing was written; None if never, or if nothing can be seen."""
-        at = self._job.judge_at_ns() if self._job.is_there and self._looker.away is None else None
+        at = self._job.judge_at_ns() if self._job.is_there and self._away is None else None
         return None if at is None else at / 1e9
 
     def _show(self, publish: Publish) -> None:
@@ -148,26 +166,22 @@ class Watcher:
 
     # How following goes
 
+    @property
+    def _away(self) -> str | None:
+        """Why nothing can be seen at the moment."""
+        if self._asker.hangs:
+            return f"{self._paths[0]}: the file system does not answer"
+        return self._sight.away if self._sight is not None else None
+
     def _how(self) -> Reading:
-        looker, unfinished = self._looker, self._store.unfinished
-        reading = Reading(len(self._store.entries), len(unfinished), self._store.reading, away=looker.away)
-        if looker.polls and looker.away is None:
-            why = looker.why_polled or "the kernel watches no more directories"
-            reading = replace(reading, polled_s=looker.every_s, why_polled=why)
-        return replace(reading, full=bool(unfinished) and _is_full(self._paths))
+        sight, unfinished = self._sight, self._store.unfinished
+        reading = Reading(len(self._store.entries), len(unfinished), self._store.reading, away=self._away)
+        if sight is None or reading.away is not None:
+            return reading
+        full = bool(unfinished) and sight.full
+        return replace(reading, polled_s=sight.polled_s, why_polled=sight.why_polled, full=full)
 
 
 def _is_news(before: Reading | None, now: Reading) -> bool:
     """Whether something else is wrong than was before."""
     return before is None or replace(before, files=0, unread=0) != replace(now, files=0, unread=0)
-
-
-def _is_full(paths: Sequence[Path]) -> bool:
-    for path in paths:
-        try:
-            about = os.statvfs(path)
-        except OSError:
-            continue
-        if about.f_blocks and not about.f_bavail:
-            return True
-    return False

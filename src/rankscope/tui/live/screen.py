@@ -154,8 +154,9 @@ class LiveScreen(LanesScreen):
         """Rings once for each freeze, whatever is on the screen."""
         if not update.update.alarm:
             return
-        text = plain(update.update.analysis.verdict)
-        self.app.notify(text, title=update.update.live.state.upper(), severity="error", timeout=TOAST_S, markup=False)
+        analysis, live = update.update.analysis, update.update.live
+        text, title = plain(analysis.verdict), (live.state if live.is_stopped else analysis.status).upper()
+        self.app.notify(text, title=title, severity="error", timeout=TOAST_S, markup=False)
         if self.options.bell:
             self.app.bell()
 

@@ -1,0 +1,67 @@
+"""A file system that does not answer is said, and survived: it holds up only the thread that asks it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rankscope.parsers.files.walk import Found, walk
+from rankscope.watching import census, patience
+from tests.watching.following import Following
+from tests.watching.jobs import RANKS, Running, target
+
+
+class Server:
+    """Answers, or keeps those who ask."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers = threading.Event()
+        self.answers.set()
+
+        def slow(paths: list[Path]) -> list[Found]:
+            self.answers.wait()
+            return walk(paths)
+
+        monkeypatch.setattr(census, "walk", slow)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.3)
+    server = Server(monkeypatch)
+    yield server
+    server.answers.set()
+
+
+def put(running: Running, dumps: Path) -> None:
+    for rank in range(RANKS):
+        running.draft(rank).rename(target(dumps, rank))
+
+
+def test_it_is_said_and_the_job_goes_on_where_it_was(tmp_path: Path, server: Server) -> None:
+    dumps, running = tmp_path / "dumps", Running(tmp_path / "drafts")
+    dumps.mkdir()
+    running.step(3)
+    with Following(dumps, poll_s=0.2) as following:
+        put(running, dumps)
+        following.until(lambda u: u.dataset.ops.height == 3 * RANKS)
+        server.answers.clear()
+        away = following.until_read(lambda r: r.away)
+        assert away.away == f"{dumps}: the file system does not answer"
+        assert "what was read is shown" in away.trouble
+        running.step()
+        put(running, dumps)
+        assert following.quiet(0.5) == []
+        server.answers.set()
+        update = following.until(lambda u: u.dataset.ops.height == 4 * RANKS)
+        assert update.reading.away is None and update.analysis.status == "progressing"
+
+
+def test_one_that_never_answers_is_said_and_can_be_left(tmp_path: Path, server: Server) -> None:
+    server.answers.clear()
+    with Following(tmp_path) as following:
+        assert "does not answer" in (following.until_read(lambda r: r.away).away or "")
+        assert following.updates == []
