@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from rankscope.tui.fold import rank_label
 from rankscope.tui.letters import LETTERS, NUMBER, SHIFT, Mark
 from rankscope.tui.model import Model
+
+if TYPE_CHECKING:
+    from rankscope.tui.traces.lanes import TraceLanes
 
 STATES: dict[str, tuple[Mark, ...]] = {
     "done": (Mark.DONE,),
@@ -66,7 +70,16 @@ def apply(model: Model, wanted: Filter) -> Model:
         lanes &= np.isin(model.ranks, model.dataset.group_list[wanted.group].ranks)
     if wanted.letter is not None or wanted.state is not None:
         lanes &= np.isin(np.arange(len(model.ranks)), model.items.lane[items])
-    return model.take(lanes, items)
+    return replace(model.take(lanes, items), traces=_traces(model, wanted))
+
+
+def _traces(model: Model, wanted: Filter) -> TraceLanes | None:
+    """The lanes of traces, if there are any, with what the filter lets through; states are those of dumps."""
+    if model.traces is None or (wanted.group is None and wanted.letter is None):
+        return model.traces
+    from rankscope.tui.traces.narrow import narrowed
+
+    return narrowed(model.traces, wanted.group, wanted.letter)
 
 
 def _item_mask(model: Model, wanted: Filter) -> NDArray[np.bool_]:

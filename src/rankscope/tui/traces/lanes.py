@@ -161,7 +161,7 @@ def build_lanes(dataset: Dataset, analysis: Analysis) -> TraceLanes:
     ranks = np.array(sorted(dataset.traces["rank"].drop_nulls().unique().to_list()), np.int32)
     strands = _strands(dataset, spans, ranks)
     windows = _windows(dataset, traces, ranks)
-    cover, key_of = _covers(spans, strands, len(ranks), windows, traces)
+    cover, key_of = covers(spans, strands, len(ranks), traces, windows)
     low = windows["start"].min()
     high = windows["end"].max()
     return TraceLanes(
@@ -191,13 +191,17 @@ def _windows(dataset: Dataset, traces: TraceAnalysis, ranks: NDArray[np.int32]) 
         for file, rank, start, end in dataset.traces.select("file", "rank", "start_ns", "end_ns").iter_rows()
         if rank is not None and start is not None and end is not None
     ]
-    return pl.DataFrame(rows, schema={"key": pl.Int64, "start": pl.Int64, "end": pl.Int64}, orient="row")
+    return pl.DataFrame(rows, schema=_WINDOWS, orient="row")
 
 
-def _covers(
-    spans: Spans, strands: tuple[Strand, ...], lanes: int, windows: pl.DataFrame, traces: TraceAnalysis
+_WINDOWS = {"key": pl.Int64, "start": pl.Int64, "end": pl.Int64}
+
+
+def covers(
+    spans: Spans, strands: tuple[Strand, ...], lanes: int, traces: TraceAnalysis, windows: pl.DataFrame | None = None
 ) -> tuple[Cover, NDArray[np.int32]]:
-    """The cover of all lanes and activities, and where each is in it."""
+    """The cover of all lanes and activities, with the `windows` of ranks if given, and where each is in it."""
+    windows = pl.DataFrame(schema=_WINDOWS) if windows is None else windows
     strand_of = np.full(len(spans.numbers), -1, np.int64)
     for number, strand in enumerate(strands):
         strand_of[list(strand.tracks)] = number
