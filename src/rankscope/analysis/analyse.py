@@ -10,6 +10,7 @@ from rankscope.analysis.consequences import find_consequences
 from rankscope.analysis.divergence import find_divergences
 from rankscope.analysis.evidence import Reliability, judge_reliability
 from rankscope.analysis.facts import Facts
+from rankscope.analysis.failed_ops import follow_failures
 from rankscope.analysis.findings import Writer
 from rankscope.analysis.freeze import Freeze, judge_freeze
 from rankscope.analysis.graph import WaitGraph, build_graph
@@ -36,6 +37,7 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     lost = LostPairs(facts, graph, cohorts)
     certain = find_mismatches(facts, cohorts) + lost.out_of_step()
     _stop_at(graph, certain)
+    follow_failures(facts, graph, certain)
     judge = Judge(facts, graph, reliability, cohorts, lost, frozenset(node for r in certain for node in r.nodes))
     roots = certain + judge.judge()
     roots += find_missing(facts, judge, roots)

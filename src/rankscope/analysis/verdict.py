@@ -108,4 +108,19 @@ def _quiet(situation: Situation) -> tuple[Status, str]:
         return "progressing", f"the dumps were taken at different moments ({old} earlier); nothing is proven to hang"
     if situation.pending:
         return "unknown", f"{ranks}: operations are pending, and nothing in these dumps says why"
+    behind = _behind(situation.facts)
+    if behind:
+        return "unknown" if situation.freeze.stopped else "progressing", behind
     return "healthy", f"{ranks}, no divergence: every collective was issued and finished by all of its members"
+
+
+def _behind(facts: Facts) -> str | None:
+    """What gloo has ended on some ranks and others never issued: it failed, or their dumps are a moment older."""
+    for group in sorted(facts.gloo_groups):
+        fronts = {r: f.enqueued for (r, g), f in facts.presence.frontiers.items() if g == group}
+        late = sorted(r for r, seq in fronts.items() if seq is not None and seq < facts.reached.get(group, -1))
+        if late:
+            have, dumps = ("has", "its dump is") if len(late) == 1 else ("have", "their dumps are")
+            what = f"#{facts.reached[group]} of {facts.label(group)}"
+            return f"{ranks_text(late)} {have} not issued {what}, which others ended: it failed, or {dumps} older"
+    return None
