@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 BEHIND = 5
 """How nice the process is, to the one that answers keys."""
+YOUNG_ONLY = (10_000, 20, 100_000)
+"""Thresholds of the garbage collector with which it hardly ever looks at what is old, ..."""
+TIDY_S = 120.0
+"""... and so often it does, between two updates."""
 _START = "import sys; sys.path[:] = sys.argv[2:]; from rankscope.commands.apart import main; main(int(sys.argv[1]))"
 
 
@@ -131,12 +136,17 @@ def _follow(connection: Connection) -> None:
     following = followed(wanted.source, wanted.follow, wanted.path_map)
     threading.Thread(target=_end_with, args=(connection, following.stop), daemon=True).start()
     gc.freeze()
-    sending = threading.Lock()
+    gc.set_threshold(*YOUNG_ONLY)
+    sending, tidied_at = threading.Lock(), monotonic()
 
     def send(news: Update | Reading) -> None:
+        nonlocal tidied_at
         made = news if isinstance(news, Reading) else prepare(news)
         with sending:
             connection.send(made)
+        if monotonic() - tidied_at > TIDY_S:
+            gc.collect()
+            tidied_at = monotonic()
 
     following.run(send)
 

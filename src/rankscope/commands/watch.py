@@ -202,7 +202,7 @@ class _Printer:
         trouble = reading.trouble
         if trouble != self._trouble:
             self._trouble = trouble
-            _say(trouble or "the files are there again")
+            _say(trouble or "that is over, reading goes on")
 
 
 def _say(text: str) -> None:

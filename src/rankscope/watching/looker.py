@@ -34,7 +34,7 @@ class Sight:
     away: str | None
     """Why nothing can be seen at the moment."""
     full: bool
-    """The file system has no room."""
+    """A file system that can be written to has no room."""
 
 
 class Looker:
@@ -125,6 +125,6 @@ def _is_full(paths: Sequence[Path]) -> bool:
             about = os.statvfs(path)
         except OSError:
             continue
-        if about.f_blocks and not about.f_bavail:
+        if about.f_blocks and not about.f_bavail and not about.f_flag & os.ST_RDONLY:
             return True
     return False

@@ -120,6 +120,11 @@ class Store:
         known = [self.entries[path] for path in self._open if path in self.entries]
         return [entry for entry in known if entry.held is not None or entry.tries]
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether anything is wrong with a file as it is shown."""
+        return any(source.problem is not None for entry in self.entries.values() for source in entry.sources)
+
     def next_at(self) -> float | None:
         """When there is something to do without any news."""
         known = [self.entries[path] for path in self._open if path in self.entries]

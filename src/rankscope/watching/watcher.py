@@ -178,7 +178,7 @@ class Watcher:
         reading = Reading(len(self._store.entries), len(unfinished), self._store.reading, away=self._away)
         if sight is None or reading.away is not None:
             return reading
-        full = bool(unfinished) and sight.full
+        full = sight.full and (bool(unfinished) or self._store.is_damaged)
         return replace(reading, polled_s=sight.polled_s, why_polled=sight.why_polled, full=full)
 
 
