@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -17,17 +18,31 @@ from benchmarks.measure import Run, alternate
 from benchmarks.results import machine, put, table
 from benchmarks.trace_ways import WAYS
 
+READ = 1 << 20
 EXPLANATION = """Traces as torch 2.13 writes them with shapes and stacks: one of {mb} MB, and {ranks} of {each} MB.
-Every way is a process of its own, from start to exit, all in turn; medians of {times} runs, HTA once. *orjson*,
-*msgspec*: the whole file decoded, and a table of name, category, process, thread, times and correlation made of it.
-*rankscope, all*: the dataset, with spans in order and nested, and kernels joined to the operations they run. *first
-paint*: collectives, steps and threads only. *CPU*: of all processes, which others on the machine disturb less than the
-time on the clock. *x msgspec*, *x HTA*: so many times as fast on the clock. *peak*: resident memory of the largest
-process."""
+Every way is a process of its own, from start to exit, all in turn; medians of {times} runs, HTA once; files are in
+memory before. *orjson*, *msgspec*: the whole file decoded, and a table of name, category, process, thread, times and
+correlation made of it. *rankscope, all*: the dataset, with spans in order and nested, and kernels joined to the
+operations they run. *first paint*: collectives, steps and threads only. *CPU*: of all processes, which others on the
+machine disturb less than the time on the clock. *x msgspec*, *x HTA*: so many times as fast on the clock. *peak*:
+resident memory of the largest process."""
+
+
+def warm(paths: list[Path], pythons: list[str]) -> None:
+    """Has files, and what programs import, in memory and nothing left to be written: disks are not what is compared."""
+    os.sync()
+    for path in paths:
+        with path.open("rb") as file:
+            while file.read(READ):
+                pass
+    for python in pythons:
+        modules = "polars, numpy, msgspec" if python == sys.executable else "hta.common.trace"
+        subprocess.run([python, "-c", f"import {modules}"], check=True, capture_output=True)
 
 
 def measured(paths: list[Path], times: int, hta: str | None) -> dict[str, Run]:
     """Every way over some files."""
+    warm(paths, [sys.executable] if hta is None else [sys.executable, hta])
     own = {name: _command(sys.executable, name, paths) for name in WAYS if name != "HTA"}
     runs = alternate(own, times)
     if hta is not None:
