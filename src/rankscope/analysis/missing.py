@@ -1,12 +1,16 @@
-"""Ranks of which there is no dump: accused only where nothing that was recorded explains the wait."""
+"""Ranks of which there is no dump, or only an old one: told only where nothing that was recorded explains the wait."""
 
 from __future__ import annotations
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node
+from rankscope.analysis.instances import Instance
 from rankscope.analysis.root import Root
 from rankscope.analysis.roots import Judge
-from rankscope.analysis.wording import ranks_text, wait_text
+from rankscope.analysis.wording import duration, ranks_text, wait_text
+
+OLDER_NS = 10_000_000_000
+"""A dump that is older than the newest by this much was not written with it."""
 
 
 def find_missing(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
@@ -15,15 +19,53 @@ def find_missing(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
     if not nodes:
         return []
     waiting = judge.held_up(nodes)
-    explained = set().union(*(judge.held_up(root.nodes) for root in others))
-    return [_root(facts, judge, nodes)] if waiting - explained else []
+    return [_root(facts, judge, nodes)] if waiting - _explained(judge, others) else []
+
+
+def find_gone(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
+    """Ranks of which the only dump is from before the others came to what they wait in: suspects, not culprits."""
+    written = judge.reliability.written_ns
+    newest = max(written.values(), default=0)
+    nodes = tuple(
+        m[0] for m in judge.sinks
+        if len(m) == 1 and m[0].kind == "unknown" and m[0].rank not in judge.reliability.outdated
+        and newest - written.get(m[0].rank, newest) > OLDER_NS and judge.direct(m[0])
+    )  # fmt: skip
+    waiting = judge.held_up(nodes) if nodes else set()
+    return [_gone(facts, judge, nodes, newest)] if waiting - _explained(judge, others) else []
+
+
+def _explained(judge: Judge, others: list[Root]) -> set[int]:
+    return set().union(*(judge.held_up(root.nodes) for root in others))
+
+
+def _gone(facts: Facts, judge: Judge, nodes: tuple[Node, ...], newest: int) -> Root:
+    ranks, focus = tuple(sorted(node.rank for node in nodes)), _focus(judge, nodes)
+    label = f"{focus.name} of {facts.label(focus.group)}"
+    age = duration(newest - max(judge.reliability.written_ns[rank] for rank in ranks))
+    one = len(ranks) == 1
+    return Root(
+        kind="missing-rank",
+        culprits=(),
+        nodes=nodes,
+        focus=focus,
+        title=f"{ranks_text(ranks)} left no dump since {label} waits for {'it' if one else 'them'}",
+        explanation=(
+            f"{wait_text(focus.waiting())} in {label}. What {ranks_text(ranks)} dumped last is from before that, {age} "
+            "older than the newest dump: the process ended, died or cannot dump, or its newer dump was not collected."
+        ),
+        candidates=ranks,
+        confidence="low",
+        reasons=("an old dump does not tell what the rank did afterwards",),
+        next_steps=(
+            f"Does the process of {ranks_text(ranks)} still run? Read the end of its log, and dump again if it does.",
+        ),
+    )
 
 
 def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
     ranks = tuple(sorted(node.rank for node in nodes))
-    focus = min(
-        (i for node in nodes for i in judge.direct(node)[:1]), key=lambda i: (i.is_pair, i.since_ns or 0, i.key)
-    )
+    focus = _focus(judge, nodes)
     label = f"{focus.name} of {facts.label(focus.group)}"
     few = len(ranks) < len(facts.presence.seen)
     alive = sorted(set(facts.dataset.threads["rank"].drop_nulls()) & set(ranks))
@@ -49,6 +91,12 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
             "Collect their dumps if they exist, and run again.",
         ),
     )
+
+
+def _focus(judge: Judge, nodes: tuple[Node, ...]) -> Instance:
+    """The first operation that waits for one of them."""
+    found = (i for node in nodes for i in judge.direct(node)[:1])
+    return min(found, key=lambda i: (i.is_pair, i.since_ns or 0, i.key))
 
 
 def _fate(ranks: tuple[int, ...], alive: list[int]) -> str:

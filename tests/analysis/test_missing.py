@@ -1,0 +1,43 @@
+"""Ranks whose only dump is older than the wait: told of where nothing else explains it, and never accused."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope.analysis import analyse
+from rankscope.schema import Dataset
+from tests.analysis.test_doubts import SECOND, written
+from tests.builders import START_NS
+from tests.parsers import dumps
+from tests.parsers.dumps import dataset_of, job, named
+
+FIRST = (dumps.START_NS - START_NS) / SECOND
+
+
+def waiting(library: str = "nccl") -> Dataset:
+    """Three of four ranks wait, a second after the last one did anything."""
+    made = job(4, library=library)
+    for recorder in made:
+        for _ in range(5):
+            recorder.collective(state="scheduled" if library == "gloo" else "completed", retired=True)
+        recorder.clock += SECOND
+        if recorder.rank != 1:
+            recorder.collective(state="scheduled", retired=False)
+    return dataset_of(named(made))
+
+
+@pytest.mark.parametrize("library", ["nccl", "gloo"])
+def test_a_rank_that_dumped_for_the_last_time_before_the_wait_is_a_candidate(library: str) -> None:
+    found = analyse(written(waiting(library), {1: FIRST + 0.5}, rest=FIRST + 30)).findings[0]
+    assert (found.kind, found.severity, found.culprit_ranks, found.candidates) == ("missing-rank", "critical", (), (1,))
+    assert found.title == "rank 1 left no dump since all_reduce #6 of default_pg waits for it"
+    assert "What rank 1 dumped last is from before that, 29.5 s older than the newest dump" in found.explanation
+
+
+def test_a_dump_that_is_a_little_older_makes_no_candidate() -> None:
+    dataset = written(waiting(), {1: FIRST + 0.9}, rest=FIRST + 9)
+    assert not analyse(dataset).is_critical
+
+
+def test_a_rank_that_dumped_later_is_accused() -> None:
+    assert analyse(written(waiting(), {}, rest=FIRST + 30)).culprits == (1,)
