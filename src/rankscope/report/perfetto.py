@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import orjson
 import polars as pl
 
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
+from rankscope.report.beside import MOST_ROWS, rows_beside
 from rankscope.report.escape import plain
 from rankscope.schema import Dataset
 
@@ -30,6 +31,8 @@ LEVEL = 4
 """Of compression: twice as fast as the default, a tenth larger."""
 NAME = "merged_trace"
 """What the file is called where nobody says."""
+BETWEEN = MOST_ROWS + 1
+"""Places of a thread and of the rows beside it."""
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "mtia_runtime", "xpu_runtime")
 
 
@@ -99,10 +102,21 @@ class _Spans:
         known = pl.DataFrame(offsets, schema={"file": pl.UInt32, "offset": pl.Int64})
         shift = pl.col("offset").fill_null(0) - base
         self.tracks = dataset.tracks.join(known, on="file", how="left", maintain_order="left").select(
-            "track", "file", pid=pl.col("rank").fill_null(-1), tid=pl.col("track") + 1, shift=shift,
-            on_device=pl.col("device").is_not_null(),
+            "track", "file", pid=pl.col("rank").fill_null(-1), shift=shift, on_device=pl.col("device").is_not_null(),
         )  # fmt: skip
-        self._all = dataset.spans
+        self.size = int(dataset.tracks.select(pl.col("track").max().fill_null(0)).item()) + 1
+        """Threads that have numbers of their own; the rows beside them have those behind."""
+        self._all = dataset.spans.with_columns(beside=pl.Series(rows_beside(dataset.spans)))
+
+    @property
+    def beside(self) -> pl.DataFrame:
+        """track, beside: the rows that threads need beside their first."""
+        return self._all.filter(pl.col("beside") > 0).select("track", "beside").unique().sort("track", "beside")
+
+    @property
+    def work(self) -> pl.DataFrame:
+        """The spans that execute an operation."""
+        return self._all.lazy().filter(pl.col("op").is_not_null()).collect()
 
     def pieces(self) -> Iterator[pl.DataFrame]:
         """Rows of `spans` with pid, tid, ts and dur in microseconds, and the file."""
@@ -114,6 +128,7 @@ class _Spans:
         start = pl.col("start_ns") + pl.col("shift")
         return rows.join(self.tracks, on="track", how="inner", maintain_order="left").with_columns(
             ts=start / 1000, dur=pl.col("duration_ns") / 1000,
+            tid=pl.col("track").cast(pl.Int64) + 1 + pl.col("beside").cast(pl.Int64) * self.size,
             cat=pl.col("category").cast(pl.String), name=pl.col("name").cast(pl.String),
         )  # fmt: skip
 
@@ -126,6 +141,7 @@ class _Spans:
 
 def _events(dataset: Dataset, traces: TraceAnalysis, spans: _Spans, flows: bool) -> Iterator[list[str]]:
     yield _named(dataset)
+    yield _named_beside(dataset, spans)
     for piece in spans.pieces():
         yield _slices(piece, dataset)
     if flows:
@@ -134,7 +150,7 @@ def _events(dataset: Dataset, traces: TraceAnalysis, spans: _Spans, flows: bool)
             lines = _launch_arrows(spans.of_file(file), number)
             number += len(lines)
             yield lines
-        yield _collective_arrows(dataset, traces, spans, number)
+        yield _collective_arrows(traces, spans, number)
 
 
 def _named(dataset: Dataset) -> list[str]:
@@ -145,13 +161,33 @@ def _named(dataset: Dataset) -> list[str]:
         host = f" ({plain(hosts[rank])})" if hosts.get(rank) else ""
         out += [_meta("process_name", rank, 0, name=f"rank {rank}{host}"),
                 _meta("process_sort_index", rank, 0, sort_index=rank)]  # fmt: skip
-    rows = dataset.tracks.sort("rank", pl.col("device").is_not_null(), "order", "track")
-    for at, row in enumerate(rows.iter_rows(named=True)):
+    for at, row in enumerate(_ordered(dataset).iter_rows(named=True)):
         pid, tid = -1 if row["rank"] is None else row["rank"], row["track"] + 1
-        place = "thread" if row["device"] is None else f"device {row['device']} stream"
-        out += [_meta("thread_name", pid, tid, name=plain(row["name"]) or f"{place} {row['lane']}"),
-                _meta("thread_sort_index", pid, tid, sort_index=at)]  # fmt: skip
+        out += [_meta("thread_name", pid, tid, name=_title(row)),
+                _meta("thread_sort_index", pid, tid, sort_index=at * BETWEEN)]  # fmt: skip
     return out
+
+
+def _named_beside(dataset: Dataset, spans: _Spans) -> list[str]:
+    """Names of the rows beside threads, each behind its thread."""
+    rows = _ordered(dataset).with_row_index("at").join(spans.beside, on="track").sort("at", "beside")
+    out = []
+    for row in rows.iter_rows(named=True):
+        pid, tid = -1 if row["rank"] is None else row["rank"], row["track"] + 1 + row["beside"] * spans.size
+        out += [_meta("thread_name", pid, tid, name=f"{_title(row)} (beside)"),
+                _meta("thread_sort_index", pid, tid, sort_index=row["at"] * BETWEEN + row["beside"])]  # fmt: skip
+    return out
+
+
+def _ordered(dataset: Dataset) -> pl.DataFrame:
+    """Tracks as they stand below each other."""
+    return dataset.tracks.sort("rank", pl.col("device").is_not_null(), "order", "track")
+
+
+def _title(row: dict[str, Any]) -> str:
+    """What a thread or stream is called."""
+    place = "thread" if row["device"] is None else f"device {row['device']} stream"
+    return plain(row["name"]) or f"{place} {row['lane']}"
 
 
 def _meta(what: str, pid: int, tid: int, /, **args: str | int) -> str:
@@ -159,16 +195,20 @@ def _meta(what: str, pid: int, tid: int, /, **args: str | int) -> str:
 
 
 def _slices(piece: pl.DataFrame, dataset: Dataset) -> list[str]:
-    """A complete event for each span; collectives with what is known of them."""
+    """A complete event for each span; collectives with what is known of them.
+
+    They stay in their order: of two that begin at once, viewers take the first for the outer one.
+    """
+    piece = piece.with_row_index("at")
     shape: list[pl.Expr | str] = [pl.lit("X").alias("ph"), "cat", "name", "pid", "tid", "ts", "dur"]
     bare = piece.filter(pl.col("correlation").is_null() & pl.col("op").is_null())
     linked = piece.filter(pl.col("correlation").is_not_null() & pl.col("op").is_null())
     work = piece.filter(pl.col("op").is_not_null())
-    lines = _encoded(bare.select(*shape))
-    lines += _encoded(linked.select(*shape, args=pl.struct("correlation")))
+    parts = [(bare, bare.select(*shape)), (linked, linked.select(*shape, args=pl.struct("correlation")))]
     if work.height:
-        lines += _encoded(_with_operations(work, dataset).select(*shape, "args"))
-    return lines
+        parts.append((work, _with_operations(work, dataset).select(*shape, "args")))
+    lines = [pl.DataFrame({"at": part["at"], "line": _encoded(table)}) for part, table in parts if part.height]
+    return pl.concat(lines).sort("at")["line"].to_list() if lines else []
 
 
 def _with_operations(work: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
@@ -202,10 +242,9 @@ def _launch_arrows(linked: pl.DataFrame, first: int) -> list[str]:
     return begin + _arrow(pairs, "f", "launch", ("pid_to", "tid_to", "ts_to"))
 
 
-def _collective_arrows(dataset: Dataset, traces: TraceAnalysis, spans: _Spans, first: int) -> list[str]:
+def _collective_arrows(traces: TraceAnalysis, spans: _Spans, first: int) -> list[str]:
     """An arrow through the members of each matched collective, in the order in which they came."""
-    own = dataset.spans.lazy().filter(pl.col("op").is_not_null()).collect()
-    placed = spans.placed(own).unique("op", keep="first").select("op", "pid", "tid", "ts")
+    placed = spans.placed(spans.work).unique("op", keep="first").select("op", "pid", "tid", "ts")
     members = traces.matched.select("match", "arrived_ns", op=pl.col("row")).join(placed, on="op")
     several = members.filter(pl.len().over("match") > 1).sort("match", "arrived_ns", "pid")
     place = pl.int_range(pl.len()).over("match")
