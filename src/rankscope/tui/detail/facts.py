@@ -115,10 +115,12 @@ def as_absence(presence: str | None) -> Absence | None:
 
 
 def now_ns(index: OpIndex, analysis: Analysis) -> int | None:
-    """When the dumps were written: the newest event, and how long nothing had happened since; None if nothing tells."""
-    if index.newest_ns is None or analysis.frozen_for_ns is None:
+    """When the dumps were written, as far as their files tell, or else their events; None where neither is believed."""
+    if analysis.frozen_for_ns is None:
         return None
-    return index.newest_ns + analysis.frozen_for_ns
+    if index.written_ns is not None:
+        return index.written_ns
+    return None if index.newest_ns is None else index.newest_ns + analysis.frozen_for_ns
 
 
 def finding_of(analysis: Analysis, selection: Selection) -> Finding | None:

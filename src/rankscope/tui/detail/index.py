@@ -129,6 +129,12 @@ class OpIndex:
         return descriptions(self.dataset)
 
     @cached_property
+    def written_ns(self) -> int | None:
+        """When the last dump was written; a start that was noticed then is an event, too, and no older."""
+        found = self.dataset.dumps["mtime_ns"].max()
+        return found if isinstance(found, int) else None
+
+    @cached_property
     def newest_ns(self) -> int | None:
         """When the last thing any dump knows of happened."""
         ops = self.dataset.ops
