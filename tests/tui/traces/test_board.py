@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
 from rankscope.tui.model import Model, build_model
@@ -120,6 +121,8 @@ def test_what_a_kernel_is_told_of() -> None:
     assert sight is not None
     assert sight.op is not None
     assert sight.op["op"] == "all_reduce"
+    matched = board.lanes.traces.matched.filter(pl.col("row") == board.lanes.spans.op[board.span or 0])
+    assert sight.op["seq"] == matched["seq"][0], "the number by which `:` goes there"
     assert [member.rank for member in sight.members][-1] == 2
     assert sight.stack[0] == "cudaLaunchKernel"
     assert sight.stack[-1].startswith("ProfilerStep#")

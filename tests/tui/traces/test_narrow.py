@@ -84,6 +84,7 @@ def test_a_group_leaves_its_ranks_and_a_cursor_finds_only_its_collectives() -> N
     board = TraceBoard(lanes(), model(), 120, 30)
     board.replace_model(apply(model(), Filter(group=2)))
     assert {rank for at in range(board.count) for rank in board.ranks_of(at)} == {2, 3}
+    assert board.rank == board.ranks_of(board.row)[0] == 2, "the cursor is on a rank that is there"
     board.toggle_fold_all()
     board.go_rank(2)
     groups = set()
@@ -106,7 +107,7 @@ def test_what_is_found() -> None:
     assert count("all_reduce") == 2 * (4 * 4 * 2), "annotations are found by name, kernels by their operation"
     assert count("mesh_tp1") == 4 * 2 * 2
     assert count("mesh_tp1 all_gather rank 3") == 4
-    assert count("#2 rank 1") == 3, "each group and kind counts by itself"
+    assert count("#2 rank 1") == 2, "each group counts by itself"
     assert count("gemm rank 0") == 4
     assert count("nothing like this") == count("  ") == 0
 

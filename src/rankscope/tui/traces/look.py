@@ -63,7 +63,7 @@ def look(board: TraceBoard) -> Sight | None:
     spans = lanes.spans
     start, end = spans.times(span)
     row = int(spans.op[span])
-    op = lanes.dataset.traced.row(row, named=True) if row >= 0 else None
+    op = _operation(lanes, row) if row >= 0 else None
     on_host = lanes.dataset.spans["category"][span] in ("cpu_op", "python_function", "cuda_runtime", "cuda_driver") or (
         int(spans.activity[span]) in HOST_KINDS
     )
@@ -79,6 +79,15 @@ def look(board: TraceBoard) -> Sight | None:
         start - lanes.low, end - start, op, _group(lanes, op), _members(lanes, row), launch,
         None if launch is None else start - spans.times(launch)[0], stack, step,
     )  # fmt: skip
+
+
+def _operation(lanes: TraceLanes, row: int) -> dict[str, Any]:
+    """A row of `traced`; where the trace tells no number, with the one by which reports and `:` know it."""
+    op = lanes.dataset.traced.row(row, named=True)
+    match = int(lanes.match_of[row])
+    if op["seq"] is None and not op["is_p2p"] and match >= 0:
+        op["seq"] = lanes.members(match)["seq"][0]
+    return op
 
 
 def _name(lanes: TraceLanes, span: int) -> str:

@@ -223,6 +223,9 @@ class TraceRows(RankWindow):
         if model.traces is not None and model.traces is not self.lanes:
             self._replace_lanes(model.traces)
         self.refold()
+        if self.rows and self.lane not in self.rows[self._row].lanes:
+            # the rank under the cursor is not shown any more
+            self.lane = self.rows[self._row].lanes[0]
 
     def _replace_lanes(self, lanes: TraceLanes) -> None:
         """Takes other traces: more of the same, or newer ones."""
