@@ -22,7 +22,7 @@ RANKS = 64
 PER_HOST = 8
 STEPS = 200
 """Steps of training in one block of the log; each block has other numbers."""
-BLOCK = b"@@@@@@"
+BLOCK = b"@@@@@"
 """Stands for the number of the block."""
 OPS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")
 Lines = Iterator[str]
@@ -39,7 +39,7 @@ def operations(rng: random.Random, steps: int = STEPS) -> Lines:
         for of, size in enumerate((RANKS, 8, 8)):
             for rank in rng.sample(range(RANKS), RANKS):
                 yield (
-                    f"{_head(rank)}{OPS[(step + of) % 4]}: opCount {BLOCK.decode()}{step:02x} "
+                    f"{_head(rank)}{OPS[(step + of) % 4]}: opCount {BLOCK.decode()}{step:03x} "
                     f"sendbuff 0x7f{rng.getrandbits(40):010x} recvbuff 0x7f{rng.getrandbits(40):010x} "
                     f"count {step * 7919 % 30_000_000} datatype {step % 10} op 0 root 0 "
                     f"comm 0x55be{of:02x}{rank:06x} [nranks={size}] stream 0x55bef0208bd0"
@@ -114,7 +114,7 @@ def write_log(path: Path, kind: str, size: int) -> None:
         number = 0
         while file.tell() < size:
             number += 1
-            file.write(block.replace(BLOCK, b"%06d" % number))
+            file.write(block.replace(BLOCK, b"%05d" % number))
 
 
 def peaks(path: Path) -> tuple[int, list[int], float, float]:
@@ -154,8 +154,8 @@ def _peak(pid: int) -> int:
 
 
 EXPLANATION = f"""Logs of {RANKS} ranks in one file, of several sizes and kinds: *mixed* is mostly COLL lines of
-three communicators for each rank, and the rest of all the others; *chatter*: communicators made and destroyed; *words*: what
-programs print; *errors*: warnings, timeouts and known errors that never end the job; *prints*: fingerprints of
+three communicators for each rank, and a little of all the others; *chatter*: communicators made and destroyed;
+*words*: what programs print; *errors*: warnings, timeouts and known errors that never end the job; *prints*: fingerprints of
 TORCH_DISTRIBUTED_DEBUG=DETAIL. Peak resident memory of `rankscope report --format json` and of its largest worker
 (VmHWM), and the time it took by the clock and by processors. Made by `python -m benchmarks.log_memory {{again}}`."""
 

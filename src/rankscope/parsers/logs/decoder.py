@@ -9,20 +9,23 @@ import numpy as np
 
 from rankscope.parsers.columnar import NULL, Codes, Numbers
 from rankscope.parsers.logs import kept
+from rankscope.parsers.logs.fronts import Fronts, without_time
 from rankscope.parsers.logs.model import IS_CALL, IS_P2P, MOST_SETTINGS, TORN, LogContent, Setting
 from rankscope.parsers.logs.nccl import coll, env, init
 from rankscope.parsers.logs.nccl import words as w
 from rankscope.parsers.logs.nccl.blocks import HEAD_BYTES, CollRows, Group, Lines, coll_rows
+from rankscope.parsers.logs.nccl.bulk import bulk_rows
 from rankscope.parsers.logs.nccl.comms import Comms, Processes
 from rankscope.parsers.logs.nccl.heads import Head, head
 from rankscope.parsers.logs.nccl.inspector import Inspector
 from rankscope.parsers.logs.nccl.names import P2P
-from rankscope.parsers.logs.nccl.quiet import Shapes, without_time
+from rankscope.parsers.logs.nccl.quiet import Shapes
 from rankscope.parsers.logs.nccl.ras import Ras
 from rankscope.parsers.logs.nccl.rows import Rows
 from rankscope.parsers.logs.nccl.warn import Warnings
 from rankscope.parsers.logs.nccl.words import Mask, Places
 from rankscope.parsers.logs.phantoms import rehomed, settle
+from rankscope.parsers.logs.plain import Plain
 from rankscope.parsers.logs.recognition import Recognition
 from rankscope.parsers.logs.record import Record
 from rankscope.parsers.logs.records import Splitter
@@ -30,6 +33,8 @@ from rankscope.parsers.logs.tails import Tails
 
 BATCH = 4096
 """So many records go to the recogniser at a time."""
+SILENT = 256
+"""After so many lines that tell nothing the recogniser is asked whether it waits for more of them."""
 FOLD_ROWS = 200_000
 """After so many operations all but the tails is let go."""
 _CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
@@ -61,11 +66,14 @@ class Decoder:
         self._ops: dict[str, int] = {}
         self._events = kept.events(kept.MOST_EVENTS // 2 if ranged else 0)
         self._settings: set[tuple[int, str, str]] = set()
-        self._fronts: dict[bytes, tuple[int, int] | None] = {}
+        self._fronts = Fronts(self._splitter, self.processes)
         self._shapes = Shapes(self._recognition.literals)
         self._quiet: defaultdict[int, dict[bytes, tuple[bytes, int, int]]] = defaultdict(dict)
         """By process the last quiet line of each thread: text, offset, number."""
         self._line, self._block = 1, 0
+        self._plain = Plain(self._recognition.literals)
+        self._alert, self._silent = False, 0
+        """Whether something may go on that any line can belong to, and lines that tell nothing since it may."""
 
     def block(self, padded: bytearray, size: int, offset: int) -> None:
         """A text of lines with the padding of `words`. Only the last of a log may lack its line end."""
@@ -78,10 +86,11 @@ class Decoder:
         taken, known = self._take(rows) if rows is not None else (slow[:0], [])
         if rows is not None:
             slow[rows.line[taken]] = False
+        self._connected(lines, whole, slow)
         with memoryview(padded) as view:
-            for i in np.flatnonzero(slow).tolist():
-                text = bytes(view[w.PAD + starts[i] : w.PAD + ends[i]])
-                self.line(text, offset + int(starts[i]), self._line + i)
+            which = np.flatnonzero(slow)
+            bounds = zip(starts[which].tolist(), ends[which].tolist(), strict=True)
+            self._lines(which.tolist(), [bytes(view[w.PAD + a : w.PAD + b]) for a, b in bounds], starts)
             rest = bytes(view[w.PAD + whole : w.PAD + size])
         if rows is not None:
             self._many(rows, taken, known, offset)
@@ -92,9 +101,26 @@ class Decoder:
         self._line += len(starts)
         self.counts["lines"] += len(starts) + bool(rest)
 
+    def _lines(self, which: list[int], texts: list[bytes], starts: Places) -> None:
+        """Lines of a block that are read one by one."""
+        for i, text, plain, telling in zip(which, texts, *self._plain.many(texts), strict=True):
+            if telling:
+                self._alert, self._silent = True, 0
+            elif not plain:
+                pass
+            elif not self._alert and not self.ras.active:
+                self.counts["records"] += 1
+                continue
+            else:
+                self._silent += 1
+                if self._silent >= SILENT:
+                    self._flush()
+                    self._alert, self._silent = self._recognition.busy, 0
+            self.line(text, self._block + int(starts[i]), self._line + i)
+
     def line(self, text: bytes, offset: int, number: int, whole: bool = True) -> None:
         """One line, the slow way."""
-        if whole and self._ignored(text, offset, number):
+        if whole and self._known_front(text, offset, number):
             return
         glued = False
         for record in self._splitter.records(text, offset, number, whole):
@@ -149,23 +175,12 @@ class Decoder:
         """None if a line is not what it seems, or has anything but a head in front of the collective."""
         found = coll.COLL.search(group.line.decode("utf-8", "replace"))
         operation = coll.operation(found[0], False) if found else None
-        text = group.head
-        if operation is None or b"\r" in text or b"\x1b" in text or text.startswith(b"{"):
+        front = self._fronts.read(group.head, self._block + group.start) if operation is not None else None
+        if front is None or operation is None:
             return None
-        whose = self._whose(text, self._block + group.start)
-        return None if whose is None else _Known(*whose, operation)
-
-    def _whose(self, text: bytes, offset: int) -> tuple[int, int] | None:
-        """Process and time of what stands in front of "NCCL INFO"; None if that is not one head alone."""
-        records = list(self._splitter.records(text + b"NCCL INFO", offset, 0))
-        said = head(records[0].text) if len(records) == 1 else None
-        if said is None or said.level != "INFO" or said.message or said.place:
-            return None
-        process = self.processes.of(said.host, said.pid, records[0], False)
-        if process is not None:
-            self.processes.issued(process, said.device)
-        stamp = records[0].stamp
-        return None if process is None else (process, stamp.ns if stamp else NULL)
+        self.processes.issued(front.process, front.head.device)
+        stamp = front.record.stamp
+        return _Known(front.process, stamp.ns if stamp else NULL, operation)
 
     def _many(self, rows: CollRows, taken: Mask, known: list[_Known | None], offset: int) -> None:
         """Puts the rows of a block to their communicators."""
@@ -194,6 +209,9 @@ class Decoder:
             -1 if one is None else keys.setdefault((one.process, group.pointer), len(keys))
             for one, group in zip(known, rows.groups, strict=True)
         ]
+        of_key: defaultdict[int, list[int]] = defaultdict(list)
+        for i, at in enumerate(of_group):
+            of_key[at].append(i)
         key = np.array(of_group, np.int32)[rows.group]
         order = np.argsort(key, kind="stable")
         bounds = np.searchsorted(key[order], np.arange(len(keys) + 1)).tolist()
@@ -204,8 +222,9 @@ class Decoder:
             comm[mine] = found
             self.processes.count(process, len(mine))
             lives = np.unique(found).tolist() if found[0] != found[-1] else [int(found[0])]
-            for i, one in enumerate(known):
-                if one is not None and of_group[i] == at:
+            for i in of_key[at]:
+                one = known[i]
+                if one is not None:
                     for life in lives:
                         if life >= 0 and not self._agrees(life, one.operation):
                             # put together from two cut lines
@@ -225,30 +244,43 @@ class Decoder:
 
     # the slow way
 
-    def _ignored(self, text: bytes, offset: int, number: int) -> bool:
-        """Takes a line that is only counted: most of what is printed while communicators are made."""
+    def _connected(self, lines: Lines, size: int, slow: Mask) -> None:
+        """Takes the lines of a block that only tell of channels from those that are read the slow way."""
+        found = bulk_rows(lines, size, slow)
+        if found is None:
+            return
+        known = [self._fronts.of(text, self._block + at) for text, at in found.fronts]
+        for front, count in zip(known, np.bincount(found.group, minlength=len(known)).tolist(), strict=True):
+            if front is not None:
+                self.processes.count(front.process, count)
+                for name in ("records", "INFO", "channels"):
+                    self.counts[name] += count
+        slow[found.line[np.array([front is not None for front in known], np.bool_)[found.group]]] = False
+
+    def _known_front(self, text: bytes, offset: int, number: int) -> bool:
+        """Takes a line of NCCL of which the head is known, without cutting it up; False if there may be more in it."""
         at = text.find(b" NCCL INFO ")
         if not 0 < at < HEAD_BYTES:
             return False
-        kind = self._shapes.kind(text[at + 11 :].rstrip(b"\r"))
-        if not kind or b"\r" in text[:at] or b"\x1b" in text[:at]:
+        message = text[at + 11 :].rstrip(b"\r\n")
+        kind = self._shapes.kind(message)
+        front = self._fronts.of(text[: at + 1], offset)
+        if front is None:
             return False
-        front = without_time(text[: at + 1])
-        if front not in self._fronts:
-            if len(self._fronts) >= _MOST_GROUPS:
-                self._fronts.clear()
-            self._fronts[front] = self._whose(text[: at + 1], offset)
-        whose = self._fronts[front]
-        if whose is None:
-            return False
-        self.processes.count(whose[0], 1)
+        if not kind:
+            record = self._fronts.record(front, text[: at + 1], message, (offset, number))
+            if record is not None:
+                self.counts["records"] += 1
+                self._nccl(front.head._replace(message=record.text[len(front.record.text) + 1 :]), record, False)
+            return record is not None
+        self.processes.count(front.process, 1)
         for name in ("records", "INFO", kind):
             self.counts[name] += 1
         if kind == "other":
-            threads = self._quiet[whose[0]]
+            threads = self._quiet[front.process]
             if len(threads) >= _MOST_THREADS:
                 threads.clear()
-            threads[front] = text, offset, number
+            threads[without_time(text[: at + 1])[0]] = text, offset, number
         return True
 
     def _loud(self, process: int, record: Record) -> None:

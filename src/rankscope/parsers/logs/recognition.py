@@ -20,6 +20,11 @@ class Recognition:
         """What is wrong with the table of known errors."""
         self._recogniser: Recogniser | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether something goes on that any line may belong to."""
+        return self._recogniser is not None and self._recogniser.busy
+
     def literals(self) -> list[str]:
         """Words without which a line tells nothing."""
         return self._ready().literals

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.parsers.logs.nccl.quiet import Shapes, without_time
+from rankscope.parsers.logs.fronts import without_time
+from rankscope.parsers.logs.nccl.quiet import Shapes
 from tests.parsers.logs.lines import COMM, info, life, log
 
 NOISE = [
@@ -56,6 +57,6 @@ def test_what_tells_something_is_not_quiet(message: str) -> None:
 
 
 def test_times_of_lines_do_not_tell_writers_apart() -> None:
-    fronts = {without_time(f"[2026-11-22 08:41:{s:02d}.123456] vm:1:2 [0]".encode()) for s in range(60)}
+    fronts = {without_time(f"[2026-11-22 08:41:{s:02d}.123456] vm:1:2 [0]".encode())[0] for s in range(60)}
     assert fronts == {b"vm:1:2 [0]"}
-    assert without_time(b"[3] vm:1:2 [0]") == b"[3] vm:1:2 [0]"
+    assert without_time(b"[3] vm:1:2 [0]") == (b"[3] vm:1:2 [0]", None)

@@ -53,6 +53,11 @@ class Recogniser:
         self._above: Record | None = None
 
     @property
+    def busy(self) -> bool:
+        """Whether something goes on that any line may belong to."""
+        return self._opened > 0
+
+    @property
     def literals(self) -> list[str]:
         """Words without which a line tells nothing, but to what goes on."""
         return self._screen.literals

@@ -127,7 +127,7 @@ def _rows(lines: Lines, chosen: Places, base: Places) -> CollRows | None:
 def _grouped(lines: Lines, chosen: Places, base: Places, inner: Places, numbers: dict[str, Places]) -> CollRows:
     """The rows, with those together that have the same head, operation, communicator and number of ranks."""
     words, start = lines.words, lines.places.take(chosen) + 1
-    stamp_ns, taken = _stamps(lines, chosen, start)
+    stamp_ns, taken = stamped(lines, chosen, start)
     head, head_end = start + taken, lines.start(inner, 22)
     op, op_end = lines.start(inner, 20), lines.end(inner, 20) - 1
     pointer, pointer_end = lines.start(base, 4), lines.end(base, 4)
@@ -153,7 +153,7 @@ def _group(text: bytearray, places: tuple[int, ...]) -> Group:
     )
 
 
-def _stamps(lines: Lines, chosen: Places, start: Places) -> tuple[Places, Places]:
+def stamped(lines: Lines, chosen: Places, start: Places) -> tuple[Places, Places]:
     """Times `[2026-04-22 21:34:20.123456] ` at the beginning of lines, as ns and as the bytes they take."""
     taken = np.zeros(len(start), np.int64)
     stamp_ns = np.full(len(start), NULL, np.int64)

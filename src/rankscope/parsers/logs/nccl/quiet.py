@@ -23,7 +23,6 @@ _TOLD = (
 )  # fmt: skip
 """Signs of operations, lives of communicators, and settings."""
 _TRAIL = re.compile(rb":\d{1,6} -> \d")
-_TIME = re.compile(rb"\[?\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d[.,\d]*Z?\]? ?")
 
 
 class Shapes:
@@ -61,9 +60,3 @@ class Shapes:
 def _any(signs: Iterable[bytes]) -> re.Pattern[bytes]:
     found = sorted({sign.translate(None, _DIGITS) for sign in signs})
     return re.compile(b"|".join(map(re.escape, found)))
-
-
-def without_time(front: bytes) -> bytes:
-    """What stands in front of a message, without a time, which is another on each line."""
-    found = _TIME.match(front)
-    return front[found.end() :] if found is not None else front

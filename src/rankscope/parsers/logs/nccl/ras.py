@@ -40,7 +40,8 @@ class Ras:
 
     def __init__(self) -> None:
         self._rows: list[RasComm] = []
-        self._active = False
+        self.active = False
+        """A text of RAS has begun."""
         self._comm, self._kind = "", ""
         self._count: int | None = None
 
@@ -52,11 +53,11 @@ class Ras:
         """Takes a line; False if it is none of RAS."""
         line = record.text
         if line.startswith(_BEGINS):
-            self._active = True
+            self.active = True
             return True
         if line.startswith("{") and '"event"' in line and '"peer"' in line:
             return self._event(record)
-        if not self._active or not line.strip():
+        if not self.active or not line.strip():
             return False
         return self._text(record)
 
