@@ -57,6 +57,13 @@ def test_times_that_were_lost_do_not_make_a_dump_without_events_old(ago: float, 
     assert analyse(written(dataset, {}, rest=first - ago)).culprits == culprits
 
 
+@pytest.mark.parametrize(("seconds", "confidence"), [(9, "medium"), (30, "high")])
+def test_a_short_standstill_may_be_the_writing_of_the_dumps(seconds: float, confidence: str) -> None:
+    found = analyse(written(missing().build(), {}, rest=seconds)).findings[0]
+    assert (found.culprit_ranks, found.confidence) == ((2,), confidence)
+    assert any("writing the first dump" in reason for reason in found.confidence_reasons) == (confidence == "medium")
+
+
 def test_nothing_speaks_against_a_plain_hang() -> None:
     assert doubts(written(missing().build(), {}), "missing-rank") == []
 

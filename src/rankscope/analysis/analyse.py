@@ -25,7 +25,11 @@ from rankscope.analysis.quality import find_gaps
 from rankscope.analysis.root import Root
 from rankscope.analysis.roots import Judge
 from rankscope.analysis.verdict import Situation, verdict
+from rankscope.analysis.wording import duration
 from rankscope.schema import Dataset
+
+WRITING_NS = 15_000_000_000
+"""So long may a process take to write its first dump, in which everything it looks up is new (torch 2.13: 12 s)."""
 
 
 def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) -> Analysis:
@@ -42,7 +46,7 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     roots = certain + judge.judge()
     roots += find_missing(facts, judge, roots)
     roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
-    suspects, roots = _still(_explained(_independent(roots)), freeze, reliability)
+    suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
     return _traced(facts, _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects))
 
 
@@ -80,16 +84,24 @@ def _explained(roots: list[Root]) -> list[Root]:
     ]  # fmt: skip
 
 
-def _still(roots: list[Root], freeze: Freeze, reliability: Reliability) -> tuple[list[Root], list[Root]]:
+def _still(facts: Facts, roots: list[Root], freeze: Freeze, reliability: Reliability) -> tuple[list[Root], list[Root]]:
     """(suspects, roots): on a job that still moves, what needs stillness is only suspected."""
     if freeze.stopped is False:
         return [r for r in roots if r.needs_stillness], [r for r in roots if not r.needs_stillness]
     reasons = []
     if freeze.stopped is None:
         reasons.append(f"assumes that the job had stopped: {freeze.reason}")
+    elif _seen_once(facts, freeze) and freeze.still_ns is not None and freeze.still_ns < WRITING_NS:
+        took = f"the files are only {duration(freeze.still_ns)} newer than the last event"
+        reasons.append(f"{took}, and writing the first dump of a process may take as long: dump again to be sure")
     if reliability.outdated:
         reasons.append("the dumps were taken apart in time")
     return [], [r.weaken("medium", *reasons) if reasons and r.needs_stillness else r for r in roots]
+
+
+def _seen_once(facts: Facts, freeze: Freeze) -> bool:
+    """Whether it is one set of dumps alone that shows the standstill."""
+    return not freeze.proven and not freeze.watched and facts.dataset.repeats.is_empty()
 
 
 def _conclude(
