@@ -112,6 +112,25 @@ async def test_search_walks_over_spans() -> None:
         assert "nothing" in bar(app, "status")
 
 
+async def test_why_is_answered_from_traces() -> None:
+    async with opened(traced()) as (app, pilot):
+        await press(app, pilot, "W")
+        assert "late by itself in the median step" in screen_text(app)
+    async with opened(traced(slow=None)) as (app, pilot):
+        await press(app, pilot, "W")
+        assert "is not accused: it is" in screen_text(app) and "dump" not in screen_text(app)
+
+
+async def test_a_group_can_be_shown_alone() -> None:
+    async with opened(traced()) as (app, pilot):
+        await press(app, pilot, "p", *"default", "enter")
+        assert "only group default_pg" in bar(app, "status")
+        await press(app, pilot, "o", *"broadcast", "enter")
+        assert "nothing is left" in bar(app, "keys")
+        await press(app, pilot, "escape")
+        assert "only" not in bar(app, "status")
+
+
 @pytest.mark.parametrize(
     ("typed", "said"), [("@5", ""), ("99", "no rank 99"), ("@99", "has no step 99"), ("#99", "no matched")]
 )

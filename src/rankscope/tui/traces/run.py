@@ -25,6 +25,17 @@ class TracedRun(Dataset):
         """Never: traces tell of their ranks."""
         return False
 
+    @cached_property
+    def from_traces(self) -> bool:
+        """Whether nothing else is known: the operations are those of the traces."""
+        return not self.has_logs
+
+    @cached_property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """Ranks of the job without a trace."""
+        seen = set(self.seen_ranks)
+        return tuple(rank for rank in range(self.world_size) if rank not in seen)
+
 
 def traced_run(dataset: Dataset, analysis: Analysis) -> TracedRun:
     """The dataset with `traced` as its operations.
