@@ -16,6 +16,8 @@ POLL_S = 2.0
 """Seconds between two looks where nothing is told."""
 SAFETY_S = 10.0
 """And where something is: no event is sure to come."""
+SOONER = 0.8
+"""Of the time that is told so much passes between two looks, so that what they find is shown within it."""
 AWAY_S = 2.0
 """And while nothing can be seen."""
 
@@ -107,7 +109,7 @@ class Looker:
     @property
     def _next_at(self) -> float:
         """When to look at everything."""
-        soon = 0.0 if self._wanted else self._census.scanned_at + self._every_s
+        soon = 0.0 if self._wanted else self._census.scanned_at + SOONER * self._every_s
         return max(soon, self._census.may_scan_at)
 
     @property
