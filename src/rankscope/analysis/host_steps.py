@@ -26,8 +26,8 @@ def host_steps(dataset: Dataset, ranks: Sequence[int], question: str = "", nativ
 
 
 def _process(dataset: Dataset, rank: int) -> str:
-    """The process of a rank: its id where a sidecar tells it, else what it is the id of."""
+    """The process of a rank: its id where a sidecar tells it, and whose it is."""
     mine = dataset.files.filter(pl.col("used") & (pl.col("rank") == rank))
     host, pid = (next(iter(mine[name].drop_nulls()), None) for name in ("host", "pid"))
     who = f"rank {rank}" + (f" on {host}" if host is not None else "")
-    return f"<pid of {who}>" if pid is None else f"{pid} ({who})"
+    return f"{'PID' if pid is None else pid} ({who})"
