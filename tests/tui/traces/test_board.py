@@ -199,3 +199,11 @@ def test_more_of_the_same_traces_keeps_the_place() -> None:
     view, unit, span = board.view, board.unit, board.span
     board.replace_model(build_model(*traced(4, 4, 2)))
     assert (board.view, board.unit, board.rank, board.span) == (view, unit, 1, span)
+
+
+def test_between_collectives_the_selection_is_the_one_that_is_held_up() -> None:
+    board = board_of()
+    board.go_rank(2)
+    board.go_unit(board.low + 15_000_000)
+    assert board.span is not None and board.lanes.spans.op[board.span] < 0, "it sleeps"
+    assert board.selection is not None and (board.selection.group, board.selection.seq) == (0, 0)

@@ -46,11 +46,16 @@ class TraceBoard(TraceRows):
 
     @property
     def selection(self) -> Selection | None:
-        """The rank under the cursor and its collective, for the screens that know no spans."""
+        """The rank under the cursor and its collective, for the screens that know no spans.
+
+        Between two collectives it is the next one: what the rank does there is what it comes late for.
+        """
         if not self.rows:
             return None
         span = self.span
         row = -1 if span is None else int(self.lanes.spans.op[span])
+        if row < 0 and (ahead := self._collective_here()) is not None and self.lane in ahead.spans:
+            row = int(self.lanes.spans.op[ahead.spans[self.lane]])
         item = item_of_traced(self.lanes, self.model, row) if row >= 0 else None
         if item is None:
             return Selection(self.rank, finding=self.finding)
