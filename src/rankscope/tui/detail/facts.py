@@ -80,13 +80,20 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
         now_ns=now_ns(index, analysis),
         files=_files(index.dataset, selection.rank),
         has_dump=selection.rank in index.presence.seen,
-        frontier=index.presence.frontiers.get((selection.rank, -1 if selection.group is None else selection.group)),
+        frontier=_frontier(index, selection),
         groups=_group_names(index, past),
         descriptions=index.descriptions,
         messages=around(index.dataset, selection.rank, at_ns),
         host=host_stacks(index.dataset, [selection.rank]).get(selection.rank),
         where=analysis.mesh.where(selection.rank) if analysis.mesh is not None else "",
     )
+
+
+def _frontier(index: OpIndex, selection: Selection) -> Frontier | None:
+    """How far the rank came in the group; it counts collectives, and says nothing of sends and receives."""
+    if selection.group is None or selection.is_p2p:
+        return None
+    return index.presence.frontiers.get((selection.rank, selection.group))
 
 
 def peers_of(index: OpIndex, analysis: Analysis, selection: Selection) -> Peers | None:
