@@ -155,8 +155,9 @@ def _peak(pid: int) -> int:
 
 EXPLANATION = f"""Logs of {RANKS} ranks in one file, of several sizes and kinds: *mixed* is mostly COLL lines of
 three communicators for each rank, and a little of all the others; *chatter*: communicators made and destroyed;
-*words*: what programs print; *errors*: warnings, timeouts and known errors that never end the job; *prints*: fingerprints of
-TORCH_DISTRIBUTED_DEBUG=DETAIL. Peak resident memory of `rankscope report --format json` and of its largest worker
+*words*: what programs print; *errors*: warnings, timeouts and known errors that never end the job; *prints*:
+fingerprints of TORCH_DISTRIBUTED_DEBUG=DETAIL. Peak resident memory of `rankscope report --format json` and of its
+largest worker
 (VmHWM), and the time it took by the clock and by processors. Made by `python -m benchmarks.log_memory {{again}}`."""
 
 

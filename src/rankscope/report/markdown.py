@@ -37,7 +37,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     hosts = "; ".join(dict.fromkeys(words.who(f) for f in analysis.findings if f.root_cause and words.who(f)))
     rows = [
         ("Culprits", hosts or culprits),
-        ("Stopped", words.stillness(analysis)),
+        ("Stopped", words.stillness(analysis, dataset)),
         ("Read", words.summary(dataset)),
         ("Mesh", str(analysis.mesh) if analysis.mesh is not None else ""),
         ("No dump of", missing),

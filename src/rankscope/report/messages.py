@@ -37,6 +37,8 @@ class Said(NamedTuple):
     """Of the first line."""
     file: str
     line: int | None
+    utc: bool = False
+    """The line says the zone of its time; else that is the local one of its host."""
 
     @property
     def who(self) -> str:
@@ -97,7 +99,7 @@ def folded(dataset: Dataset, rows: pl.DataFrame, most: int) -> tuple[list[Said],
 def _said(row: dict[str, Any]) -> Said:
     return Said(
         row["role"] or "", row["kind"] or "", hide(row["text"] or ""), tuple(row["ranks"]), row["host"] or "",
-        row["lines"], row["time_ns"], row["path"] or "", row["line"],
+        row["lines"], row["time_ns"], row["path"] or "", row["line"], '"utc":true' in (row["values"] or ""),
     )  # fmt: skip
 
 
@@ -107,9 +109,10 @@ def shown(dataset: Dataset) -> tuple[list[Said], int]:
 
 
 def source(said: Said) -> str:
-    """Where and when the first was written: "rank3.err, line 12, 2023-11-14 22:13:20 UTC"."""
+    """Where and when the first was written: "rank3.err, line 12, 2023-11-14 22:13:20 local time of its host"."""
     parts = [said.file, f"line {said.line}" if said.line is not None else ""]
-    parts += [words.moment(said.time_ns)] if said.time_ns is not None else []
+    zone = "UTC" if said.utc else "local time of its host"
+    parts += [words.moment(said.time_ns, zone)] if said.time_ns is not None else []
     return ", ".join(filter(None, parts))
 
 

@@ -30,7 +30,7 @@ def render_text(dataset: Dataset, analysis: Analysis) -> str:
 
 
 def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
-    still = words.stillness(analysis)
+    still = words.stillness(analysis, dataset)
     yield from _wrap(f"{analysis.status.upper()}: {analysis.verdict}")
     if still:
         yield from _wrap(still)

@@ -46,11 +46,11 @@ def ranks_phrase(ranks: Sequence[int]) -> str:
     return f"rank{'' if len(set(ranks)) == 1 else 's'} {fold_ranks(ranks)}"
 
 
-def moment(ns: int) -> str:
-    """Nanoseconds since the epoch as UTC date and time, to the second."""
+def moment(ns: int, zone: str = "UTC") -> str:
+    """Nanoseconds since the epoch as UTC date and time, to the second; `zone` is what stands behind it."""
     if not 0 <= ns <= _LAST_NS:
         return f"{ns} ns since 1970"
-    return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} {zone}"
 
 
 def group_name(group: GroupRef) -> str:
@@ -200,11 +200,11 @@ def summary(dataset: Dataset) -> str:
     return f"{line}, attempt {dataset.attempt} of {attempts} (0 is the oldest)" if attempts > 1 else line
 
 
-def stillness(analysis: Analysis) -> str:
+def stillness(analysis: Analysis, dataset: Dataset) -> str:
     """Since when the job hangs and how long it was still; "" where nothing tells."""
     if analysis.hang_since_ns is None:
         return ""
-    since = f"since {moment(analysis.hang_since_ns)}"
+    since = f"since {moment(analysis.hang_since_ns, 'local time of the log' if dataset.from_logs else 'UTC')}"
     still = (
         f"still for {duration(analysis.frozen_for_ns)} by the files' times"
         if analysis.frozen_for_ns is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 
 import polars as pl
 from rich.style import Style
@@ -38,6 +38,8 @@ def title_parts(
 
     `state` says how a job is that is watched.
     """
+    # logs print the local time of their hosts, which is shown as it stands there
+    zone = UTC if zone is None and dataset.from_logs else zone
     status = _status_text(analysis, zone) if state is None else state
     pieces = [counted(len(dataset.group_list), "group"), *_gaps(dataset)]
     # The status is what must be read; after it what is missing, then the rest.

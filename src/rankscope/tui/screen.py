@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -217,7 +218,8 @@ class LanesScreen(TracesFrame):
 
     def _goto_operation(self, board: Board, text: str) -> None:
         times = board.times if board.view.kind == "time" else None
-        target = parse(text, board.unit if times else int(board.model.items.created.max(initial=0)))
+        day_ns = board.unit if times else int(board.model.items.created.max(initial=0))
+        target = parse(text, day_ns, UTC if board.model.dataset.from_logs else None)
         if target.rank is not None:
             if not board.go_rank(target.rank):
                 raise ValueError(f"no rank {target.rank} here")

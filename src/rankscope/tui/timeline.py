@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from time import monotonic
 from typing import ClassVar
 
@@ -126,7 +127,8 @@ class Timeline(Widget, can_focus=True):
 
     def _ruler_text(self, board: Board) -> tuple[str, str]:
         if board.view.kind == "time":
-            return "  time", time_ruler(board.view, board.width)
+            # logs print the local time of their hosts, which is shown as it stands there
+            return "  time", time_ruler(board.view, board.width, UTC if board.model.dataset.from_logs else None)
         selection = board.selection
         group = selection.group if selection is not None and not selection.is_p2p else None
         if self._ticks[0] != group:

@@ -40,6 +40,37 @@ from rankscope.parsers.assemble.naming import attempt_of, host_of, rank_by, rank
         ("20260101_120000.json", None, None),
         ("attempt_1/trace", None, None),
         ("frankfurt", None, None),
+        *(
+            (f"{host}/rank_1", 1, host)
+            for host in (
+                "ip-10-0-3-17",
+                "dgx-h100-03",
+                "gpu-node-12",
+                "nid001234",
+                "cn0012",
+                "worker_3",
+                "compute-st-p5-3",
+                "nodeA7",
+                "trainer-worker-0",
+                "node07.cluster2",
+            )
+        ),
+        *(
+            (f"{name}/rank_1", 1, None)
+            for name in (
+                "multi_node_2",
+                "multi-node-2",
+                "2-node-8",
+                "node_count_4",
+                "cnn_model_v2",
+                "ipex_run3",
+                "hosts_of_job8",
+                "compute_bench_3",
+                "my_worker_pool_2",
+                "podman-test",
+                "nodes",
+            )
+        ),
     ],
 )
 def test_names(path: str, rank: int | None, host: str | None) -> None:

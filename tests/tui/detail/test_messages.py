@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import polars as pl
@@ -11,7 +12,7 @@ from rankscope import schema
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.detail.line import text_of
-from rankscope.tui.detail.message_list import MessageList, Wanted, brief, message_line
+from rankscope.tui.detail.message_list import MessageList, Wanted, brief, date, message_line, when
 from rankscope.tui.detail.record_text import record_text
 from rankscope.tui.detail.screens.messages import MessagesScreen, selection_at
 from rankscope.tui.selection import Selection
@@ -192,3 +193,15 @@ async def test_a_hostile_log_does_not_reach_the_terminal() -> None:
             await pilot.press(*keys)
             await pilot.pause()
             assert screen_text(app).replace("\n", "").isprintable()
+
+
+def test_times_are_shown_as_they_stand_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert when(1_700_000_000_123_000_000, 1) == "22:13:20.123"
+        assert when(1_700_000_000_123_000_000, 10**9) == "22:13:20"
+        assert date(1_700_000_000_123_000_000) == "2023-11-14"
+    finally:
+        monkeypatch.undo()
+        time.tzset()

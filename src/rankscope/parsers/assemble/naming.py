@@ -18,7 +18,12 @@ _LAST_NUMBER = re.compile(r"(?:^|[_.\-a-zA-Z])(\d{1,6})$")
 _HOST_BEFORE = re.compile(r"^(?P<host>[\w\-]+(?:\.[\w\-]+)*?)\.pci\d+_rank")
 _HOST_AFTER = re.compile(r"rank[_.\-]?\d+\.(?P<host>[a-zA-Z][\w\-]*\d)$", re.IGNORECASE)
 _PY_SPY = re.compile(r"py[_.\-]?spy|(?<![a-z])stacks?(?![a-z])", re.IGNORECASE)
-_NODE = re.compile(r"^(?:\w+[_\-])?(?:node|host|worker|ip|dgx|hgx|nid|cn|compute|pod)[_\-]?[\w.\-]*\d$", re.IGNORECASE)
+_NODE = re.compile(
+    r"^(?!(?:multi|single|dual|two|four|eight|\d+)-)(?:[a-z0-9]+-)*(?:node|host|worker|ip|dgx|hgx|nid|cn|compute|pod)"
+    r"(?:_?\d+|[a-z]?\d+|(?:-[a-z0-9]+)*-[a-z0-9]*\d+)(?:[.\-][a-z0-9.\-]*\d)?$",
+    re.IGNORECASE,
+)
+"""Of a host: its name has no underscores but one in front of a number. "multi_node_2" tells how many there are."""
 _ATTEMPT = re.compile(r"^(?:attempt|restart|retry|try|run|incarnation|job)[_.\-]?\w*\d\w*$", re.IGNORECASE)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import polars as pl
@@ -109,15 +109,15 @@ def _has(text: str) -> pl.Expr:
 
 
 def when(time_ns: int | None, resolution_ns: int | None) -> str:
-    """The time of day of a line, as exactly as it was told."""
-    told = clock(time_ns)
+    """The time of day of a line, as exactly as it was told: as it stands in the log, whose zone nothing says."""
+    told = clock(time_ns, UTC)
     return told[:8] if time_ns is not None and (resolution_ns or 0) >= _SECOND else told
 
 
 def date(time_ns: int | None) -> str:
-    """The local date of a time in ns since the epoch; "" if it has none."""
+    """The date of a line with a time in ns since the epoch, as it stands in the log; "" if it has none."""
     try:
-        return "" if time_ns is None else f"{datetime.fromtimestamp(time_ns // _SECOND):%Y-%m-%d}"
+        return "" if time_ns is None else f"{datetime.fromtimestamp(time_ns // _SECOND, UTC):%Y-%m-%d}"
     except (ValueError, OverflowError, OSError):
         return ""
 

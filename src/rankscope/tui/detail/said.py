@@ -9,7 +9,7 @@ import polars as pl
 from rankscope.report.messages import ROLES, Said, folded, narrow
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset
-from rankscope.tui.detail.format import clock, plain, rank_phrase
+from rankscope.tui.detail.format import plain, rank_phrase
 from rankscope.tui.detail.line import Line, Span, line, wrapped
 from rankscope.tui.detail.message_list import brief, letter, when
 
@@ -106,7 +106,7 @@ def _other(one: Said) -> Line:
     who = rank_phrase(one.ranks, 20) if one.ranks else "unknown rank"
     same = ": same line" if len(one.ranks) > 1 else ""
     return line(
-        Span(f"{clock(one.time_ns)} ", "dim"),
+        Span(f"{when(one.time_ns, None)} ", "dim"),
         letter(one.role),
         Span(f" {who}{same}", "bold"),
         f"  {plain(brief(one.text))}",

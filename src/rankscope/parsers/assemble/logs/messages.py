@@ -119,7 +119,7 @@ def _message(log: Log, groups: Groups, event: Event, speaker: Speaker | None) ->
         "pattern": str(values.get("id") or "") if event.kind == "known-error" else "",
         "group": groups.named_by(values, rank),
         "text": event.text,
-        "values": values,
+        "values": {**values, "utc": True} if event.stamp is not None and event.stamp.is_utc else values,
         "torn": event.torn,
     }
 
@@ -130,7 +130,8 @@ def _speaker(log: Log, scene: Scene, row: Warned | None) -> Speaker | None:
 
 def _warning(log: Log, scene: Scene, row: Warned) -> dict[str, Any]:
     speaker = scene.speakers[log.speakers[row.process]]
-    values = {"level": row.level, "place": row.place, "trail": row.trail, "tid": row.tid}
+    values: dict[str, Any] = {"level": row.level, "place": row.place, "trail": row.trail, "tid": row.tid}
+    values |= {"utc": True} if row.stamp is not None and row.stamp.is_utc else {}
     return {
         "time_ns": moment(row.stamp, log.source.mtime_ns),
         "resolution_ns": row.stamp.resolution_ns if row.stamp else None,

@@ -44,7 +44,8 @@ class Warnings:
 
     def said(self, process: int, head: Head, record: Record) -> None:
         """Any other text of a thread: an error follows its text, also where that is no warning."""
-        if len(self._said) < MOST:
+        known = self._said.get((process, head.tid))
+        if len(self._said) < MOST and (known is None or known[1].offset < record.offset):
             self._said[process, head.tid] = head, record
 
     def trail(self, process: int, head: Head, record: Record) -> bool:
