@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.flight_recorder.values import TEXT_LIMIT, integer, text
 from rankscope.parsers.torch_profiler import names
-from rankscope.parsers.torch_profiler.events import BAD, COMMS, LINKS, NO_ARGS, Comms, Complete, Event, Metadata
+from rankscope.parsers.torch_profiler.events import BAD, COMMS, LINKS, NO_ARGS, Comms, Complete, Event, Link, Metadata
 from rankscope.parsers.torch_profiler.model import CALL_CODES, CALL_NUMBERS, CODES, NUMBERS, Call, Label, Lane
 
 Decoded = TypeVar("Decoded")
@@ -108,10 +108,15 @@ class Columns:
             spans = [span for span, keep in zip(spans, good.tolist(), strict=True) if keep]
             name, lane, start, duration = name[good], lane[good], start[good], duration[good]
         self._learn()
-        called = np.flatnonzero(self._telling[name] & self._callable[lane])
         linked = np.flatnonzero(self._linked[lane])
-        correlation = np.full(len(spans), NULL, np.int64)
-        correlation[linked] = self._links([spans[i].args for i in linked.tolist()])
+        correlation, telling = np.full(len(spans), NULL, np.int64), self._telling[name]
+        links = _decoded([spans[i].args for i in linked.tolist()], LINKS)
+        correlation[linked] = self._links(links)
+        # libraries call their kernels as they like: those of collectives say so
+        telling[linked] |= np.fromiter(
+            (x is not None and x.collective is not None for x in links), np.bool_, len(links)
+        )
+        called = np.flatnonzero(telling & self._callable[lane])
         self._parts["numbers"].append(np.stack([self._ns(start), np.maximum(self._ns(duration), 0), correlation]))
         self._parts["codes"].append(np.stack([name, lane]))
         if len(called):
@@ -137,8 +142,7 @@ class Columns:
             self.quarters |= bool((whole > _ABSOLUTE_US).any())
         return whole.astype(np.int64) * 1000 + rest.astype(np.int64)
 
-    def _links(self, args: list[msgspec.Raw]) -> Numbers:
-        found = _decoded(args, LINKS)
+    def _links(self, found: list[Link | None]) -> Numbers:
         values = [NULL if link is None else link.correlation for link in found]
         try:
             return np.array(values, np.int64)

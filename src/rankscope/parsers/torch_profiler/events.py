@@ -60,10 +60,11 @@ EVENTS: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[_UNION])
 EVENT: msgspec.json.Decoder[Event] = msgspec.json.Decoder(_UNION)
 
 
-class Link(msgspec.Struct, gc=False):
-    """What ties a call of the runtime to what it started on a device."""
+class Link(msgspec.Struct, gc=False, rename={"collective": "Collective name"}):
+    """What ties a call of the runtime to what it started on a device, and whether that is a collective."""
 
     correlation: Scalar = None
+    collective: Scalar = None
 
 
 class Comms(msgspec.Struct, gc=False, rename={

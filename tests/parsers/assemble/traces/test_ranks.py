@@ -94,3 +94,13 @@ def test_a_copy_is_set_aside(tmp_path: Path) -> None:
     dataset = loaded(tmp_path, {"a.json": data, "a.json.gz": gzip.compress(data), "b.json": document(step(), about(0))})
     assert dataset.files["kind"].to_list() == ["torch-profiler", "duplicate", "torch-profiler"]
     assert dataset.traces["file"].to_list() == [0, 2] and "a copy of a.json" in dataset.files["problem"][1]
+
+
+def test_traces_that_all_say_the_same_rank_are_told_by_their_names(tmp_path: Path) -> None:
+    files = {f"rank{rank}.json": document(step(rank), about(0)) for rank in range(3)}
+    assert told(tmp_path, files) == [(rank, "name") for rank in range(3)]
+
+
+def test_windows_of_one_rank_are_no_contradiction(tmp_path: Path) -> None:
+    files = {f"rank{at}.json": document(step(10_000 * at), about(0)) for at in range(3)}
+    assert told(tmp_path, files) == [(0, "content")] * 3

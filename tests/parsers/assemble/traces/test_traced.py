@@ -216,3 +216,12 @@ def test_gloo_beside_nccl(tmp_path: Path) -> None:
 def test_the_id_that_members_share_is_kept(tmp_path: Path, written: object, read: int | None) -> None:
     (row,) = traced(tmp_path, all_reduce(1000, 7, **{"Comms Id": written}))
     assert row["comms_id"] == read and row["seq"] is None
+
+
+def test_a_kernel_of_any_name_that_says_which_collective_it_is(tmp_path: Path) -> None:
+    args = comms()
+    events = all_reduce(1000, 7)
+    run = kernel("all_reduce_of_some_library", 1050, 100, 7, stream=20)
+    events[-1] = {**run, "cat": "mtia_ccp_events", "args": {**run["args"], "External id": 7, **args}}
+    (row,) = traced(tmp_path, events)
+    assert (row["op"], row["state"], row["duration_ns"]) == ("all_reduce", "completed", 100_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import combinations
 
 from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.names import P2P_OPS
@@ -12,6 +13,8 @@ from rankscope.parsers.assemble.traces.window import Window
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT
 
 DEFAULT = "default_pg"
+MOST_COMPARED = 64
+"""Windows of one rank that are looked at for some that overlap."""
 _RANK = re.compile(r"(?<![a-z])(?<!local.)rank[_.\-\[]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _OWN = (
     _RANK,
@@ -42,6 +45,7 @@ def settle(windows: Sequence[Window], pattern: re.Pattern[str] | None) -> None:
     """Gives every window its rank."""
     for window in windows:
         _claim(window, pattern)
+    _settle_contradictions(windows)
     _drop_shared(windows)
     known = {(w.host, w.pid): w.source.rank for w in windows if w.source.rank is not None and w.host}
     for window in windows:
@@ -70,6 +74,20 @@ def _own_rank(window: Window) -> int | None:
         if call.rank is not None and call.description == DEFAULT and call.collective not in P2P_OPS
     }
     return _checked(next(iter(ranks))) if len(ranks) == 1 else None
+
+
+def _settle_contradictions(windows: Sequence[Window]) -> None:
+    """Believes names of files that say the same rank of themselves, if they were recorded at once: one is of others."""
+    by_rank: dict[int | None, list[Window]] = defaultdict(list)
+    for window in windows:
+        if window.source.rank_source == "content":
+            by_rank[window.source.rank].append(window)
+    for same in by_rank.values():
+        named = [rank_in(window.source.shown) for window in same]
+        at_once = any(_overlap(a, b) for a, b in combinations(same[:MOST_COMPARED], 2))
+        if at_once and None not in named and len(set(named)) == len(same):
+            for window, rank in zip(same, named, strict=True):
+                window.source.rank, window.source.rank_source = rank, "name"
 
 
 def _drop_shared(windows: Sequence[Window]) -> None:

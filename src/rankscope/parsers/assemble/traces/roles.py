@@ -74,7 +74,11 @@ class Roles:
     def runs(self) -> Places:
         """Rows of kernels that run collectives."""
         wanted = {name for name in self.window.content.names if names.is_run(name)}
-        return np.flatnonzero(self._by_name(wanted) & self._device)
+        table = self.window.content.calls
+        says_so = np.array([call.collective is not None for call in table], np.bool_)
+        codes = self.window.content.call_codes[0]
+        said = says_so[codes] if len(codes) else np.empty(0, np.bool_)
+        return np.flatnonzero((self._by_name(wanted) | said) & self._device)
 
     def within(self, inner: Places, outer: Places) -> Places:
         """For each row of `inner` the place in `outer` of the one around it on its thread; -1 without one."""
