@@ -106,6 +106,7 @@ class RankscopeApp(App[None]):
 
     def _published(self, news: Update | Reading | Prepared) -> None:
         """Passes on what following gives, with what the screen shows of it; called in its thread."""
+        from rankscope.tui.detail.index import OpIndex
         from rankscope.tui.live.prepared import Prepared, prepare
         from rankscope.watching.update import Reading
 
@@ -114,7 +115,9 @@ class RankscopeApp(App[None]):
             return
         import_module("rankscope.tui.live.screen")
         made = news if isinstance(news, Prepared) else prepare(news)
-        self.post_message(Updated(made.update, made.model, made.overview, made.marks))
+        index = OpIndex(made.model.dataset)
+        index.warm()
+        self.post_message(Updated(made.update, made.model, made.overview, made.marks, index))
 
     @on(Updated)
     def _updated(self, event: Updated) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 if TYPE_CHECKING:
+    from rankscope.tui.detail.index import OpIndex
     from rankscope.tui.filters import Filter
     from rankscope.tui.letters import Codes
     from rankscope.tui.live.progress import Marks
@@ -56,6 +57,7 @@ class Updated(Message):
     model: Model
     overview: Codes
     marks: Marks
+    index: OpIndex
 
 
 @dataclass

@@ -143,7 +143,17 @@ class OpIndex:
         return max(known, default=None)
 
 
+    def warm(self) -> None:
+        """Works out what every look-up asks for, where no key waits for it."""
+        _ = self.presence, self.partly_read, self.descriptions, self.written_ns, self.newest_ns
+
+
 _shared: list[OpIndex] = []
+
+
+def share(index: OpIndex) -> None:
+    """Has an index used for its dataset."""
+    _shared[:] = [index]
 
 
 def index_of(dataset: Dataset) -> OpIndex:

@@ -9,6 +9,7 @@ from textual import events, on, work
 
 from rankscope.report.escape import plain
 from rankscope.tui.board import Board
+from rankscope.tui.detail.index import share
 from rankscope.tui.filters import apply
 from rankscope.tui.footer import key_parts
 from rankscope.tui.header import title_parts, verdict_parts
@@ -101,6 +102,7 @@ class LiveScreen(LanesScreen):
     def _show(self, update: Updated, timed: UpdateTimed | None) -> None:
         before, board, finding = self.whole.analysis, self.operations, self.board.finding
         self.whole, self._worst, self._strips, self.shown = update.model, update.overview, {}, update
+        share(update.index)
         model = timed.model if timed is not None else apply(update.model, self.wanted)
         if not len(model.ranks):
             model = update.model
