@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from rankscope.analysis.logs.clocks import Clocks
 from rankscope.analysis.logs.failures import Failure
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, precedes
 from rankscope.analysis.model import Confidence
@@ -28,13 +29,19 @@ class First:
     reasons: tuple[str, ...] = ()
 
 
-def find_first(failures: Sequence[Failure], lines: Sequence[Line], alive: Collection[int] = ()) -> First:
-    """The earliest failure, with those of the same cause; `alive` are ranks that dumps show waiting for another."""
+def find_first(
+    failures: Sequence[Failure], lines: Sequence[Line], alive: Collection[int] = (), clocks: Clocks | None = None
+) -> First:
+    """The earliest failure, with those of the same cause; `alive` are ranks that dumps show waiting for another.
+
+    Times are taken as printed. What is known of clocks only takes away from who is blamed, and how surely.
+    """
+    clocks = clocks or Clocks()
     gave_up, went_on = _first_timeouts(lines), _last_timeouts(lines)
     late = [
         f for f in failures
         if f.rank in alive or any(precedes(f.line, t) for t in went_on.get(f.line.who, ()))
-        or any(t.who != f.line.who and precedes(t, f.line, CLOCKS_NS) for t in gave_up)
+        or any(t.who != f.line.who and _before(t, f.line, clocks) for t in gave_up)
     ]  # fmt: skip
     early = [f for f in failures if f not in late]
     if not early:
@@ -50,6 +57,9 @@ def find_first(failures: Sequence[Failure], lines: Sequence[Line], alive: Collec
     rivals = [f for f in rest if f in heads or _close(chosen[0], f)]
     if rivals and confidence == "high":
         confidence, reasons = "medium", (*reasons, _close_text(rivals[0]))
+    if chosen and (earlier := [f for f in rest if _earlier(f.line, chosen[0].line, clocks)]):
+        confidence, reasons = "low", (*reasons, _clocks_text(earlier[0], chosen[0], clocks))
+        rivals += [f for f in earlier if f not in rivals]
     return First((*chosen, *same), (*rest, *late), tuple(rivals), confidence, reasons)
 
 
@@ -73,6 +83,28 @@ def _close(first: Failure, other: Failure) -> bool:
     if one.file == two.file or one.time_ns is None or two.time_ns is None:
         return False
     return abs(two.time_ns - one.time_ns) <= max(CLOCKS_NS, one.resolution_ns or 0, two.resolution_ns or 0)
+
+
+def _before(one: Line, other: Line, clocks: Clocks) -> bool:
+    """Whether a line is older by far, as printed or on one clock."""
+    return precedes(one, other, CLOCKS_NS) or clocks.precedes(one, other, CLOCKS_NS)
+
+
+def _earlier(one: Line, other: Line, clocks: Clocks) -> bool:
+    """Whether a line is older if both are put on one clock, though it does not look so as printed."""
+    return one.file != other.file and clocks.skew(one, other) != 0 and clocks.precedes(one, other)
+
+
+def _clocks_text(rival: Failure, first: Failure, clocks: Clocks) -> str:
+    ahead = clocks.skew(rival.line, first.line)
+    one, other = clocks.host(rival.line), clocks.host(first.line)
+    fast, slow = (one, other) if ahead > 0 else (other, one)
+    who = f"rank {rival.rank}" if rival.rank is not None else "another process"
+    seen = clocks.seen[one or "", other or ""]
+    return (
+        f"{who} may have failed first: the clock of {fast} is {duration(abs(ahead))} ahead of that of {slow}, by "
+        f"{seen} communicators that both set up"
+    )
 
 
 def _close_text(rival: Failure) -> str:

@@ -10,6 +10,7 @@ import polars as pl
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
+from rankscope.analysis.logs.clocks import read_clocks
 from rankscope.analysis.logs.counted import find_counted
 from rankscope.analysis.logs.failed import failed_finding, late_finding
 from rankscope.analysis.logs.failures import find_failures
@@ -108,7 +109,7 @@ class _Story:
 
     def _failed(self, merged: Merged) -> None:
         """A rank that failed explains what waits for it, for ranks without a dump, or for nobody that is known."""
-        first = find_first(find_failures(self.lines), self.lines, self._alive(merged))
+        first = find_first(find_failures(self.lines), self.lines, self._alive(merged), read_clocks(self.facts.dataset))
         failed = failed_finding(first, self.lines, self.places.culprit, self._guessed, self.world)
         if failed is not None:
             own, seen = set(failed.culprit_ranks), set(self.facts.dataset.seen_ranks)
