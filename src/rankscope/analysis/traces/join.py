@@ -24,7 +24,7 @@ from rankscope.analysis.traces.rows import executed_rows
 from rankscope.analysis.traces.shift import AGREE_NS
 from rankscope.analysis.traces.spans import Spans
 from rankscope.analysis.traces.units import step_spans, with_steps, with_units
-from rankscope.analysis.traces.windows import cluster_windows
+from rankscope.analysis.traces.windows import cluster_windows, jobs_of
 from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset, Group
 
@@ -99,10 +99,18 @@ class Story:
 
     @cached_property
     def late(self) -> list[Late]:
-        """Ranks that are late by themselves; not in groups across the stages of a pipeline, which differ by design."""
-        stages = pipeline_groups(self.dataset.traced, self.dataset.group_list)
-        rows = self.joined.filter(~pl.col("group").is_in(list(stages)))
-        return find_late(rows, self.spans.on_host, by_step=not self.steps.is_empty())
+        """Ranks that are late by themselves, the costliest first; each job that lies here is judged by itself."""
+        window = pl.col("window")
+        found = [late for own in jobs_of(self.joined) for late in self._late(self.joined.filter(window.is_in(own)))]
+        return sorted(found, key=lambda late: -late.cost_ns)
+
+    def _late(self, rows: pl.DataFrame) -> list[Late]:
+        """Those of one job; not in groups across the stages of a pipeline, which differ by design."""
+        own = pl.col("file").is_in(rows["file"].unique().implode())
+        stages = pipeline_groups(self.dataset.traced.filter(own), self.dataset.group_list)
+        on_host = bool(self.dataset.tracks.filter(own)["device"].is_null().all())
+        within = rows.filter(~pl.col("group").is_in(list(stages)))
+        return find_late(within, on_host, by_step=not self.steps.is_empty())
 
     @cached_property
     def causes(self) -> dict[int, Lateness]:

@@ -30,3 +30,15 @@ def cluster_windows(traces: pl.DataFrame) -> dict[int, int]:
     for file in traces["file"].to_list():
         out.setdefault(file, len(set(out.values())))
     return out
+
+
+def jobs_of(rows: pl.DataFrame) -> list[list[int]]:
+    """The windows of `rows` (window, group) that are of one job each: those of two jobs have no group in common."""
+    jobs: list[tuple[set[int], set[int]]] = []
+    table = rows.group_by("window").agg(pl.col("group").unique()).sort("window")
+    for window, found in table.iter_rows():
+        groups = set(found)
+        same = [job for job in jobs if job[1] & groups]
+        jobs = [job for job in jobs if not job[1] & groups]
+        jobs.append(({window}.union(*(job[0] for job in same)), groups.union(*(job[1] for job in same))))
+    return sorted(sorted(windows) for windows, _ in jobs)

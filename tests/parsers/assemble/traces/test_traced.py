@@ -214,7 +214,7 @@ def test_gloo_beside_nccl(tmp_path: Path) -> None:
     ],
 )
 def test_the_id_that_members_share_is_kept(tmp_path: Path, written: object, read: int | None) -> None:
-    (row,) = traced(tmp_path, all_reduce(1000, 7, **{"Comms Id": written}))
+    (row,) = traced(tmp_path, all_reduce(1000, 7, Comms_Id=written))
     assert row["comms_id"] == read and row["seq"] is None
 
 
