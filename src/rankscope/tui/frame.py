@@ -31,7 +31,7 @@ from rankscope.tui.times import build_times
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.detail import sight_lines
 from rankscope.tui.traces.look import look
-from rankscope.tui.traces.places import go_finding, go_item
+from rankscope.tui.traces.places import go_finding, go_item, go_last
 from rankscope.tui.traces.run import TracedRun
 from rankscope.tui.traces.status import TraceStrip, strip_of
 from rankscope.tui.traces.status import status_parts as traces_status
@@ -142,6 +142,8 @@ class LanesFrame(Screen[None]):
             self.go(place)
         if finding is not None and isinstance(self.board, TraceBoard):
             go_finding(self.board, finding)
+        elif isinstance(self.board, TraceBoard):
+            go_last(self.board)
         self._draw_head()
         self.lanes.changed()
 

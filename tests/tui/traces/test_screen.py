@@ -121,6 +121,15 @@ async def test_why_is_answered_from_traces() -> None:
         assert "is not accused: it is" in screen_text(app) and "dump" not in screen_text(app)
 
 
+async def test_a_window_too_short_for_a_verdict_opens_on_who_came_last_by_most() -> None:
+    async with opened(traced(steps=2)) as (app, _):
+        board = traces_of(app)
+        assert (board.rank, board.finding) == (2, None)
+        assert "the last to come" in screen_text(app)
+    async with opened(traced(slow=None)) as (app, _):
+        assert traces_of(app).rank == 0, "with steps enough nobody is pointed at"
+
+
 async def test_a_group_can_be_shown_alone() -> None:
     async with opened(traced()) as (app, pilot):
         await press(app, pilot, "p", *"default", "enter")

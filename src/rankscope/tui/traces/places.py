@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from rankscope.analysis.model import Finding
+from rankscope.analysis.traces.last import is_short
 from rankscope.tui.goto import Target
 from rankscope.tui.model import Model
 from rankscope.tui.traces.board import TraceBoard
@@ -38,6 +39,20 @@ def go_finding(board: TraceBoard, finding: Finding) -> bool:
             board.go_span(span, "communication")
             return True
     return False
+
+
+def go_last(board: TraceBoard) -> bool:
+    """In a window that is too short for a verdict moves to whoever came last by most; False elsewhere."""
+    last = board.lanes.traces.last
+    if not is_short(last):
+        return False
+    worst = last.sort("margin_ns", "match", descending=[True, False]).row(0, named=True)
+    members = board.lanes.members(worst["match"]).filter(rank=worst["last"])["row"]
+    span = board.lanes.span_of_row.get(int(members[0])) if len(members) else None
+    if span is None or worst["last"] not in board.lanes.lane_of:
+        return False
+    board.go_span(span, "communication")
+    return True
 
 
 def traced_row(lanes: TraceLanes, rank: int, group: int, seq: int, *, p2p: bool = False) -> int | None:
