@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import polars as pl
 import pytest
 
-from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
+from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef
 from rankscope.report import words
-from rankscope.schema import Frame
+from rankscope.schema import Dataset, Frame
 from tests.report import samples
 
 FINDING = Finding(kind="missing-rank", severity="critical", title="", explanation="")
@@ -91,3 +92,17 @@ OTHER = Frame("step", "/venv/lib/python3.11/site-packages/trainer/step.py", 2)
 )
 def test_frames_of_torch_and_python_at_the_ends_are_left_out(stack: tuple[Frame, ...], shown: list[str]) -> None:
     assert [line.split()[0] for line in words.frames(stack)] == shown
+
+
+def test_healthy_dumps_say_what_they_do_not_see() -> None:
+    dataset, analysis = samples.healthy()
+    told = words.unseen(analysis, dataset)
+    assert told == "if it hangs all the same, it waits in nothing that was recorded: py-spy dump every rank"
+    gloo = replace(dataset, ops=dataset.ops.with_columns(library=pl.lit("gloo")))
+    assert "(gloo records no send, receive or monitored barrier)" in words.unseen(analysis, gloo)
+
+
+@pytest.mark.parametrize("sample", [samples.hang, samples.logged, samples.traced])
+def test_only_of_healthy_dumps_alone(sample: Callable[[], tuple[Dataset, Analysis]]) -> None:
+    dataset, analysis = sample()
+    assert words.unseen(analysis, dataset) == ""

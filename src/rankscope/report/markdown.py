@@ -38,6 +38,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     rows = [
         ("Culprits", hosts or culprits),
         ("Stopped", words.stillness(analysis, dataset)),
+        ("Not seen", words.unseen(analysis, dataset)),
         ("Read", words.summary(dataset)),
         ("Mesh", str(analysis.mesh) if analysis.mesh is not None else ""),
         ("No dump of", missing),

@@ -32,8 +32,8 @@ def render_text(dataset: Dataset, analysis: Analysis) -> str:
 def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     still = words.stillness(analysis, dataset)
     yield from _wrap(f"{analysis.status.upper()}: {analysis.verdict}")
-    if still:
-        yield from _wrap(still)
+    for line in (still, words.unseen(analysis, dataset)):
+        yield from _wrap(line) if line else ()
     yield from _wrap(f"{dataset.root}: {words.summary(dataset)}" if dataset.root else words.summary(dataset))
     if analysis.mesh is not None:
         yield from _wrap(f"mesh: {analysis.mesh}")

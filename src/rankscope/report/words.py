@@ -213,6 +213,15 @@ def stillness(analysis: Analysis, dataset: Dataset) -> str:
     return ", ".join(p for p in (since, still) if p)
 
 
+def unseen(analysis: Analysis, dataset: Dataset) -> str:
+    """Where a job of healthy dumps waits if it hangs all the same; "" where dumps are not all there is to go by."""
+    if analysis.status != "healthy" or dataset.dumps.is_empty() or dataset.has_logs or dataset.has_traces:
+        return ""
+    gloo = bool((dataset.ops["library"] == "gloo").any())
+    where = " (gloo records no send, receive or monitored barrier)" if gloo else ""
+    return f"if it hangs all the same, it waits in nothing that was recorded{where}: py-spy dump every rank"
+
+
 def following(analysis: Analysis, finding: Finding) -> list[Finding]:
     """The findings that follow from this one."""
     return [f for f in analysis.findings if finding.id and f.caused_by == finding.id]
