@@ -34,6 +34,18 @@ def test_a_rank_that_dumped_for_the_last_time_before_the_wait_is_a_candidate(lib
     assert "What rank 1 dumped last is from before that, 29.5 s older than the newest dump" in found.explanation
 
 
+def test_it_is_one_too_where_its_dump_misses_what_it_finished_since() -> None:
+    made = job(4)
+    for recorder in made:
+        for _ in range(5 if recorder.rank == 1 else 9):
+            recorder.collective()
+        recorder.clock += SECOND
+        if recorder.rank != 1:
+            recorder.collective(state="scheduled", retired=False)
+    found = analyse(written(dataset_of(named(made)), {1: FIRST + 0.5}, rest=FIRST + 30))
+    assert (found.culprits, found.findings[0].candidates) == ((), (1,))
+
+
 def test_a_dump_that_is_a_little_older_makes_no_candidate() -> None:
     dataset = written(waiting(), {1: FIRST + 0.9}, rest=FIRST + 9)
     assert not analyse(dataset).is_critical

@@ -28,8 +28,8 @@ def find_gone(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
     newest = max(written.values(), default=0)
     nodes = tuple(
         m[0] for m in judge.sinks
-        if len(m) == 1 and m[0].kind == "unknown" and m[0].rank not in judge.reliability.outdated
-        and newest - written.get(m[0].rank, newest) > OLDER_NS and judge.direct(m[0])
+        if len(m) == 1 and m[0].kind == "unknown" and newest - written.get(m[0].rank, newest) > OLDER_NS
+        and judge.direct(m[0])
     )  # fmt: skip
     waiting = judge.held_up(nodes) if nodes else set()
     return [_gone(facts, judge, nodes, newest)] if waiting - _explained(judge, others) else []
