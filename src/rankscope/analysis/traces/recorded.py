@@ -19,8 +19,10 @@ from rankscope.schema import SOURCES, Dataset
 Ints = npt.NDArray[np.int64]
 NEAR_NS = 200_000
 """Operations that were issued further apart than this are not the same, unless what lies around them says so."""
-FAR, FEWEST = 0.1, 4
+FAR, FEWEST = 0.25, 4
 """Share of them that may be, and how many there must be to say so."""
+BEFORE_NS = 20_000
+"""A recorder notes an operation after the profiler saw it begin, give or take so much."""
 ONE_RUN_NS = 60_000_000_000
 """Operations of one number that were issued further apart are of two runs."""
 DATED_NS = 10**17
@@ -112,7 +114,7 @@ def _near(these: Ints, those: Ints, sign: int) -> list[int]:
 def _fit(seen: Ints, issued: Ints, shift: int) -> tuple[bool, int] | None:
     """How badly the pairs of a shift fit: not all near, and how far apart; None where they cannot be the same.
 
-    All are near, or nearly all are, and the others were recorded before the next one was issued: a thread may lose its
+    All are near, or most are, and the others were recorded before the next one was issued: a thread may lose its
     processor between the two notes.
     """
     low, high = max(0, -shift), min(len(seen), len(issued) - shift)
@@ -123,7 +125,7 @@ def _fit(seen: Ints, issued: Ints, shift: int) -> tuple[bool, int] | None:
     middle, worst = int(np.median(apart)), int(apart.max())
     if worst <= NEAR_NS:
         return False, worst
-    held = bool((b >= a - NEAR_NS).all() and (b[:-1] < a[1:]).all())
+    held = bool((b >= a - BEFORE_NS).all() and (b[:-1] < a[1:]).all())
     few = int((apart > NEAR_NS).sum()) <= max(1, FAR * len(a)) and len(a) >= FEWEST
     return (True, middle) if held and few else None
 
