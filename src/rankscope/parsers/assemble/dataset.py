@@ -54,7 +54,7 @@ def assemble(
     cards.place(sources)
     seen = snapshots.settle(sources, runs, chosen, pattern, world_size or _known_world(used))
     places = {id(source): i for i, source in enumerate(sources)}
-    scene = _logs(sources, places, runs, chosen, world_size or _known_world(used), pattern)
+    scene = _logs(sources, places, runs, chosen, world_size or _known_world(used), pattern, attempt is not None)
     windows = _windows(sources, max(0, chosen), pattern)
     told_worlds = (one.world for one in (windows, scene) if one is not None)
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
@@ -93,6 +93,7 @@ def _logs(
     chosen: int,
     world: int,
     pattern: re.Pattern[str] | None,
+    asked: bool,
 ) -> Scene | None:
     """Who wrote the logs of the chosen attempt; None without a log, which costs nothing."""
     if not any(source.kind == LOG_KIND for source in sources):
@@ -102,8 +103,8 @@ def _logs(
 
     logs = [source for source in sources if source.log is not None]
     log_attempts.settle(logs, runs)
-    mine = [(places[id(source)], source) for source in logs if source.attempt == max(0, chosen)]
-    return read_scene(mine, world, pattern)
+    mine = [(places[id(source)], source) for source in logs if source.attempt == (max(0, chosen) if runs else 0)]
+    return read_scene(mine, world, pattern, log_attempts.run_in(logs, runs, chosen, asked))
 
 
 def _windows(sources: Sequence[Source], attempt: int, pattern: re.Pattern[str] | None) -> Windows | None:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rankscope.parsers.assemble.attempts import Attempt
+from rankscope.parsers.assemble.logs.restarts import begins
 from rankscope.parsers.assemble.naming import attempt_of
 from rankscope.parsers.assemble.sources import Source
 
@@ -30,6 +31,18 @@ def settle(logs: Sequence[Source], runs: Sequence[Attempt]) -> None:
             source.attempt = tags[tag]
         else:
             source.attempt = next(iter(home)) if len(home) == 1 else _by_time(source, runs)
+
+
+def run_in(logs: Sequence[Source], runs: Sequence[Attempt], chosen: int, asked: bool) -> int:
+    """Which run to read of a log in which several follow each other; -1 for the last.
+
+    With dumps their attempts are counted from the newest back; without, `chosen` counts the runs of the logs, if it was
+    `asked` for.
+    """
+    if runs:
+        return chosen - len(runs)
+    most = max((len(begins(s.log)) for s in logs if s.log is not None), default=0)
+    return chosen if asked and 0 <= chosen <= most else -1
 
 
 def _by_time(source: Source, runs: Sequence[Attempt]) -> int:

@@ -27,9 +27,14 @@ BUFFERED = 64
 Tables = dict[str, pl.DataFrame]
 
 
-def read_scene(sources: Sequence[tuple[int, Source]], world: int, pattern: re.Pattern[str] | None) -> Scene:
-    """Who wrote the logs of one attempt, given with their rows of `files`; `world` is the job's size if it is known."""
-    scene = build(sources)
+def read_scene(
+    sources: Sequence[tuple[int, Source]], world: int, pattern: re.Pattern[str] | None, run: int = -1
+) -> Scene:
+    """Who wrote the logs of one attempt, given with their rows of `files`; `world` is the job's size if it is known.
+
+    Of a log in which several runs of the job follow each other the one of that number is read.
+    """
+    scene = build(sources, run)
     identify(scene)
     whose.settle(scene, world, highest_rank(scene), pattern)
     return scene
@@ -66,7 +71,7 @@ def bring(tables: Tables, scene: Scene) -> Tables:
         log.source.used = log.source.tells
     remarks = [
         *remark.unplaced(scene), *remark.differing(agreement), *remark.unnumbered(scene, numbering, unfit),
-        *counts.differing(scene, numbering), *remark.fingerprints(scene), *remark.cut_short(scene),
+        *counts.differing(scene, numbering), *remark.fingerprints(scene), *remark.cut_short(scene), *remark.runs(scene),
     ]  # fmt: skip
     return {
         **tables,

@@ -10,6 +10,7 @@ import orjson
 
 from rankscope.parsers.assemble.logs.agreement import Agreement
 from rankscope.parsers.assemble.logs.align import Numbering
+from rankscope.parsers.assemble.logs.restarts import begins
 from rankscope.parsers.assemble.logs.scene import Life, Scene
 from rankscope.parsers.logs.kept import LEFT_OUT
 
@@ -45,6 +46,17 @@ def fingerprints(scene: Scene) -> list[dict[str, Any]]:
         }
         for log, count in ((scene.logs[at], count) for at, count in scene.mixed_prints.items())
     ]  # fmt: skip
+
+
+def runs(scene: Scene) -> list[dict[str, Any]]:
+    """Logs in which several runs of the job follow each other."""
+    out = []
+    for log in scene.logs:
+        count = 1 + len(begins(log.source.log)) if log.source.log is not None else 1
+        if count > 1:
+            text = f"{count} runs of the job follow each other in this log; one is read: --attempt 0 to {count - 1}"
+            out.append({"file": log.place, "severity": "info", "kind": "log-runs", "text": text})
+    return out
 
 
 def cut_short(scene: Scene) -> list[dict[str, Any]]:

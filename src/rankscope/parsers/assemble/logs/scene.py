@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rankscope.parsers.assemble.logs.numbers import rank, short, size
+from rankscope.parsers.assemble.logs.restarts import run_of
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.logs.model import Comm, LogContent
 
@@ -96,8 +97,8 @@ class Scene:
         return dict(found)
 
 
-def build(sources: Sequence[tuple[int, Source]]) -> Scene:
-    """The scene of logs, given with their rows of `files`."""
+def build(sources: Sequence[tuple[int, Source]], run: int = -1) -> Scene:
+    """The scene of logs, given with their rows of `files`; of logs with several runs of the job of that one."""
     speakers: list[Speaker] = []
     index: dict[tuple[str, int], int] = {}
     logs: list[Log] = []
@@ -105,6 +106,7 @@ def build(sources: Sequence[tuple[int, Source]]) -> Scene:
         content = source.log
         if content is None:
             continue
+        content = run_of(content, run)
         here: list[int] = []
         for process in content.processes:
             at = index.setdefault((process.host, process.pid), len(speakers))

@@ -12,8 +12,9 @@ from rankscope.parsers.logs.record import Record
 LITERALS = (
     "srun: error: ", "slurmstepd: error: ", "oom-kill", "oom_kill", "Killed process ", "closing signal SIG",
     "failed (exitcode: ", "Fatal Python error: ", "got signal: ", "Process received signal", "Signal: ",
-    "core dumped",
+    "core dumped", "restart_count=", "will restart worker group",
 )  # fmt: skip
+_RESTART = re.compile(r"\brestart_count=(\d{1,6})\b|(\d{1,6})/(\d{1,6}) attempts left; will restart worker group")
 _SRUN = re.compile(r"srun: error: ([\w.\-]{1,255}): tasks? ([\d,\-]{1,2000}): (.{1,200})")
 _EXIT = re.compile(r"Exited with exit code (\d{1,5})")
 _CANCELLED = re.compile(
@@ -50,8 +51,17 @@ def events(record: Record) -> Iterator[Event]:
     elif (child := _CHILD.search(text)) is not None:
         code, local_rank, pid = map(int, child.groups())
         yield tell("child-exit", record, exitcode=code, local_rank=local_rank, pid=pid)
+    elif (again := _RESTART.search(text)) is not None:
+        yield from _restart(record, again)
     else:
         yield from _signals(record)
+
+
+def _restart(record: Record, again: re.Match[str]) -> Iterator[Event]:
+    """Values: `count`, the number of the restart; `begun`: its workers are started, not only to be."""
+    count = int(again[1]) if again[1] else int(again[3]) - int(again[2]) + 1
+    if count > 0:
+        yield tell("restart", record, count=count, begun=again[1] is not None)
 
 
 def ranges_in(listed: str) -> list[list[int]]:

@@ -1,0 +1,119 @@
+"""Runs of a job that follow each other in one log: torchrun says so, or communicators begin anew in other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rankscope.parsers.logs.model import CODES, Comm, LogContent
+
+_FAILURES = frozenset({
+    "child-exit", "torchrun-failure", "traceback", "srun-exit", "oom-kill", "signal", "watchdog-thread-terminated",
+    "watchdog-timeout", "known-error",
+})  # fmt: skip
+
+
+def begins(content: LogContent) -> list[int]:
+    """Where each run but the first begins, as offsets."""
+    told = _by_torchrun(content)
+    return told or _by_processes(content)
+
+
+def _by_torchrun(content: LogContent) -> list[int]:
+    """Every node's agent says each number: the first line of each counts.
+
+    Where agents only say that they are going to, what the old workers still print may stand behind that.
+    """
+    first: dict[int, int] = {}
+    told = [event for event in content.events if event.kind == "restart"]
+    for event in [event for event in told if event.values["begun"]] or told:
+        first.setdefault(event.values["count"], event.offset)
+    offsets = [first[count] for count in sorted(first)]
+    return offsets if offsets == sorted(offsets) else []
+
+
+def _by_processes(content: LogContent) -> list[int]:
+    """Where, after a failure, other processes take all the places of a communicator that were taken before.
+
+    None of the earlier ones may say anything of a communicator from there on.
+    """
+    largest = max((row.nranks or 0 for row in content.comms), default=0)
+    lives = sorted((row for row in content.comms if row.init and row.nranks == largest > 1), key=lambda row: row.offset)
+    starts: list[int] = []
+    current: dict[int, int] = {}
+    for at, row in enumerate(lives):
+        if row.rank is None:
+            continue
+        if current.get(row.rank, row.process) != row.process:
+            where = _sound(content, current, lives[at:], starts[-1] if starts else 0)
+            if where is None:
+                return starts
+            starts.append(where)
+            current = {}
+        current[row.rank] = row.process
+    return starts
+
+
+def _sound(content: LogContent, before: dict[int, int], lives: Sequence[Comm], since: int) -> int | None:
+    """Where the run begins that these communicators are of; None if they may be others of the same run."""
+    old = set(before.values())
+    new = {row.process for row in lives}
+    where = min(content.processes[at].offset for at in new - old) if new - old else 0
+    ends = _ends(content)
+    later = [at for at, row in enumerate(content.comms) if row.process in old and ends[at] >= where]
+    failed = any(event.kind in _FAILURES and since <= event.offset < where for event in content.events)
+    return where if not later and not new & old and failed else None
+
+
+def _ends(content: LogContent) -> list[int]:
+    """By communicator the offset of the last that is known of it."""
+    ends = np.array(
+        [max(row.offset, row.complete_offset or 0, row.end_offset or 0) for row in content.comms] or [0], np.int64
+    )
+    np.maximum.at(ends, content.code("comm"), content.column("offset"))
+    found: list[int] = ends.tolist()
+    return found
+
+
+def run_of(content: LogContent, number: int) -> LogContent:
+    """One of the runs in a log, -1 for the last: what was said in it, by whom."""
+    starts = [0, *begins(content)]
+    if len(starts) == 1:
+        return content
+    number = max(number, -len(starts)) if number < 0 else min(number, len(starts) - 1)
+    start, end = starts[number], [*starts[1:], None][number]
+
+    def inside(offset: int) -> bool:
+        return offset >= start and (end is None or offset < end)
+
+    kept = [at for at, row in enumerate(content.comms) if inside(row.offset)]
+    warnings = [row for row in content.warnings if inside(row.offset)]
+    settings = [row for row in content.settings if inside(row.offset)]
+    users = {content.comms[at].process for at in kept}
+    users |= {row.process for row in warnings} | {row.process for row in settings}
+    here = [at for at, row in enumerate(content.processes) if inside(row.offset) or at in users]
+    place, moved = {at: i for i, at in enumerate(here)} | {-1: -1}, {at: i for i, at in enumerate(kept)}
+    cut = replace(
+        content, processes=[content.processes[at] for at in here],
+        comms=[
+            row._replace(
+                process=place[row.process], parent_comm=None if row.parent_comm is None else moved.get(row.parent_comm)
+            )
+            for row in (content.comms[at] for at in kept)
+        ],
+        settings=[row._replace(process=place[row.process]) for row in settings],
+        warnings=[row._replace(process=place[row.process]) for row in warnings],
+        events=[event for event in content.events if inside(event.offset)],
+        ras=[row for row in content.ras if inside(row.offset)],
+    )  # fmt: skip
+    return _with_rows(cut, content, moved)
+
+
+def _with_rows(cut: LogContent, content: LogContent, moved: dict[int, int]) -> LogContent:
+    index = np.array([moved.get(at, -1) for at in range(len(content.comms))] or [-1], np.int32)
+    comm = index[content.codes[CODES.index("comm")]]
+    cut.numbers, cut.codes = content.numbers[:, comm >= 0], content.codes[:, comm >= 0]
+    cut.codes[CODES.index("comm")] = comm[comm >= 0]
+    return cut
