@@ -1,0 +1,37 @@
+"""Dumps and traces of one real job: every collective that the profiler saw is found in the dumps."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from rankscope.analysis.traces.recorded import recorded
+from rankscope.parsers.load import load
+from tests.jobs.recorded import COLLECTIVES, STEPS, UNWATCHED, WORLD_SIZE
+
+pytestmark = pytest.mark.torch
+
+LONGEST_S = 180
+
+
+def test_every_traced_collective_is_in_the_dumps(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.jobs.recorded", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=LONGEST_S)
+    assert done.returncode == 0, done.stderr.decode()
+    dataset = load([tmp_path])
+    assert dataset.traced["seq"].null_count() == dataset.traced.height, "gloo's traces tell no number"
+    pairs = recorded(dataset)
+    assert pairs.height == dataset.traced.height == WORLD_SIZE * (STEPS - UNWATCHED) * COLLECTIVES
+    seen, kept = dataset.traced[pairs["row"].to_list()], dataset.ops[pairs["op_row"].to_list()]
+    for column in ("rank", "group", "op"):
+        assert seen[column].cast(pl.String).to_list() == kept[column].cast(pl.String).to_list()
+    # the k-th of a group in the window is the k-th behind those of the steps that were not watched
+    steps = kept.with_columns(number=pl.col("seq").rank("ordinal").over("rank", "group"))
+    assert (
+        steps.select((pl.col("seq") - pl.col("number").cast(pl.Int64)).n_unique().over("rank", "group").max()).item()
+        == 1
+    )
