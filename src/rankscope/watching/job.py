@@ -46,6 +46,8 @@ class Job:
         """What was taken last."""
         self._waiting: list[Source] | None = None
         """The same, while it is not assembled."""
+        self._fresh = False
+        """What was assembled last was not judged yet."""
         self._rests_until_ns = 0
         self._alarmed = False
 
@@ -60,6 +62,12 @@ class Job:
         again = len(said) == len(self._said) and all(map(_is_same, said, self._said))
         self._said, self._waiting = said, list(sources)
         return not again or at_ns >= self._rests_until_ns
+
+    def assemble(self) -> None:
+        """Puts together what was taken last, unless that is done."""
+        if self._waiting is not None:
+            self._assemble(self._waiting)
+            self._waiting, self._fresh = None, True
 
     def _assemble(self, sources: Sequence[Source]) -> None:
         from rankscope.parsers.assemble.dataset import assemble
@@ -90,10 +98,8 @@ class Job:
         from rankscope.analysis.live import Look, with_state
 
         said: list[Live] = []
-        fresh = self._waiting is not None
-        if self._waiting is not None:
-            self._assemble(self._waiting)
-            self._waiting = None
+        self.assemble()
+        fresh, self._fresh = self._fresh, False
 
         def settle(freeze: Freeze) -> Freeze:
             look = Look(at_ns, fresh, self._age_ns(), unread)

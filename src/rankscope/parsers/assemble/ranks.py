@@ -36,7 +36,8 @@ def settle(sources: list[Source]) -> None:
     _forget_numbers(sources, world or max(LIKELY_RANKS, LIKELY_SHARE * len(sources)))
     claims = Counter((s.rank, library) for s in sources for library in s.libraries or {""})
     open_sources = [s for s in sources if s.rank_source not in TOLD and (_doubtful(s, world) or _contested(s, claims))]
-    taken: set[int | None] = {s.rank for s in sources if s not in open_sources and s.rank is not None}
+    opened = {id(s) for s in open_sources}
+    taken: set[int | None] = {s.rank for s in sources if id(s) not in opened and s.rank is not None}
     order = {directory: i for i, directory in enumerate(sorted({s.directory for s in open_sources}))}
     for source in sorted(open_sources, key=lambda s: s.shown):
         if source.candidates is not None and len(source.candidates) == 1 and not source.candidates & taken:

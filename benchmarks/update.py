@@ -1,0 +1,98 @@
+"""What one update of a job that is watched costs, by how many of its dumps have changed.
+
+Run from the root of the repository: `python -m benchmarks.update [--ranks 1024] [--entries 200]`. Processor time of one
+process: reading what changed, assembling, analysing, and making what the screen shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import tempfile
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from benchmarks.make_dumps import make
+from benchmarks.moving_job import Moving
+from benchmarks.results import machine, put, table
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.files.reader import follow
+from rankscope.tui.live.prepared import prepare
+from rankscope.watching.job import Job
+from rankscope.watching.update import Reading, Update
+
+TIMES = 5
+Cost = tuple[float, float, float, float]
+"""Seconds: read, assembled, analysed, prepared."""
+
+
+class Watched:
+    """A job whose dumps are rewritten, and the updates of it."""
+
+    def __init__(self, folder: Path, ranks: int, entries: int) -> None:
+        make(folder / "source", ranks, entries)
+        sources = sorted((folder / "source").iterdir())
+        self._dumps = [Moving(path) for path in sources]
+        self._files = [folder / path.name for path in sources]
+        self._sources: list[Source | None] = [None] * ranks
+        self._job = Job(str(folder), None, None, None)
+        self._entries, self._at_ns = entries, 1
+
+    def update(self, changed: Sequence[int]) -> Cost:
+        """Has some ranks write their dumps anew; what it costs to show that."""
+        for place in changed:
+            self._dumps[place].move(self._entries, 10**10)
+            self._files[place].write_bytes(self._dumps[place].data)
+        self._at_ns += 10**10
+        times = [time.process_time()]
+        for place in changed:
+            self._sources[place] = _read(self._files[place])
+        times.append(time.process_time())
+        sources = [source.renewed() for source in self._sources if source is not None]
+        assert self._job.take(sources, self._at_ns)
+        self._job.assemble()
+        times.append(time.process_time())
+        analysis, live = self._job.judge(self._at_ns, unread=False)
+        times.append(time.process_time())
+        prepare(Update(1, self._job.dataset, analysis, live, Reading(), len(changed)))
+        times.append(time.process_time())
+        read, assembled, judged, prepared = (b - a for a, b in pairwise(times))
+        return read, assembled, judged, prepared
+
+
+def _read(path: Path) -> Source:
+    (content,) = [one for one in follow(str(path), 0, "", False) if one.stamp is None]
+    about = path.stat()
+    return Source(path.name, content.kind, about.st_size, about.st_mtime_ns, content.problem, content.decoded)
+
+
+def main() -> None:
+    """Measures and writes the section."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=1024)
+    parser.add_argument("--entries", type=int, default=200)
+    parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
+    args = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        watched = Watched(Path(scratch), args.ranks, args.entries)
+        watched.update(range(args.ranks))
+        gc.freeze()
+        gc.disable()
+        for count in (1, 32, args.ranks):
+            costs = [watched.update(range(count)) for _ in range(TIMES)]
+            parts = [median(part) for part in zip(*costs, strict=True)]
+            rows.append([count, *(f"{part:.3f} s" for part in (*parts, sum(parts)))])
+    head = ["dumps that changed", "read", "assembled", "analysed", "prepared for the screen", "together"]
+    text = f"{args.ranks} dumps of {args.entries} entries, processor time, medians of {TIMES}. {machine()}\n\n"
+    text += table(head, rows)
+    print(text)
+    if not args.dry:
+        put("An update while watching", text)
+
+
+if __name__ == "__main__":
+    main()
