@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankscope.analysis import analyse
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.logs import ended, kept, tails
@@ -149,3 +150,14 @@ def test_a_decoder_goes_away_at_once() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_fingerprints_that_are_mixed_accuse_nobody() -> None:
+    # rank 1 does a group's collectives in another order; which group a line is of, nothing tells
+    orders = {0: (0, 1, 0, 2, 1, 2), 1: (0, 0, 1, 1, 2), 2: (0, 1, 0, 2, 1, 2)}
+    lines = [printed(rank, seq) for rank, order in orders.items() for seq in order]
+    dataset = assemble([Source("train.log", "log", 1000, MTIME_NS, None, log(*lines))], "job", None, None, None)
+    found = analyse(dataset)
+    assert (found.status, found.culprits) == ("unknown", ())
+    assert not any(finding.candidates for finding in found.findings)
+    assert messages(dataset, "log-unplaced")

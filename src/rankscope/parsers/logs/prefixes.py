@@ -25,6 +25,8 @@ _TABLE = {
     "index": rf"\[\d{{1,6}}\] ?{_HEAD}",
     "host": rf"[A-Za-z][\w.\-]{{0,254}}(?:\[\d{{1,10}}\])?: {_HEAD}",
     "grep": r"[\w./\-]{0,512}?\.(?:txt|log|out|err|o)(?:\.\d{1,9})?[:-](?:\d{1,9}[:-])? ?(?=\S)",
+    "pod": r"\[pod/[\w.\-]{1,253}/[\w.\-]{1,63}\] ?",
+    "stern": rf"[a-z0-9][a-z0-9.\-]{{1,252}} [a-z0-9][a-z0-9.\-]{{0,62}} {_HEAD}",
     "unit": rf"[A-Za-z][\w.\-]{{0,254}} [\w.\-/]{{1,64}}\[\d{{1,10}}\]: {_HEAD}",
 }
 _PREFIX = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _TABLE.items()))

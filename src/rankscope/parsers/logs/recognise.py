@@ -12,6 +12,7 @@ from typing import IO
 from rankscope.parsers.logs import prefixes
 from rankscope.parsers.logs.nccl import ras
 from rankscope.parsers.logs.records import COLOUR, NCCL_HEAD
+from rankscope.parsers.logs.wrapped import unwrapped
 
 HEAD_BYTES = 1 << 16
 """Looked at in the beginning of a file, and at each sample."""
@@ -32,6 +33,8 @@ _LINES = re.compile(
     r"|\w{1,64}: opCount [0-9a-f]{1,16} sendbuff "
 )
 _BARE = re.compile(r"NCCL WARN |\S{1,200}\.(?:cc|h|c|cu):\d{1,6} (?:\(\w{1,100}\) )?NCCL WARN ")
+_BAR = re.compile(r"\d(?:it|s|B|ex)/(?:it|s)\]")
+"""The end of a bar of progress, behind which another may have gone on in the same line."""
 _RANKED = re.compile(r"\[rank\d{1,7}\]:")
 _INSPECTOR = re.compile(r'\{.{0,2000}"(?:coll|p2p)_perf": ?\{')
 _EVENT = re.compile(r'\{.{0,2000}"event": ?"[A-Z_]{3,40}".{0,2000}"peer": ?\{')
@@ -62,8 +65,11 @@ def sampled(stream: IO[bytes], size: int) -> bool:
 
 def _is_line(line: bytes) -> bool:
     text = COLOUR.sub(b"", line[:4096]).decode("utf-8", "replace")
-    if text.startswith('{"log":'):
-        text = text[7:].strip(' "')
+    if (inner := unwrapped(line)) is not None:
+        text = COLOUR.sub(b"", inner[0]).decode("utf-8", "replace")
     front = prefixes.strip(text)
     patterns = (_LINES, _BARE, _INSPECTOR, _EVENT, _RAS)
+    bar = _BAR.search(text)
+    if bar is not None and _LINES.search(text, bar.end()):
+        return True
     return bool(_RANKED.search(front.label)) or any(pattern.match(text, front.end) for pattern in patterns)

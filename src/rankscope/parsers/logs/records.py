@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import orjson
-
 from rankscope.parsers.logs import prefixes, stamps
 from rankscope.parsers.logs.record import Record, Stamp
+from rankscope.parsers.logs.wrapped import unwrapped
 
 LINE_BYTES = 1 << 16
 """Longer texts without a line end are cut."""
@@ -44,10 +43,10 @@ class Splitter:
         if b"\x1b" in line:
             line = COLOUR.sub(b"", line)
         line = line.rstrip(b"\r\n")
-        if line.startswith(b'{"log":') and (inner := _collected(line)) is not None:
+        collected = None
+        if line.startswith(b"{") and (inner := unwrapped(line)) is not None:
             line, collected = inner
-        else:
-            collected = None
+            line = COLOUR.sub(b"", line) if b"\x1b" in line else line
         parts = line.split(b"\r") if b"\r" in line else [line]
         for i, part in enumerate(parts):
             last = i == len(parts) - 1
@@ -108,18 +107,6 @@ class Splitter:
         if not host.endswith(known) or not known:
             known = next((host[i:] for i in range(len(host)) if host[i:] in self.names), host)
         return found.start() + (process.end(1) - len(known) if known != host else 0)
-
-
-def _collected(line: bytes) -> tuple[bytes, Stamp | None] | None:
-    """The text and time of a line as Docker keeps it: {"log": "...", "stream": "stdout", "time": "..."}."""
-    try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    text, time = row.get("log"), row.get("time")
-    if not isinstance(text, str):
-        return None
-    return text.rstrip("\r\n").encode("utf-8", "replace"), stamps.stamp(time) if isinstance(time, str) else None
 
 
 def _head_stamp(text: str) -> Stamp | None:
