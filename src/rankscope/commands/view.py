@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.parsers.load import Kept
     from rankscope.schema import Dataset
-    from rankscope.tui.options import Palette
+    from rankscope.tui.options import Load, Palette
 
 YOUNG_ONLY = (10_000, 20, 100_000)
 """Thresholds of the garbage collector with which it hardly ever looks at what is old."""
@@ -71,12 +71,17 @@ def run(
         apart = Apart(Wanted(source, follow, path_map))
         RankscopeApp(load=None, title=source.title, options=options, watch=apart).run()
     else:
-        from rankscope.parsers.load import Kept
-
-        kept = Kept()
-        first, rest = partial(_first, source, kept), partial(source.load, kept=kept)
+        first, rest = _readings(source)
         RankscopeApp(load=first, title=source.title, options=options, rest=rest).run()
     return 0
+
+
+def _readings(source: Source) -> tuple[Load, Load]:
+    """What is shown at first, and the rest, for which only traces are opened again."""
+    from rankscope.parsers.load import Kept
+
+    kept = Kept()
+    return partial(_first, source, kept), partial(source.load, kept=kept)
 
 
 def _first(source: Source, kept: Kept, progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
