@@ -222,3 +222,17 @@ def test_why_tells_how_late_a_rank_is() -> None:
     assert not other.accused
     assert other.finding == "f1"
     assert "late by itself in the median step, and waits 2" in other.title
+
+
+def test_the_profilers_own_functions_are_not_where_it_happens() -> None:
+    job = TraceBuilder(3)
+    for step in range(6):
+        job.begin_step(step)
+        for rank in range(3):
+            within = ("train.py(20): step", "torch/autograd/profiler.py(918): __enter__")
+            job.host(rank, "<built-in function sleep>", (30 if rank == 1 else 1) * MS, "python_function", within)
+            job.launch(rank, "gemm", MS)
+        job.collective()
+        job.end_step()
+    causes = Story(job.build()).causes
+    assert (causes[1].what, causes[1].where) == ("<built-in function sleep>", "train.py(20): step")

@@ -30,6 +30,8 @@ ALIKE = 0.1
 QUICK_NS = 20_000
 """A kernel that starts so soon after its launch was not held up."""
 Stretch = tuple[Times, Times]
+PROFILER = ("torch/autograd/profiler.py(", "torch/profiler/")
+"""Functions that stand around what a user does since the profiler annotates it: they are not where it happens."""
 PARTS = ("compute", "launch", "host")
 
 
@@ -115,7 +117,8 @@ class Explainer:
             return Lateness(rank, "host", "", share)
         stack = host.stack(Counter(mine[name]).most_common(1)[0][0])
         names = tuple(n for _, _, n in stack if not STEP.match(n))
-        where = next((n for _, c, n in stack[1:] if c == "python_function"), "")
+        functions = (n for _, c, n in stack[1:] if c == "python_function")
+        where = next((n for n in functions if not any(own in n for own in PROFILER)), "")
         return Lateness(
             rank,
             "host",
