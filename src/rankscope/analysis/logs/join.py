@@ -136,7 +136,7 @@ class _Story:
             merged.explain(replace(causes.pop(0), root_cause=True), lambda _: True)
         merged.rest += [replace(cause, severity="warning") for cause in causes]
         critical = any(f.severity == "critical" for f in (*merged.roots, *merged.rest))
-        left = None if critical else gave_up(self.lines) or ended(self.lines)
+        left = None if critical else gave_up(self.lines, self.facts.dataset) or ended(self.lines)
         merged.rest = [left, *merged.rest] if left is not None else merged.rest
         harm = harm_finding(self.lines, self.facts.dataset)
         if harm is not None and merged.roots:

@@ -11,6 +11,7 @@ from rankscope.analysis.logs.failures import cut, raised, stack_of
 from rankscope.analysis.logs.lines import TIMEOUTS, Line
 from rankscope.analysis.logs.names import label
 from rankscope.analysis.logs.people import who_text
+from rankscope.analysis.logs.sends import uneven
 from rankscope.analysis.model import Finding
 from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Dataset
@@ -55,13 +56,13 @@ def _cause(own: list[Line], fatal: bool) -> Finding:
     )
 
 
-def gave_up(lines: Sequence[Line]) -> Finding | None:
+def gave_up(lines: Sequence[Line], dataset: Dataset) -> Finding | None:
     """That ranks gave up waiting, where nothing tells for whom; None if none did."""
     own = [line for line in lines if line.pattern in TIMEOUTS or line.kind == "watchdog-timeout"]
     own = own or [line for line in lines if line.kind == "pg-status" and line.values.get("at_work") is not None]
     if not own:
         return _stuck([line for line in lines if line.kind == "heartbeat"])
-    return _waited(own)
+    return _waited(own, uneven(dataset))
 
 
 def _stuck(own: list[Line]) -> Finding | None:
@@ -85,7 +86,7 @@ def _earliest(own: Sequence[Line]) -> Line:
     return min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
 
 
-def _waited(own: list[Line]) -> Finding:
+def _waited(own: list[Line], sends: str) -> Finding:
     first = _earliest(own)
     ranks = tuple(sorted({line.rank for line in own if line.rank is not None}))
     by_place: defaultdict[str, list[Line]] = defaultdict(list)
@@ -100,7 +101,9 @@ def _waited(own: list[Line]) -> Finding:
         kind="known-error",
         severity="critical",
         title=f"{who_text(there)} gave up waiting{at}{more} ({first.place}); for whom, these logs do not tell",
-        explanation=f"Who gives up waiting is a victim: the rank that did not come is the one to find.{_behind(own)}",
+        explanation=(
+            f"Who gives up waiting is a victim: the rank that did not come is the one to find.{_behind(own)}{sends}"
+        ),
         waiting_ranks=ranks,
         confidence="low",
         confidence_reasons=("the log covers only ranks that waited",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.schema import Dataset
 from tests.parsers.assemble.logs.job import init, job, lane, said, source, step
 from tests.parsers.assemble.logs.test_reports import frontiers, status, timeout
 from tests.parsers.logs.lines import coll
@@ -43,3 +44,33 @@ def test_lines_of_nccl_tell_of_the_sends_too() -> None:
     # one send for each of NCCL's lines: the watchdog's is the same
     assert dataset.ops.filter(is_p2p=True).height == 4
     assert {done for _, done in frontiers(dataset).values()} == {None}
+
+
+def pipeline(stop: int, steps: int = 8) -> Dataset:
+    """Four stages that send one way; rank 2 stops before its send of the step `stop`, the others give up waiting."""
+
+    def moved(rank: int, op: str, peer: int) -> str:
+        return said(rank, coll(op, 0, 64, root=peer, comm="0xaa00"))
+
+    def own(rank: int) -> list[str]:
+        lines = [init(rank)]
+        for number in range(steps):
+            lines += [moved(rank, "Recv", rank - 1)] if rank else []
+            if (rank, number) == (2, stop):
+                return lines
+            lines += [moved(rank, "Send", rank + 1)] if rank < 3 else []
+        return lines
+
+    waited = [line for r in (0, 1, 3) for line in (timeout(r, 6, "RECV" if r == 3 else "SEND"), status(r, 6, 8, 5))]
+    return job(*(source(f"rank_{rank}.log", own(rank)) for rank in range(4)), source("train.log", waited))
+
+
+def test_sends_that_nobody_receives_are_counted_and_accuse_nobody() -> None:
+    found = analyse(pipeline(5))
+    assert (found.status, found.culprits) == ("hang", ())
+    said_ = found.findings[0].explanation
+    assert "Of sends, rank 1 issued 8 to rank 2, which issued 6 to receive them; rank 2 issued 5 to rank 3" in said_
+
+
+def test_sends_that_agree_are_not_spoken_of() -> None:
+    assert not any("Of sends" in finding.explanation for finding in analyse(pipeline(99)).findings)
