@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import NamedTuple
 
 import numpy as np
 
 from rankscope.parsers.columnar import NULL, Codes, Numbers
 from rankscope.parsers.logs import kept
-from rankscope.parsers.logs.fronts import Fronts, without_time
+from rankscope.parsers.logs.fronts import Fronts, Known, without_time
 from rankscope.parsers.logs.model import IS_CALL, IS_P2P, MOST_SETTINGS, TORN, LogContent, Setting
 from rankscope.parsers.logs.nccl import coll, env, init
 from rankscope.parsers.logs.nccl import words as w
@@ -42,14 +41,6 @@ _MOST_GROUPS = 1 << 16
 _MOST_THREADS = 256
 
 
-class _Known(NamedTuple):
-    """What the lines of a group say."""
-
-    process: int
-    stamp_ns: int
-    operation: coll.Operation
-
-
 class Decoder:
     """Takes the blocks of one range of a log in order."""
 
@@ -62,7 +53,7 @@ class Decoder:
         self._splitter = Splitter()
         self._recognition = Recognition()
         self._waiting: list[Record] = []
-        self._groups: dict[tuple[bytes, str, str, bytes, bool], _Known | None] = {}
+        self._groups: dict[tuple[bytes, str, str, bytes, bool], Known | None] = {}
         self._ops: dict[str, int] = {}
         self._events = kept.events(kept.MOST_EVENTS // 2 if ranged else 0)
         self._settings: set[tuple[int, str, str]] = set()
@@ -157,13 +148,13 @@ class Decoder:
 
     # the fast way
 
-    def _take(self, rows: CollRows) -> tuple[Mask, list[_Known | None]]:
+    def _take(self, rows: CollRows) -> tuple[Mask, list[Known | None]]:
         """Which rows can be used, and for each group whose they are."""
         known = [self._known(group) for group in rows.groups]
         usable = np.array([one is not None for one in known], np.bool_)
         return usable[rows.group], known
 
-    def _known(self, group: Group) -> _Known | None:
+    def _known(self, group: Group) -> Known | None:
         key = (group.head, group.op, group.pointer, group.nranks, b" globalrank " in group.line)
         if key not in self._groups:
             if len(self._groups) >= _MOST_GROUPS:
@@ -171,7 +162,7 @@ class Decoder:
             self._groups[key] = self._read(group)
         return self._groups[key]
 
-    def _read(self, group: Group) -> _Known | None:
+    def _read(self, group: Group) -> Known | None:
         """None if a line is not what it seems, or has anything but a head in front of the collective."""
         found = coll.COLL.search(group.line.decode("utf-8", "replace"))
         operation = coll.operation(found[0], False) if found else None
@@ -180,9 +171,9 @@ class Decoder:
             return None
         self.processes.issued(front.process, front.head.device)
         stamp = front.record.stamp
-        return _Known(front.process, stamp.ns if stamp else NULL, operation)
+        return Known(front.process, stamp.ns if stamp else NULL, operation)
 
-    def _many(self, rows: CollRows, taken: Mask, known: list[_Known | None], offset: int) -> None:
+    def _many(self, rows: CollRows, taken: Mask, known: list[Known | None], offset: int) -> None:
         """Puts the rows of a block to their communicators."""
         offsets, lines = rows.start + offset, rows.line + self._line
         comm, torn = self._placed(rows, known, offsets, lines)
@@ -201,7 +192,7 @@ class Decoder:
         self.rows.many(**columns)
 
     def _placed(
-        self, rows: CollRows, known: list[_Known | None], offsets: Places, lines: Places
+        self, rows: CollRows, known: list[Known | None], offsets: Places, lines: Places
     ) -> tuple[Places, Places]:
         """The communicator of each row, -1 for none, and whether it can have such a line."""
         keys: dict[tuple[int, str], int] = {}
@@ -249,13 +240,10 @@ class Decoder:
         found = bulk_rows(lines, size, slow)
         if found is None:
             return
-        known = [self._fronts.of(text, self._block + at) for text, at in found.fronts]
-        for front, count in zip(known, np.bincount(found.group, minlength=len(known)).tolist(), strict=True):
-            if front is not None:
-                self.processes.count(front.process, count)
-                for name in ("records", "INFO", "channels"):
-                    self.counts[name] += count
-        slow[found.line[np.array([front is not None for front in known], np.bool_)[found.group]]] = False
+        taken = self._fronts.count(found, self._block)
+        for name in ("records", "INFO", "channels"):
+            self.counts[name] += int(taken.sum())
+        slow[found.line[taken]] = False
 
     def _known_front(self, text: bytes, offset: int, number: int) -> bool:
         """Takes a line of NCCL of which the head is known, without cutting it up; False if there may be more in it."""

@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+import numpy as np
+
 from rankscope.parsers.logs import prefixes, stamps
+from rankscope.parsers.logs.nccl.bulk import Bulk
+from rankscope.parsers.logs.nccl.coll import Operation
 from rankscope.parsers.logs.nccl.comms import Processes
 from rankscope.parsers.logs.nccl.heads import Head, head
+from rankscope.parsers.logs.nccl.words import Mask
 from rankscope.parsers.logs.record import Record, Stamp
 from rankscope.parsers.logs.records import Splitter
 
@@ -24,6 +29,14 @@ class Front(NamedTuple):
     head: Head
     record: Record
     """Of the line it was first seen in; its text ends in front of the message."""
+
+
+class Known(NamedTuple):
+    """What the lines of operations of a group say."""
+
+    process: int
+    stamp_ns: int
+    operation: Operation
 
 
 class Fronts:
@@ -52,6 +65,15 @@ class Fronts:
             return None
         process = self._processes.of(said.host, said.pid, records[0], False)
         return None if process is None else Front(process, said, records[0])
+
+    def count(self, found: Bulk, block: int) -> Mask:
+        """Counts lines of a block that begins at an offset to their processes; which of them have a known front."""
+        known = [self.of(text, block + at) for text, at in found.fronts]
+        for front, count in zip(known, np.bincount(found.group, minlength=len(known)).tolist(), strict=True):
+            if front is not None:
+                self._processes.count(front.process, count)
+        taken: Mask = np.array([front is not None for front in known], np.bool_)[found.group]
+        return taken
 
     def record(self, front: Front, text: bytes, message: bytes, place: tuple[int, int]) -> Record | None:
         """The record of a line with a known front; None if there may be more in it than one."""
