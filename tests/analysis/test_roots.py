@@ -96,6 +96,7 @@ def test_opposite_order_is_a_cycle_and_the_majority_decides() -> None:
     root = only_root(job)
     assert root.kind == "order-deadlock"
     assert root.culprit_ranks == (5,)
+    assert root.title.startswith("rank 5 entered its operations in another order: deadlock, ")
     assert root.chain[0].rank == root.chain[-1].for_rank
 
 

@@ -37,7 +37,7 @@ class Deadlocks:
             culprits=culprits or everybody,
             nodes=component,
             focus=focus,
-            title=f"deadlock: ranks wait for each other in a circle, {loop}",
+            title=_title(culprits, loop),
             explanation=self._explain(path, culprits, everybody),
             candidates=() if culprits else everybody,
             notes={rank: text for rank, text in orders.items() if text},
@@ -195,3 +195,10 @@ class Deadlocks:
             return set()
         minority = counts[True] < counts[False]
         return {rank for rank, first in votes.items() if first is minority}
+
+
+def _title(culprits: tuple[int, ...], loop: str) -> str:
+    if not culprits:
+        return f"deadlock: ranks wait for each other in a circle, {loop}"
+    their = "its" if len(culprits) == 1 else "their"
+    return f"{ranks_text(culprits)} entered {their} operations in another order: deadlock, {loop}"

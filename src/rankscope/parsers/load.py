@@ -91,7 +91,8 @@ def load(
         kept = None
     pool = _pool(found, options)
     try:
-        from rankscope.parsers.assemble.dataset import NoSuchAttemptError, assemble
+        from rankscope.parsers.assemble.attempts import NoSuchAttemptError
+        from rankscope.parsers.assemble.dataset import assemble
 
         sources = sorted([*known, *_read(pool, found, progress, kept)], key=lambda s: (s.shown, s.problem or ""))
     except WorkerError as error:

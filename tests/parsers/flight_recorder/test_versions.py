@@ -12,7 +12,7 @@ from rankscope.parsers.flight_recorder.model import Dump
 from tests.parsers.dumps import Recorder, as_json, as_version
 from tests.parsers.torch_pickle import torch_pickle
 
-VERSIONS = ["0", "1.0", "1.1", "1.4", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.9", "2.10", "2.11"]
+VERSIONS = ["0", *(f"1.{minor}" for minor in range(6)), *(f"2.{minor}" for minor in range(12))]
 
 
 def recorder() -> Recorder:

@@ -12,6 +12,13 @@ SAME_RUN_NS = 600 * 1_000_000_000
 """Nodes of one run stop within this time of each other; only asked where names of ranks repeat from node to node."""
 
 
+class NoSuchAttemptError(Exception):
+    """The attempt that was asked for is not there; the message says which are."""
+
+    def __init__(self, number: int, count: int) -> None:
+        super().__init__(f"there is no attempt {number}: they are numbered from 0 to {count - 1}")
+
+
 @dataclass
 class Attempt:
     """One run."""

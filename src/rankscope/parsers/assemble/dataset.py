@@ -11,7 +11,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.parsers.assemble import attempts, cards, copies, environments, naming, ranks, snapshots
-from rankscope.parsers.assemble.attempts import Attempt
+from rankscope.parsers.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.parsers.assemble.files import file_table
 from rankscope.parsers.assemble.repeats import repeat_table
 from rankscope.parsers.assemble.sources import KIND, LOG_KIND, SNAPSHOT_KIND, TRACE_KIND, Source, config_world
@@ -22,10 +22,6 @@ from rankscope.schema import Dataset
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.logs.scene import Scene
     from rankscope.parsers.assemble.traces.bring import Windows
-
-
-class NoSuchAttemptError(Exception):
-    """The attempt that was asked for is not there; the message says which are."""
 
 
 def assemble(
@@ -48,7 +44,7 @@ def assemble(
     runs = _runs(dumps)
     chosen = len(runs) - 1 if attempt is None else attempt
     if runs and not 0 <= chosen < len(runs):
-        raise NoSuchAttemptError(f"there is no attempt {chosen}: they are numbered from 0 to {len(runs) - 1}")
+        raise NoSuchAttemptError(chosen, len(runs))
     used = _used(runs[chosen]) if runs else []
     _place_undecoded(sources, chosen)
     cards.place(sources)

@@ -6,23 +6,23 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from rankscope.parsers.columnar import NULL, Codes, Numbers
+from rankscope.parsers.columnar import Codes, Numbers
 from rankscope.parsers.logs import kept
-from rankscope.parsers.logs.fronts import Fronts, Known, without_time
-from rankscope.parsers.logs.model import IS_CALL, IS_P2P, MOST_SETTINGS, TORN, LogContent, Setting
+from rankscope.parsers.logs.fronts import Fronts, without_time
+from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, Setting
 from rankscope.parsers.logs.nccl import coll, env, init
 from rankscope.parsers.logs.nccl import words as w
-from rankscope.parsers.logs.nccl.blocks import HEAD_BYTES, CollRows, Group, Lines, coll_rows
+from rankscope.parsers.logs.nccl.blocks import HEAD_BYTES, Lines, coll_rows
 from rankscope.parsers.logs.nccl.bulk import bulk_rows
 from rankscope.parsers.logs.nccl.comms import Comms, Processes
 from rankscope.parsers.logs.nccl.heads import Head, head
 from rankscope.parsers.logs.nccl.inspector import Inspector
-from rankscope.parsers.logs.nccl.names import P2P
 from rankscope.parsers.logs.nccl.quiet import Shapes
 from rankscope.parsers.logs.nccl.ras import Ras
 from rankscope.parsers.logs.nccl.rows import Rows
 from rankscope.parsers.logs.nccl.warn import Warnings
 from rankscope.parsers.logs.nccl.words import Mask, Places
+from rankscope.parsers.logs.operations import Operations
 from rankscope.parsers.logs.phantoms import rehomed, settle
 from rankscope.parsers.logs.plain import Plain
 from rankscope.parsers.logs.recognition import Recognition
@@ -37,7 +37,6 @@ SILENT = 256
 FOLD_ROWS = 200_000
 """After so many operations all but the tails is let go."""
 _CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
-_MOST_GROUPS = 1 << 16
 _MOST_THREADS = 256
 
 
@@ -53,11 +52,10 @@ class Decoder:
         self._splitter = Splitter()
         self._recognition = Recognition()
         self._waiting: list[Record] = []
-        self._groups: dict[tuple[bytes, str, str, bytes, bool], Known | None] = {}
-        self._ops: dict[str, int] = {}
         self._events = kept.events(kept.MOST_EVENTS // 2 if ranged else 0)
         self._settings: set[tuple[int, str, str]] = set()
         self._fronts = Fronts(self._splitter, self.processes)
+        self._operations = Operations(self.processes, self.comms, self.rows, self._fronts, self.counts)
         self._shapes = Shapes(self._recognition.literals)
         self._quiet: defaultdict[int, dict[bytes, tuple[bytes, int, int]]] = defaultdict(dict)
         """By process the last quiet line of each thread: text, offset, number."""
@@ -74,7 +72,7 @@ class Decoder:
         rows = coll_rows(lines) if padded.find(b"opCount", w.PAD, w.PAD + whole) >= 0 else None
         starts, ends = lines.bounds()
         slow = np.ones(len(starts), np.bool_)
-        taken, known = self._take(rows) if rows is not None else (slow[:0], [])
+        taken, known = self._operations.take(rows, offset) if rows is not None else (slow[:0], [])
         if rows is not None:
             slow[rows.line[taken]] = False
         self._connected(lines, whole, slow)
@@ -84,11 +82,11 @@ class Decoder:
             self._lines(which.tolist(), [bytes(view[w.PAD + a : w.PAD + b]) for a, b in bounds], starts)
             rest = bytes(view[w.PAD + whole : w.PAD + size])
         if rows is not None:
-            self._many(rows, taken, known, offset)
+            self._operations.many(rows, taken, known, (offset, self._line))
         if rest:
             self.line(rest, offset + whole, self._line + len(starts), whole=False)
         if not self.content.ranged and self.rows.count >= FOLD_ROWS:
-            self._tails.add(*self._taken(), list(self._ops))
+            self._tails.add(*self._taken(), list(self._operations.ops))
         self._line += len(starts)
         self.counts["lines"] += len(starts) + bool(rest)
 
@@ -131,7 +129,7 @@ class Decoder:
             self.warnings.done(),
         )
         content.ras, content.inspected = self.ras.done(), self.inspector.done()
-        content.ops = list(self._ops)
+        content.ops = list(self._operations.ops)
         content.counts = {**self.counts, "events": self._events.seen}
         for rows in (self._events, self.warnings):
             content.counts.update(rows.left_out())
@@ -145,93 +143,6 @@ class Decoder:
 
     def _taken(self) -> tuple[Numbers, Codes]:
         return rehomed(self.processes.done(), self.comms.rows, *self.rows.take())
-
-    # the fast way
-
-    def _take(self, rows: CollRows) -> tuple[Mask, list[Known | None]]:
-        """Which rows can be used, and for each group whose they are."""
-        known = [self._known(group) for group in rows.groups]
-        usable = np.array([one is not None for one in known], np.bool_)
-        return usable[rows.group], known
-
-    def _known(self, group: Group) -> Known | None:
-        key = (group.head, group.op, group.pointer, group.nranks, b" globalrank " in group.line)
-        if key not in self._groups:
-            if len(self._groups) >= _MOST_GROUPS:
-                self._groups.clear()
-            self._groups[key] = self._read(group)
-        return self._groups[key]
-
-    def _read(self, group: Group) -> Known | None:
-        """None if a line is not what it seems, or has anything but a head in front of the collective."""
-        found = coll.COLL.search(group.line.decode("utf-8", "replace"))
-        operation = coll.operation(found[0], False) if found else None
-        front = self._fronts.read(group.head, self._block + group.start) if operation is not None else None
-        if front is None or operation is None:
-            return None
-        self.processes.issued(front.process, front.head.device)
-        stamp = front.record.stamp
-        return Known(front.process, stamp.ns if stamp else NULL, operation)
-
-    def _many(self, rows: CollRows, taken: Mask, known: list[Known | None], offset: int) -> None:
-        """Puts the rows of a block to their communicators."""
-        offsets, lines = rows.start + offset, rows.line + self._line
-        comm, torn = self._placed(rows, known, offsets, lines)
-        op = np.array([self._op(group.op) for group in rows.groups], np.int64)[rows.group]
-        p2p = np.array([group.op in P2P for group in rows.groups], np.int64)[rows.group]
-        stamps = np.array([one.stamp_ns if one else NULL for one in known], np.int64)[rows.group]
-        columns = {
-            "offset": offsets, "line": lines, "comm": comm, "op": op, "count": rows.count, "datatype": rows.datatype,
-            "reduction": rows.reduction, "root": rows.root, "op_count": rows.op_count,
-            "stamp_ns": np.where(rows.stamp_ns == NULL, stamps, rows.stamp_ns), "flags": torn * TORN + p2p * IS_P2P,
-        }  # fmt: skip
-        keep = taken & (comm >= 0)
-        if not keep.all():
-            columns = {name: column[keep] for name, column in columns.items()}
-        self.counts["operations"] += len(columns["offset"])
-        self.rows.many(**columns)
-
-    def _placed(
-        self, rows: CollRows, known: list[Known | None], offsets: Places, lines: Places
-    ) -> tuple[Places, Places]:
-        """The communicator of each row, -1 for none, and whether it can have such a line."""
-        keys: dict[tuple[int, str], int] = {}
-        of_group = [
-            -1 if one is None else keys.setdefault((one.process, group.pointer), len(keys))
-            for one, group in zip(known, rows.groups, strict=True)
-        ]
-        of_key: defaultdict[int, list[int]] = defaultdict(list)
-        for i, at in enumerate(of_group):
-            of_key[at].append(i)
-        key = np.array(of_group, np.int32)[rows.group]
-        order = np.argsort(key, kind="stable")
-        bounds = np.searchsorted(key[order], np.arange(len(keys) + 1)).tolist()
-        comm, torn = np.full(len(key), -1, np.int64), np.zeros(len(key), np.int64)
-        for (process, pointer), at in keys.items():
-            mine = order[bounds[at] : bounds[at + 1]]
-            found = self.comms.of_rows(process, pointer, offsets[mine], lines[mine])
-            comm[mine] = found
-            self.processes.count(process, len(mine))
-            lives = np.unique(found).tolist() if found[0] != found[-1] else [int(found[0])]
-            for i in of_key[at]:
-                one = known[i]
-                if one is not None:
-                    for life in lives:
-                        if life >= 0 and not self._agrees(life, one.operation):
-                            # put together from two cut lines
-                            torn[mine[(found == life) & (rows.group[mine] == i)]] = 1
-        return comm, torn
-
-    def _agrees(self, at: int, operation: coll.Operation) -> bool:
-        """Whether a communicator can have such a line; takes from it what was not known."""
-        row = self.comms.rows[at]
-        if row.nranks is not None and operation.nranks is not None and row.nranks != operation.nranks:
-            return False
-        self.comms.update(at, operation.nranks, operation.rank)
-        return True
-
-    def _op(self, name: str) -> int:
-        return self._ops.setdefault(name, len(self._ops)) if len(self._ops) < 4096 else self._ops.setdefault("", 0)
 
     # the slow way
 
@@ -298,7 +209,7 @@ class Decoder:
         owner = self.comms.owner(operation.pointer) if operation else None
         if operation is not None and owner is not None:
             self.counts["headless"] += 1
-            self._operation(owner, operation, record._replace(torn=True))
+            self._operations.one(owner, operation, record._replace(torn=True))
         return operation is not None
 
     def _nccl(self, found: Head, record: Record, glued: bool) -> None:
@@ -321,7 +232,7 @@ class Decoder:
         if found.level == "CALL":
             operation = coll.call(message)
             if operation is not None:
-                self._operation(process, operation, record, True)
+                self._operations.one(process, operation, record, True)
             return True
         ignored = "channels" if message.startswith(_CHANNEL) else "tuning" if " Bytes -> Algo " in message else ""
         if ignored:
@@ -342,7 +253,7 @@ class Decoder:
         operation = coll.operation(message, record.torn)
         if operation is not None:
             self.processes.issued(process, device)
-            self._operation(process, operation, record)
+            self._operations.one(process, operation, record)
             return True
         return coll.BEGUN.match(message) is not None and self._cut(process, message, record)
 
@@ -366,22 +277,8 @@ class Decoder:
         pointer = self.comms.only(process)
         operation = coll.cut(message, pointer) if pointer is not None else None
         if operation is not None:
-            self._operation(process, operation, record._replace(torn=True))
+            self._operations.one(process, operation, record._replace(torn=True))
         return True
-
-    def _operation(self, process: int, operation: coll.Operation, record: Record, is_call: bool = False) -> None:
-        place = np.array([record.offset], np.int64), np.array([record.line], np.int64)
-        at = int(self.comms.of_rows(process, operation.pointer, *place)[0])
-        if at < 0:
-            return
-        torn = record.torn or not self._agrees(at, operation)
-        self.counts["operations"] += 1
-        self.rows.one(
-            offset=record.offset, line=record.line, comm=at, op=self._op(operation.op), count=operation.elements,
-            datatype=operation.datatype, reduction=operation.reduction, root=operation.root,
-            op_count=operation.op_count, stamp_ns=record.stamp.ns if record.stamp else NULL,
-            flags=torn * TORN + (operation.op in P2P) * IS_P2P + is_call * IS_CALL,
-        )  # fmt: skip
 
     def _setting(self, process: int, told: tuple[str, str], record: Record) -> None:
         if (process, *told) not in self._settings and len(self._settings) < MOST_SETTINGS:

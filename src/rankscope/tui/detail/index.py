@@ -142,7 +142,6 @@ class OpIndex:
         known = [time for time in times if isinstance(time, int)]
         return max(known, default=None)
 
-
     def warm(self) -> None:
         """Works out what every look-up asks for, where no key waits for it."""
         _ = self.presence, self.partly_read, self.descriptions, self.written_ns, self.newest_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.parsers.assemble.attempts import NoSuchAttemptError
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.schema import Dataset
 from tests.parsers.assemble.logs.job import messages, source
@@ -38,10 +39,17 @@ def test_a_failure_before_a_restart_is_not_the_cause_of_what_is_behind_it(begun:
     assert messages(opened(lines), "log-runs")[0].startswith("3 runs of the job follow each other in this log")
 
 
-@pytest.mark.parametrize(("attempt", "culprit"), [(0, 1), (1, 0), (2, 2), (9, 2)])
+@pytest.mark.parametrize(("attempt", "culprit"), [(0, 1), (1, 0), (2, 2)])
 def test_another_run_can_be_asked_for(attempt: int, culprit: int) -> None:
     lines = [MEMORY.format(1), *restart(1), MEMORY.format(0), *restart(2), *hang(2)]
     assert analyse(opened(lines, attempt)).culprits == (culprit,)
+
+
+@pytest.mark.parametrize("attempt", [-1, 3])
+def test_a_run_that_is_not_there_is_said(attempt: int) -> None:
+    lines = [MEMORY.format(1), *restart(1), MEMORY.format(0), *restart(2), *hang(2)]
+    with pytest.raises(NoSuchAttemptError, match="numbered from 0 to 2"):
+        opened(lines, attempt)
 
 
 def processes(first: int, ranks: int = 4, calls: int = 3, comm_id: str = "0xfe12") -> list[str]:

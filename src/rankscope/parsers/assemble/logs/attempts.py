@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from rankscope.parsers.assemble.attempts import Attempt
+from rankscope.parsers.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.parsers.assemble.logs.restarts import begins
 from rankscope.parsers.assemble.naming import attempt_of
 from rankscope.parsers.assemble.sources import Source
@@ -37,12 +37,14 @@ def run_in(logs: Sequence[Source], runs: Sequence[Attempt], chosen: int, asked: 
     """Which run to read of a log in which several follow each other; -1 for the last.
 
     With dumps their attempts are counted from the newest back; without, `chosen` counts the runs of the logs, if it was
-    `asked` for.
+    `asked` for. Raises NoSuchAttemptError.
     """
-    if runs:
-        return chosen - len(runs)
-    most = max((len(begins(s.log)) for s in logs if s.log is not None), default=0)
-    return chosen if asked and 0 <= chosen <= most else -1
+    if runs or not asked:
+        return chosen - len(runs) if runs else -1
+    count = 1 + max((len(begins(s.log)) for s in logs if s.log is not None), default=0)
+    if not 0 <= chosen < count:
+        raise NoSuchAttemptError(chosen, count)
+    return chosen
 
 
 def _by_time(source: Source, runs: Sequence[Attempt]) -> int:
