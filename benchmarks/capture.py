@@ -27,6 +27,8 @@ from rankscope import capture
 RANKS = 2
 FILL = 2000
 """Operations that fill the ring."""
+NOISE = """Two ranks on two cores: rounds differ by several percent also where nothing is dumped, so that the first two
+ratios can show a large cost only; the third is what the capture takes."""
 
 
 Pace = tuple[float, float]
@@ -113,8 +115,8 @@ def main() -> None:
         _row("threads of the capture / process, on the processor", [r[4] for r in told]),
     ]
     head = ["ratio", "median", "middle half of the rounds"]
-    text = f"{machine()}; `python -m benchmarks.capture --rounds {options.rounds} --interval {options.interval:g}`.\n\n"
-    put("The capture in a training loop", text + table(head, rows))
+    command = f"`python -m benchmarks.capture --rounds {options.rounds} --interval {options.interval:g}`"
+    put("The capture in a training loop", f"{machine()}; {command}. {NOISE}\n\n{table(head, rows)}")
     print(table(head, rows))
 
 
