@@ -12,19 +12,19 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
 
+from rankscope.commands.cycles import YOUNG_ONLY
 from rankscope.commands.source import Source
 from rankscope.commands.watch import Follow, followed, watcher_for
+from rankscope.parsers.workers.interpreter import interpreter
 
 if TYPE_CHECKING:
     from rankscope.tui.live.prepared import Prepared
@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 
 BEHIND = 5
 """How nice the process is, to the one that answers keys."""
-YOUNG_ONLY = (10_000, 20, 100_000)
-"""Thresholds of the garbage collector with which it hardly ever looks at what is old, ..."""
 TIDY_S = 120.0
-"""... and so often it does, between two updates."""
+"""So often cycles are looked for in all there is, between two updates."""
 _START = "import sys; sys.path[:] = sys.argv[2:]; from rankscope.commands.apart import main; main(int(sys.argv[1]))"
 
 
@@ -96,11 +94,8 @@ class Apart:
 
 
 def _start(descriptor: int) -> subprocess.Popen[bytes]:
-    """A process that imports what this one would, without running the program's main module or site hooks."""
-    package = str(Path(__file__).resolve().parents[2])
-    path = list(dict.fromkeys([package, *filter(None, sys.path)]))
     return subprocess.Popen(
-        [sys.executable, "-S", "-E", "-c", _START, str(descriptor), *path],
+        interpreter(_START, str(descriptor)),
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=[descriptor],
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rankscope.commands import report
 from rankscope.commands import watch as watching
 from rankscope.commands.asking import PipesOf
+from rankscope.commands.cycles import YOUNG_ONLY
 from rankscope.commands.source import Source, Step
 from rankscope.commands.watch import UNSAID, Follow
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from rankscope.schema import Dataset
     from rankscope.tui.options import Load, Palette
 
-YOUNG_ONLY = (10_000, 20, 100_000)
-"""Thresholds of the garbage collector with which it hardly ever looks at what is old."""
 SWITCH_S = 0.001
 """So long a thread keeps the interpreter from another one that waits for it; 5 ms otherwise."""
 
@@ -94,7 +93,7 @@ def _first(source: Source, kept: Kept, progress: Callable[[Step], None]) -> tupl
 
 
 def answer_keys() -> None:
-    """Has the thread that follows get out of the way of the one that answers keys.
+    """Has the thread that takes updates get out of the way of the one that answers keys.
 
     A search for cycles through everything that was read stops both for a tenth of a second; the app has one done when
     nobody sits there.

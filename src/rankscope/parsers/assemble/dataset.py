@@ -36,15 +36,7 @@ def assemble(
 
     With the `memory` of the last time only what has changed since is worked out, and kept there for the next time.
     """
-    for source in sources:
-        if source.snapshot is None and source.kind not in (LOG_KIND, TRACE_KIND):
-            ranks.claim(source, pattern)
-    cards.settle(sources)
-    dumps = [s for s in sources if s.dump is not None]
-    runs = _runs(dumps)
-    chosen = len(runs) - 1 if attempt is None else attempt
-    if runs and not 0 <= chosen < len(runs):
-        raise NoSuchAttemptError(chosen, len(runs))
+    runs, chosen = _choose(sources, pattern, attempt)
     used = _used(runs[chosen]) if runs else []
     _place_undecoded(sources, chosen)
     cards.place(sources)
@@ -56,15 +48,7 @@ def assemble(
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
     world = world_size or max(_world(used, sources, chosen), 1 + highest, *told_worlds)
     tables = dump_tables(used, [places[id(s)] for s in used], world, memory or Memory())
-    if scene is not None:
-        from rankscope.parsers.assemble.logs.bring import bring
-
-        tables = bring(tables, scene)
-        world = world_size or max(world, 1 + _highest(tables["groups"]))
-    if windows is not None:
-        from rankscope.parsers.assemble.traces.bring import bring as bring_traces
-
-        tables = bring_traces(tables, windows, world)
+    tables, world = _brought(tables, scene, windows, world, fixed=world_size)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
     told = environments.settle(sources, chosen, pattern)
     if told:
@@ -80,6 +64,37 @@ def assemble(
         world_size=world,
         root=root,
     )
+
+
+def _choose(
+    sources: Sequence[Source], pattern: re.Pattern[str] | None, attempt: int | None
+) -> tuple[list[Attempt], int]:
+    """The attempts that left dumps, and which is wanted, the newest if None; -1 if there is none."""
+    for source in sources:
+        if source.snapshot is None and source.kind not in (LOG_KIND, TRACE_KIND):
+            ranks.claim(source, pattern)
+    cards.settle(sources)
+    runs = _runs([s for s in sources if s.dump is not None])
+    chosen = len(runs) - 1 if attempt is None else attempt
+    if runs and not 0 <= chosen < len(runs):
+        raise NoSuchAttemptError(chosen, len(runs))
+    return runs, chosen
+
+
+def _brought(
+    tables: dict[str, pl.DataFrame], scene: Scene | None, windows: Windows | None, world: int, fixed: int | None
+) -> tuple[dict[str, pl.DataFrame], int]:
+    """The tables with what logs and traces tell, and the number of ranks then, unless the user has fixed it."""
+    if scene is not None:
+        from rankscope.parsers.assemble.logs.bring import bring
+
+        tables = bring(tables, scene)
+        world = fixed or max(world, 1 + _highest(tables["groups"]))
+    if windows is not None:
+        from rankscope.parsers.assemble.traces.bring import bring as bring_traces
+
+        tables = bring_traces(tables, windows, world)
+    return tables, world
 
 
 def _logs(

@@ -8,16 +8,15 @@ import queue
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from rankscope.parsers.decoded import RESTORE, Decoded, Stretch
 from rankscope.parsers.files.walk import Found
+from rankscope.parsers.workers.interpreter import interpreter
 from rankscope.parsers.workers.protocol import receive, send
 
 START_SECONDS = 120.0
@@ -253,12 +252,9 @@ class WorkerThread(threading.Thread):
 
 
 def _start(more: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A process that imports what this one would, without running the program's main module or site hooks."""
-    package = str(Path(__file__).resolve().parents[3])
-    path = list(dict.fromkeys([package, *filter(None, sys.path)]))
     environment = {**os.environ, **more, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, "-S", "-E", "-c", _START, *path],
+        interpreter(_START),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, bufsize=0,
         pipesize=PIPE_BYTES,
     )  # fmt: skip
