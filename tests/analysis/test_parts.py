@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -82,6 +83,15 @@ def test_dumps_within_moments_of_the_newest_event_are_a_live_job() -> None:
     assert not analysis.is_critical
     (moving,) = [f for f in analysis.findings if f.kind == "not-frozen"]
     assert moving.candidates == (2,)
+    assert moving.title == "the job was still moving when these dumps were written"
+
+
+def test_a_job_that_is_watched_is_not_said_to_move_before_that_is_seen() -> None:
+    dataset = written_at(hanging(), START_NS + 200_000_000)
+    analysis = analyse(dataset, lambda freeze: replace(freeze, stopped=False, watched=True, reason="it is watched"))
+    (moving,) = [f for f in analysis.findings if f.kind == "not-frozen"]
+    assert moving.title == "the job was not seen to stand still yet"
+    assert moving.explanation.startswith("It is watched; nobody is accused of waiting. If it stays so: rank 2 never ")
 
 
 def test_mismatch_needs_no_stillness() -> None:
