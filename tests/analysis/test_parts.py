@@ -91,7 +91,7 @@ def test_a_job_that_is_watched_is_not_said_to_move_before_that_is_seen() -> None
     analysis = analyse(dataset, lambda freeze: replace(freeze, stopped=False, watched=True, reason="it is watched"))
     (moving,) = [f for f in analysis.findings if f.kind == "not-frozen"]
     assert moving.title == "the job was not seen to stand still yet"
-    assert moving.explanation.startswith("It is watched; nobody is accused of waiting. If it stays so: rank 2 never ")
+    assert moving.explanation.startswith("it is watched; nobody is accused of waiting. If it stays so: rank 2 never ")
 
 
 def test_mismatch_needs_no_stillness() -> None:

@@ -188,7 +188,6 @@ def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:
     """What would be suspected if a job that was caught moving stayed as it is."""
     written = [writer.write(root) for root in suspects]
     first = max(written, key=lambda f: f.blast_radius)
-    reason = freeze.reason[:1].upper() + freeze.reason[1:]
     return Finding(
         kind="not-frozen",
         severity="info",
@@ -197,7 +196,7 @@ def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:
             if freeze.watched
             else "the job was still moving when these dumps were written"
         ),
-        explanation=f"{reason}; nobody is accused of waiting. If it stays so: {first.title}.",
+        explanation=f"{freeze.reason}; nobody is accused of waiting. If it stays so: {first.title}.",
         candidates=tuple(sorted({rank for f in written for rank in f.culprit_ranks})),
         waiting_ranks=first.waiting_ranks,
         chain=first.chain,

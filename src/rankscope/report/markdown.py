@@ -133,9 +133,8 @@ def _settings(dataset: Dataset) -> Iterator[str]:
 
 
 def _notes(findings: Iterable[Finding]) -> Iterator[str]:
-    yield from _bullets(
-        "Good to know", [f"{f.title[:1].upper()}{f.title[1:]}. {f.explanation}".strip() for f in findings], heading="##"
-    )
+    told = [". ".join(t[:1].upper() + t[1:] for t in (f.title, f.explanation)).strip() for f in findings]
+    yield from _bullets("Good to know", told, heading="##")
 
 
 def _unread(dataset: Dataset) -> Iterator[str]:
