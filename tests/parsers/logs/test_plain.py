@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.logs import decoder, plain
+from rankscope.parsers.logs import decoder, plain, unheard
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.nccl import bulk
 from tests.parsers.logs.lines import coll, info, life, log, read
@@ -24,6 +24,13 @@ PIECES = (
     "node-1:4100:4100 [0] init.cc:3 NCCL WARN text", '{"log": "[rank1]: ValueError: bad index 17\\n"}',
     "Job summary", "[rank0]: RuntimeError: CUDA out of memory.",
     f"{info('comm 0x1 rank 0')} [repeated 5x across cluster]",
+    info("Connected to proxy localRank 3 -> connection 0x7fa0c0ffee", tid=7),
+    info("socketProgressOpt: abort called", tid=7), info("misc/socket.cc:64 -> 3", tid=7),
+    info("init.cc:367 Cuda Alloc Size 4096 pointer 0x7f00", pid=4101) + "\r",
+    info("GID 1 (0x80FE/52A9160003723614) fifoRkey=0xff"), info("Tree: 1 Bytes -> Algo 1 proto 2 time 3.0"),
+    info("16 coll channels").replace("INFO ", "INFO\t"), f"[2026-04-22 21:34:20] {info('a')} b",
+    info("Rank "), info(""),
+    "x" * 20_000 + info("a"), info("Channel 00 : " + "0 " * 9000),
 )  # fmt: skip
 
 
@@ -33,7 +40,7 @@ def told(lines: list[str], apart: bool) -> LogContent:
         patch.setattr(plain, "FEW", 1 << 30 if apart else 0)
         patch.setattr(decoder, "SILENT", 3)
         if apart:
-            patch.setattr(decoder, "bulk_rows", lambda *_: None)
+            patch.setattr(unheard, "bulk_rows", lambda *_: None)
             patch.setattr(decoder.Decoder, "_known_front", lambda *_: False)
         return log(*lines)
 
@@ -54,7 +61,7 @@ def test_lines_say_the_same_together_and_apart(lines: list[str]) -> None:
     assert sorted(one) == sorted(other)
     for table in ("warnings", "comms", "settings"):
         assert owned(together, table) == owned(apart, table)
-    counts = ("channels", "INFO", "WARN", "records", "lines", "life", "operations", "events", "torn")
+    counts = ("channels", "other", "tuning", "INFO", "WARN", "records", "lines", "life", "operations", "events", "torn")
     assert [together.counts.get(n, 0) for n in counts] == [apart.counts.get(n, 0) for n in counts]
 
 
@@ -66,7 +73,7 @@ def test_lines_of_channels_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) ->
         taken.extend([] if found is None else found.line.tolist())
         return found
 
-    monkeypatch.setattr(decoder, "bulk_rows", watched)
+    monkeypatch.setattr(unheard, "bulk_rows", watched)
     content = log(PIECES[7], PIECES[8], "loss 0.3", PIECES[9], PIECES[10], PIECES[11], PIECES[12])
     assert taken == [0, 1, 3, 4]
     assert content.counts["channels"] == 7

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 
 import numpy as np
 
 from rankscope.parsers.columnar import Codes, Numbers
 from rankscope.parsers.logs import kept
-from rankscope.parsers.logs.fronts import Fronts, without_time
+from rankscope.parsers.logs.fronts import Fronts
 from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, Setting
 from rankscope.parsers.logs.nccl import coll, env, init
 from rankscope.parsers.logs.nccl import words as w
 from rankscope.parsers.logs.nccl.blocks import HEAD_BYTES, Lines, coll_rows
-from rankscope.parsers.logs.nccl.bulk import bulk_rows
 from rankscope.parsers.logs.nccl.comms import Comms, Processes
 from rankscope.parsers.logs.nccl.heads import Head, head
 from rankscope.parsers.logs.nccl.inspector import Inspector
@@ -21,7 +20,7 @@ from rankscope.parsers.logs.nccl.quiet import Shapes
 from rankscope.parsers.logs.nccl.ras import Ras
 from rankscope.parsers.logs.nccl.rows import Rows
 from rankscope.parsers.logs.nccl.warn import Warnings
-from rankscope.parsers.logs.nccl.words import Mask, Places
+from rankscope.parsers.logs.nccl.words import Places
 from rankscope.parsers.logs.operations import Operations
 from rankscope.parsers.logs.phantoms import rehomed, settle
 from rankscope.parsers.logs.plain import Plain
@@ -29,6 +28,7 @@ from rankscope.parsers.logs.recognition import Recognition
 from rankscope.parsers.logs.record import Record
 from rankscope.parsers.logs.records import Splitter
 from rankscope.parsers.logs.tails import Tails
+from rankscope.parsers.logs.unheard import Said, Unheard
 
 BATCH = 4096
 """So many records go to the recogniser at a time."""
@@ -37,7 +37,6 @@ SILENT = 256
 FOLD_ROWS = 200_000
 """After so many operations all but the tails is let go."""
 _CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
-_MOST_THREADS = 256
 
 
 class Decoder:
@@ -57,8 +56,7 @@ class Decoder:
         self._fronts = Fronts(self._splitter, self.processes)
         self._operations = Operations(self.processes, self.comms, self.rows, self._fronts, self.counts)
         self._shapes = Shapes(self._recognition.literals)
-        self._quiet: defaultdict[int, dict[bytes, tuple[bytes, int, int]]] = defaultdict(dict)
-        """By process the last quiet line of each thread: text, offset, number."""
+        self._unheard = Unheard(self._shapes, self._fronts, self.processes, self.counts)
         self._line, self._block = 1, 0
         self._plain = Plain(self._recognition.literals)
         self._alert, self._silent = False, 0
@@ -75,12 +73,13 @@ class Decoder:
         taken, known = self._operations.take(rows, offset) if rows is not None else (slow[:0], [])
         if rows is not None:
             slow[rows.line[taken]] = False
-        self._connected(lines, whole, slow)
+        said = self._unheard.many(lines, slow, (offset, self._line))
         with memoryview(padded) as view:
             which = np.flatnonzero(slow)
             bounds = zip(starts[which].tolist(), ends[which].tolist(), strict=True)
             self._lines(which.tolist(), [bytes(view[w.PAD + a : w.PAD + b]) for a, b in bounds], starts)
             rest = bytes(view[w.PAD + whole : w.PAD + size])
+        self._unheard.keep(said)
         if rows is not None:
             self._operations.many(rows, taken, known, (offset, self._line))
         if rest:
@@ -146,16 +145,6 @@ class Decoder:
 
     # the slow way
 
-    def _connected(self, lines: Lines, size: int, slow: Mask) -> None:
-        """Takes the lines of a block that only tell of channels from those that are read the slow way."""
-        found = bulk_rows(lines, size, slow)
-        if found is None:
-            return
-        taken = self._fronts.count(found, self._block)
-        for name in ("records", "INFO", "channels"):
-            self.counts[name] += int(taken.sum())
-        slow[found.line[taken]] = False
-
     def _known_front(self, text: bytes, offset: int, number: int) -> bool:
         """Takes a line of NCCL of which the head is known, without cutting it up; False if there may be more in it."""
         at = text.find(b" NCCL INFO ")
@@ -172,19 +161,12 @@ class Decoder:
                 self.counts["records"] += 1
                 self._nccl(front.head._replace(message=record.text[len(front.record.text) + 1 :]), record, False)
             return record is not None
-        self.processes.count(front.process, 1)
-        for name in ("records", "INFO", kind):
-            self.counts[name] += 1
-        if kind == "other":
-            threads = self._quiet[front.process]
-            if len(threads) >= _MOST_THREADS:
-                threads.clear()
-            threads[without_time(text[: at + 1])[0]] = text, offset, number
+        self._unheard.one(kind, front.process, text[: at + 1], Said(text, offset, number))
         return True
 
     def _loud(self, process: int, record: Record) -> None:
         """Before a call that failed: what its thread said last may have been a quiet line."""
-        for text, offset, number in self._quiet.pop(process, {}).values():
+        for text, offset, number in self._unheard.take(process):
             for said in self._splitter.records(text, offset, number):
                 found = head(said.text)
                 if found is not None and said.offset < record.offset:

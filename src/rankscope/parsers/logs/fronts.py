@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-import numpy as np
-
 from rankscope.parsers.logs import prefixes, stamps
-from rankscope.parsers.logs.nccl.bulk import Bulk
 from rankscope.parsers.logs.nccl.coll import Operation
 from rankscope.parsers.logs.nccl.comms import Processes
 from rankscope.parsers.logs.nccl.heads import Head, head
-from rankscope.parsers.logs.nccl.words import Mask
 from rankscope.parsers.logs.record import Record, Stamp
 from rankscope.parsers.logs.records import Splitter
 
 MOST = 1 << 16
 _TIME = re.compile(rb"\[?(\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d[.,\d]*Z?)\]? ?")
-_ONE = re.compile(r"NCCL|\[rank|\.(?:cpp|hpp|h|cu|cc|py):| WARN|[\x1b\r]")
+_ONE = re.compile(
+    r"NCCL (?:INFO|WARN|CALL|TRACE|ERROR|VERSION|DIAG|ABORT)|\[rank|\.(?:cpp|hpp|h|cu|cc|py):\d{1,6}\]|\d WARN|[\x1b\r]"
+)
 """What another record in the same line would show."""
 
 
@@ -65,15 +63,6 @@ class Fronts:
             return None
         process = self._processes.of(said.host, said.pid, records[0], False)
         return None if process is None else Front(process, said, records[0])
-
-    def count(self, found: Bulk, block: int) -> Mask:
-        """Counts lines of a block that begins at an offset to their processes; which of them have a known front."""
-        known = [self.of(text, block + at) for text, at in found.fronts]
-        for front, count in zip(known, np.bincount(found.group, minlength=len(known)).tolist(), strict=True):
-            if front is not None:
-                self._processes.count(front.process, count)
-        taken: Mask = np.array([front is not None for front in known], np.bool_)[found.group]
-        return taken
 
     def record(self, front: Front, text: bytes, message: bytes, place: tuple[int, int]) -> Record | None:
         """The record of a line with a known front; None if there may be more in it than one."""

@@ -61,12 +61,14 @@ class CollRows:
 class Lines:
     """The lines of a text of whole lines, and where their words are. `padded` has words.PAD bytes on both sides."""
 
-    def __init__(self, padded: bytearray, size: int) -> None:
+    def __init__(self, padded: bytearray, size: int, has_returns: bool | None = None) -> None:
         self.padded = padded
         self.words = w.load(padded)
         text = np.frombuffer(padded, np.uint8, w.PAD + size)
         self.bytes = text
-        spaces = (text == 32) | (text == 10) if padded.find(b"\r", 0, w.PAD + size) >= 0 else text <= 32
+        self.has_returns = padded.find(b"\r", 0, w.PAD + size) >= 0 if has_returns is None else has_returns
+        """Only blanks part words then."""
+        spaces = (text == 32) | (text == 10) if self.has_returns else text <= 32
         self.separators = np.flatnonzero(spaces)
         # the first is the end of the padding, which is a line end
         ends = np.flatnonzero(text.take(self.separators) == 10)

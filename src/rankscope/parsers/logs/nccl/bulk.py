@@ -1,25 +1,28 @@
-"""All lines of a block that only tell how channels were connected: most of what is printed before a job begins.
+"""All lines of a block that tell nothing but that somebody wrote them: most of what is printed before a job begins.
 
-Like COLL lines they are told by their words, all at once; who wrote them is looked up once for each text in front.
+Like COLL lines they are worked on all at once. Messages without their numbers are few: whether one tells anything is
+looked up once for each, and who wrote them once for each text in front.
 """
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 import numpy as np
 
 from rankscope.parsers.logs.nccl import words as w
 from rankscope.parsers.logs.nccl.blocks import HEAD_BYTES, Lines, stamped
+from rankscope.parsers.logs.nccl.quiet import KINDS, Shapes, shape
 from rankscope.parsers.logs.nccl.words import Mask, Places
 
-_FIRST_WORDS = (b"Channel ", b"Trees [", b"Ring ", b"Connecte", b"threadTh", b"P2P Chun")
+LONGEST = 1024
+"""Longer messages, without their numbers, are left to the slow way."""
+LINE_BYTES = 1 << 14
 _TOKENS = 6
 """So many words stand in front of "NCCL" at most."""
-_NCCL = re.compile(rb"NCCL")
-_GLUED = re.compile(rb"\[rank|\.(?:cpp|hpp|h|cu|cc|py):| WARN|[\x1b\r]")
-"""Signs of another record in the same line, or of an error's call."""
+_WORDS_BEHIND = 2
+_CALL = b": -> "
+_OPEN_BRACE = ord("{")
 
 
 class Bulk(NamedTuple):
@@ -27,59 +30,88 @@ class Bulk(NamedTuple):
 
     line: Places
     """Index of each in the block."""
+    kind: Places
+    """Of each, in `KINDS`."""
     group: Places
     """Index into `fronts` of each."""
     fronts: list[tuple[bytes, int]]
     """What stands in front of "NCCL INFO", without its time, and where in the block a line with it begins."""
+    has_calls: bool
+    """Whether there may be calls of a failure among the others: `init.cc:867 -> 5`."""
 
 
-def bulk_rows(lines: Lines, size: int, among: Mask) -> Bulk | None:
-    """Those lines of a block whose text has `size` bytes, of some of its lines; None if there are none."""
-    chosen = np.flatnonzero(among & (lines.ends - lines.first > 2))
+def bulk_rows(lines: Lines, among: Mask, shapes: Shapes) -> Bulk | None:
+    """Those lines of a block, of some of its lines; None if there are none."""
+    chosen, nccl = _informing(lines, among)
     if not chosen.size:
         return None
-    first = lines.first.take(chosen)
+    bare, at = _bare(lines, chosen)
+    kind = _kinds(lines, chosen, nccl, (bare, at), shapes)
+    has_calls = bare.padded.find(_CALL) >= 0
+    quiet = kind >= 0
+    return _grouped(lines, chosen[quiet], nccl[quiet], kind[quiet], has_calls) if quiet.any() else None
+
+
+def _informing(lines: Lines, among: Mask) -> tuple[Places, Places]:
+    """The lines with a message behind "NCCL INFO", and the separator before that of each."""
+    chosen = np.flatnonzero(among & (lines.ends - lines.first > _WORDS_BEHIND))
+    first, ends = lines.first.take(chosen), lines.ends.take(chosen)
     nccl = np.full(len(chosen), -1, np.int64)
     for token in range(_TOKENS):
         place = first + token
-        inside = place + 2 < lines.ends.take(chosen)
+        inside = place + _WORDS_BEHIND < ends
         start = lines.separators.take(np.where(inside, place, first)) + 1
         nccl = np.where((nccl < 0) & inside & w.equal(lines.words, start, b"NCCL INF"), place, nccl)
     chosen, nccl = chosen[nccl >= 0], nccl[nccl >= 0]
-    message = lines.separators.take(nccl + 2) + 1
-    fine = np.zeros(len(chosen), np.bool_)
-    for text in _FIRST_WORDS:
-        fine |= w.equal(lines.words, message, text)
-    fine &= (lines.separators.take(nccl + 1) - lines.separators.take(nccl)) == 5
-    fine &= lines.separators.take(nccl + 2) - lines.separators.take(nccl + 1) == 5
-    if fine.any():
-        fine &= ~_crowded(lines, size)[chosen]
-    return _grouped(lines, chosen[fine], lines.separators.take(nccl[fine]) + 1) if fine.any() else None
+    start = lines.separators.take(nccl) + 1
+    fine = w.equal(lines.words, start + 8, b"O ") & (lines.separators.take(nccl + 2) == start + 9)
+    fine &= lines.places.take(chosen + 1) - lines.places.take(chosen) <= LINE_BYTES
+    return chosen[fine], nccl[fine]
 
 
-def _crowded(lines: Lines, size: int) -> Mask:
-    """By line whether another record may stand in it."""
-    text = memoryview(lines.padded)[: w.PAD + size]
-    many = np.bincount(_line_of(lines, _NCCL, text), minlength=len(lines.first)) > 1
-    many[_line_of(lines, _GLUED, text)] = True
-    return many
+def _kinds(lines: Lines, chosen: Places, nccl: Places, without: tuple[Lines, Places], shapes: Shapes) -> Places:
+    """Of the messages of lines that have such a separator, in `KINDS`; -1 for those that may tell something."""
+    bare, at = without
+    begin = bare.separators.take(bare.first.take(at) + (nccl - lines.first.take(chosen)) + 2) + 1
+    end = bare.places.take(at + 1)
+    end = end - (bare.bytes.take(end - 1) == ord("\r"))
+    kind = np.full(len(chosen), -1, np.int64)
+    which = np.flatnonzero((end > begin) & (end - begin <= LONGEST))
+    _, index, inverse = np.unique(
+        w.ragged_hash(bare.words, begin[which], (end - begin)[which]), return_index=True, return_inverse=True
+    )
+    some = which[index]
+    starts, ends = lines.separators.take(nccl[some] + 2) + 1, lines.places.take(chosen[some] + 1)
+    texts = (bytes(lines.padded[a:b]).rstrip(b"\r") for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
+    of_shape = np.array([KINDS.get(shapes.kind(text), -1) for text in texts], np.int64)
+    kind[which] = of_shape[inverse.reshape(-1)]
+    return kind
 
 
-def _line_of(lines: Lines, sign: re.Pattern[bytes], text: memoryview) -> Places:
-    at = np.array([found.start() for found in sign.finditer(text, w.PAD)], np.int64)
-    return np.minimum(np.searchsorted(lines.places[1:], at), len(lines.first) - 1)
+def _bare(lines: Lines, chosen: Places) -> tuple[Lines, Places]:
+    """The lines without their numbers, and the index of each of some. They have the same separators."""
+    starts, ends = lines.places.take(chosen) + 1, lines.places.take(chosen + 1) + 1
+    if 2 * int((ends - starts).sum()) > int(lines.places[-1]):
+        text, at = bytes(lines.padded[w.PAD : int(lines.places[-1]) + 1]), chosen
+    else:
+        with memoryview(lines.padded) as view:
+            text = b"".join([view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
+        at = np.arange(len(chosen))
+    text = shape(text)
+    return Lines(bytearray(w.BEFORE + text + w.BEFORE), len(text), lines.has_returns), at
 
 
-def _grouped(lines: Lines, chosen: Places, end: Places) -> Bulk | None:
-    """The lines with those together that have the same front, which ends at `end`."""
-    start = lines.places.take(chosen) + 1
+def _grouped(lines: Lines, chosen: Places, nccl: Places, kind: Places, has_calls: bool) -> Bulk | None:
+    """The lines with those together that have the same front."""
+    start, end = lines.places.take(chosen) + 1, lines.separators.take(nccl) + 1
     head = start + stamped(lines, chosen, start)[1]
-    fine = (end - head >= 8) & (end - head <= HEAD_BYTES) & (lines.bytes.take(start) != 123)
-    chosen, start, head, end = chosen[fine], start[fine], head[fine], end[fine]
+    fine = (end - head >= 8) & (end - head <= HEAD_BYTES) & (lines.bytes.take(start) != _OPEN_BRACE)
+    if not fine.all():
+        chosen, kind, start, head, end = chosen[fine], kind[fine], start[fine], head[fine], end[fine]
     if not chosen.size:
         return None
     _, index, inverse = np.unique(w.text_hash(lines.words, head, end - head), return_index=True, return_inverse=True)
     order = np.argsort(index)
     places = (column[index[order]].tolist() for column in (start, head, end))
     fronts = [(bytes(lines.padded[a:b]), at - w.PAD) for at, a, b in zip(*places, strict=True)]
-    return Bulk(chosen, np.argsort(order)[inverse.reshape(-1)], fronts)
+    return Bulk(chosen, kind, np.argsort(order)[inverse.reshape(-1)], fronts, has_calls)

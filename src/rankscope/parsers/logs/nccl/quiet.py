@@ -9,20 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+KINDS = {"channels": 0, "tuning": 1, "other": 2}
 MOST = 1 << 16
 """More shapes are forgotten."""
 _DIGITS = b"0123456789"
-_POINTER = re.compile(rb"0x[0-9a-fA-F]+")
+_POINTER = re.compile(rb"0x[0-9a-fA-F]+(?:/[0-9a-fA-F]+)?")
+"""And the two halves of a GID."""
 _CHANNEL = (b"Channel ", b"Trees ", b"Ring ", b"Connected ", b"threadThresholds", b"P2P Chunksize", b"Setting affinity")
 _TUNING = b" Bytes -> Algo "
-_GLUED = (b"NCCL", b"[rank", b".cpp:", b".hpp:", b".h:", b".cu:", b".cc:", b".py:", b" WARN", b"\x1b", b"\r")
+_GLUED = (
+    *(f"NCCL {level}".encode() for level in ("INFO", "WARN", "CALL", "TRACE", "ERROR", "VERSION", "DIAG", "ABORT")),
+    b"[rank", b".cpp:]", b".hpp:]", b".h:]", b".cu:]", b".cc:]", b".py:]", b" WARN", b"\x1b", b"\r",
+)  # fmt: skip
 """Signs of another record in the same line."""
 _TOLD = (
-    b"opCount", b"Init ", b"Destroy ", b"Abort ", b"Finalize ", b"Revoke ", b" set by environment to ", b"version",
-    b"cudaDriverVersion", b"Using network", b"Loaded net plugin", b"Bootstrap",
+    b"opCount", b"- Init ", b"- Destroy ", b"- Abort ", b"- Finalize ", b"- Revoke ", b" set by environment to ",
+    b"CCL version", b"cudaDriverVersion", b"Using network", b"Loaded net plugin", b"Bootstrap : U", b"Bootstrap: U",
+    b": -> ",
 )  # fmt: skip
-"""Signs of operations, lives of communicators, and settings."""
-_TRAIL = re.compile(rb":\d{1,6} -> \d")
+"""Signs of operations, lives of communicators, settings, and the calls of a failure."""
 
 
 class Shapes:
@@ -36,17 +41,16 @@ class Shapes:
 
     def kind(self, message: bytes) -> str:
         """ "channels", "tuning" or "other"; "" for what may tell something."""
-        shape = _POINTER.sub(b"0x", message) if b"0x" in message else message
-        shape = shape.translate(None, _DIGITS)
-        found = self._known.get(shape)
+        bare = shape(message)
+        found = self._known.get(bare)
         if found is None:
             if len(self._known) >= MOST:
                 self._known.clear()
-            found = self._known[shape] = self._work_out(message, shape)
+            found = self._known[bare] = self._work_out(message, bare)
         return found
 
-    def _work_out(self, message: bytes, shape: bytes) -> str:
-        if self._glued.search(shape):
+    def _work_out(self, message: bytes, bare: bytes) -> str:
+        if self._glued.search(bare):
             return ""
         if message.startswith(_CHANNEL):
             return "channels"
@@ -54,7 +58,12 @@ class Shapes:
             return "tuning"
         if self._telling is None:
             self._telling = _any((*_TOLD, *(word.encode() for word in self._words())))
-        return "" if self._telling.search(shape) or _TRAIL.search(message) else "other"
+        return "" if self._telling.search(bare) else "other"
+
+
+def shape(text: bytes) -> bytes:
+    """Without the digits of pointers and numbers. It has the same blanks and line ends."""
+    return (_POINTER.sub(b"0x", text) if b"0x" in text else text).translate(None, _DIGITS)
 
 
 def _any(signs: Iterable[bytes]) -> re.Pattern[bytes]:

@@ -70,6 +70,20 @@ def text_hash(words: Words, start: Places, length: Places) -> Words:
     return hashed
 
 
+def ragged_hash(words: Words, start: Places, length: Places) -> Words:
+    """As `text_hash`, of texts that differ much in length; shorter ones take in what stands before them."""
+    order = np.argsort(-length, kind="stable")
+    start, length = start[order], length[order]
+    hashed = length.astype(np.uint64)
+    final, falling = start + length - 8, -length
+    for at in range(0, int(length.max(initial=0)), 8):
+        some = int(np.searchsorted(falling, -at))
+        hashed[:some] = mix(hashed[:some], words[np.minimum(start[:some] + at, final[:some])])
+    back = np.empty_like(hashed)
+    back[order] = hashed
+    return back
+
+
 def decimals(words: Words, start: Places, end: Places) -> tuple[Places, Mask]:
     """Numbers of up to 16 digits, and whether each is one."""
     length = end - start
