@@ -7,12 +7,14 @@ interpreter that has HolisticTraceAnalysis and pandas before 3.
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import rankscope
 from benchmarks.make_traces import make
 from benchmarks.measure import Run, alternate
 from benchmarks.results import machine, put, table
@@ -20,7 +22,7 @@ from benchmarks.trace_ways import WAYS
 
 READ = 1 << 20
 EXPLANATION = """Traces as torch 2.13 writes them with shapes and stacks: one of {mb} MB, and {ranks} of {each} MB.
-Every way is a process of its own, from start to exit, all in turn; medians of {times} runs, HTA once; files are in
+Every way is a process of its own, from start to end, all in turn; medians of {times} runs, HTA once; files are in
 memory before. *orjson*, *msgspec*: the whole file decoded, and a table of name, category, process, thread, times and
 correlation made of it. *rankscope, all*: the dataset, with spans in order and nested, and kernels joined to the
 operations they run. *first paint*: collectives, steps and threads only. *CPU*: of all processes, which others on the
@@ -29,7 +31,11 @@ resident memory of the largest process."""
 
 
 def warm(paths: list[Path], pythons: list[str]) -> None:
-    """Has files, and what programs import, in memory and nothing left to be written: disks are not what is compared."""
+    """Has files, and what programs import, in memory and nothing left to be written: disks are not what is compared.
+
+    Nor is compiling: what is installed has its bytecode beside it.
+    """
+    compileall.compile_dir(str(Path(rankscope.__file__).parent), quiet=1)
     os.sync()
     for path in paths:
         with path.open("rb") as file:

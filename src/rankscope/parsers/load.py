@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +20,9 @@ from rankscope.parsers.workers.ranges import Ranges
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.sources import Source
     from rankscope.schema import Dataset
+
+
+_BLAS = "OPENBLAS_NUM_THREADS"
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,13 @@ def load(
 
     `kept` is filled by a sparse reading, and spares the next one all but the traces.
     """
+    with _undisturbed():
+        return _load(paths, options, progress, kept)
+
+
+def _load(
+    paths: Sequence[Path], options: LoadOptions, progress: Callable[[Progress], None] | None, kept: Kept | None
+) -> Dataset:
     pattern = pattern_of(options.rank_from)
     found = _walk(paths)
     known: list[Source] = []
@@ -91,6 +105,7 @@ def load(
         kept = None
     pool = _pool(found, options)
     try:
+        _import_numpy()
         from rankscope.parsers.assemble.attempts import NoSuchAttemptError
         from rankscope.parsers.assemble.dataset import assemble
 
@@ -106,6 +121,29 @@ def load(
         return assemble(sources, printable(root), pattern, options.world_size, options.attempt)
     except NoSuchAttemptError as error:
         raise InputError(str(error)) from error
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Nobody looks for garbage meanwhile: loading makes hundreds of thousands of objects, and next to none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _import_numpy() -> None:
+    """Without the threads of its linear algebra, which nothing here needs: they spin for a while when they start."""
+    if "numpy" in sys.modules or _BLAS in os.environ:
+        return
+    os.environ[_BLAS] = "1"
+    try:
+        import numpy  # noqa: F401
+    finally:
+        del os.environ[_BLAS]
 
 
 def pattern_of(text: str | None) -> re.Pattern[str] | None:
@@ -160,6 +198,7 @@ def _read(
         whole = ranges.take(result)
         if whole is not None and whole.kind is not None:
             sources.append(_source(whole))
+            _draw(sources[-1])
             if kept is not None:
                 kept.add(result.task.found, sources[-1])
             rows += result.decoded.rows if result.decoded else 0
@@ -169,6 +208,14 @@ def _read(
         if progress is not None:
             progress(Progress(files_done, len(found), bytes_done, total, rows))
     return sources
+
+
+def _draw(source: Source) -> None:
+    """What of a trace hangs on no other file is worked out while others are still being read."""
+    if source.trace is not None:
+        from rankscope.parsers.assemble.traces.spans import draw
+
+        draw(source)
 
 
 def _source(result: Result) -> Source:

@@ -19,6 +19,7 @@ from rankscope.parsers.sidecar.model import Card
 
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.completeness import Completeness
+    from rankscope.parsers.assemble.traces.spans import Drawn
     from rankscope.parsers.assemble.versions import Versions
     from rankscope.parsers.logs.model import LogContent
     from rankscope.parsers.torch_profiler.model import TraceContent
@@ -56,6 +57,8 @@ class Source:
     """Of a dump that the capture wrote: what it says of itself."""
     newer: Source | None = None
     """The dump of the same recorder for which this one was set aside."""
+    drawn: Drawn | None = None
+    """Of a trace: its spans in order, if that was worked out when it had been read."""
     versions: Versions | None = None
     """Of a dump that was watched while it was written anew: what its versions say."""
 

@@ -46,6 +46,9 @@ class Memory:
 
 def dump_tables(used: list[Source], places: list[int], world: int, memory: Memory) -> dict[str, pl.DataFrame]:
     """The tables ops, stacks, groups and frontiers of sources that lie at `places` of the table of files."""
+    if not used:
+        memory.made = None
+        return _nothing()
     before = memory.made
     changed = _changed(before, used, places, world) if before is not None else None
     if before is None or changed is None:
@@ -55,6 +58,12 @@ def dump_tables(used: list[Source], places: list[int], world: int, memory: Memor
     else:
         memory.made = replace(before, sources=tuple(used))
     return dict(memory.made.tables)
+
+
+def _nothing() -> dict[str, pl.DataFrame]:
+    """The tables of no dump: many directories hold only logs, or only traces."""
+    tables = {"ops": schema.OPS, "groups": schema.GROUPS, "frontiers": schema.FRONTIERS}
+    return {**{name: schema.empty(columns) for name, columns in tables.items()}, "stacks": Stacks().table()}
 
 
 def _anew(used: list[Source], places: list[int], world: int) -> Made:

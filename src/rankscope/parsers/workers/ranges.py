@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from rankscope.parsers.decoded import Decoded
 from rankscope.parsers.workers.pool import ARCHIVE_SUFFIXES, Result
 
 if TYPE_CHECKING:
     from rankscope.parsers.logs.join import Joiner
+    from rankscope.parsers.logs.model import LogContent
     from rankscope.parsers.torch_profiler.model import TraceContent
+
+TRACE, LOG = "torch-profiler", "log"
 
 
 class Ranges:
@@ -58,15 +62,13 @@ class _File:
         return None if self.left else self._whole(result)
 
     def _join(self, result: Result) -> None:
-        from rankscope.parsers.logs.join import Joiner
-        from rankscope.parsers.logs.model import LogContent
-        from rankscope.parsers.torch_profiler.model import TraceContent
+        if result.kind == TRACE and _is_ranged(result.decoded):
+            self._trace.append(cast("TraceContent", result.decoded))
+        elif result.kind == LOG and _is_ranged(result.decoded):
+            from rankscope.parsers.logs.join import Joiner
 
-        if isinstance(result.decoded, TraceContent) and result.decoded.ranged:
-            self._trace.append(result.decoded)
-        elif isinstance(result.decoded, LogContent) and result.decoded.ranged:
             self._joiner = self._joiner or Joiner()
-            self._joiner.add(result.decoded)
+            self._joiner.add(cast("LogContent", result.decoded))
         elif result.kind is not None:
             self._other = self._other or result
             self._problems.append(f"range {result.task.part + 1} of {result.task.parts}: {result.problem}")
@@ -76,10 +78,15 @@ class _File:
             from rankscope.parsers.torch_profiler.join import join
 
             trace = join(self._trace, self._problems)
-            return replace(last, kind="torch-profiler", problem=trace.problem, decoded=trace)
+            return replace(last, kind=TRACE, problem=trace.problem, decoded=trace)
         if self._joiner is None:
             return self._other or last
         for problem in self._problems:
             self._joiner.lost(problem)
         content = self._joiner.done()
-        return replace(last, kind="log", problem=content.problem, decoded=content)
+        return replace(last, kind=LOG, problem=content.problem, decoded=content)
+
+
+def _is_ranged(decoded: Decoded | None) -> bool:
+    """Whether it is one of several ranges; only logs and traces have such."""
+    return bool(getattr(decoded, "ranged", False))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from rankscope.parsers.assemble.traces.spans import _depths
+from rankscope.parsers.assemble.traces.spans import _depths, by_time
 from rankscope.parsers.load import LoadOptions
 from tests.parsers.torch_profiler.documents import (
     ONE_JOB,
@@ -115,3 +115,15 @@ def test_depths_count_what_is_open() -> None:
         end = np.array([s + d for s, d in spans])
         before = [sum(max(e, s + 1) > start[i] for s, e in zip(start[:i], end[:i], strict=True)) for i in range(20)]
         assert _depths(start, end).tolist() == before
+
+
+def test_spans_that_start_at_once_stand_with_the_longest_first_whatever_their_order_in_the_file() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        start = rng.integers(0, 12, 40)
+        if rng.random() < 0.5:
+            start = np.sort(start)
+        end = start + rng.integers(0, 5, 40)
+        assert by_time(start, end).tolist() == np.lexsort((-end, start)).tolist()
+    assert by_time(np.array([4, 4, 4]), np.array([7, 9, 7])).tolist() == [1, 0, 2]
+    assert by_time(np.empty(0, np.int64), np.empty(0, np.int64)).tolist() == []

@@ -72,7 +72,7 @@ def bring(tables: Tables, found: Windows, world: int) -> Tables:
         rows, executes = traced_of(window, groups) if window.content.writers == 1 else nothing_of(window)
         traced.append(rows)
         tracks.append(spans.track_table(window, lanes))
-        drawn.append(spans.span_table(window, spans.arrange(window), executes, lanes, before))
+        drawn.append(spans.span_table(window, window.source.drawn or spans.arrange(window), executes, lanes, before))
         before, lanes = before + rows.height, lanes + len(window.tracks)
     return {
         **tables,

@@ -129,8 +129,9 @@ def _with_shapes(call: Call, other: Call) -> Call:
     return call._replace(dims=other.dims, types=other.types)
 
 
-def number_of(roles: Roles, row: Row, name: str) -> int:
-    """Its `seq` in the group, or its `comms_id`; NULL where the trace does not tell."""
-    numbers = roles.number(name)
-    told = [int(numbers[i]) for i in (row.issue, *row.runs) if i >= 0 and numbers[i] != NULL]
-    return told[0] if told else NULL
+def number_of(roles: Roles, row: Row, name: str) -> int | None:
+    """Its `seq` in the group, or its `comms_id`; None where the trace does not tell."""
+    numbers = roles.told(name)
+    if row.issue >= 0 and (number := numbers[row.issue]) != NULL:
+        return number
+    return next((numbers[run] for run in row.runs if numbers[run] != NULL), None)

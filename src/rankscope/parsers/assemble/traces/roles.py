@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from rankscope.parsers.assemble.traces.inside import Places, around, place_of
 from rankscope.parsers.assemble.traces.window import Mask, Window
@@ -20,11 +19,18 @@ class Roles:
     """The candidates of a window, each a row of its `call_numbers`."""
 
     window: Window
+    _told: dict[str, list[int]] = field(default_factory=dict)
 
     def number(self, name: str) -> Numbers:
         """A number column of the candidates."""
         column: Numbers = self.window.content.call_numbers[CALL_NUMBERS.index(name)]
         return column
+
+    def told(self, name: str) -> list[int]:
+        """The same as a list, which is quicker to ask for one after the other."""
+        if name not in self._told:
+            self._told[name] = self.number(name).tolist()
+        return self._told[name]
 
     @cached_property
     def span(self) -> Places:
@@ -118,8 +124,3 @@ class Roles:
         found = np.full(len(runs), -1, np.int64)
         found[known] = around(w.track.astype(np.int64), w.start, w.end, hosts[at[known]], self.span[issues])
         return found
-
-
-def as_places(values: list[int]) -> npt.NDArray[np.int64]:
-    """A list of rows as an array."""
-    return np.array(values, np.int64)

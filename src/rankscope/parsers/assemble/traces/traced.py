@@ -31,16 +31,16 @@ def traced_of(window: Window, groups: Groups) -> tuple[pl.DataFrame, Numbers]:
     """The operations of a window in order of issue, and for each of its spans the row it is the execution of, or -1."""
     roles = Roles(window)
     rows = device.rows(roles) + on_host.rows(roles)
-    start, end = window.start[roles.span], window.end[roles.span]
-    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-    for row in rows:
-        _append(columns, roles, row, groups, start, end)
-    order = _in_order(columns)
     executes = np.full(len(window.start), -1, np.int64)
-    for place, i in enumerate(order.tolist()):
-        executes[roles.span[rows[i].runs]] = place
-    frame = pl.DataFrame(columns, schema=_COLUMNS)[order] if rows else pl.DataFrame(schema=_COLUMNS)
-    return _complete(frame, window), executes
+    if not rows:
+        return _complete(pl.DataFrame(schema=_COLUMNS), window), executes
+    told = _Told(roles, groups)
+    columns = dict(zip(_COLUMNS, map(list, zip(*map(told.values, rows), strict=True)), strict=True))
+    order = _in_order(columns)
+    place = np.argsort(order)
+    runs = roles.span[[run for row in rows for run in row.runs]]
+    executes[runs] = np.repeat(place, [len(row.runs) for row in rows])
+    return _complete(pl.DataFrame(columns, schema=_COLUMNS)[order], window), executes
 
 
 def nothing_of(window: Window) -> tuple[pl.DataFrame, Numbers]:
@@ -58,37 +58,46 @@ _COLUMNS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _append(
-    columns: dict[str, list[Any]], roles: Roles, row: Row, groups: Groups, start: Numbers, end: Numbers
-) -> None:
-    call = row.call
-    assert call is not None
-    place = row.issue if row.issue >= 0 else row.runs[0]
-    group = _group(roles, row, groups)
-    is_p2p, seq = row.op in P2P_OPS, device.number_of(roles, row, "seq")
-    comms_id = device.number_of(roles, row, "comms_id")
-    began = min((int(start[i]) for i in row.runs), default=None)
-    ended = max((int(end[i]) for i in row.runs), default=None)
-    lane = roles.window.content.lanes[int(roles.window.content.code("lane")[roles.span[place]])]
-    values = {
-        "group": group, "seq": None if seq == NULL else seq, "p2p_seq": seq if is_p2p and seq != NULL else None,
-        "is_p2p": is_p2p, "library": row.library, "op": row.op, "peer": _peer(row, groups.members(group)),
-        "coalesced": row.coalesced, "state": "unknown" if ended is None else "completed",
-        "retired": None if ended is None else True, "created_ns": int(start[row.issue]) if row.issue >= 0 else None,
-        "started_ns": began, "completed_ns": ended,
-        "duration_ns": None if began is None or ended is None else ended - began, "in_sizes": _in_sizes(call),
-        "out_sizes": _elements(call.out_elements), **_dtypes(call),
-        "thread": str(lane.tid) if row.issue >= 0 and lane.tid is not None else None,
-        "comms_id": None if comms_id == NULL else comms_id,
-    }  # fmt: skip
-    for name, value in values.items():
-        columns[name].append(value)
+class _Told:
+    """What stands in the columns of an operation."""
 
+    def __init__(self, roles: Roles, groups: Groups) -> None:
+        self._roles, self._groups = roles, groups
+        self._start = roles.window.start[roles.span].tolist()
+        self._end = roles.window.end[roles.span].tolist()
+        self._lane = roles.window.content.code("lane")[roles.span].tolist()
+        self._code = roles.window.content.call_codes[0].tolist()
+        self._arguments: dict[Call, tuple[str | None, ...]] = {}
 
-def _group(roles: Roles, row: Row, groups: Groups) -> int:
-    if row.group is not None:
-        return groups.named(roles.window, row.group)
-    return groups.of_call(roles.window, int(roles.window.content.call_codes[0][_told(roles, row)]))
+    def values(self, row: Row) -> tuple[Any, ...]:
+        """In the order of _COLUMNS."""
+        roles = self._roles
+        is_p2p, seq = row.op in P2P_OPS, device.number_of(roles, row, "seq")
+        group = self._group(row)
+        began = min((self._start[i] for i in row.runs), default=None)
+        ended = max((self._end[i] for i in row.runs), default=None)
+        issued = row.issue >= 0
+        lane = roles.window.content.lanes[self._lane[row.issue if issued else row.runs[0]]]
+        return (
+            group, seq, seq if is_p2p else None, is_p2p, row.library, row.op, _peer(row, self._groups.members(group)),
+            row.coalesced, "unknown" if ended is None else "completed", None if ended is None else True,
+            self._start[row.issue] if issued else None, began, ended,
+            None if began is None or ended is None else ended - began, *self._said(row.call),
+            str(lane.tid) if issued and lane.tid is not None else None, device.number_of(roles, row, "comms_id"),
+        )  # fmt: skip
+
+    def _group(self, row: Row) -> int:
+        if row.group is not None:
+            return self._groups.named(self._roles.window, row.group)
+        return self._groups.of_call(self._roles.window, self._code[_told(self._roles, row)])
+
+    def _said(self, call: Call | None) -> tuple[str | None, ...]:
+        """Sizes that go in and out, and their types: the same for all calls with the same arguments."""
+        assert call is not None
+        if call not in self._arguments:
+            dtypes = _dtypes(call)
+            self._arguments[call] = _in_sizes(call), _elements(call.out_elements), dtypes, dtypes
+        return self._arguments[call]
 
 
 def _told(roles: Roles, row: Row) -> int:
@@ -119,15 +128,14 @@ def _elements(count: int | None) -> str | None:
     return None if count is None else f"[[{count}]]"
 
 
-def _dtypes(call: Call) -> dict[str, str | None]:
+def _dtypes(call: Call) -> str | None:
     """Of what goes in and out; a trace tells one for both."""
     dtype = call.dtype
     if dtype is None:
         types = _json(call.types)
         first = types[0] if isinstance(types, list) and types and isinstance(types[0], str) else ""
         dtype = DTYPES.get(first)
-    said = None if not dtype else orjson.dumps([dtype]).decode()
-    return {"in_dtypes": said, "out_dtypes": said}
+    return None if not dtype else orjson.dumps([dtype]).decode()
 
 
 def _json(said: str | None) -> Any:
