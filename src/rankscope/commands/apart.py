@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rankscope.commands.crossing import receive, send
 from rankscope.commands.cycles import YOUNG_ONLY
 from rankscope.commands.source import Source
 from rankscope.commands.watch import Follow, followed, watcher_for
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from rankscope.tui.live.prepared import Prepared
     from rankscope.watching.update import Reading, Update
 
-BEHIND = 5
-"""How nice the process is, to the one that answers keys."""
+BEHIND = 10
+"""How nice the process and its workers are, to the one that answers keys."""
 TIDY_S = 120.0
 """So often cycles are looked for in all there is, between two updates."""
 _START = "import sys; sys.path[:] = sys.argv[2:]; from rankscope.commands.apart import main; main(int(sys.argv[1]))"
@@ -75,7 +77,7 @@ class Apart:
         with Connection(os.dup(self._socket.fileno())) as connection, contextlib.suppress(OSError, EOFError):
             connection.send(self._wanted)
             while not self._stopped:
-                news = connection.recv()
+                news = receive(connection)
                 if isinstance(news, Failed):
                     self.stop()
                     raise click.ClickException(news.text)
@@ -111,7 +113,7 @@ def _how(process: subprocess.Popen[bytes]) -> str:
 def main(descriptor: int) -> None:
     """The process: follows until the other end is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(BEHIND)
+    _stand_back()
     connection = Connection(descriptor)
     try:
         _follow(connection)
@@ -121,6 +123,14 @@ def main(descriptor: int) -> None:
         _send(connection, Failed(error.message))
     except Exception as error:  # noqa: BLE001 - the other end tells the user
         _send(connection, Failed(f"{type(error).__name__}: {error}"))
+
+
+def _stand_back() -> None:
+    """Lets the process with the screen go first wherever both want the same core."""
+    os.nice(BEHIND)
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _follow(connection: Connection) -> None:
@@ -134,16 +144,16 @@ def _follow(connection: Connection) -> None:
     gc.set_threshold(*YOUNG_ONLY)
     sending, tidied_at = threading.Lock(), monotonic()
 
-    def send(news: Update | Reading) -> None:
+    def pass_on(news: Update | Reading) -> None:
         nonlocal tidied_at
         made = news if isinstance(news, Reading) else prepare(news)
         with sending:
-            connection.send(made)
+            send(connection, made)
         if monotonic() - tidied_at > TIDY_S:
             gc.collect()
             tidied_at = monotonic()
 
-    following.run(send)
+    following.run(pass_on)
 
 
 def _end_with(connection: Connection, stop: Callable[[], None]) -> None:
@@ -155,4 +165,4 @@ def _end_with(connection: Connection, stop: Callable[[], None]) -> None:
 
 def _send(connection: Connection, failed: Failed) -> None:
     with contextlib.suppress(OSError):
-        connection.send(failed)
+        send(connection, failed)

@@ -1,0 +1,74 @@
+"""What crosses between two processes comes as it was, however large its tables are."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pytest
+
+from rankscope.commands.crossing import LARGE, receive, send
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Holds tables."""
+
+    table: pl.DataFrame
+    array: npt.NDArray[Any]
+    again: pl.DataFrame
+
+
+def crossed(thing: object) -> Any:
+    here, there = Pipe()
+    sending = threading.Thread(target=send, args=(here, thing))
+    sending.start()
+    try:
+        return receive(there)
+    finally:
+        sending.join()
+        here.close()
+        there.close()
+
+
+def table(rows: int) -> pl.DataFrame:
+    numbers = pl.Series("n", range(rows), dtype=pl.Int64)
+    return pl.DataFrame({
+        "n": numbers,
+        "op": (numbers % 3).cast(pl.String).cast(pl.Categorical),
+        "state": pl.Series(["done", None], dtype=pl.Enum(["done", "open"])).gather(numbers % 2),
+        "ranks": pl.Series([[1, 2]], dtype=pl.List(pl.Int32)).gather(numbers * 0),
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [0, 1, 10, LARGE])
+def test_tables_come_as_they_were(rows: int) -> None:
+    sent = table(rows)
+    got = crossed(Thing(sent, np.arange(rows), sent))
+    assert got.table.equals(sent) and got.table.schema == sent.schema
+    assert got.array.dtype == np.int64 and (got.array == np.arange(rows)).all()
+    assert got.again is got.table, "what is one table stays one"
+
+
+def test_tables_without_columns_or_rows_come_as_they_were() -> None:
+    assert crossed(pl.DataFrame()).shape == (0, 0)
+    assert crossed(pl.DataFrame(schema={"a": pl.Int8})).schema == {"a": pl.Int8}
+
+
+def test_arrays_of_any_shape_and_order_come_as_they_were() -> None:
+    square = np.arange(LARGE, dtype=np.float32).reshape(-1, 4).T
+    assert (crossed({"a": square})["a"] == square).all()
+    words = np.array(["a", None] * LARGE, dtype=object)
+    assert (crossed(words) == words).all()
+
+
+def test_an_end_that_is_gone_is_told() -> None:
+    here, there = Pipe()
+    here.close()
+    with pytest.raises(EOFError):
+        receive(there)
