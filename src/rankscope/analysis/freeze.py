@@ -55,7 +55,7 @@ def judge_freeze(facts: Facts) -> Freeze:
     since, until = repeats.still or (0, 0)
     newest = _newest_ns(facts)
     copied = newest is not None and since >= newest + COPIED_NS
-    if not copied and until - since > _needed_twice_ns(facts, freeze.needed_ns):
+    if not copied and until - since > FLOOR_NS and until - since > _needed_twice_ns(facts, freeze.needed_ns):
         reason = f"two dumps {duration(until - since)} apart show the same frontiers"
         return replace(freeze, stopped=True, still_ns=freeze.still_ns or until - since, reason=reason)
     if repeats.moved:

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rankscope.analysis.agreement import instances
 from rankscope.analysis.waves import columns_in_waves
 from rankscope.schema import Dataset
 
@@ -76,30 +77,47 @@ def _is_send() -> pl.Expr:
 
 
 def _instances(rows: pl.DataFrame, whole: list[int]) -> NDArray[np.int64]:
-    """One number for each operation, the same on all ranks that take part in it."""
+    """One number for each operation, the same on all ranks that take part in it, from 0 on.
+
+    Sends and receives come first: of a circle the first is let go, and where that is a collective more stands apart.
+    """
+    plain = rows.select((_IS_COLLECTIVE & (pl.col("coalesced") != "inner")).fill_null(False)).to_series()
+    out = np.zeros(rows.height, np.int64)
+    known = instances(rows.select("group", "seq").filter(plain))
+    rest = (~plain).arg_true()
+    if len(rest):
+        out[rest.to_numpy()] = _others(rows[rest], whole)
+    out[plain.to_numpy()] = int(out.max(initial=-1)) + 1 + known.code
+    there = np.zeros(int(out.max(initial=-1)) + 1, np.bool_)
+    there[out] = True
+    dense: NDArray[np.int64] = np.cumsum(there, dtype=np.int64)[out] - 1
+    return dense
+
+
+_IS_COLLECTIVE = ~pl.col("is_p2p") & pl.col("seq").is_not_null() & pl.col("group").is_not_null()
+
+
+def _others(rows: pl.DataFrame, whole: list[int]) -> NDArray[np.int64]:
+    """The same of operations in coalesced groups, sends and receives, and of what nobody can join."""
     keyed = (
         rows.lazy().select("rank", "group", "seq", "is_p2p", "op", "peer", "coalesced", "state").with_row_index("at")
     )
-    parts = [_collective_keys(keyed), _p2p_keys(keyed, whole)]
-    keys = pl.concat(parts)
+    keys = pl.concat([_inner_keys(keyed), _p2p_keys(keyed, whole)])
     names = [name for name in keys.collect_schema().names() if name != "at"]
-    numbered = keys.select(names).unique().with_row_index("instance")
+    numbered = keys.select(names).unique(maintain_order=True).with_row_index("instance")
     found = keys.join(numbered, on=names, how="left").select("at", "instance").collect()
     out = np.arange(rows.height, 2 * rows.height, dtype=np.int64)
     out[found["at"].to_numpy()] = found["instance"].to_numpy()
-    return np.unique(out, return_inverse=True)[1].astype(np.int64)
+    return out
 
 
-def _collective_keys(keyed: pl.LazyFrame) -> pl.LazyFrame:
-    """Collectives by (group, seq), those of a coalesced group by their position in it too."""
-    mine = keyed.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null() & pl.col("group").is_not_null())
-    alone = mine.filter(pl.col("coalesced") != "inner").with_columns(k=pl.lit(-1, pl.Int64))
-    inner = mine.filter(pl.col("coalesced") == "inner").with_columns(
-        k=pl.int_range(pl.len(), dtype=pl.Int64).over("rank", "group", "seq")
-    )
+def _inner_keys(keyed: pl.LazyFrame) -> pl.LazyFrame:
+    """Collectives of a coalesced group by (group, seq) and their position in it."""
     none = pl.lit(None, pl.Int32)
-    return pl.concat([alone, inner]).select(
-        "at", "group", none.fill_null(-1).alias("low"), none.fill_null(-1).alias("high"), "seq", "k"
+    return (
+        keyed.filter(_IS_COLLECTIVE & (pl.col("coalesced") == "inner"))
+        .with_columns(k=pl.int_range(pl.len(), dtype=pl.Int64).over("rank", "group", "seq"))
+        .select("at", "group", none.fill_null(-1).alias("low"), none.fill_null(-1).alias("high"), "seq", "k")
     )
 
 

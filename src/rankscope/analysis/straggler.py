@@ -30,6 +30,8 @@ LEAST = 8
 """Collectives needed to speak of "again and again"."""
 MOSTLY = 0.6
 ROUNDS = 500
+_BEFORE, _AFTER = (int(end) for end in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
+"""Any time."""
 SIGMAS = 2.5
 """Standard errors by which a wait must be shorter."""
 
@@ -87,24 +89,29 @@ def find_stragglers(facts: Facts) -> list[Finding]:
 
 
 def _met(facts: Facts) -> pl.DataFrame:
-    """Finished collectives that every member issued: group, seq, last rank, margin, first arrival."""
-    sizes = pl.DataFrame(
-        {"group": [g.id for g in facts.groups], "size": [len(g.ranks) for g in facts.groups]},
-        schema={"group": pl.UInt32, "size": pl.UInt32},
-    )
-    finished = (pl.col("state") == "completed") & pl.col("created_ns").is_not_null()
-    return (
-        facts.calls.filter(finished & ~pl.col("rooted"))
-        .group_by("group", "seq")
-        .agg(
-            pl.len().alias("members"), pl.col("rank").sort_by("created_ns").last().alias("last"),
-            pl.col("created_ns").min().alias("first_ns"),
-            (pl.col("created_ns").max() - pl.col("created_ns").bottom_k(pl.len() - 1).max()).alias("margin_ns"),
-        )
-        .join(sizes, on="group")
-        .filter((pl.col("members") == pl.col("size")) & (pl.col("size") > 1))
-        .sort("group", "seq")
-    )  # fmt: skip
+    """Finished collectives that every member issued: group, seq, last rank, margin, first arrival; in their order."""
+    calls, found = facts.calls, facts.instances
+    done = ((calls["state"] == "completed") & calls["created_ns"].is_not_null() & ~calls["rooted"]).to_numpy()
+    code, rank = found.code[done], calls["rank"].to_numpy()[done]
+    created = calls["created_ns"].fill_null(0).to_numpy()[done]
+    count = len(found.group)
+    top, first, second = np.full(count, _BEFORE), np.full(count, _AFTER), np.full(count, _BEFORE)
+    np.maximum.at(top, code, created)
+    np.minimum.at(first, code, created)
+    came_last = np.zeros(count, np.int64)
+    at_top = np.flatnonzero(created == top[code])
+    came_last[code[at_top]] = at_top
+    others = np.ones(len(code), np.bool_)
+    others[came_last[code]] = False
+    np.maximum.at(second, code[others], created[others])
+    size = np.zeros(int(found.group.max(initial=-1)) + 1, np.int64)
+    for group in facts.groups[: len(size)]:
+        size[group.id] = len(group.ranks)
+    met = (np.bincount(code, minlength=count) == size[found.group]) & (size[found.group] > 1)
+    return pl.DataFrame({
+        "group": found.group[met], "seq": found.seq[met], "last": rank[came_last[met]],
+        "first_ns": first[met], "margin_ns": top[met] - second[met],
+    })  # fmt: skip
 
 
 def _last(met: pl.DataFrame) -> list[Last]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,10 +33,22 @@ class _Lanes:
         self.columns = np.full(len(self.rows), -1, np.int64)
         self.missing = np.bincount(instance, minlength=self.blocked + 1)
         self.missing[self.blocked] = 2**62
-        self.members = self.at[np.argsort(instance, kind="stable")]
-        self.offsets = np.concatenate([[0], np.cumsum(np.bincount(instance, minlength=self.blocked))])
+        self._instance = instance
         self.work_left = CIRCLE_WORK * len(self.rows) + 1_000_000
         self._arrive(self.head)
+
+    # only needed where lanes wait for each other in a circle
+
+    @cached_property
+    def members(self) -> Ints:
+        """Rows by the operation they belong to; those of operation i begin at `offsets[i]`."""
+        members: Ints = self.at[np.argsort(self._instance, kind="stable")]
+        return members
+
+    @cached_property
+    def offsets(self) -> Ints:
+        """Where the members of each operation begin."""
+        return np.concatenate([[0], np.cumsum(np.bincount(self._instance, minlength=self.blocked))])
 
     def _arrive(self, heads: Ints) -> None:
         np.subtract.at(self.missing, self.rows[heads], 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 
 import numpy as np
@@ -67,15 +68,29 @@ def letter_number(op: str | None) -> int:
 
 def op_codes(ops: pl.DataFrame) -> Codes:
     """The code of each row of ops: its mark by its state, and its letter."""
-    names = ops["op"].unique().cast(pl.String)
-    numbers = {name: letter_number(name) for name in names.to_list() if name is not None}
-    letters = ops["op"].cast(pl.String).replace_strict(numbers, default=0, return_dtype=pl.UInt8).fill_null(0)
-    marks = ops["state"].cast(pl.String).replace_strict(
-        {"scheduled": Mark.SCHEDULED, "started": Mark.STARTED, "completed": Mark.DONE},
-        default=int(Mark.UNSURE), return_dtype=pl.UInt8,
-    ).fill_null(int(Mark.UNSURE))  # fmt: skip
-    codes: Codes = (marks.to_numpy() << SHIFT) | letters.to_numpy()
-    return codes.astype(np.uint8)
+    marks, letters = _by_name(ops["state"], _mark_number), _by_name(ops["op"], letter_number)
+    codes: Codes = (marks << np.uint8(SHIFT)) | letters
+    return codes
+
+
+_MARKS = {"scheduled": Mark.SCHEDULED, "started": Mark.STARTED, "completed": Mark.DONE}
+
+
+def _mark_number(state: str | None) -> int:
+    return int(_MARKS.get(state or "", Mark.UNSURE))
+
+
+def _by_name(names: pl.Series, number: Callable[[str | None], int]) -> Codes:
+    """What `number` makes of each name; asked once for each that is there."""
+    places = names.to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
+    distinct = names.unique()
+    # the last place stands for null, which is -1
+    table = np.full(int(places.max(initial=-1)) + 2, number(None), np.uint8)
+    for place, name in zip(distinct.to_physical().to_list(), distinct.cast(pl.String).to_list(), strict=True):
+        if place is not None:
+            table[place] = number(name)
+    codes: Codes = table[places]
+    return codes
 
 
 def code(mark: Mark, number: int = 0) -> int:

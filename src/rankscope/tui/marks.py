@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rankscope.analysis.agreement import instances as numbered
+from rankscope.analysis.instances import at_places
 from rankscope.analysis.model import Finding
 from rankscope.schema import Dataset
 from rankscope.tui.selection import Absence
@@ -20,20 +22,32 @@ _PENDING = pl.col("state").is_in(["scheduled", "started"])
 
 
 def instances(dataset: Dataset, columns: NDArray[np.int64]) -> pl.DataFrame:
-    """One row per collective: group, seq, col (where it stands), members that have a row, pending, created_ns."""
-    return (
-        dataset.ops.lazy()
-        .select("rank", "group", "seq", "is_p2p", "state", "created_ns")
-        .with_columns(col=pl.Series(columns))
-        .filter(~pl.col("is_p2p") & pl.col("seq").is_not_null() & pl.col("group").is_not_null())
-        .group_by("group", "seq")
-        .agg(
-            pl.col("col").max(), pl.col("rank").n_unique().alias("present"), _PENDING.any().alias("pending"),
-            pl.col("created_ns").median().cast(pl.Int64, strict=False),
-        )
-        .sort("group", "seq")
-        .collect()
-    )  # fmt: skip
+    """One row per collective, sorted: group, seq, col (where it stands), members that have a row, pending."""
+    rows = dataset.ops.select("rank", "group", "seq", "is_p2p", _PENDING.alias("pending")).with_row_index("row")
+    rows = rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null() & pl.col("group").is_not_null())
+    known = numbered(rows)
+    code, count = known.code, len(known.group)
+    at, col = columns[rows["row"].to_numpy()], np.full(count, -1, np.int64)
+    col[code] = at
+    # members stand apart only where they wait for each other in a circle
+    apart = np.flatnonzero(at > col[code])
+    np.maximum.at(col, code[apart], at[apart])
+    pending = np.zeros(count, np.bool_)
+    pending[code[rows["pending"].fill_null(value=False).to_numpy()]] = True
+    present = np.bincount(_distinct(code, rows["rank"].fill_null(-1).to_numpy()), minlength=count)
+    table = pl.DataFrame(
+        {"group": known.group, "seq": known.seq, "col": col, "present": present, "pending": pending},
+        schema_overrides={"group": pl.UInt32, "present": pl.UInt32},
+    )
+    return table.filter(pl.col("col") >= 0)
+
+
+def _distinct(code: NDArray[np.int64], rank: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The code of each pair of code and rank there is, each pair once."""
+    ranks = int(rank.max(initial=0)) + 2
+    pairs = np.sort(code * ranks + rank + 1, kind="stable")
+    once: NDArray[np.int64] = pairs[np.flatnonzero(np.diff(pairs, prepend=-1))] // ranks
+    return once
 
 
 def absences(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
@@ -46,13 +60,15 @@ def absences(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
     members = dataset.groups.select("group", pl.col("ranks").alias("rank")).explode("rank").drop_nulls()
     seen = members.filter(pl.col("rank").is_in(list(dataset.seen_ranks)))
     wanted = pl.when(pl.col("pending")).then(pl.col("size")).otherwise(pl.col("seen")).fill_null(0)
-    expected = (
+    short = (
         table.join(members.group_by("group").agg(pl.len().alias("size")), on="group")
         .join(seen.group_by("group").agg(pl.len().alias("seen")), on="group", how="left")
         .filter(pl.col("present") < wanted)
-        .join(members, on="group")
     )
-    present = dataset.ops.filter(~pl.col("is_p2p")).select("rank", "group", "seq")
+    calls = dataset.ops.select("rank", "group", "seq", "is_p2p", "created_ns")
+    present = at_places(calls.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null()), short)
+    when = present.group_by("group", "seq").agg(pl.col("created_ns").median().cast(pl.Int64, strict=False))
+    expected = short.join(when, on=["group", "seq"], how="left").join(members, on="group")
     lacking = expected.join(present, on=["rank", "group", "seq"], how="anti")
     known = dataset.frontiers.select(
         "rank", "group", "last_enqueued", "last_completed", "first_kept", "wrapped", "filtered"

@@ -116,16 +116,19 @@ def _build(dataset: Dataset, analysis: Analysis) -> Model:
     table = instances(dataset, columns)
     real = _operations(dataset, analysis, columns)
     marks = _marks(dataset, analysis, table, columns)
-    both = pl.concat([real, marks]).with_columns(lane=pl.Series(np.searchsorted(ranks, _rank_array(real, marks))))
-    sorted_ = both.sort("lane", "col", "row", maintain_order=True)
-    items = _items(sorted_)
+    items = _items(_in_lanes(pl.concat([marks, real]), ranks))
     width = int(items.col.max(initial=-1)) + 1
     until, reason = _gaps(dataset, ranks, items, width)
     return Model(dataset, analysis, ranks, items, until, reason, width, columns, table)
 
 
-def _rank_array(real: pl.DataFrame, marks: pl.DataFrame) -> NDArray[np.int32]:
-    return np.concatenate([real["rank"].to_numpy(), marks["rank"].to_numpy()]).astype(np.int32)
+def _in_lanes(items: pl.DataFrame, ranks: NDArray[np.int32]) -> pl.DataFrame:
+    """Items with their lane, sorted by lane, then by column; those of one column stay as they come."""
+    lane = np.searchsorted(ranks, items["rank"].to_numpy())
+    col = items["col"].to_numpy().astype(np.int64)
+    # operations come in order nearly, which a stable sort makes use of
+    order = np.argsort(lane * (col.max(initial=0) + 1) + col, kind="stable")
+    return items.with_columns(lane=pl.Series(lane))[order]
 
 
 def _all_ranks(dataset: Dataset) -> NDArray[np.int32]:
@@ -205,7 +208,8 @@ def _gaps(dataset: Dataset, ranks: NDArray[np.int32], items: Items, width: int) 
     real = items.row >= 0
     lanes = items.lane[real]
     first = np.full(len(ranks), width, np.int64)
-    np.minimum.at(first, lanes, items.col[real])
+    # sorted by column: of what is put in one place the last stays, and that is the first of its lane
+    first[lanes[::-1]] = items.col[real][::-1]
     seen = np.isin(ranks, dataset.seen_ranks)
     until = np.where(seen, np.where(np.isin(ranks, list(lost)), first, 0), width)
     reason = np.where(seen, REASONS.index("overwritten"), REASONS.index("no dump"))
