@@ -10,6 +10,7 @@ import pytest
 
 from rankscope.parsers.files.walk import Found, walk
 from rankscope.watching import census, patience
+from rankscope.watching.census import Census
 from tests.watching.following import Following
 from tests.watching.jobs import RANKS, Running, target
 
@@ -65,3 +66,20 @@ def test_one_that_never_answers_is_said_and_can_be_left(tmp_path: Path, server: 
     with Following(tmp_path) as following:
         assert "does not answer" in (following.until_read(lambda r: r.away).away or "")
         assert following.updates == []
+
+
+def test_one_look_that_hung_does_not_put_off_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Census([tmp_path])
+    assert _rest_after(looks, 0.01, monkeypatch) == 0.0
+    assert _rest_after(looks, 600.0, monkeypatch) == pytest.approx(0.1), "as after the look before"
+    assert _rest_after(looks, 2.0, monkeypatch) == pytest.approx(20.0), "twice in a row it is slow indeed"
+    assert _rest_after(looks, 600.0, monkeypatch) == pytest.approx(20.0)
+    assert _rest_after(looks, 600.0, monkeypatch) == pytest.approx(census.LONGEST_S)
+
+
+def _rest_after(looks: Census, took: float, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Seconds between a look of this length and the next."""
+    times = iter([1000.0, 1000.0 + took])
+    monkeypatch.setattr(census, "monotonic", lambda: next(times))
+    looks.scan()
+    return looks.may_scan_at - looks.scanned_at

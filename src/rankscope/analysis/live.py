@@ -225,8 +225,10 @@ def with_state(analysis: Analysis, live: Live, ranks: int) -> Analysis:
     if analysis.status not in ("progressing", "healthy") or live.is_stopped:
         return analysis
     told = plural(ranks, "rank")
+    if live.state == "idle" and (analysis.status != "healthy" or not live.reason):
+        return analysis
     if live.state == "idle":
-        return replace(analysis, verdict=f"{told}, nothing is pending: {live.reason}") if live.reason else analysis
+        return replace(analysis, verdict=f"{told}, nothing is pending: {live.reason}")
     line = f"{told}: {live.reason}"
     if live.state == "still":
         line += f"; called frozen after {duration(live.needed_ns)}"

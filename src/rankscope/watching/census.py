@@ -12,6 +12,8 @@ from rankscope.parsers.files.walk import Found, walk
 
 AT_MOST = 0.1
 """Share of the time that may be spent on looking at everything."""
+LONGEST_S = 60.0
+"""And no file system is so slow that it is looked at less often."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Census:
         self.known: dict[str, Found] = {}
         self.scanned_at = -1e9
         """When everything was looked at last, on the monotonic clock."""
-        self.took = 0.0
-        """Seconds that took."""
+        self._took: tuple[float, float] = (0.0, 0.0)
+        """Seconds that the last two looks took."""
         self._devices: list[int] | None = None
 
     def scan(self) -> Changes:
@@ -55,15 +57,18 @@ class Census:
             raise AwayError(f"{error.filename or self.paths[0]}: {error.strerror or type(error).__name__}") from error
         finally:
             self.scanned_at = monotonic()
-            self.took = self.scanned_at - begin
+            self._took = (self._took[1], self.scanned_at - begin)
         before, self.known = self.known, found
         changed = [one for path, one in found.items() if before.get(path) != one]
         return _moved(changed, {path for path in before if path not in found}, before)
 
     @property
     def may_scan_at(self) -> float:
-        """Before this time another look at everything would take too much of the file system's time."""
-        return self.scanned_at + self.took / AT_MOST
+        """Before this time another look at everything would take too much of the file system's time.
+
+        One look alone that took long only says that the file system did not answer meanwhile.
+        """
+        return self.scanned_at + min(min(self._took) / AT_MOST, LONGEST_S)
 
     def look(self, paths: Iterable[str]) -> tuple[Changes, bool]:
         """Looks at a few paths, and says whether everything must be looked at: something new is there, or is gone."""
