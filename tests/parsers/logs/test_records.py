@@ -49,6 +49,21 @@ PREFIXES = {
     "logs/rank_3.log:17:": (None, "logs/rank_3.log:17:"),
     "[0m ": (None, ""),
     "2026-09-17 13:40:02,123 3: [rank3]: ": (3, "3: [rank3]: "),
+    " [36m(Worker pid=615) [0m ": (None, "(Worker pid=615) "),
+    "stderr: ": (None, ""),
+    "bench.node-d003.run [stderr] ": (None, ""),
+    "ERROR 06-10 03:43:37 [core.py:500] ": (None, ""),
+    "(VllmWorker rank=7 pid=1030) ERROR 06-10 03:43:37 [v1/worker.py:5] ": (7, "(VllmWorker rank=7 pid=1030) "),
+    "(Worker_TP3 pid=1030) ": (3, "(Worker_TP3 pid=1030) "),
+    "(Worker_PP1_TP3 pid=1030) ": (None, "(Worker_PP1_TP3 pid=1030) "),
+    "[2026-03-09 00:57:15 TP4] ": (4, ""),
+    "[2026-03-09 00:57:15 DP1 TP4] ": (4, ""),
+    "[2026-03-09 00:57:15 TP4 PP1] ": (None, ""),
+    "(Actor pid=4, ip=10.7.5.2) [2026-02-03 10:34:03,841 E 4 68] logging.cc:101: ": (
+        None,
+        "(Actor pid=4, ip=10.7.5.2) ",
+    ),
+    "2026-03-27 17:31:09.952  gpu-node-23 ": (None, "gpu-node-23 "),
 }
 
 

@@ -9,6 +9,7 @@ from rankscope.parsers.logs import stamps
 from rankscope.parsers.logs.record import Stamp
 
 _HEAD = r"(?=[^\s:]+:\d+:\d+ |\[rank\d|\[[IWEF][ \d]|[IWEF]\d{3,4} |\[default\d|NCCL version )"
+_LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 """What must follow where a prefix could be the text itself."""
 _TABLE = {
     "rank": r"\[rank\d{1,7}\]: ?",
@@ -19,7 +20,13 @@ _TABLE = {
     "stamp": rf"(?:{stamps.FULL}|{stamps.CLOCK}|{stamps.SYSLOG})[ \t]+",
     "ctime": rf"(?:{stamps.SYSLOG})(?=\[\d{{1,9}},\d)",
     "cri": r"std(?:out|err) [FP] ",
-    "colour": r"\[\d{1,3}(?:;\d{1,3}){0,4}m ?",
+    "colour": r" ?\[\d{1,3}(?:;\d{1,3}){0,4}m ?",
+    "stream": r"(?:[\w.\-]{1,200} \[std(?:out|err)\]|std(?:out|err):)(?: |$)",
+    "vllm": rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./\-]{{1,200}}\.py:\d{{1,6}}\] ?",
+    "sglang": rf"\[(?:{stamps.FULL})(?: (?:DP|TP|PP|EP|ATTN_TP|MOE_DP)\d{{1,5}}){{1,6}}\] ?",
+    "raylet": rf"\[{stamps.FULL} [A-Z] \d{{1,10}} \d{{1,10}}\] (?:\([\w.\-]{{1,60}}\) )?[\w.]{{1,100}}\.cc:\d{{1,6}}: ",
+    "dmesg": r"\[ {0,8}\d{1,9}\.\d{6}\] ",
+    "kernel": r"[\w.\-]{1,255} kernel: ",
     "srun": r" {0,6}\d{1,6}: (?=\S)",
     "address": r"\d{1,3}(?:\.\d{1,3}){3}: ",
     "index": rf"\[\d{{1,6}}\] ?{_HEAD}",
@@ -27,11 +34,18 @@ _TABLE = {
     "grep": r"[\w./\-]{0,512}?\.(?:txt|log|out|err|o)(?:\.\d{1,9})?[:-](?:\d{1,9}[:-])? ?(?=\S)",
     "pod": r"\[pod/[\w.\-]{1,253}/[\w.\-]{1,63}\] ?",
     "stern": rf"[a-z0-9][a-z0-9.\-]{{1,252}} [a-z0-9][a-z0-9.\-]{{0,62}} {_HEAD}",
+    "node": rf"[A-Za-z][\w.\-]{{0,254}}[ \t]+{_HEAD}",
     "unit": rf"[A-Za-z][\w.\-]{{0,254}} [\w.\-/]{{1,64}}\[\d{{1,10}}\]: {_HEAD}",
 }
 _PREFIX = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _TABLE.items()))
-_TIMES = ("bracketed", "stamp", "ctime")
-_SILENT = ("cri", "colour")
+_TIMES = ("bracketed", "stamp", "ctime", "sglang", "raylet")
+_SILENT = ("cri", "colour", "stream", "vllm", "dmesg", "kernel")
+_RANKED = {
+    "rank": re.compile(r"\[rank(\d{1,7})\]"),
+    "ray": re.compile(r"\(VllmWorker rank=(\d{1,7}) pid=|\((?:Vllm)?Worker[ _]TP(\d{1,7}) pid="),
+    "sglang": re.compile(r"\[(?!.*PP).{1,60} TP(\d{1,7})\b"),
+}
+"""Of these kinds those that say a rank. One of tensor parallelism is the rank where nothing else divides the job."""
 _MOST = 12
 REPEATED = re.compile(r" \[repeated \d+x across cluster\](?: \([^()]*\))?\s*$")
 """What Ray puts behind a line that several workers printed."""
@@ -56,10 +70,15 @@ def strip(text: str) -> Prefix:
         if found is None:
             break
         kind, at = found.lastgroup, found.end()
-        if kind == "rank":
-            rank = int(found[0][5:].rstrip("]: "))
+        if kind == "rank" or rank is None:
+            rank = _rank(kind or "", found[0], rank)
         if kind in _TIMES:
             stamp = stamp or stamps.stamp(found[0].lstrip("["))
         elif kind not in _SILENT:
             labels.append(found[0])
     return Prefix(at, rank, "".join(labels), stamp)
+
+
+def _rank(kind: str, front: str, known: int | None) -> int | None:
+    told = _RANKED[kind].match(front) if kind in _RANKED else None
+    return int(told[told.lastindex or 1]) if told is not None else known

@@ -21,6 +21,10 @@ SAMPLES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SIGNS = re.compile(
     rb"NCCL|RCCL|\[rank\d|ProcessGroup|torch[./]distributed|Traceback \(most|_perf\"|\[[IWEF]\d{3,4} |Job summary"
     rb"|\[[IWEF] |PyTorch version: |opCount|Communicators\.\.\.|\"event\"|srun: error"
+    rb"|slurmstepd: |Error: |Exception: |Error\): |\(raylet|ray\.exceptions|\[launch\.py|died unexpectedly"
+    rb"|died, exit code"
+    rb"|store based barrier|NVRM: |oom-kill|Killed process|what\(\): |terminate called|missing ranks|Watchdog timeout"
+    rb"|hit an exception"
 )
 _STAMP = r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} "
 _LINES = re.compile(
@@ -32,6 +36,19 @@ _LINES = re.compile(
     r"|Traceback \(most recent call last\):\s*$|srun: error: |torch\.distributed\.\S{0,100}Error: "
     r"|\w{1,64}: opCount [0-9a-f]{1,16} sendbuff "
 )
+_ENDS = re.compile(
+    r"(?:[A-Za-z_]\w{0,60}\.){0,8}\w{0,60}(?:Error|Exception)(?:\(\w{1,60}\))?: .{0,300}?"
+    r"(?:CUDA|NCCL|nccl|HCCL|gloo|[Rr]anks? \d|\[\d{1,6}\] is setting up|DataLoader worker|process group"
+    r"|store based barrier|CollectiveFingerPrint|ray::|torch_npu|terminated with (?:signal|exit code))"
+    r"|(?:ERROR|WARNING|INFO):torch\.distributed\.|\(raylet(?:, ip=\S{2,45})?\) |ray\.exceptions\.\w"
+    r"|\[(?:INFO|WARNING|ERROR)\] \[launch\.py:\d{1,6}:|slurmstepd: error: |NVRM: Xid "
+    r"|(?:Unhandled exception: \S{1,80} |\s{0,8})what\(\): "
+    r"|(?:oom-kill:|Out of memory: |Memory cgroup out of memory: )|terminate called after throwing an instance of "
+    r"|Worker (?:proc )?\S{1,80} (?:pid \d{1,10} )?died(?: unexpectedly|, exit code)|Watchdog timeout \(self\."
+    r"|(?:Waiting|Timed out initializing process group) in store based barrier |\w{1,40} hit an exception: Traceback "
+    r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"
+)
+"""How launchers, schedulers, Ray and servers begin to tell of an end, and exceptions that name parts of such a job."""
 _BARE = re.compile(r"NCCL WARN |\S{1,200}\.(?:cc|h|c|cu):\d{1,6} (?:\(\w{1,100}\) )?NCCL WARN ")
 _BAR = re.compile(r"\d(?:it|s|B|ex)/(?:it|s)\]")
 """The end of a bar of progress, behind which another may have gone on in the same line."""
@@ -68,7 +85,7 @@ def _is_line(line: bytes) -> bool:
     if (inner := unwrapped(line)) is not None:
         text = COLOUR.sub(b"", inner[0]).decode("utf-8", "replace")
     front = prefixes.strip(text)
-    patterns = (_LINES, _BARE, _INSPECTOR, _EVENT, _RAS)
+    patterns = (_LINES, _ENDS, _BARE, _INSPECTOR, _EVENT, _RAS)
     bar = _BAR.search(text)
     if bar is not None and _LINES.search(text, bar.end()):
         return True

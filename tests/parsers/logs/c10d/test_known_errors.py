@@ -32,6 +32,15 @@ SAID = {
     "inconsistent 0 params",
     "ddp-parameters": "DDP expects same model across all ranks, but Rank 1 has 70 params, while rank 0 has "
     "inconsistent 64 params",
+    "store-id-timeout": "[1] is setting up NCCL communicator and retreiving ncclUniqueId from [0] via c10d key-value "
+    "store by key '0', but store->get('0') got error: Socket Timeout",
+    "store-wait": "[c10d] waitForInput: socket SocketImpl(fd=79, addr=[n]:4, remote=[n]:2) timed out after 1800000ms",
+    "nccl-aborted": "RuntimeError: NCCL communicator was aborted on rank 3.",
+    "hccl-timeout": "EI0006: [PID: 12] Getting socket times out. Reason: Remote Rank did not send the data in time.",
+    "gloo-refused": "RuntimeError: [/x/gloo/transport/tcp/pair.cc:799] connect [10.3.7.1]:13195: Connection refused",
+    "ray-memory": "(raylet) 2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed",
+    "horovod-stalled": "W horovod/common/operations.cc:588] HorovodBroadcast_kernel_0 [missing ranks: 1, 3]",
+    "cancelled": "slurmstepd: error: *** STEP 6053.0 ON n1 CANCELLED AT 2026-04-23T12:18:08 ***",
     "data-loader": "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.",
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.parsers.logs.c10d.lines import events, only, values
 
 ONE = """\
@@ -123,3 +125,39 @@ def test_odd_names() -> None:
     ):
         assert only(ONE.replace("ValueError: bad sample index 17", name)).values["exception"] == name
     assert only(ONE.replace("ValueError:", "subprocess.CalledProcessError:")).values["message"] == "bad sample index 17"
+
+
+FRAMES = '  File "/job/train.py", line 3, in main\n    step()\n'
+
+
+@pytest.mark.parametrize(
+    "front", ["47%|##  | 3169/6811 [30:11<38:27, 1578.58 examples/s]", "Scheduler hit an exception: "]
+)
+def test_a_traceback_behind_something_else(front: str) -> None:
+    event = only(f"{front}Traceback (most recent call last):\n{FRAMES}ValueError: no")
+    assert values(event, "exception", "message") == ("ValueError", "no")
+
+
+def test_a_sentence_about_tracebacks_begins_none() -> None:
+    assert events("see also the Traceback (most recent call last): of the other rank\nstep 3") == []
+
+
+def test_an_error_that_ray_passes_on_is_of_the_process_that_raised_it() -> None:
+    event = only(
+        "ray.exceptions.RayTaskError(ValueError): ray::Runner.run() (pid=10, ip=10.0.0.1, id=36, repr=<R at 0x7>)\n"
+        f"{FRAMES}"
+        "ray.exceptions.RayTaskError(ValueError): ray::Worker.update() (pid=11, ip=10.0.0.2, id=37, repr=<W at 0x8>)\n"
+        '  File "/job/worker.py", line 8, in update\n    x()\nValueError: bad sample'
+    )
+    assert values(event, "pid", "host", "message") == (11, "10.0.0.2", "bad sample")
+    assert event.values["frames"] == [["update", "/job/worker.py", 8]]
+
+
+@pytest.mark.parametrize(("function", "launcher"), [("join", True), ("_wrap", False)])
+def test_the_parent_of_spawned_processes_only_tells_of_them(function: str, launcher: bool) -> None:
+    spawn = f'  File "/torch/multiprocessing/spawn.py", line 107, in {function}\n    x\n'
+    frames = FRAMES + spawn if launcher else spawn + FRAMES
+    event = next(
+        e for e in events(f"Traceback (most recent call last):\n{frames}Exception: stopped") if e.kind == "traceback"
+    )
+    assert event.values["launcher"] is launcher

@@ -42,7 +42,7 @@ def read_scene(
 
 def bring(tables: Tables, scene: Scene) -> Tables:
     """`tables` of the dumps with what logs tell. Of a rank's group with a dump, rows of logs are only compared."""
-    groups = Groups(tables["groups"])
+    groups = Groups(tables["groups"], scene.sized)
     claims = read_reports(scene, groups)
     groups.settle(scene)
     numbering = number(scene)

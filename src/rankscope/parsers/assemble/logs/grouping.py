@@ -17,7 +17,9 @@ DEFAULT = "default_pg"
 class Groups:
     """Rows of `groups`; new ones go behind those that are there."""
 
-    def __init__(self, table: pl.DataFrame) -> None:
+    def __init__(self, table: pl.DataFrame, sized: bool = True) -> None:
+        """`sized`: whether it is known how many ranks the job has, and not only which ones spoke."""
+        self._sized = sized
         rows = table.sort("group").rows(named=True)
         self.names: list[str] = [row["name"] for row in rows]
         self.descriptions: list[str] = [row["description"] for row in rows]
@@ -69,9 +71,9 @@ class Groups:
         at = next((i for i in self._by_name.get(name, []) if self._may_have(i, rank, place)), None)
         if at is None:
             default = description == DEFAULT
-            at = self.add(name, description, tuple(range(world)) if default else (), default)
+            at = self.add(name, description, tuple(range(world)) if default else (), default and self._sized)
         self.descriptions[at] = self.descriptions[at] or description
-        if not self.stated[at] and at >= self.known:
+        if not self.stated[at] and at >= self.known and not self.members[at]:
             seats = self._seats[at]
             seats.setdefault(rank, len(seats) if place is None else place)
         return at

@@ -87,6 +87,8 @@ class Scene:
     """By log how many fingerprints could not be put to a group."""
     world: int = 0
     """Ranks of the job, as far as logs tell; 0 if they do not."""
+    sized: bool = True
+    """Whether that was told, and is not only the highest rank that a line mentions."""
 
     def identities(self) -> dict[str, list[Life]]:
         """The communicators that are told apart, with their lives."""

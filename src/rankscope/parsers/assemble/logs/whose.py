@@ -45,6 +45,13 @@ def settle(scene: Scene, world: int, highest: int, pattern: re.Pattern[str] | No
             life.rank = scene.speakers[life.speaker].rank
     ranks = [s.rank for s in scene.speakers if s.rank is not None]
     scene.world = world or max([size, highest + 1, *(1 + r for r in ranks)])
+    scene.sized = scene.world in (world, size) or _says_size(scene)
+
+
+def _says_size(scene: Scene) -> bool:
+    """Whether a log tells of all ranks by its form: RAS, a report of desync, the settings of a group, fingerprints."""
+    kinds = ("desync", "init-env", "fingerprint", "fingerprint-mismatch", "store-barrier")
+    return any(log.content.ras or any(event.kind in kinds for event in log.content.events) for log in scene.logs)
 
 
 def _runs(scene: Scene) -> None:

@@ -12,7 +12,8 @@ from rankscope.parsers.logs.record import Record
 LITERALS = (
     "srun: error: ", "slurmstepd: error: ", "oom-kill", "oom_kill", "Killed process ", "closing signal SIG",
     "failed (exitcode: ", "Fatal Python error: ", "got signal: ", "Process received signal", "Signal: ",
-    "core dumped", "restart_count=", "will restart worker group",
+    "core dumped", "restart_count=", "will restart worker group", "exits with return code = ", " terminated with ",
+    " died, exit code",
 )  # fmt: skip
 _RESTART = re.compile(r"\brestart_count=(\d{1,6})\b|(\d{1,6})/(\d{1,6}) attempts left; will restart worker group")
 _SRUN = re.compile(r"srun: error: ([\w.\-]{1,255}): tasks? ([\d,\-]{1,2000}): (.{1,200})")
@@ -24,6 +25,9 @@ _CANCELLED = re.compile(
 _KILLED = re.compile(r"Killed process (\d{1,10})(?:,? \(([^)]{0,64})\))?")
 _STEP = re.compile(r"Detected (\d{1,6}) oom.kill event")
 _CHILD = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,6}) \(pid: (\d{1,10})\)")
+_LAUNCHED = re.compile(r"\bexits with return code = (-?\d{1,5})\b")
+_SPAWNED = re.compile(r"\bprocess (\d{1,6}) terminated with (?:signal (SIG[A-Z]{2,8})|exit code (\d{1,5}))")
+_WORKER = re.compile(r"Worker \S{1,80} pid (\d{1,10}) died, exit code: (-?\d{1,5})")
 _CLOSING = re.compile(r"Sending process (\d{1,10}) closing signal (SIG[A-Z]{2,8})")
 _FATAL = re.compile(r"Fatal Python error: ([^\n]{1,200})")
 _GOT = re.compile(r"Process (\d{1,10}) got signal: (\d{1,3})")
@@ -31,7 +35,10 @@ _NAMED = re.compile(r"(?:^|\] )Signal: ([A-Z][\w ]{1,40}) \((\d{1,3})\)")
 _CORE = re.compile(
     r"(Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception) +\(core dumped\)"
 )
-_BY_NAME = {"SIGHUP": 1, "SIGINT": 2, "SIGABRT": 6, "SIGKILL": 9, "SIGTERM": 15}
+_BY_NAME = {
+    "SIGHUP": 1, "SIGINT": 2, "SIGILL": 4, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9, "SIGSEGV": 11,
+    "SIGTERM": 15,
+}  # fmt: skip
 _BY_WORDS = {
     "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4, "Floating point exception": 8,
 }  # fmt: skip
@@ -48,13 +55,38 @@ def events(record: Record) -> Iterator[Event]:
         yield tell("oom-kill", record, pid=number(record, killed), name=killed[2], count=1)
     elif (cancelled := _CANCELLED.search(text)) is not None:
         yield tell("job-cancelled", record, step=cancelled[1], host=cancelled[2], why=cancelled[3])
-    elif (child := _CHILD.search(text)) is not None:
-        code, local_rank, pid = map(int, child.groups())
-        yield tell("child-exit", record, exitcode=code, local_rank=local_rank, pid=pid)
+    elif (child := _child(record)) is not None:
+        yield child
     elif (again := _RESTART.search(text)) is not None:
         yield from _restart(record, again)
     else:
         yield from _signals(record)
+
+
+def _child(record: Record) -> Event | None:
+    """The end of a child as its launcher saw it. Values: `exitcode`, `local_rank`, `pid`, what is not told None.
+
+    DeepSpeed prints with it the command of the child that it started last, whichever ended.
+    """
+    text = record.text
+    if (child := _CHILD.search(text)) is not None:
+        code, local_rank, pid = map(int, child.groups())
+        return _ended(record, code, local_rank, pid)
+    if (launched := _LAUNCHED.search(text)) is not None:
+        return _ended(record, int(launched[1]), None, None)
+    if (worker := _WORKER.search(text)) is not None:
+        return _ended(record, int(worker[2]), None, int(worker[1]))
+    if (spawned := _SPAWNED.search(text)) is not None:
+        code = int(spawned[3]) if spawned[3] else -_BY_NAME.get(spawned[2], 0)
+        return _ended(record, code, int(spawned[1]), None) if code else None
+    return None
+
+
+def _ended(record: Record, code: int, local_rank: int | None, pid: int | None) -> Event:
+    names = [f"local rank {local_rank}"] if local_rank is not None else []
+    names += [f"process {pid}"] if pid is not None else []
+    text = f"{', '.join(names) or 'a child'} ended with exit code {code}"
+    return tell("child-exit", record, text, exitcode=code, local_rank=local_rank, pid=pid)
 
 
 def _restart(record: Record, again: re.Match[str]) -> Iterator[Event]:

@@ -13,9 +13,11 @@ from rankscope.parsers.logs.c10d import (
     failed_stack,
     fingerprints,
     setup,
+    startup,
     torchrun,
     tracebacks,
     watchdog,
+    workers,
 )
 from rankscope.parsers.logs.c10d.known_errors import KnownErrors
 from rankscope.parsers.logs.c10d.say import TEXT_LIMIT
@@ -30,8 +32,8 @@ _BULK = " opCount "
 """Lines of NCCL's COLL debugging, up to gigabytes: nothing that is looked for is in them."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (watchdog, fingerprints, setup, endings)
-_SPANS = (tracebacks, torchrun, desync, failed_stack, collect_env)
+_LINES = (watchdog, fingerprints, setup, endings, startup, workers)
+_SPANS = (tracebacks, torchrun, desync, failed_stack, collect_env, workers)
 _PLAIN = (desync, failed_stack)
 """Of these only the first line has the prefix of its rank."""
 
@@ -125,7 +127,8 @@ class Recogniser:
             span = module.begins(self._attributed(record) if module in _PLAIN else record)
             if span is None:
                 continue
-            stream = self._open[_stream(record._replace(rank=None) if module in _PLAIN else record)]
+            bare = module in _PLAIN or (module is tracebacks and record.stamp is not None and tracebacks.inline(record))
+            stream = self._open[_stream(record._replace(rank=None) if bare else record)]
             if isinstance(span, tracebacks.Traceback):
                 span.beside([one.span for one in stream if isinstance(one.span, tracebacks.Traceback)])
             stream.append(_Open(span))

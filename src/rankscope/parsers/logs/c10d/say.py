@@ -18,6 +18,8 @@ _GROUP = re.compile(
     r"|GUID (?P<guid2>[^\s()\]]{1,200})(?:\((?P<desc2>[^()]{0,200})\))?"
     r"|(?P<old>\d{1,9})(?: \((?P<olddesc>[^()]{0,200})\))?) Rank (?P<rank>-?\d{1,9})\]"
 )
+_PROCESS = re.compile(r"\([A-Za-z_][^()]{0,200}\bpid=(\d{1,10})(?:, ip=([0-9A-Fa-f.:]{2,45}))?\)")
+"""Ray's prefix."""
 _IN_GROUP = re.compile(r"\[Rank (\d{1,9})\]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
@@ -38,6 +40,8 @@ def tell(kind: str, record: Record, /, shows: str = "", **values: Any) -> Event:
     where = place(record.text)
     if record.rank is None and record.label:
         where["label"] = shown(record.label)
+    if values.get("pid") is None and (process := _PROCESS.search(record.label)) is not None:
+        values = {**values, "pid": int(process[1]), "host": values.get("host") or process[2]}
     made = event(kind, record, shown(shows or record.text), **values, **where)
     if made.rank is None and where["pg_desc"] == "default_pg":
         # its ranks are the global ones

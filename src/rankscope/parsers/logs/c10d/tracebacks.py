@@ -10,7 +10,8 @@ from rankscope.parsers.logs.c10d.say import TEXT_LIMIT, shown, tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
 
-LITERALS = ("Traceback (most recent call last):",)
+HEAD = "Traceback (most recent call last):"
+LITERALS = (HEAD, ".RayTaskError")
 FRAME_LIMIT = 512
 CHAIN_LIMIT = 16
 FOREIGN_LIMIT = 64
@@ -31,7 +32,20 @@ _MORE = re.compile(
     r"|For debugging consider passing CUDA|Compile with `TORCH_USE_CUDA_DSA|Exception raised from |frame #\d+: "
     r"|\[?/\S*/gloo/)"
 )
-_LAUNCHERS = ("torch/distributed/run.py", "torch/distributed/launcher/api.py", "accelerate/commands/")
+_INLINE = re.compile(r"\][ \t]*Traceback|(?:: |\b[A-Z]\w{1,60} )Traceback")
+"""Behind a bar of progress, or behind a message that brings a traceback."""
+_TASK = re.compile(
+    r"^(?:ray\.exceptions\.)?RayTaskError(?:\(\w{1,100}\))?: ray::\S{1,200} \((.{1,300}?)(?:, repr=|\)$)"
+)
+"""The error of a task as Ray passes it on, with the process in which it was raised; its own traceback follows."""
+_TASK_PID = re.compile(r"\bpid=(\d{1,10})\b")
+_TASK_HOST = re.compile(r"\bip=([0-9A-Fa-f.:]{2,45})")
+_LAUNCHERS = (
+    "torch/distributed/run.py", "torch/distributed/launcher/api.py", "accelerate/commands/",
+    "bin/torchrun", "bin/accelerate", "bin/deepspeed",
+)  # fmt: skip
+_SPAWN = "torch/multiprocessing/spawn.py"
+_SPAWNED = ("ProcessExitedException", "ProcessRaisedException")
 
 
 @dataclass
@@ -64,6 +78,10 @@ class Traceback:
         self._indent = len(record.text) - len(record.text.lstrip())
         self._chain = [_Link()]
         self._mixed = False
+        self._inline = not record.text.lstrip().startswith(HEAD)
+        """It begins behind something else, whose time and prefix its other lines do not have."""
+        self._process: tuple[int | None, str | None] | None = None
+        self._task(record.text)
         self._waits = ""
         """What stood between two exceptions: the next traceback belongs to the chain."""
         self.quotes = False
@@ -75,8 +93,18 @@ class Traceback:
         text = text[self._indent :] if not text[: self._indent].strip() else text
         self.quotes = False
         if not self._chain[-1].kind:
-            return self._frame(text) or self._exception(text, record)
+            return self._frame(text) or self._task(text) or self._exception(text, record)
         return self._after(text, record)
+
+    def _task(self, text: str) -> bool:
+        """Takes Ray's head of another task's error: what follows is the traceback of that, in its process."""
+        task = _TASK.match(text.strip())
+        if task is None:
+            return False
+        pid, host = _TASK_PID.search(task[1]), _TASK_HOST.search(task[1])
+        self._process = int(pid[1]) if pid else None, host[1] if host else None
+        self._chain[-1].frames.clear()
+        return True
 
     def beside(self, others: list[Traceback]) -> None:
         """Others are going on in the stream in which it begins."""
@@ -97,9 +125,10 @@ class Traceback:
         values = {
             "exception": last.kind, "message": message, "frames": last.frames[::-1],
             "causes": [link.row() for link in chain[-2::-1]], "mixed": self._mixed,
-            "launcher": last.kind.endswith("ChildFailedError")
-            or any(place in str(frame[1]) for frame in last.frames for place in _LAUNCHERS),
+            "launcher": last.kind.endswith("ChildFailedError") or _of_launcher(last),
         }  # fmt: skip
+        if self._process is not None:
+            values |= dict(zip(("pid", "host"), self._process, strict=True))
         made = tell(
             "traceback", self._record, f"{last.kind or 'Traceback'}: {message}" if message else last.kind, **values
         )
@@ -128,7 +157,7 @@ class Traceback:
         line = text.strip()
         if line in _CAUSES:
             self._chain[-1].relation = self._waits = _CAUSES[line]
-        elif line == LITERALS[0] and self._waits and len(self._chain) < CHAIN_LIMIT:
+        elif line == HEAD and self._waits and len(self._chain) < CHAIN_LIMIT:
             self._waits = ""
             self._chain.append(_Link())
         elif not line:
@@ -141,16 +170,32 @@ class Traceback:
         link = self._chain[-1]
         own = self._record.rank is not None and not self._other(text, record)
         after_last = link.message[-1:] == ["Last error:"]
-        if len(link.message) >= MESSAGE_LINES or LITERALS[0] in text or not (own or after_last or _MORE.match(text)):
+        if len(link.message) >= MESSAGE_LINES or HEAD in text or not (own or after_last or _MORE.match(text)):
             return False
         link.message.append(text)
         return True
 
     def _other(self, text: str, record: Record) -> bool:
         """Whether a line is a message of its own, from the same process."""
-        return _HEAD.match(text) is not None or (record.stamp is None) != (self._record.stamp is None)
+        stamped = self._record.stamp is not None and not self._inline
+        return _HEAD.match(text) is not None or (record.stamp is not None) != stamped
+
+
+def _of_launcher(last: _Link) -> bool:
+    if any(place in str(frame[1]) for frame in last.frames for place in _LAUNCHERS):
+        return True
+    # the frames of a child begin in the same file, those of its parent end there
+    inner = str(last.frames[-1][1]) if last.frames else ""
+    return last.kind.rsplit(".", 1)[-1] in _SPAWNED or inner.endswith(_SPAWN)
 
 
 def begins(record: Record) -> Traceback | None:
     """A traceback that begins with this record."""
-    return Traceback(record) if record.text.strip() == LITERALS[0] else None
+    text = record.text.strip()
+    inline = text.endswith(HEAD) and _INLINE.search(text[-200:]) is not None
+    return Traceback(record) if text == HEAD or inline or _TASK.match(text) else None
+
+
+def inline(record: Record) -> bool:
+    """Whether a traceback begins at the end of another message, whose prefix its lines do not have."""
+    return record.text.rstrip().endswith(HEAD) and record.text.strip() != HEAD

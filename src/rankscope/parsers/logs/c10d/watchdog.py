@@ -15,7 +15,7 @@ LITERALS = (
     "raised the following async exception", "found async exception when checking for",
     "watchdog got stuck for", "Heartbeat monitor timed out", "Could not acquire GIL within",
     "dump signal", "to signal dumping", "dumping nccl trace to", "debug info to ", "Error opening file for writing ",
-    "timed out in blocking wait", "remote error detected from rank",
+    "Watchdog timeout (self.", "timed out in blocking wait", "remote error detected from rank",
 )  # fmt: skip
 _RAN = re.compile(r"\) ran for (\d+) milliseconds before timing out")
 _WORK = re.compile(r"WorkNCCL\(((?:[^()]|\(ms\))*)")
@@ -34,7 +34,8 @@ _RAISED = re.compile(
     r"(?:raised the following async exception|found async exception when checking for \w+ errors): ?(.*)"
 )
 _SOURCE = re.compile(r"collective timeout from\s+(?:(this local rank)|rank (-?\d+))")
-_STUCK = re.compile(r"watchdog got stuck for (\d+) seconds")
+_STUCK = re.compile(r"watchdog got stuck for (\d+) seconds|Watchdog timeout \(self\.\w{1,40}=(\d+)")
+"""Of torch, and of the loop of SGLang's scheduler."""
 _LEFT = re.compile(r"workMetaList_\.size\(\)=(\d+)")
 _WRITTEN = re.compile(
     r"(?:(?P<started>dumping nccl trace to)|(?P<failed>Error opening file for writing [A-Za-z ]{1,40}debug info:)"
@@ -84,7 +85,13 @@ def status(record: Record, counters: re.Match[str]) -> dict[str, Any]:
 def _heartbeats(record: Record) -> Iterator[Event]:
     text = record.text
     if (stuck := _STUCK.search(text)) is not None:
-        yield tell("heartbeat", record, problem="watchdog-stuck", seconds=number(record, stuck), pending=None)
+        yield tell(
+            "heartbeat",
+            record,
+            problem="watchdog-stuck",
+            seconds=number(record, stuck, stuck.lastindex or 1),
+            pending=None,
+        )
     elif "Heartbeat monitor timed out" in text:
         left = number(record, _LEFT.search(text))
         yield tell("heartbeat", record, problem="monitor-timed-out", seconds=None, pending=left)
