@@ -220,6 +220,9 @@ class Judge:
             default=None,
         )
         where = f" {focus.name} of {self.facts.label(focus.group)}" if focus else ""
+        peers = self._counted_only(focus) if focus is not None else ()
+        if focus is not None and peers:
+            return self._apart(ranks, nodes, focus, where, peers)
         return Root(
             kind="gpu-stuck",
             culprits=ranks,
@@ -234,6 +237,40 @@ class Judge:
             next_steps=(
                 f"Look for Xid and ECC errors on the hosts of {ranks_text(ranks)} (dmesg, nvidia-smi -q).",
                 *host_steps(self.facts.dataset, ranks, native=True),
+            ),
+        )
+
+    def _counted_only(self, focus: Instance) -> tuple[int, ...]:
+        """Peers of which only counters tell that they finished it, and nothing what it was on them."""
+        if not self.facts.dataset.from_logs or focus.is_pair:
+            return ()
+        done = [r for (r, group), seq in self.facts.completed.items() if group == focus.group and seq >= focus.seq]
+        return () if any(rank in focus.entries for rank in done) else tuple(sorted(done))
+
+    def _apart(
+        self, ranks: tuple[int, ...], nodes: tuple[Node, ...], focus: Instance, where: str, peers: tuple[int, ...]
+    ) -> Root:
+        """Counters alone do not tell a dead device from another collective under the same number."""
+        alone = len(peers) > len(ranks)
+        return Root(
+            kind="gpu-stuck",
+            culprits=ranks if alone else (),
+            nodes=nodes,
+            focus=focus,
+            title=(
+                f"{ranks_text(ranks)} never finished{where}, and {ranks_text(peers)} went past that number: "
+                "a device that stopped, or different collectives"
+            ),
+            explanation=(
+                f"By their counters {ranks_text(peers)} finished what has this number there. If it was the same "
+                f"collective, the device of {ranks_text(ranks)} is dead; if it was another, the ranks parted before."
+            ),
+            candidates=() if alone else tuple(sorted({*ranks, *peers})),
+            confidence="medium" if alone else "low",
+            reasons=("the logs do not say what the others finished under that number",),
+            next_steps=(
+                "Set TORCH_DISTRIBUTED_DEBUG=DETAIL, or keep flight recorder dumps: both tell what each rank called.",
+                f"Look for Xid and ECC errors on the hosts of {ranks_text(ranks)} (dmesg, nvidia-smi -q).",
             ),
         )
 

@@ -103,7 +103,8 @@ def test_timeouts_alone_are_one_verdict_that_accuses_nobody(tmp_path: Path) -> N
 def test_victims_alone_are_told_without_a_culprit(tmp_path: Path) -> None:
     found = verdict(tmp_path, train=VICTIM)
     assert (found.status, found.culprits) == ("failed", ())
-    assert found.verdict.endswith("why, these logs do not tell")
+    assert found.verdict.startswith("rank 0: the other end closed the connection (train.log:4)")
+    assert found.verdict.endswith("what failed first, these logs do not tell")
 
 
 def test_a_port_in_use_that_was_raised_is_the_cause(tmp_path: Path) -> None:

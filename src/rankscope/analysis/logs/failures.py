@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +14,14 @@ from rankscope.schema import Frame
 
 TRACEBACK_LINES = 2000
 """A known error this far below the head of a traceback may belong to it."""
+NEAR = 64
+"""So many known errors below it are looked at."""
+_NOBODY = (None, "", None, "")
+"""What `Line.who` is of a process of which nothing is known."""
 SHOWN = 90
-SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
-"""Signals that end a process of themselves, or from the kernel. SIGTERM, SIGINT and SIGHUP are somebody's wish."""
-ABORT = 6
+SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
+"""Signals that end a process of themselves, or from the kernel. SIGTERM, SIGINT and SIGHUP are somebody's wish, and
+with SIGABRT watchdogs end a process that waited in vain: alone it accuses nobody."""
 _SRUN = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4}
 """What srun calls the end of a task."""
 _MESSENGERS = (
@@ -54,7 +58,7 @@ class Failure:
 def find_failures(lines: Sequence[Line]) -> list[Failure]:
     """One for each process that failed of itself, its strongest and then its first; in the order of the files."""
     ranks, spared = _ranks_by_process(lines), _spared(lines)
-    lines = [replace(line, rank=ranks.get(_key(line))) if line.rank is None else line for line in lines]
+    lines = [replace(line, rank=_rank_of(line, ranks)) if line.rank is None else line for line in lines]
     aborted = {line.who for line in lines if line.role == "victim" or line.kind.startswith("watchdog")}
     found = [*_of_text(lines), *_of_ends(lines, spared, bool(aborted))]
     ended = {failure.line.who for failure in found if failure.seen_end} | _exited(lines)
@@ -68,6 +72,10 @@ def find_failures(lines: Sequence[Line]) -> list[Failure]:
 
 def _key(line: Line) -> tuple[str, int | None]:
     return line.host or "", line.pid
+
+
+def _rank_of(line: Line, ranks: Mapping[tuple[str, int | None], int]) -> int | None:
+    return ranks.get(_key(line), None if line.pid is None else ranks.get(("", line.pid)))
 
 
 def _ranks_by_process(lines: Iterable[Line]) -> dict[tuple[str, int | None], int]:
@@ -96,11 +104,25 @@ def raised(lines: Sequence[Line]) -> list[tuple[Line, list[Line]]]:
     for line in lines:
         if line.pattern:
             errors[line.file, line.who].append(line)
+            if line.role == "victim" and line.who != _NOBODY:
+                errors[line.file, "harm"].append(line)
     return [
-        (line, _errors_in(line, errors.get((line.file, line.who), ())))
+        (line, _errors_in(line, _near(line, errors)))
         for line in lines
         if line.kind == "traceback" and not line.values.get("launcher")
     ]
+
+
+def _near(traceback: Line, errors: Mapping[Any, Sequence[Line]]) -> list[Line]:
+    """Known errors that may be lines of a traceback: of its process, or of one that either of them does not tell."""
+    other = "harm" if traceback.who == _NOBODY else _NOBODY
+    found = [
+        error
+        for who in (traceback.who, other)
+        for own in (errors.get((traceback.file, who), ()),)
+        for error in own[bisect_right([e.line for e in own], traceback.line) :][:NEAR]
+    ]
+    return sorted(found, key=lambda error: error.line)
 
 
 def _of_text(lines: Sequence[Line]) -> list[Failure]:
@@ -117,8 +139,7 @@ def _errors_in(traceback: Line, errors: Sequence[Line]) -> list[Line]:
     """Known errors that are lines of a traceback."""
     whole = _whole(traceback.values.get("exception"), traceback.values.get("message"))
     causes = [_whole(row[1], row[2]) for row in traceback.values.get("causes") or () if len(row) > 2]
-    at = bisect_right([error.line for error in errors], traceback.line)
-    near = [e for e in errors[at:] if e.line <= traceback.line + TRACEBACK_LINES]
+    near = [e for e in errors if e.line <= traceback.line + TRACEBACK_LINES]
     return [e for e in near if any(_same(e.text, text) for text in (whole, *causes))]
 
 
@@ -196,10 +217,12 @@ def _of_ends(lines: Sequence[Line], spared: set[int], aborted: bool) -> list[Fai
         if line.values.get("pid") in spared and line.kind != "oom-kill":
             continue
         if line.kind in ("torchrun-failure", "child-exit", "srun-exit"):
-            found += _of_exit(line, aborted)
-        elif line.kind == "signal" and not (line.values.get("signal") == ABORT and aborted):
+            found += _of_exit(line)
+        elif line.kind == "signal":
             number = line.values.get("signal")
             found += [_signalled(line, number)] if number in SIGNALS and line.values.get("sender") != "launcher" else []
+        elif line.kind == "worker-died" and not aborted:
+            found.append(_died(line))
         elif line.kind == "oom-kill":
             found.append(
                 Failure(line, "killed for its memory by the kernel", ("host-out-of-memory", ""), 2, seen_end=True)
@@ -207,12 +230,18 @@ def _of_ends(lines: Sequence[Line], spared: set[int], aborted: bool) -> list[Fai
     return found
 
 
-def _of_exit(line: Line, aborted: bool) -> list[Failure]:
+def _died(line: Line) -> Failure:
+    advice = "Read the log of this worker, and dmesg of its host: it was killed, or crashed in native code."
+    # others that die after it follow it: they are no failures of the same cause
+    return Failure(line, "died unexpectedly", ("worker-died", str(line.who)), 1, advice=advice, seen_end=True)
+
+
+def _of_exit(line: Line) -> list[Failure]:
     code = line.values.get("exitcode")
     how = str(line.values.get("how") or "")
     number = -code if isinstance(code, int) and code < 0 else code - 128 if isinstance(code, int) and code > 128 else 0
     number = next((n for words, n in _SRUN.items() if how.startswith(words)), number)
-    if number in SIGNALS and not (number == ABORT and aborted):
+    if number in SIGNALS:
         return [_signalled(line, number)]
     if how.startswith("Out Of Memory"):
         return [Failure(line, "killed for its memory", ("host-out-of-memory", ""), 2, seen_end=True)]

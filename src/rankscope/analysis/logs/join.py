@@ -16,7 +16,7 @@ from rankscope.analysis.logs.failed import failed_finding, late_finding
 from rankscope.analysis.logs.failures import find_failures
 from rankscope.analysis.logs.first import find_first
 from rankscope.analysis.logs.initialising import find_init_hangs
-from rankscope.analysis.logs.known import ended, gave_up, harm_finding, known_causes
+from rankscope.analysis.logs.known import ended, gave_up, harm_finding, harmed, known_causes
 from rankscope.analysis.logs.late import find_late
 from rankscope.analysis.logs.left import find_left
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, read_lines
@@ -25,6 +25,7 @@ from rankscope.analysis.logs.named import find_named
 from rankscope.analysis.logs.ras import find_ras
 from rankscope.analysis.logs.settings.compare import find_settings
 from rankscope.analysis.logs.silent import find_silent
+from rankscope.analysis.logs.startup import find_startup
 from rankscope.analysis.model import Finding
 from rankscope.analysis.places import Places
 from rankscope.schema import Dataset
@@ -91,6 +92,7 @@ class _Story:
         found = [
             *([late] if late is not None else []),
             *find_named(self.lines, dataset, place),
+            *find_startup(self.lines, place),
             *find_init_hangs(dataset, waited, place),
             *find_ras(dataset, waited or bool(merged.roots), place),
         ]
@@ -136,13 +138,19 @@ class _Story:
             merged.explain(replace(causes.pop(0), root_cause=True), lambda _: True)
         merged.rest += [replace(cause, severity="warning") for cause in causes]
         critical = any(f.severity == "critical" for f in (*merged.roots, *merged.rest))
-        left = None if critical else gave_up(self.lines, self.facts.dataset) or ended(self.lines)
+        left = None if critical else self._left()
         merged.rest = [left, *merged.rest] if left is not None else merged.rest
         harm = harm_finding(self.lines, self.facts.dataset)
         if harm is not None and merged.roots:
             merged.caused.append((harm, merged.roots[0]))
         elif harm is not None and left is None:
             merged.rest.append(harm)
+
+    def _left(self) -> Finding | None:
+        """What there is to say where no cause is told: who waited, who was harmed, who ended."""
+        waited = gave_up(self.lines, self.facts.dataset)
+        hurt = harmed(self.lines)
+        return waited or (hurt if hurt and hurt.severity == "critical" else None) or ended(self.lines) or hurt
 
     @property
     def _guessed(self) -> frozenset[int]:

@@ -18,14 +18,21 @@ from rankscope.schema import Dataset
 
 SHOWN = 8
 KINDS = 4
+_ENDS = ("torchrun-failure", "child-exit")
 _COUNTED_APART = ("SEND", "RECV", "RECVANYSOURCE", "COALESCED")
 """Operations whose numbers are, or may be, those of sends and receives."""
 _TOLD_ELSEWHERE = frozenset(
-    {"collective-mismatch", "desync-not-joined", "desync-never-joined", "monitored-barrier-late"}
+    {"collective-mismatch", "horovod-stalled", "desync-not-joined", "desync-never-joined", "monitored-barrier-late"}
 )
 """Patterns whose lines have a finding of their own."""
-_HARMLESS = frozenset({"port-in-use", "no-route", "nccl-versions", "time-limit"})
+_HARMLESS = frozenset({"port-in-use", "no-route", "nccl-versions", "time-limit", "cancelled"})
 """Causes that alone do not show that the job broke: often only tried, or said by who ended it."""
+_AT_END = frozenset({"store-closed", "store-dump-flag"})
+"""Harm that is also seen where a job ends well, and its processes one after the other."""
+_STEPS = (
+    "Collect the logs and the flight recorder dumps of all ranks.",
+    "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 for the next run.",
+)
 
 
 def known_causes(lines: Sequence[Line]) -> list[Finding]:
@@ -59,10 +66,32 @@ def _cause(own: list[Line], fatal: bool) -> Finding:
 def gave_up(lines: Sequence[Line], dataset: Dataset) -> Finding | None:
     """That ranks gave up waiting, where nothing tells for whom; None if none did."""
     own = [line for line in lines if line.pattern in TIMEOUTS or line.kind == "watchdog-timeout"]
-    own = own or [line for line in lines if line.kind == "pg-status" and line.values.get("at_work") is not None]
+    told = {line.who for line in own}
+    stated = [line for line in lines if line.kind == "pg-status" and line.values.get("at_work") is not None]
+    own += [line for line in stated if line.who not in told]
+    if own:
+        return _waited(own, uneven(dataset))
+    asked = [line for line in lines if line.values.get("from_rank") is not None]
+    return _asked(asked) or _stuck([line for line in lines if line.kind == "heartbeat"])
+
+
+def _asked(own: list[Line]) -> Finding | None:
+    """Ranks that gave up waiting, as those say whom they asked for a dump."""
     if not own:
-        return _stuck([line for line in lines if line.kind == "heartbeat"])
-    return _waited(own, uneven(dataset))
+        return None
+    ranks = tuple(sorted({int(line.values["from_rank"]) for line in own}))
+    return Finding(
+        kind="known-error",
+        severity="critical",
+        title=f"{ranks_text(ranks)} gave up waiting, as {who_text(own)} was told ({own[0].place}); "
+        "for whom, these logs do not tell",
+        explanation="Who gives up waiting asks all others for a dump. Who was asked need not have waited at all.",
+        waiting_ranks=ranks,
+        confidence="low",
+        confidence_reasons=("the log of the rank that gave up is not here",),
+        evidence=tuple(line.evidence() for line in own[:SHOWN]),
+        next_steps=(f"Read the log of {ranks_text(ranks)}.", *_STEPS),
+    )
 
 
 def _stuck(own: list[Line]) -> Finding | None:
@@ -90,17 +119,19 @@ def _waited(own: list[Line], sends: str) -> Finding:
     first = _earliest(own)
     ranks = tuple(sorted({line.rank for line in own if line.rank is not None}))
     by_place: defaultdict[str, list[Line]] = defaultdict(list)
+    named = {line.values.get("seq"): _waited_in(line) for line in own if line.values.get("op")}
     for line in (first, *own):
-        by_place[_waited_in(line)].append(line)
+        by_place[named.get(line.values.get("at_work")) or _waited_in(line)].append(line)
     (at, there), *others = by_place.items()
     others = [(place, lines) for place, lines in others if place]
     more = " and others elsewhere" if others else ""
+    open_ = "why it did not come" if first.values.get("waits_for") is not None else "for whom"
     if len(others) == 1:
         more = f" and {who_text(others[0][1])}{others[0][0]}"
     return Finding(
         kind="known-error",
         severity="critical",
-        title=f"{who_text(there)} gave up waiting{at}{more} ({first.place}); for whom, these logs do not tell",
+        title=f"{who_text(there)} gave up waiting{at}{more} ({first.place}); {open_}, these logs do not tell",
         explanation=(
             f"Who gives up waiting is a victim: the rank that did not come is the one to find.{_behind(own)}{sends}"
         ),
@@ -108,10 +139,7 @@ def _waited(own: list[Line], sends: str) -> Finding:
         confidence="low",
         confidence_reasons=("the log covers only ranks that waited",),
         evidence=tuple(line.evidence() for line in own[:SHOWN]),
-        next_steps=(
-            "Collect the logs and the flight recorder dumps of all ranks.",
-            "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 for the next run.",
-        ),
+        next_steps=_STEPS,
     )
 
 
@@ -119,6 +147,8 @@ def _waited_in(line: Line) -> str:
     """ " in allreduce #7"; empty where the line does not say."""
     op, seq = line.values.get("op"), line.values.get("seq")
     seq = line.values.get("at_work") if seq is None else seq
+    if line.values.get("waits_for") is not None:
+        return f" for [Rank {line.values['waits_for']}] of its group to set up NCCL"
     if seq is None:
         return f" in {str(op).lower()}" if op else ""
     return (f" in {str(op).lower()}" if op else " at") + f" #{seq}"
@@ -126,15 +156,19 @@ def _waited_in(line: Line) -> str:
 
 def ended(lines: Sequence[Line]) -> Finding | None:
     """That processes ended with errors of which these logs do not tell the cause; None if none did."""
-    own = [line for line, _ in raised(lines)]
-    own = own or [line for line in lines if line.kind in ("torchrun-failure", "child-exit") and line.values["exitcode"]]
+    threw = [line for line, _ in raised(lines)]
+    own = [line for line in threw if line.values.get("exception")]
+    own = own or [line for line in lines if line.kind in _ENDS and line.values["exitcode"] not in (None, 0, -15)]
+    own = own or threw
     if not own:
         return None
     first = _earliest(own)
+    how = f"with exit code {first.values['exitcode']}" if first.kind in _ENDS else cut(first.text)
     return Finding(
         kind="rank-failed",
         severity="critical",
-        title=f"{who_text(own)} ended: {cut(first.text)} ({first.place}); why, these logs do not tell",
+        title=f"{who_text(own)} ended{' ' if first.kind in _ENDS else ': '}{how} ({first.place}); "
+        "why, these logs do not tell",
         explanation="Nothing here is a cause: exceptions of communication tell of a failure elsewhere.",
         candidates=tuple(sorted({line.rank for line in own if line.rank is not None})),
         confidence="low",
@@ -142,6 +176,31 @@ def ended(lines: Sequence[Line]) -> Finding | None:
         stack=stack_of(first),
         evidence=tuple(line.evidence() for line in own[:SHOWN]),
         next_steps=("Collect the logs of all ranks, and dmesg of their hosts.",),
+    )
+
+
+def harmed(lines: Sequence[Line]) -> Finding | None:
+    """That processes met harm from elsewhere, where nothing else is told; None if none did."""
+    harm = [line for line in lines if line.role == "victim"]
+    own = [line for line in harm if line.pattern not in _AT_END] or harm
+    if not own:
+        return None
+    first = _earliest(own)
+    same = [line for line in own if label(line) == label(first)]
+    late = first.pattern in _AT_END
+    ranks = tuple(sorted({line.rank for line in own if line.rank is not None}))
+    return Finding(
+        kind="rank-failed",
+        severity="warning" if late else "critical",
+        title=f"{who_text(same)} {label(first)}, whose process had ended ({first.place})"
+        if late
+        else f"{who_text(same)}: {label(first)} ({first.place}); what failed first, these logs do not tell",
+        explanation=f"{first.values.get('meaning') or ''} Who prints it is a victim of something else.".strip(),
+        waiting_ranks=ranks,
+        confidence="low",
+        confidence_reasons=("the log covers only ranks that were harmed",),
+        evidence=tuple(line.evidence() for line in own[:SHOWN]),
+        next_steps=(*((str(first.values["next"]),) if first.values.get("next") else ()), _STEPS[0]),
     )
 
 

@@ -14,7 +14,10 @@ from rankscope.schema import Dataset
 
 BULK = ("fingerprint", "init-env", "collect-env", "pg-created", "dump-written")
 """Kinds with a line for each collective or group: they name nobody."""
-TIMEOUTS = ("watchdog-timeout", "blocking-wait-timeout", "gloo-timeout", "store-wait")
+TIMEOUTS = (
+    "watchdog-timeout", "blocking-wait-timeout", "gloo-timeout", "store-wait", "store-id-timeout",
+    "store-barrier-timeout", "hccl-timeout",
+)  # fmt: skip
 """Known errors of ranks that waited until they gave up."""
 TEXT = 300
 PATH = 32
@@ -55,7 +58,15 @@ class Line:
         """What tells processes apart: the rank if it is known, or else host, process and launcher's prefix."""
         if self.rank is not None:
             return self.rank, "", None, ""
-        return None, self.host or "", self.pid, "" if self.pid is not None else str(self.values.get("label") or "")
+        if self.pid is not None:
+            return None, self.host or "", self.pid, ""
+        return None, self.host or "", None, str(self.values.get("label") or self.in_group)
+
+    @property
+    def in_group(self) -> str:
+        """ "[Rank 3]": how a process of which no more is known calls itself, by its rank in some group; else ""."""
+        rank = self.values.get("rank_in_group")
+        return f"[Rank {rank}]" if isinstance(rank, int) and self.kind != "traceback" else ""
 
     @property
     def place(self) -> str:

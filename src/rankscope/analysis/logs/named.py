@@ -20,6 +20,7 @@ Place = Callable[[int], Culprit]
 def find_named(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:
     """A finding for each group whose ranks were named."""
     found = [*_mismatches(lines, dataset, place), *_desyncs(lines, dataset, place), *_barriers(lines, dataset, place)]
+    found += _stalled(lines, dataset, place)
     return sorted(found, key=lambda f: ("high", "medium", "low").index(f.confidence))
 
 
@@ -145,6 +146,28 @@ def _desync(own: list[Line], dataset: Dataset, place: Place) -> Finding | None:
 
 
 _LOOK = "Look at the stack of {}, or read the end of its log: that is where it stopped."
+
+
+def _stalled(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:
+    """Whom Horovod waits for: the ranks that miss in all of its last report."""
+    own = [line for line in lines if line.pattern == "horovod-stalled" and line.values.get("named")]
+    if not own:
+        return []
+    sets = [set(line.values["named"]) for line in own]
+    missing = set.intersection(*sets)
+    accused = _Accused(dataset, place, own, tuple(sorted(missing)), guess=False)
+    every = sorted(set.union(*sets))
+    if not missing:
+        title = f"{ranks_text(every)} wait for each other in different operations of Horovod ({own[0].place})"
+        return [
+            accused.finding(
+                "collective-mismatch", title, "Each misses in operations that others wait in.", every,
+                candidates=tuple(every), confidence="low", reasons=("nobody misses in all of them",),
+            )
+        ]  # fmt: skip
+    title = f"{ranks_text(accused.ranks)} did not submit what others wait for ({own[0].place})"
+    words = f"Horovod names whom it waits for, in {plural(len(own), 'line')}."
+    return [accused.finding("missing-rank", title, words, (), next_steps=(_LOOK.format(ranks_text(accused.ranks)),))]
 
 
 def _barriers(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:

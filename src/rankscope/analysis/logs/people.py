@@ -26,9 +26,11 @@ def who_text(lines: Sequence[Line]) -> str:
     ranks = sorted({line.rank for line in lines if line.rank is not None})
     rest = list({line.who: _process(line) for line in lines if line.rank is None}.values())
     named = [name for name in rest if name != NOBODY]
+    named = sorted(named) if all(name.startswith("[Rank ") for name in named) else named
     rest = named if named or ranks else rest[:1]
     more = [f"{len(rest) - SHOWN} more"] if len(rest) > SHOWN else []
-    return " and ".join([*([ranks_text(ranks)] if ranks else []), *rest[:SHOWN], *more])
+    parts = [*([ranks_text(ranks)] if ranks else []), *rest[:SHOWN], *more]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def _placed(culprit: Culprit, line: Line) -> Culprit:
@@ -41,7 +43,10 @@ def _device(line: Line) -> str | None:
 
 def _process(line: Line) -> str:
     label = str(line.values.get("label") or "").strip()
-    name = f"process {line.pid}" if line.pid is not None else f"the process behind {label}" if label else NOBODY
+    local = line.values.get("local_rank")
+    beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
+    told = line.in_group or (f"the process of local rank {local}" if beside else NOBODY)
+    name = f"process {line.pid}{beside}" if line.pid is not None else f"the process behind {label}" if label else told
     short = line.host if line.host is None or len(line.host) <= HOST else f"{line.host[: HOST - 1]}…"
     host = f" on {short}" if short else ""
     return f"{name}{host}" + (f" (GPU {line.device})" if line.device is not None else "")
