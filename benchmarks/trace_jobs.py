@@ -15,9 +15,10 @@ from tests.traces import MS, US, TraceBuilder
 
 from rankscope.schema import Dataset
 
-FAULTS = ("healthy", "host", "compute", "launch", "two-hosts", "pauses", "clocks")
+FAULTS = ("healthy", "host", "compute", "launch", "two-hosts", "pauses", "clocks", "every-third")
 """Of which "healthy", "pauses" (long ones, of any rank, at times) and "clocks" (tens of ms apart) have no culprit."""
-CAUSES = {"host": "host", "compute": "compute", "launch": "launch", "two-hosts": "host"}
+CAUSES = {"host": "host", "compute": "compute", "launch": "launch", "two-hosts": "host",
+          "every-third": "host"}  # fmt: skip
 MODES = ("whole", "no-steps", "cut", "short", "first-paint", "numbered")
 """How it was recorded: without steps, windows that begin at different calls, four steps, without spans, with Seq."""
 LAYERS = 3
@@ -71,7 +72,7 @@ def make(job: Plan, program: str, mode: str) -> Dataset:
     builder.descriptions.update({name: name.rstrip("0123456789") for name in builder.group_ranks if name != "0"})
     for step in range(job.steps):
         builder.begin_step(step + 3)
-        _loading(job, builder, random)
+        _loading(job, builder, random, step)
         PROGRAMS[program](job, builder, random)
         builder.end_step()
     return _recorded(builder.build(), mode, random)
@@ -88,10 +89,11 @@ def _groups(program: str, world: int) -> dict[str, list[int]]:
     return {}
 
 
-def _loading(job: Plan, builder: TraceBuilder, random: np.random.Generator) -> None:
+def _loading(job: Plan, builder: TraceBuilder, random: np.random.Generator, step: int) -> None:
+    slow = job.fault in ("host", "two-hosts") or (job.fault == "every-third" and step % 3 == job.seed % 3)
     for rank in range(job.world):
         builder.host(rank, "aten::randn", int(random.gamma(4, 80 * US)), within=("train.py(20): step",))
-        if rank in job.culprits and job.fault in ("host", "two-hosts"):
+        if rank in job.culprits and slow:
             length = int(job.delay_ns * random.uniform(0.8, 1.2))
             builder.host(rank, "<built-in function sleep>", length, "python_function", ("data.py(12): __next__",))
         if random.random() < (0.1 if job.fault == "pauses" else 0.01):

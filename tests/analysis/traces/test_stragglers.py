@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -67,6 +68,57 @@ def test_one_long_step_is_no_straggler() -> None:
         job.idle(2, 300 * MS if step == 4 else 0)
         for rank in range(4):
             job.launch(rank, "gemm", 5 * MS)
+        job.collective()
+        job.end_step()
+    assert accused(job.build()) == ()
+
+
+def now_and_then(slow: set[int], steps: int = 15, pauses: int = 0, seed: int = 1) -> Dataset:
+    """Rank 1 takes 9 ms longer in some steps, and any rank pauses at times."""
+    job, random = TraceBuilder(4), np.random.default_rng(seed)
+    paused = {(int(random.integers(4)), int(random.integers(steps))) for _ in range(pauses)}
+    for step in range(steps):
+        job.begin_step(step)
+        for rank in range(4):
+            job.idle(rank, 15 * MS if (rank, step) in paused else 0)
+            extra = 9 * MS if rank == 1 and step in slow else 0
+            job.launch(rank, "gemm", 5 * MS + extra + int(random.integers(0, 100 * US)))
+        job.collective()
+        job.end_step()
+    return job.build()
+
+
+@pytest.mark.parametrize(("every", "phase"), [(2, 1), (3, 0), (3, 2)])
+def test_a_rank_that_is_late_in_every_third_step_is_named(every: int, phase: int) -> None:
+    slow = set(range(phase, 15, every))
+    analysis = analyse(now_and_then(slow))
+    assert analysis.culprits == (1,) and analysis.traces is not None
+    assert analysis.traces.causes[1].cause == "compute"
+    nth = {2: "2nd", 3: "3rd"}[every]
+    assert f"arrives last in {len(slow)} of {len(slow)} all_reduce" in analysis.verdict
+    assert re.search(rf"in every {nth} step, by (8\.9|9)\d* ms", analysis.verdict)
+    finding = analysis.findings[0]
+    assert f"in {len(slow)} of 15 steps, every {nth}, it works longer" in finding.explanation
+    assert (finding.confidence == "medium") == (len(slow) <= 5)
+    assert len(finding.counter_evidence) == 0
+
+
+@pytest.mark.parametrize("slow", [{0, 3, 6}, {0, 1, 5, 7, 12}, {2, 3, 9, 10}, {4, 8, 12}])
+def test_a_rank_that_is_late_now_and_then_without_a_period_is_not_named(slow: set[int]) -> None:
+    assert accused(now_and_then(slow)) == ()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pauses_of_any_rank_are_no_period(seed: int) -> None:
+    assert accused(now_and_then(set(), pauses=18, seed=seed)) == ()
+
+
+def test_what_comes_seldom_and_costs_next_to_nothing_on_average_is_not_named() -> None:
+    job = TraceBuilder(4)
+    for step in range(40):
+        job.begin_step(step)
+        for rank in range(4):
+            job.launch(rank, "gemm", 20 * MS + (2 * MS if rank == 1 and step % 8 == 0 else 0))
         job.collective()
         job.end_step()
     assert accused(job.build()) == ()
@@ -234,5 +286,43 @@ def test_the_profilers_own_functions_are_not_where_it_happens() -> None:
             job.launch(rank, "gemm", MS)
         job.collective()
         job.end_step()
-    causes = Story(job.build()).causes
+    dataset = job.build()
+    causes = Story(dataset).causes
     assert (causes[1].what, causes[1].where) == ("<built-in function sleep>", "train.py(20): step")
+    assert [frame.function for frame in analyse(dataset).findings[0].stack] == ["step"]
+
+
+def test_collecting_garbage_is_said() -> None:
+    job = TraceBuilder(3)
+    for step in range(6):
+        job.begin_step(step)
+        job.host(1, "<built-in function collect>", 30 * MS, "python_function", ("train.py(20): step",))
+        for rank in range(3):
+            job.launch(rank, "gemm", MS)
+        job.collective()
+        job.end_step()
+    assert "host, collect in step (train.py:20) (garbage collection)" in analyse(job.build()).verdict
+
+
+def test_where_hosts_compute_nobody_is_sent_to_a_device() -> None:
+    job = TraceBuilder(3, backend="gloo")
+    for step in range(8):
+        job.begin_step(step)
+        for rank in range(3):
+            job.host(rank, "aten::mm", (30 if rank == 1 else 5) * MS, "cpu_op")
+        job.collective()
+        job.end_step()
+    dataset = job.build()
+    hosts_alone = replace(dataset, tracks=dataset.tracks.with_columns(device=pl.lit(None, dtype=pl.Int32)))
+    finding = analyse(hosts_alone).findings[0]
+    assert finding.culprit_ranks == (1,) and ": compute" in finding.title
+    assert finding.next_steps[0].startswith("Compare the processor of rank 1")
+
+
+def test_without_steps_the_title_tells_of_one_collective_and_the_text_of_a_part() -> None:
+    job = training(4, 16, slow_host={2: 20 * MS})
+    dataset = job.build()
+    steps = pl.col("name").cast(pl.String).str.starts_with("ProfilerStep")
+    finding = analyse(replace(dataset, spans=dataset.spans.filter(~steps))).findings[0]
+    assert re.search(r", by (19|20)(\.\d)? ms:", finding.title)
+    assert re.search(r"in 8 of 8 parts of the window it works .* by (39|40)(\.\d)? ms in each", finding.explanation)

@@ -16,7 +16,7 @@ _BUILT_IN = re.compile(r"^<built-in (?:method|function) (.*?)(?: of .*)?>$")
 _FUNCTION = re.compile(r"^(.*)\((\d+)\): (.*)$")
 _ACTIVITIES = (
     (re.compile(r"data_?load|dataset|_next_data|__next__|collate|prefetch", re.IGNORECASE), "data loading"),
-    (re.compile(r"\bgc\b|garbage", re.IGNORECASE), "garbage collection"),
+    (re.compile(r"\bgc\b|garbage|^<built-in (?:function|method) collect\b", re.IGNORECASE), "garbage collection"),
     (re.compile(r"checkpoint|save_state|torch\.save|state_dict", re.IGNORECASE), "checkpointing"),
     (re.compile(r"compile|dynamo|inductor", re.IGNORECASE), "compiling"),
     (re.compile(r"print|logging|wandb|tensorboard", re.IGNORECASE), "logging"),

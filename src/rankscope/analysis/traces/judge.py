@@ -3,11 +3,14 @@
 In a healthy job some rank is last in nearly every collective, by a little. A rank is accused only if it is late by
 itself in most units, if the lower end of a 95 % bootstrap interval of its median lateness is above a floor, and if
 that is several times what the others are late by. With few units all of them must agree.
+
+What a program does now and then (a checkpoint, a log, its garbage) has a period: a rank is accused as well if it is
+late by itself in every so many-th step, in all of these and in no others.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +31,9 @@ ABOVE, ABOVE_PARTS = 3, 4
 """So many times what the others are late by; where units are no steps, in which chance adds up more, so many."""
 OTHERS, OTHERS_FEW, FEW = 0.5, 0.9, 5
 """Which quantile of the others' lateness that is; below so many units, in which chance alone picks somebody, which."""
+AGAIN, EXCEPT = 4, 0.1
+"""How often that must be seen of what comes every so many steps, and in which share of the other steps, and in
+one of a few, it may be late by chance."""
 ROUNDS = 500
 
 
@@ -48,12 +54,20 @@ class Late:
     cost_ns: int
     """Median of what the job lost in a unit."""
     unit_ns: int
-    """Median length of a unit."""
+    """Length of a unit: the median, and the mean where some are late."""
+    every: int = 1
+    """It is late in every so many-th step: in those whose number divided by it leaves `phase`."""
+    phase: int = 0
 
     def rows(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows of the collectives at which it is seen."""
-        here = rows.filter(pl.col("channel") == self.channel)
+        here = rows.filter((pl.col("channel") == self.channel) & self.units_of)
         return here if self.spot is None else here.filter(pl.col("spot") == self.spot)
+
+    @property
+    def units_of(self) -> pl.Expr:
+        """The units that `every` is about."""
+        return pl.col("unit") % self.every == self.phase
 
 
 def find_late(rows: pl.DataFrame, on_host: bool = False, by_step: bool = True) -> list[Late]:
@@ -69,21 +83,22 @@ def find_late(rows: pl.DataFrame, on_host: bool = False, by_step: bool = True) -
     # the same delay is seen in every group of the rank: the largest counts
     units = ["window", "unit", "rank"]
     table = by_channel.group_by(units).agg(pl.col("own_ns", "cost_ns").max()).sort(units)
-    unit_ns = _unit_ns(rows)
+    unit_ns, mean_ns = _unit_ns(rows)
     floor_ns, share = (HOST_FLOOR_NS, HOST_FLOOR_SHARE) if on_host else (FLOOR_NS, FLOOR_SHARE)
-    judge = _Judge(rows, table, unit_ns, max(floor_ns, share * unit_ns), by_step)
+    judge = _Judge(rows, table, unit_ns, mean_ns, max(floor_ns, share * unit_ns), by_step)
     late = [found for rank in sorted(table["rank"].unique()) if (found := judge.late(rank))]
     return sorted(late, key=lambda one: -one.cost_ns)
 
 
-def _unit_ns(rows: pl.DataFrame) -> int:
-    """Median time from the first end of a unit to that of the next; of a lone unit its own length."""
+def _unit_ns(rows: pl.DataFrame) -> tuple[int, int]:
+    """Median and mean time from the first end of a unit to that of the next; of a lone unit its own length."""
     firsts = (
         rows.group_by("window", "unit").agg(pl.col("ended_ns").min(), last=pl.col("ended_ns").max()).sort("ended_ns")
     )
     gaps = firsts.filter(pl.len().over("window") > 1).select(pl.col("ended_ns").diff().over("window")).drop_nulls()
-    found = gaps.to_series().median() if gaps.height else (firsts["last"] - firsts["ended_ns"]).max()
-    return int(found) if isinstance(found, int | float) else 0
+    lengths = gaps.to_series() if gaps.height else (firsts["last"] - firsts["ended_ns"]).top_k(1)
+    values = lengths.to_numpy()
+    return (int(np.median(values)), int(values.mean())) if len(values) else (0, 0)
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,7 @@ class _Judge:
     table: pl.DataFrame
     """own_ns and cost_ns of each rank and unit."""
     unit_ns: int
+    mean_ns: int
     floor_ns: float
     by_step: bool
 
@@ -100,19 +116,41 @@ class _Judge:
         own = self.table.filter(pl.col("rank") == rank)
         values = own["own_ns"].to_numpy()
         others = self.table.filter(pl.col("rank") != rank)["own_ns"].to_numpy()
-        needed = next(share for count, share in MOSTLY if len(values) >= count)
-        late_in = int((values > self.floor_ns).sum())
-        if len(values) < LEAST or late_in < needed * len(values) or not len(others):
+        if len(values) < LEAST or not len(others):
             return None
-        low, high = _interval(values)
+        needed = next(share for count, share in MOSTLY if len(values) >= count) * len(values)
         usual = float(np.quantile(others, OTHERS_FEW if len(values) < FEW else OTHERS))
+        always = Late(rank, -1, None, len(values), 0, 0, 0, 0, 0, self.unit_ns)
+        found = self._steadily(always, own, usual) if (values > self.floor_ns).sum() >= needed else None
+        return self._now_and_then(rank, own, others) if found is None and self.by_step else found
+
+    def _now_and_then(self, rank: int, own: pl.DataFrame, others: npt.NDArray[np.int64]) -> Late | None:
+        """The rank if it is late by itself in every so many-th step, by more than the floor on the average of all."""
+        units, values = own["unit"].to_numpy(), own["own_ns"].to_numpy()
+        usual = float(np.quantile(others, OTHERS_FEW))
+        for every in range(2, len(values) // AGAIN + 1):
+            for phase in range(every):
+                on = units % every == phase
+                if on.sum() < AGAIN or on.all() or values[on].min() <= every * self.floor_ns:
+                    continue
+                among = Late(rank, -1, None, len(values), 0, 0, 0, 0, 0, self.mean_ns, every, phase)
+                found = self._steadily(among, own.filter(pl.Series(on)), usual)
+                if found is not None and (values[~on] * ABOVE > found.low_ns).sum() <= np.ceil(EXCEPT * (~on).sum()):
+                    return found
+        return None
+
+    def _steadily(self, late: Late, own: pl.DataFrame, usual: float) -> Late | None:
+        """The rank if in these units it is late by much the same, and by several times what is `usual`."""
+        values = own["own_ns"].to_numpy()
+        low, high = _interval(values)
         above = ABOVE if self.by_step else ABOVE_PARTS
         if low < max(self.floor_ns, above * usual) or high > STEADY * low:
             return None
-        channel, spot = _best(self.rows.filter(pl.col("rank") == rank))
-        return Late(
-            rank, channel, spot if self.by_step else None, len(values), late_in, int(np.median(values)), low, high,
-            int(np.median(own["cost_ns"].to_numpy())), self.unit_ns,
+        channel, spot = _best(self.rows.filter((pl.col("rank") == late.rank) & late.units_of))
+        return replace(
+            late, channel=channel, spot=spot if self.by_step else None,
+            late_in=int((values > self.floor_ns).sum()), median_ns=int(np.median(values)), low_ns=low, high_ns=high,
+            cost_ns=int(np.median(own["cost_ns"].to_numpy())) // late.every,
         )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from rankscope.analysis.model import Confidence, Evidence, Finding, GroupRef
 from rankscope.analysis.places import Places
+from rankscope.analysis.traces.causes import LATEST, PROFILER
 from rankscope.analysis.traces.host_time import spoken
 from rankscope.analysis.traces.join import Story, group_label
 from rankscope.analysis.traces.judge import Late
@@ -27,6 +28,11 @@ STEPS = {
     "host": "Look at {where} on rank {rank}: data loading, Python, the garbage collector, other processes on its host.",
     "unknown": "Record the traces with all categories: no span shows what rank {rank} did before it came.",
 }
+SLOW_HOST = (
+    "Compare the processor of rank {rank} with the others: clocks, what else runs on its host, threads "
+    "(OMP_NUM_THREADS), and what it is given to compute."
+)
+"""Of a job without devices, what to do about slow computing."""
 BLIND = "Record with with_stack=True: no span shows what the host of rank {rank} did in that time."
 
 
@@ -66,7 +72,7 @@ class Writer:
             stack=_frames(cause) or self._recorded_stack(own),
             evidence=self._evidence(late, here, own),
             counter_evidence=self._against(late, own),
-            next_steps=(_next(cause),),
+            next_steps=(_next(cause, self.story.spans.on_host),),
         )
 
     def _recorded_stack(self, own: pl.DataFrame) -> tuple[Frame, ...]:
@@ -78,28 +84,31 @@ class Writer:
         return self.story.dataset.stack(self.story.dataset.ops["stack_id"][found[0]]) if len(found) else ()
 
     def _title(self, late: Late, own: pl.DataFrame, cause: Lateness) -> str:
-        floor = late.median_ns // 10
+        typical = _typical(late, own)
+        floor = typical // 10
         last = int((own["margin_ns"] > 0).sum())
         behind = int((own["own_ns"] > floor).sum())
         label = group_label(self.story.dataset.group_list, own["group"][0], self.story.dataset.world_size)
         how = f"arrives last in {last}" if last * 2 > own.height else f"arrives late in {behind}"
-        what = f"{how} of {own.height} {own['op'][0]} of {label}, by {short_duration(late.median_ns)}"
+        when = "" if late.every == 1 else f" in every {_ordinal(late.every)} step"
+        what = f"{how} of {own.height} {own['op'][0]} of {label}{when}, by {short_duration(typical)}"
         return f"rank {late.rank} {what}: {cause_text(cause)}; costs {self._cost(late)}"
 
     def _cost(self, late: Late) -> str:
         # of several late ranks each hides what the others cost
-        lost = late.cost_ns if len(self.story.late) == 1 else late.median_ns
+        lost = late.cost_ns if len(self.story.late) == 1 else late.median_ns // late.every
         if self.story.steps.is_empty():
             return f"{100 * lost / max(late.unit_ns, 1):.2g} % of the time"
         return f"{short_duration(lost)} of each {short_duration(late.unit_ns)} step"
 
     def _explanation(self, late: Late, cause: Lateness, waiting: tuple[int, ...]) -> str:
-        unit = "step" if not self.story.steps.is_empty() else "part of the window"
+        unit, each = ("steps", "") if not self.story.steps.is_empty() else ("parts of the window", " in each")
+        when = "" if late.every == 1 else f", every {_ordinal(late.every)},"
         interval = f"{short_duration(late.low_ns)} to {short_duration(late.high_ns)}"
         text = (
             f"Nothing hangs, but {plural(len(waiting), 'rank')} {'waits' if len(waiting) == 1 else 'wait'} for rank "
-            f"{late.rank}: in {late.late_in} of {late.units} {unit}s it works longer by itself than the others between "
-            f"two collectives, by {short_duration(late.median_ns)} (median; 95 % interval {interval})."
+            f"{late.rank}: in {late.late_in} of {late.units} {unit}{when} it works longer by itself than the others "
+            f"between two collectives, by {short_duration(late.median_ns)}{each} (median; 95 % interval {interval})."
         )
         if cause.cause == "unknown":
             return text
@@ -115,6 +124,8 @@ class Writer:
         reasons = []
         if late.units < FEW:
             reasons.append(f"only {plural(late.units, 'step')} were recorded")
+        if late.every > 1 and late.late_in <= FEW:
+            reasons.append(f"it was seen only {plural(late.late_in, 'time')} in {plural(late.units, 'step')}")
         if self.story.clocks.error_ns * 2 > late.median_ns:
             reasons.append(f"clocks may be off by {short_duration(self.story.clocks.error_ns)}")
         return ("medium" if reasons else "high"), tuple(reasons)
@@ -143,7 +154,7 @@ class Writer:
     def _against(self, late: Late, own: pl.DataFrame) -> tuple[Evidence, ...]:
         others = int((own["margin_ns"] <= 0).sum())
         text = f"in {others} of these {own.height} collectives another rank came last"
-        steps = late.units - late.late_in
+        steps = late.units - late.late_in if late.every == 1 else 0
         out = [Evidence(text)] if others else []
         return (*out, *([Evidence(f"in {steps} of {late.units} steps it was not late by itself")] if steps else []))
 
@@ -173,7 +184,23 @@ def _cause_sentence(cause: Lateness) -> str:
     return f"It computed nothing in {share} of that time: {what}."
 
 
-def _next(cause: Lateness) -> str:
+def _typical(late: Late, own: pl.DataFrame) -> int:
+    """How late it comes to one collective; where units are no steps, several of which may lie in a unit."""
+    if late.spot is not None:
+        return late.median_ns
+    latest = own["own_ns"].quantile(LATEST) or 0.0
+    return int(own.filter(pl.col("own_ns") >= latest / 2)["own_ns"].to_numpy().mean())
+
+
+def _ordinal(number: int) -> str:
+    """2nd, 3rd, 11th."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _next(cause: Lateness, on_host: bool) -> str:
+    if on_host and cause.cause == "compute":
+        return SLOW_HOST.format(rank=cause.rank)
     if cause.cause == "host" and not cause.what:
         return BLIND.format(rank=cause.rank)
     where = spoken(cause.where or cause.what) if cause.cause == "host" else ""
@@ -184,6 +211,8 @@ def _frames(cause: Lateness) -> tuple[Frame, ...]:
     """The Python functions among the spans around, innermost first: "data.py(12): load"."""
     out = []
     for name in cause.stack:
+        if any(own in name for own in PROFILER):
+            continue
         file, at, rest = name.partition("(")
         line, closing, function = rest.partition("): ")
         if at and closing and line.isdigit():
