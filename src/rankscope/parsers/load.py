@@ -213,7 +213,7 @@ def _read(
 def _draw(source: Source) -> None:
     """What of a trace hangs on no other file is worked out while others are still being read."""
     if source.trace is not None:
-        from rankscope.parsers.assemble.traces.spans import draw
+        from rankscope.parsers.assemble.traces.bring import draw
 
         draw(source)
 

@@ -28,6 +28,12 @@ class Windows:
     """Ranks of the job, as far as they tell."""
 
 
+def draw(source: Source) -> None:
+    """Puts the spans of a trace that was just read in order, while others are still being read."""
+    if source.trace is not None:
+        source.drawn = spans.arrange(Window(-1, source, source.trace))
+
+
 def read_windows(sources: Sequence[tuple[int, Source]], attempt: int, pattern: re.Pattern[str] | None) -> Windows:
     """The traces among the sources, which are given with their rows of `files`."""
     windows = _distinct([Window(place, source, source.trace) for place, source in sources if source.trace is not None])

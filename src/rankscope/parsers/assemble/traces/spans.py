@@ -10,7 +10,6 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope import schema
-from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.assemble.traces.window import Window
 from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.torch_profiler import names
@@ -28,12 +27,6 @@ class Drawn:
     """Rows of the window."""
     columns: pl.DataFrame
     """What stands in the table of spans and hangs on no other file; `track` and `start_ns` as the file counts them."""
-
-
-def draw(source: Source) -> None:
-    """Puts the spans of a trace that was just read in order, while others are still being read."""
-    if source.trace is not None:
-        source.drawn = arrange(Window(-1, source, source.trace))
 
 
 def arrange(window: Window) -> Drawn:
