@@ -30,6 +30,7 @@ LOGS = {
     "terminate": "  what():  [PG 1 Rank 6] NCCL watchdog thread terminated with exception",
     "vllm": "(EngineCore_0 pid=2) ERROR 08-25 12:24:19 [executor.py:146] Worker proc W-1 died unexpectedly, bye.",
     "sglang": "[2026-03-09 00:57:15 TP4] Watchdog timeout (self.watchdog_timeout=300)",
+    "a summary's middle": "  exitcode  : 1 (pid: 69812)\n  error_file: <N/A>",
     "store": "Waiting in store based barrier to initialize process group for rank: 0, key: k",
     "kernel": "Nov 22 15:39:14 node-1 kernel: [7488.644138] NVRM: Xid (PCI:0000:02:00): 79, GPU is gone.",
     "behind a bar": "47%|##  | 3169/6811 [30:11<38:27, 1578.58it/s]Traceback (most recent call last):",

@@ -63,6 +63,9 @@ PREFIXES = {
         None,
         "(Actor pid=4, ip=10.7.5.2) ",
     ),
+    " 2026-02-18 12:54 ": (None, ""),
+    "2026-10-31 03:11:02,477 - Trainer - INFO - ": (None, ""),
+    "[trainer22|6]:": (None, "[trainer22|6]:"),
     "2026-03-27 17:31:09.952  gpu-node-23 ": (None, "gpu-node-23 "),
 }
 
@@ -161,3 +164,13 @@ def test_lines_as_docker_keeps_them() -> None:
     assert record.stamp is not None
     assert record.stamp.ns == 1_500_000_000
     assert only('{"log": 3}').text == '{"log": 3}'
+
+
+def test_the_name_of_a_host_in_front_of_every_line_once_one_tells_that_it_is_one() -> None:
+    lines = ["worker-1: loss 3", "worker-1: Traceback (most recent call last):", "worker-1:     main()", "note: loss 3"]
+    splitter = Splitter()
+    found = [record for line in lines for record in splitter.records(line.encode(), 0, 1)]
+    assert [(record.label, record.text) for record in found] == [
+        ("", "worker-1: loss 3"), ("worker-1: ", "Traceback (most recent call last):"), ("worker-1: ", "    main()"),
+        ("", "note: loss 3"),
+    ]  # fmt: skip

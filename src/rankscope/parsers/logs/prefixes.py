@@ -25,6 +25,9 @@ _TABLE = {
     "vllm": rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./\-]{{1,200}}\.py:\d{{1,6}}\] ?",
     "sglang": rf"\[(?:{stamps.FULL})(?: (?:DP|TP|PP|EP|ATTN_TP|MOE_DP)\d{{1,5}}){{1,6}}\] ?",
     "raylet": rf"\[{stamps.FULL} [A-Z] \d{{1,10}} \d{{1,10}}\] (?:\([\w.\-]{{1,60}}\) )?[\w.]{{1,100}}\.cc:\d{{1,6}}: ",
+    "minute": r" ?\d{4}-\d\d-\d\d \d\d:\d\d (?=\S)",
+    "logging": rf"- [\w.\-]{{1,100}} - {_LEVEL} - ",
+    "role": r"\[[A-Za-z][\w.\-]{0,100}\|\d{1,7}\]: ?",
     "dmesg": r"\[ {0,8}\d{1,9}\.\d{6}\] ",
     "kernel": r"[\w.\-]{1,255} kernel: ",
     "srun": r" {0,6}\d{1,6}: (?=\S)",
@@ -39,7 +42,7 @@ _TABLE = {
 }
 _PREFIX = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _TABLE.items()))
 _TIMES = ("bracketed", "stamp", "ctime", "sglang", "raylet")
-_SILENT = ("cri", "colour", "stream", "vllm", "dmesg", "kernel")
+_SILENT = ("cri", "colour", "stream", "vllm", "minute", "logging", "dmesg", "kernel")
 _RANKED = {
     "rank": re.compile(r"\[rank(\d{1,7})\]"),
     "ray": re.compile(r"\(VllmWorker rank=(\d{1,7}) pid=|\((?:Vllm)?Worker[ _]TP(\d{1,7}) pid="),

@@ -22,7 +22,7 @@ _SIGNS = re.compile(
     rb"NCCL|RCCL|\[rank\d|ProcessGroup|torch[./]distributed|Traceback \(most|_perf\"|\[[IWEF]\d{3,4} |Job summary"
     rb"|\[[IWEF] |PyTorch version: |opCount|Communicators\.\.\.|\"event\"|srun: error"
     rb"|slurmstepd: |Error: |Exception: |Error\): |\(raylet|ray\.exceptions|\[launch\.py|died unexpectedly"
-    rb"|died, exit code"
+    rb"|died, exit code|  exitcode  : |Root Cause \(first"
     rb"|store based barrier|NVRM: |oom-kill|Killed process|what\(\): |terminate called|missing ranks|Watchdog timeout"
     rb"|hit an exception"
 )
@@ -46,6 +46,7 @@ _ENDS = re.compile(
     r"|(?:oom-kill:|Out of memory: |Memory cgroup out of memory: )|terminate called after throwing an instance of "
     r"|Worker (?:proc )?\S{1,80} (?:pid \d{1,10} )?died(?: unexpectedly|, exit code)|Watchdog timeout \(self\."
     r"|(?:Waiting|Timed out initializing process group) in store based barrier |\w{1,40} hit an exception: Traceback "
+    r"| {2}exitcode {2}: -?\d{1,5} +\(pid: \d{1,10}\)|Root Cause \(first observed failure\):"
     r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"
 )
 """How launchers, schedulers, Ray and servers begin to tell of an end, and exceptions that name parts of such a job."""

@@ -28,6 +28,9 @@ _HEAD = re.compile(rf"(?P<nccl>{NCCL_HEAD})|(?P<rank>\[rank\d{{1,7}}\]: ?(?:{_TO
 _SIGNS = re.compile(r"NCCL|\[rank\d|\.(?:cpp|hpp|h|cu|cc|py):\d|\d WARN")
 _PROCESS = re.compile(r"(?:\[[^\]]*\] ?)?([\w.<>\-]{1,255}):(\d{1,10})[: ]")
 _TORCH_STAMP = re.compile(rf"\[?(?={stamps.GLOG} )")
+_HOST = re.compile(r"([A-Za-z][\w.\-]{0,254}): (?=Traceback \(most recent call last\):|\[rank\d|\[[IWEF]\d{3,4} )")
+"""pdsh puts the name of the host in front of every line; only some tell that it is one."""
+_MOST_HOSTS = 1 << 12
 _BLANK = " \t\0"
 
 
@@ -37,6 +40,8 @@ class Splitter:
     def __init__(self) -> None:
         self.hosts: dict[str, str] = {}
         self.names: set[str] = set()
+        self._labels: set[str] = set()
+        """Names of hosts that stood in front of a line."""
 
     def records(self, line: bytes, offset: int, number: int, whole: bool = True) -> Iterator[Record]:
         """The records of one line, without those of progress bars. `whole`: it ends with a line end."""
@@ -60,7 +65,7 @@ class Splitter:
     def _piece(self, piece: bytes, offset: int, number: int, torn: bool, collected: Stamp | None) -> Iterator[Record]:
         text = piece.decode("utf-8", "replace")
         exact = len(text) == len(piece)
-        front = prefixes.strip(text)
+        front = self._named(text, prefixes.strip(text))
         cuts = self._cuts(text, front.end)
         pieces = list(zip(cuts, [*cuts[1:], len(text)], strict=True))
         for i, (start, end) in enumerate(pieces):
@@ -74,6 +79,20 @@ class Splitter:
             at = start if exact else len(text[:start].encode("utf-8", "surrogatepass"))
             stamp = _head_stamp(body) or own.stamp or collected
             yield Record(offset + min(at, len(piece)), number, body, own.rank, own.label, stamp, cut)
+
+    def _named(self, text: str, front: prefixes.Prefix) -> prefixes.Prefix:
+        """The prefixes of a line with the name of a host, once a line has told that it is one."""
+        found = _HOST.match(text, 0)
+        if found is not None and len(self._labels) < _MOST_HOSTS:
+            self._labels.add(found[1])
+        if front.end or not self._labels:
+            return front
+        name, colon, _ = text.partition(": ")
+        if not colon or name not in self._labels:
+            return front
+        start = len(name) + 2
+        more = prefixes.strip(text[start:])
+        return more._replace(end=start + more.end, label=text[:start] + more.label)
 
     def _cuts(self, text: str, start: int) -> list[int]:
         """Where records begin: 0, and every head further on. The prefixes of the first end at `start`."""

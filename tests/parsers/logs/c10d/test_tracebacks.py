@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.parsers.logs.c10d.lines import events, only, values
+from tests.parsers.logs.c10d.lines import events, everything, only, values
 
 ONE = """\
 Traceback (most recent call last):
@@ -161,3 +161,14 @@ def test_the_parent_of_spawned_processes_only_tells_of_them(function: str, launc
         e for e in events(f"Traceback (most recent call last):\n{frames}Exception: stopped") if e.kind == "traceback"
     )
     assert event.values["launcher"] is launcher
+
+
+def test_an_exception_that_another_rank_prints_is_of_the_rank_it_names() -> None:
+    event, known = everything(
+        f"[rank0]: Traceback (most recent call last): (RANK 3)\n[rank0]: {FRAMES[:-1]}\n".replace(
+            "\n    ", "\n[rank0]:     "
+        )
+        + "[rank0]: OSError: [Errno 28] No space left on device"
+    )
+    assert (event.kind, event.rank, event.values["exception"]) == ("traceback", 3, "OSError")
+    assert (known.values["id"], known.rank) == ("disk-full", 3)

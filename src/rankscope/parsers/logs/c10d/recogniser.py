@@ -97,7 +97,8 @@ class Recogniser:
         if span is None:
             yield from self._begun(record)
         told = span.told_rank if span is not None else None
-        record = record._replace(rank=told) if record.rank is None and told is not None else record
+        passed = isinstance(span, tracebacks.Traceback) or record.rank is None
+        record = record._replace(rank=told) if passed and told is not None else record
         for module in (m for m in _LINES if any(word in record.text for word in m.LITERALS)):
             for event in module.events(record):
                 in_traceback = isinstance(span, tracebacks.Traceback)

@@ -34,6 +34,7 @@ _MORE = re.compile(
 )
 _INLINE = re.compile(r"\][ \t]*Traceback|(?:: |\b[A-Z]\w{1,60} )Traceback")
 """Behind a bar of progress, or behind a message that brings a traceback."""
+_PASSED = re.compile(r"Traceback \(most recent call last\): \(RANK (\d{1,7})\)$")
 _TASK = re.compile(
     r"^(?:ray\.exceptions\.)?RayTaskError(?:\(\w{1,100}\))?: ray::\S{1,200} \((.{1,300}?)(?:, repr=|\)$)"
 )
@@ -71,10 +72,11 @@ class Traceback:
     so that frames may belong to that.
     """
 
-    told_rank = None
-
     def __init__(self, record: Record) -> None:
-        self._record = record
+        passed = _PASSED.match(record.text.strip())
+        self.told_rank = int(passed[1]) if passed else None
+        """The rank whose exception it is, where another one prints it: a checkpoint gathers those of all."""
+        self._record = record if passed is None else record._replace(rank=self.told_rank)
         self._indent = len(record.text) - len(record.text.lstrip())
         self._chain = [_Link()]
         self._mixed = False
@@ -193,7 +195,8 @@ def begins(record: Record) -> Traceback | None:
     """A traceback that begins with this record."""
     text = record.text.strip()
     inline = text.endswith(HEAD) and _INLINE.search(text[-200:]) is not None
-    return Traceback(record) if text == HEAD or inline or _TASK.match(text) else None
+    begun = text == HEAD or inline or _TASK.match(text) or _PASSED.match(text)
+    return Traceback(record) if begun else None
 
 
 def inline(record: Record) -> bool:
