@@ -11,7 +11,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node
 from rankscope.analysis.instances import Instance, calls_at
 from rankscope.analysis.root import Root
-from rankscope.analysis.wording import fold, ranks_text
+from rankscope.analysis.wording import fold, plural, ranks_text
 
 
 def find_mismatches(facts: Facts, cohorts: Cohorts) -> list[Root]:
@@ -29,7 +29,7 @@ def find_mismatches(facts: Facts, cohorts: Cohorts) -> list[Root]:
 
 def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
     votes = {rank: signature(e) for rank, e in instance.entries.items() if e.op}
-    culprits, right, reasons = _accuse(cohorts, instance, votes)
+    culprits, right, reasons = _accuse(cohorts, instance, votes, _silent(facts, instance, votes))
     kind = _kind(votes)
     reference = right or Counter(votes[r] for r in sorted(votes)).most_common(1)[0][0]
     shifted = kind == "collective-mismatch" and right is not None and _shifted(facts, instance, culprits, reference)
@@ -47,6 +47,8 @@ def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
         needs_stillness=False,
         next_steps=("Compare the stacks of the ranks at this operation: the branch that differs is the bug.",),
     )
+    if right and instance.group in facts.open_groups:
+        reasons += ("members of which there is no log may have called either",)
     if all(e.state == "unknown" for e in instance.entries.values()):
         reasons += ("logs do not tell whether it finished, and a lost line would shift what follows it",)
     elif all(not e.pending for e in instance.entries.values()):
@@ -55,11 +57,14 @@ def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
 
 
 def _accuse(
-    cohorts: Cohorts, instance: Instance, votes: dict[int, Signature]
+    cohorts: Cohorts, instance: Instance, votes: dict[int, Signature], silent: int
 ) -> tuple[list[int], Signature | None, tuple[str, ...]]:
-    """(culprits, what was right, why less sure): the minority; in a tie what the replicas say; else everybody."""
+    """(culprits, what was right, why less sure): the minority; in a tie what the replicas say; else everybody.
+
+    `silent` members, who may be with either side, must not be able to turn a majority.
+    """
     ranked = _plurality(votes)
-    if len(ranked) > 1 and ranked[0][1] > ranked[1][1]:
+    if len(ranked) > 1 and ranked[0][1] > ranked[1][1] + silent:
         right = ranked[0][0]
         return sorted(r for r, v in votes.items() if not v.fits(right)), right, ()
     voted = cohorts.expected(instance)
@@ -67,7 +72,16 @@ def _accuse(
         right, replicas = voted
         reasons = () if replicas > 1 else ("only two replicas to compare",)
         return sorted(r for r, v in votes.items() if not v.fits(right)), right, reasons
+    if silent and len(ranked) > 1 and ranked[0][1] > ranked[1][1]:
+        return sorted(votes), None, (f"what {plural(silent, 'more member')} called is not told, and may turn the vote",)
     return sorted(votes), None, ("the members are evenly split, and no replica of the group decides",)
+
+
+def _silent(facts: Facts, instance: Instance, votes: dict[int, Signature]) -> int:
+    """Members of a group that only lines of a log tell of, and not how many are in it, which say nothing here."""
+    if instance.group not in facts.open_groups:
+        return 0
+    return max(0, len(facts.groups[instance.group].ranks) - len(votes))
 
 
 def _plurality(votes: dict[int, Signature]) -> list[tuple[Signature, int]]:

@@ -153,3 +153,30 @@ def test_an_exception_and_the_message_behind_a_prefix_are_one(tmp_path: Path) ->
     text = f"[2026-08-13 02:01:56 TP0] Scheduler hit an exception: {TRACE}{error}"
     found = verdict(tmp_path, text)
     assert found.verdict == "rank 0 failed: uncorrectable memory error of the GPU (job.log:1)"
+
+
+def test_a_few_that_speak_are_no_majority_of_those_that_may_exist(tmp_path: Path) -> None:
+    others = "".join(gave_up(rank, 70, "REDUCE") for rank in (11, 12, 14))
+    found = verdict(tmp_path, gave_up(6, 70) + others)
+    assert found.verdict.startswith("ranks 6,11,12,14 disagree at #70 of default_pg: all_reduce / reduce")
+    assert found.findings[0].confidence == "low"
+    (tmp_path / "all").mkdir()
+    most = verdict(tmp_path / "all", gave_up(2, 70) + "".join(gave_up(rank, 70, "REDUCE") for rank in (0, 1, 3)))
+    assert (most.status, most.culprits) == ("mismatch", (2,))
+
+
+def test_a_checkpoint_that_one_rank_could_not_write_is_told_by_all(tmp_path: Path) -> None:
+    raised = TRACE + "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([3])\n"
+    passed = "Traceback (most recent call last): (RANK 3)\n" + TRACE.split("\n", 1)[1] + "OSError: [Errno 28] No space "
+    text = "".join(
+        f"[rank{rank}]: {line}\n" for rank in (0, 1, 3) for line in f"{raised}{passed}left on device".splitlines()
+    )
+    found = verdict(tmp_path, text)
+    assert found.culprits == (3,)
+    assert found.verdict.startswith("rank 3 failed: disk full")
+
+
+def test_a_traceback_behind_the_name_of_a_host(tmp_path: Path) -> None:
+    text = "".join(f"worker-1: {line}\n" for line in f"{TRACE}ValueError: bad sample".splitlines())
+    found = verdict(tmp_path, text + "worker-2: " + gave_up(9, 33))
+    assert found.verdict.startswith("the process behind worker-1 failed: ValueError: bad sample (job.log:1)")

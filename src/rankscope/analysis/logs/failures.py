@@ -26,7 +26,7 @@ _SRUN = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "I
 """What srun calls the end of a task."""
 _MESSENGERS = (
     "DistBackendError", "DistNetworkError", "DistStoreError", "ChildFailedError", "SignalException",
-    "KeyboardInterrupt", "SystemExit", "ConnectionResetError", "BrokenPipeError", "EOFError",
+    "KeyboardInterrupt", "SystemExit", "ConnectionResetError", "BrokenPipeError", "EOFError", "CheckpointException",
 )  # fmt: skip
 """Exceptions that tell of a failure elsewhere, unless the table says otherwise."""
 

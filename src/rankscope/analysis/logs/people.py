@@ -42,7 +42,7 @@ def _device(line: Line) -> str | None:
 
 
 def _process(line: Line) -> str:
-    label = str(line.values.get("label") or "").strip()
+    label = str(line.values.get("label") or "").strip(" :")
     local = line.values.get("local_rank")
     beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
     told = line.in_group or (f"the process of local rank {local}" if beside else NOBODY)
