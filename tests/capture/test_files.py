@@ -79,10 +79,10 @@ def test_a_full_disk_costs_the_history_first(tmp_path: Path, monkeypatch: pytest
         mine.put(mine.path("fr_trace_rank_"), text.encode(), True)
     real = files.write
 
-    def write(path: Path, data: bytes) -> None:
+    def write(path: Path, data: bytes, taken_ns: int | None) -> None:
         if (tmp_path / "history" / "1_fr_trace_rank_3").exists():
             raise OSError(errno.ENOSPC, "No space left on device")
-        real(path, data)
+        real(path, data, taken_ns)
 
     monkeypatch.setattr(files, "write", write)
     mine.put(mine.path("fr_trace_rank_"), b"d", False)

@@ -21,6 +21,12 @@ from rankscope.analysis.wording import duration
 
 FLOOR_NS = 2_000_000_000
 GAPS = 20
+PAUSE_NS = 30_000_000_000
+"""A job that dumps again and again is seen for longer: one that loads, compiles or saves for less does not hang."""
+INTERVALS = 10
+"""Dumps in a row that are enough, where they come more often."""
+SLOW = 2
+"""A standstill must be so many times as long as a dump took or came late."""
 PERCENTILE = 0.99
 COPIED_NS = 86_400 * 1_000_000_000
 """A file written a day after the newest event in it is a copy: no watchdog waits that long."""
@@ -66,7 +72,7 @@ def judge_freeze(facts: Facts) -> Freeze:
 
 def _weigh(facts: Facts) -> Freeze:
     """What the newest dumps say by themselves."""
-    needed = _needed_ns(*_gaps_ns(facts))
+    needed = max(_needed_ns(*_gaps_ns(facts)), _dumping_ns(facts))
     newest, written = _newest_ns(facts), _written_ns(facts)
     if newest is None:
         return Freeze(None, None, needed, "no operation carries a time")
@@ -76,11 +82,29 @@ def _weigh(facts: Facts) -> Freeze:
     if still is None:
         return Freeze(None, None, needed, "the files' modification times tell nothing")
     proven = _timed_out(facts, own=True)
-    if still > needed:
+    if still > needed and (proven or not _is_periodic(facts)):
         return Freeze(True, still, needed, "nothing happened for long before the dumps were written", proven)
     if proven or _timed_out(facts, own=False):
         return Freeze(True, still, needed, "an operation is older than its timeout", proven)
-    return Freeze(False, still, needed, "the dumps were written within moments of the newest event")
+    alone = f"only one dump of each rank shows {duration(still)} without an event"
+    moments = "the dumps were written within moments of the newest event"
+    return Freeze(False, still, needed, alone if still > needed else moments)
+
+
+def _is_periodic(facts: Facts) -> bool:
+    """Whether every rank dumps again and again: then two dumps show a standstill, and one alone nothing."""
+    dumps = facts.dataset.dumps
+    return not dumps.is_empty() and dumps["interval_ns"].null_count() == 0
+
+
+def _dumping_ns(facts: Facts) -> int:
+    """How long a job must be still that dumps again and again, at least; 0 if nothing tells how often it does.
+
+    The longest that a dump took or came late counts twice: so long the machine had no time for the job either.
+    """
+    dumps = facts.dataset.dumps.select("interval_ns", "delay_ns").max().row(0)
+    interval, delay = (int(value) if value is not None else 0 for value in dumps)
+    return max(min(PAUSE_NS, INTERVALS * interval), SLOW * delay)
 
 
 def _needed_ns(usual: int, longest: int) -> int:
@@ -94,7 +118,8 @@ def _needed_twice_ns(facts: Facts, needed: int) -> int:
     gaps = ops.select(own).to_series().to_numpy()
     if not len(gaps):
         return needed
-    return min(needed, _needed_ns(int(np.quantile(gaps, PERCENTILE, method="higher")), int(gaps.max())))
+    own_needed = _needed_ns(int(np.quantile(gaps, PERCENTILE, method="higher")), int(gaps.max()))
+    return max(min(needed, own_needed), _dumping_ns(facts))
 
 
 def _gaps_ns(facts: Facts) -> tuple[int, int]:

@@ -17,10 +17,11 @@ from types import TracebackType
 from typing import Any, cast
 
 from . import identity
-from .card import Card
-from .sampler import JOINING_S, Sampler
+from .card import Card, passing
+from .sampler import JOINING_S, Request, Sampler
 from .settings import Settings, checked, turn_recorder_on
 from .signals import Signals, die_of, is_free
+from .teller import Teller
 
 _LOG = logging.getLogger("rankscope.capture")
 END_WAIT_S = 5.0
@@ -40,6 +41,7 @@ class Agent:
         self.pid = os.getpid()
         self.card = Card()
         self.sampler = Sampler(settings, self.card)
+        self.teller = Teller(self.sampler)
         self.signals = self._take_signals(settings.signal)
         self._previous_hook = sys.excepthook
         self._problem(turn_recorder_on(identity.initialized()))
@@ -56,6 +58,7 @@ class Agent:
         else:
             threading.Thread(target=self._wait_for_torch, name="rankscope-hook", daemon=True).start()
         self.sampler.start()
+        self.teller.start()
         if self.signals is not None:
             self.signals.start()
 
@@ -89,21 +92,37 @@ class Agent:
         if number != signal.SIGTERM:
             self.sampler.ask("signal", True, 0.0)
             return
-        self.card.end("terminated")
-        self.sampler.ask("terminated", False, TERM_WAIT_S)
+        self._end("terminated", None, TERM_WAIT_S)
         die_of(number)
 
     def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if os.getpid() == self.pid and not issubclass(kind, KeyboardInterrupt):
-            self.card.end("exception", f"{kind.__name__}: {error}"[:2000])
-            text = "".join(traceback.format_exception(kind, error, trace))[-TRACEBACK_LIMIT:]
-            self.sampler.ask("exception", True, END_WAIT_S, text)
+        if os.getpid() == self.pid:
+            self._failed(error)
         self._previous_hook(kind, error, trace)
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self.card.end("interrupted")
+        else:
+            self._end("exception", error, END_WAIT_S)
+
+    def _end(self, reason: str, error: BaseException | None, wait: float) -> None:
+        """Writes how the process ends, and then a last dump; both take at most `wait` seconds."""
+        until = time.monotonic() + wait
+        self.card.end(reason, error)
+        text = "" if error is None else "".join(traceback.format_exception(error))[-TRACEBACK_LIMIT:]
+        told = Request(reason, False, text)
+        self.teller.end(told)
+        written = self.sampler.ask(reason, error is not None, wait, text)
+        if not written:
+            told.done.wait(max(0.0, until - time.monotonic()))
 
     def _on_exit(self) -> None:
         if _running.pop(os.getpid(), None) is self:
-            self.card.end("exit")
-            self.sampler.ask("exit", False, END_WAIT_S)
+            error = _unhandled(sys.exc_info()[1])
+            if error is not None:
+                self._failed(error)
+            self._end("exit", None, END_WAIT_S)
 
     def _wait_for_torch(self) -> None:
         while identity.distributed() is None:
@@ -119,6 +138,16 @@ class Agent:
                 place.destroy_process_group = _with_dump(original)
 
 
+def _unhandled(error: BaseException | None) -> BaseException | None:
+    """The exception that ends a child of multiprocessing, which never comes to `sys.excepthook`.
+
+    `torch.multiprocessing.spawn` catches it and exits with 1.
+    """
+    while isinstance(error, SystemExit):
+        error = error.__context__ if error.code not in (None, 0) else None
+    return error
+
+
 def _with_dump(original: Any) -> Any:
     """`destroy_process_group` that asks whoever captures this process then for a dump first."""
 
@@ -126,6 +155,7 @@ def _with_dump(original: Any) -> Any:
     def destroy_process_group(group: Any = None, *args: Any, **kwargs: Any) -> Any:
         agent = _running.get(os.getpid())
         if group is None and agent is not None and identity.initialized():
+            passing(sys.exc_info()[1])
             agent.sampler.ask("destroy", False, END_WAIT_S)
         return original(group, *args, **kwargs)
 

@@ -5,6 +5,7 @@ Its form is described in docs/capture.md; it is rewritten only when something in
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from typing import Any
@@ -12,6 +13,10 @@ from typing import Any
 from . import identity
 
 VERSION = 1
+_SINCE = "__rankscope_since_ns__"
+"""An attribute of exceptions that were seen before they ended the process."""
+ERROR_LIMIT = 2000
+"""Characters of an exception that are kept."""
 
 
 class Card:
@@ -26,6 +31,8 @@ class Card:
         self.dumps: set[str] = set()
         self.problems: list[str] = []
         self.ended: dict[str, Any] | None = None
+        self.interval_s: float | None = None
+        self.delay_s = 0.0
 
     @property
     def writer(self) -> tuple[object, ...]:
@@ -48,10 +55,15 @@ class Card:
         if text not in self.problems and len(self.problems) < 16:
             self.problems.append(text)
 
-    def end(self, reason: str, error: str | None = None) -> None:
+    def delayed(self, seconds: float) -> None:
+        """Notes how late a dump came, or how long one took, if none was ever as slow; a machine under load is slow."""
+        self.delay_s = max(self.delay_s, round(seconds, 1))
+
+    def end(self, reason: str, error: BaseException | None = None) -> None:
         """Notes how the process ends; the first one told is the cause."""
         if self.ended is None:
-            self.ended = {"reason": reason, "time_ns": time.time_ns(), "error": error}
+            told = {"error": _text(error), "cause": _text(_oldest(error))}
+            self.ended = {"reason": reason, "time_ns": getattr(error, _SINCE, time.time_ns()), **told}
 
     def content(self) -> bytes:
         """As it is written."""
@@ -63,8 +75,31 @@ class Card:
             "started_ns": self.started_ns,
             "versions": identity.versions(),
             "dumps": sorted(self.dumps),
+            "interval_s": self.interval_s,
+            "delay_s": self.delay_s,
             "ended": self.ended,
             "problems": self.problems,
             "groups": [group._asdict() for group in self.groups],
         }
         return (json.dumps(told) + "\n").encode("utf-8", "replace")
+
+
+def passing(error: BaseException | None) -> None:
+    """Notes when an exception was on its way: what cleans up may hold it up, and others may fail of that first."""
+    if error is not None and not hasattr(error, _SINCE):
+        with contextlib.suppress(AttributeError, TypeError):
+            setattr(error, _SINCE, time.time_ns())
+
+
+def _text(error: BaseException | None) -> str | None:
+    return None if error is None else f"{type(error).__name__}: {error}"[:ERROR_LIMIT]
+
+
+def _oldest(error: BaseException | None) -> BaseException | None:
+    """What an exception came of in the end, also where `from None` has its traceback hide that; None if of nothing."""
+    seen = [] if error is None else [error]
+    while seen and (before := seen[-1].__cause__ or seen[-1].__context__) is not None:
+        if any(before is one for one in seen):
+            break
+        seen.append(before)
+    return seen[-1] if len(seen) > 1 else None

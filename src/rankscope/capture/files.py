@@ -21,11 +21,18 @@ PART = ".part"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
-def write(path: Path, data: bytes) -> None:
-    """Replaces a file; whoever reads it meanwhile sees the old or the new one. Raises OSError, and leaves no part."""
+def write(path: Path, data: bytes, taken_ns: int | None = None) -> None:
+    """Replaces a file; whoever reads it meanwhile sees the old or the new one. Raises OSError, and leaves no part.
+
+    Its modification time is `taken_ns` if that is given: reading the recorder and writing may take long, and a dump
+    that looks newer than it is shows a job that stood still.
+    """
     part = path.with_name(f".{path.name}{PART}")
     try:
         part.write_bytes(data)
+        if taken_ns is not None:
+            with contextlib.suppress(OSError):
+                os.utime(part, ns=(taken_ns, taken_ns))
         part.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -48,17 +55,17 @@ class Files:
         """Where the newest dump of a recorder is."""
         return self.directory / f"{prefix}{self.rank}"
 
-    def put(self, path: Path, data: bytes, remember: bool) -> None:
+    def put(self, path: Path, data: bytes, remember: bool, taken_ns: int | None = None) -> None:
         """Writes the newest dump; the one before it goes to the history if `remember`. Raises OSError."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if remember and self.keep:
             self._remember(path)
         try:
-            write(path, data)
+            write(path, data, taken_ns)
         except OSError as error:
             if error.errno not in _NO_ROOM or not self._forget(path):
                 raise
-            write(path, data)
+            write(path, data, taken_ns)
 
     def _remember(self, path: Path) -> None:
         turn = self._turns.get(path, 0)

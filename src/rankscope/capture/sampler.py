@@ -6,6 +6,7 @@ import contextlib
 import queue
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from . import identity, recorder
@@ -15,12 +16,14 @@ from .settings import Settings
 
 INTERVAL = "interval"
 REMEMBERED_EVERY = 3
-"""Of the dumps at intervals every so many is kept as an earlier one."""
+"""Of the dumps at intervals every so many is kept as an earlier one, and the first that the next one only repeats."""
 _WAITING = 8
 """Requests that may wait; more are dropped, for the ones before them say the same."""
 _COSTS = 3
 STILL = 2
 """A rank stands still if so many dumps in a row say what the one before them said."""
+TAKEN_NS = 1_000_000_000
+"""The recorder copies its operations first: what it does for longer is naming frames, and importing what does that."""
 JOINING_S = 0.2
 """So often it is looked whether there is a process group yet."""
 
@@ -44,14 +47,19 @@ class Sampler(threading.Thread):
         super().__init__(name="rankscope-capture", daemon=True)
         self.settings = settings
         self.card = card
+        card.interval_s = settings.interval
         self.joined = threading.Event()
         """Set with the first process group."""
         self._files: Files | None = None
+        self._placing = threading.Lock()
+        """Held while it is found out where to write, and while what says who writes is written."""
         self._requests: queue.Queue[Request | None] = queue.Queue(_WAITING)
         self._last: dict[recorder.Recorder, bytes] = {}
         self._still: dict[recorder.Recorder, int] = {}
         self._costs: list[float] = []
         self._written = b""
+        self._told = False
+        """Whether the traceback is written."""
         self._rounds = 0
 
     def ask(self, reason: str, stacks: bool, wait: float, traceback: str = "") -> bool:
@@ -71,10 +79,12 @@ class Sampler(threading.Thread):
     def run(self) -> None:
         """Until `end`."""
         while True:
+            due = time.monotonic() + (pause := self._pause())
             try:
-                request = self._requests.get(timeout=self._pause())
+                request = self._requests.get(timeout=pause)
             except queue.Empty:
                 request = Request(INTERVAL, False)
+                self.card.delayed(time.monotonic() - due)
             if request is None:
                 return
             try:
@@ -92,21 +102,37 @@ class Sampler(threading.Thread):
         return interval - now % interval + interval * max(0, -(-rest // interval) - 1)
 
     def _serve(self, request: Request) -> None:
-        self.card.look()
-        if self.card.rank is None:
+        files = self._place()
+        if files is None:
             return
-        if self._files is None:
-            self._files = Files(self.settings.directory, self.card.rank, self.settings.keep)
-            prefixes = [recorder.NCCL_FILE, recorder.OTHER_FILE]
-            with contextlib.suppress(OSError):
-                self._files.set_aside(prefixes, self.card.writer)
         self._rounds += 1
         # whichever of these finds room; the last says what did not
         for write in (self._dumps, self._exception, self._card):
-            try:
-                write(self._files, request)
-            except OSError as error:
-                self.card.problem(f"cannot write: {error.strerror or error}")
+            self._try(write, files, request)
+
+    def tell(self, request: Request) -> None:
+        """Writes why and how the process ends, which does not take long, and no dump; in any thread."""
+        files = self._place()
+        if files is not None:
+            self._try(self._exception, files, request)
+            self._try(self._card, files, request)
+
+    def _place(self) -> Files | None:
+        """Where this rank writes; None before its rank is known."""
+        with self._placing:
+            self.card.look()
+            if self._files is None and self.card.rank is not None:
+                self._files = Files(self.settings.directory, self.card.rank, self.settings.keep)
+                prefixes = [recorder.NCCL_FILE, recorder.OTHER_FILE]
+                with contextlib.suppress(OSError):
+                    self._files.set_aside(prefixes, self.card.writer)
+            return self._files
+
+    def _try(self, write: Callable[[Files, Request], None], files: Files, request: Request) -> None:
+        try:
+            write(files, request)
+        except OSError as error:
+            self.card.problem(f"cannot write: {error.strerror or error}")
 
     def _dumps(self, files: Files, request: Request) -> None:
         if identity.initialized():
@@ -122,31 +148,46 @@ class Sampler(threading.Thread):
         """Writes what the recorder holds, first without stacks where those take long."""
         allowed = self.settings.stacks != "never"
         cheap = allowed and (recorder.stacks_are_cheap() or self.settings.stacks == "always")
-        data = self._read(one, cheap)
+        data, taken_ns = self._read(one, cheap)
         self._still[one] = self._still.get(one, 0) + 1 if self._last.get(one) == data else 0
         wanted = request.stacks or (request.reason == INTERVAL and self._still[one] >= STILL)
-        remember = request.reason != INTERVAL or self._rounds % REMEMBERED_EVERY == 0
+        due = request.reason != INTERVAL or self._rounds % REMEMBERED_EVERY == 0
+        # the first that the next one repeats stays for as long as they do: it shows since when
+        remember = self._still[one] == 1 or (due and self._still[one] == 0)
         path = files.path(one.file)
         before, self._last[one] = self._last.get(one, b""), data
         if not only and not recorder.has_entries(data):
             return
         self.card.dumps.add(path.name)
-        files.put(path, data, remember and recorder.has_entries(before))
+        files.put(path, data, remember and recorder.has_entries(before), taken_ns)
         if allowed and not cheap and wanted:
-            files.put(path, recorder.read(one, True), False)
+            begin = time.time_ns()
+            data = recorder.read(one, True)
+            files.put(path, data, False, _taken_ns(begin))
 
-    def _read(self, one: recorder.Recorder, stacks: bool) -> bytes:
-        begin = time.perf_counter()
+    def _read(self, one: recorder.Recorder, stacks: bool) -> tuple[bytes, int]:
+        """What it holds, and when that was so."""
+        begin, begin_ns = time.perf_counter(), time.time_ns()
         data = recorder.read(one, stacks)
-        self._costs = [*self._costs, time.perf_counter() - begin][-_COSTS:]
-        return data
+        took = time.perf_counter() - begin
+        self._costs = [*self._costs, took][-_COSTS:]
+        self.card.delayed(took)
+        return data, _taken_ns(begin_ns)
 
     def _exception(self, files: Files, request: Request) -> None:
-        if request.traceback:
-            files.put(files.traceback, request.traceback.encode("utf-8", "replace"), False)
+        with self._placing:
+            if request.traceback and not self._told:
+                files.put(files.traceback, request.traceback.encode("utf-8", "replace"), False)
+                self._told = True
 
     def _card(self, files: Files, _request: Request) -> None:
-        content = self.card.content()
-        if content != self._written:
-            files.put(files.card, content, False)
-            self._written = content
+        with self._placing:
+            content = self.card.content()
+            if content != self._written:
+                files.put(files.card, content, False)
+                self._written = content
+
+
+def _taken_ns(begin_ns: int) -> int:
+    """When the operations that were read from `begin_ns` until now were copied, at the latest."""
+    return min(time.time_ns(), begin_ns + TAKEN_NS)

@@ -105,6 +105,8 @@ FILES: dict[str, pl.DataType | type[pl.DataType]] = {
     "attempt": pl.UInt16,
     "host": pl.String,
     "pid": pl.Int64,  # of the process that wrote it, as its sidecar says; null where nothing tells
+    "interval_ns": pl.Int64,  # that process writes a dump so often, as its sidecar says; null where nothing tells
+    "delay_ns": pl.Int64,  # the longest that one took or came late
     "rows": pl.UInt32,  # operations, or threads
     "version": pl.String,  # of the format
     "library_version": pl.String,  # "2.27.3"
@@ -166,6 +168,7 @@ MESSAGES: dict[str, pl.DataType | type[pl.DataType]] = {
     "line": pl.Int64,  # from 1
     "severity": pl.String,  # "error", "warning", "info"
     "kind": pl.String,  # "watchdog-timeout", "traceback", "torchrun-failure", "nccl-warning", "known-error", ...
+    # "process-end": how a process ended, as its sidecar says
     "role": pl.String,  # of a known error: "root", "victim", "context", "noise"; "" for what is not in the table
     "pattern": pl.String,  # id in the table of known errors; "" for what is not in it
     "group": pl.UInt32,  # row of `groups`; null where it names none or an unknown one
@@ -173,7 +176,8 @@ MESSAGES: dict[str, pl.DataType | type[pl.DataType]] = {
     "values": pl.String,  # JSON object: what was read from it
     "torn": pl.Boolean,
 }
-"""One row for each line of a log that is worth keeping, sorted by file and offset."""
+"""One row for each line of a log that is worth keeping, and for each sidecar that tells of an end; sorted by file and
+offset."""
 
 SETTINGS: dict[str, pl.DataType | type[pl.DataType]] = {
     "rank": pl.Int32,

@@ -25,11 +25,15 @@ def test_what_the_capture_writes_is_read() -> None:
     card.rank, card.world_size = 3, 4
     card.groups = [Group("0", "default_pg", "nccl", [0, 1, 2, 3])]
     card.dumps = {"nccl_trace_rank_3"}
-    card.end("exception", "ValueError: nan")
+    card.interval_s = 10.0
+    card.delayed(0.25)
+    card.end("exception", ValueError("nan"))
     read = decode(card.content())
     assert (read.rank, read.world_size, (read.host, read.pid, read.started_ns)) == (3, 4, card.writer)
     assert read.groups == [CardGroup("0", "default_pg", "nccl", [0, 1, 2, 3])]
     assert (read.dumps, read.ended, read.error) == (["nccl_trace_rank_3"], "exception", "ValueError: nan")
+    assert (read.ended_ns, read.cause) == ((card.ended or {})["time_ns"], "")
+    assert (read.interval_ns, read.delay_ns) == (10_000_000_000, 200_000_000)
     assert read.problem is None
 
 

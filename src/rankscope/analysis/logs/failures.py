@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rankscope.analysis.logs.ends import End, read_ends
 from rankscope.analysis.logs.lines import Line
+from rankscope.analysis.logs.messengers import short_name, tells_of_others
 from rankscope.analysis.logs.names import label
 from rankscope.schema import Frame
 
@@ -24,11 +26,6 @@ SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 with SIGABRT watchdogs end a process that waited in vain: alone it accuses nobody."""
 _SRUN = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4}
 """What srun calls the end of a task."""
-_MESSENGERS = (
-    "DistBackendError", "DistNetworkError", "DistStoreError", "ChildFailedError", "SignalException",
-    "KeyboardInterrupt", "SystemExit", "ConnectionResetError", "BrokenPipeError", "EOFError", "CheckpointException",
-)  # fmt: skip
-"""Exceptions that tell of a failure elsewhere, unless the table says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,9 @@ def find_failures(lines: Sequence[Line]) -> list[Failure]:
     ranks, spared = _ranks_by_process(lines), _spared(lines)
     lines = [replace(line, rank=_rank_of(line, ranks)) if line.rank is None else line for line in lines]
     aborted = {line.who for line in lines if line.role == "victim" or line.kind.startswith("watchdog")}
-    found = [*_of_text(lines), *_of_ends(lines, spared, bool(aborted))]
+    told = read_ends(lines)
+    found = [f for f in _of_text(lines) if not _only_harm(f, told)] + [*_of_ends(lines, spared, bool(aborted))]
+    found += _of_capture(told, {failure.line.who for failure in found})
     ended = {failure.line.who for failure in found if failure.seen_end} | _exited(lines)
     best: dict[Any, Failure] = {}
     for failure in found:
@@ -159,13 +158,14 @@ def _of_traceback(line: Line, errors: Sequence[Line]) -> list[Failure]:
         whole = _whole(exception, message)
         known = [e for e in errors if _same(e.text, whole)]
         cause = next((e for e in known if _accuses_self(e)), None)
-        if cause is None and (any(e.role in ("root", "victim") for e in known) or _tells_of_others(exception)):
+        of_others = tells_of_others(str(exception or ""))
+        if cause is None and (of_others or any(e.role in ("root", "victim") for e in known)):
             return []
         if not exception:
             continue
         stack = _frames(frames)
         where = f"{stack[0].file}:{stack[0].line}" if stack else ""
-        what = label(cause) if cause else cut(f"{_short(str(exception))}: {message}" if message else str(exception))
+        what = label(cause) if cause else cut(f"{short_name(str(exception))}: {message}" if message else str(exception))
         made = Failure(line, what, (cause.pattern if cause else str(exception), where), 2, stack)
         made = replace(made, mixed=bool(line.values.get("mixed")))
         return [_advised(made, cause)]
@@ -176,12 +176,29 @@ def _of_error(line: Line) -> Failure:
     return _advised(Failure(line, label(line), (line.pattern, ""), 2), line)
 
 
+def _only_harm(failure: Failure, ends: Mapping[int, End]) -> bool:
+    """Whether a traceback is of what ended its rank, and the rank knows that it came of a failure elsewhere."""
+    end = ends.get(failure.rank) if failure.rank is not None else None
+    if end is None or not end.is_harm or failure.line.kind != "traceback":
+        return False
+    values = failure.line.values
+    return _same(end.error, _whole(values.get("exception"), values.get("message")))
+
+
+def _of_capture(ends: Mapping[int, End], known: set[Any]) -> list[Failure]:
+    """Exceptions that ended ranks, as they noted themselves, where there is no traceback of them."""
+    return [
+        _advised(
+            Failure(end.line, cut(end.error), (end.error.partition(":")[0], ""), 2, seen_end=True),
+            end.line if end.line.pattern else None,
+        )
+        for end in ends.values()
+        if end.reason == "exception" and not end.is_harm and end.line.who not in known
+    ]
+
+
 def _accuses_self(line: Line) -> bool:
     return line.role == "root" and line.values.get("accuses", "self") == "self"
-
-
-def _tells_of_others(exception: Any) -> bool:
-    return _short(str(exception or "")) in _MESSENGERS
 
 
 def _advised(failure: Failure, error: Line | None) -> Failure:
@@ -189,10 +206,6 @@ def _advised(failure: Failure, error: Line | None) -> Failure:
         return failure
     told = error.values
     return replace(failure, meaning=str(told.get("meaning") or ""), advice=str(told.get("next") or ""))
-
-
-def _short(exception: str) -> str:
-    return exception.rsplit(".", 1)[-1]
 
 
 def cut(text: str) -> str:

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 
 from rankscope.analysis.logs.clocks import Clocks
 from rankscope.analysis.logs.failures import Failure
-from rankscope.analysis.logs.lines import TIMEOUTS, Line, precedes
+from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line, precedes
 from rankscope.analysis.model import Confidence
 from rankscope.analysis.wording import duration
-
-CLOCKS_NS = 2_000_000_000
-"""The clocks of hosts, and of what writes to one log, may be so far apart."""
 
 
 @dataclass(frozen=True)

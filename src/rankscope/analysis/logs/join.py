@@ -10,8 +10,11 @@ import polars as pl
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
+from rankscope.analysis.live import WAITING
 from rankscope.analysis.logs.clocks import read_clocks
 from rankscope.analysis.logs.counted import find_counted
+from rankscope.analysis.logs.ended import find_ended
+from rankscope.analysis.logs.ends import Scene, read_ends
 from rankscope.analysis.logs.failed import failed_finding, late_finding
 from rankscope.analysis.logs.failures import find_failures
 from rankscope.analysis.logs.first import find_first
@@ -72,6 +75,7 @@ class _Story:
     def joined(self, findings: Sequence[Finding]) -> list[Finding]:
         merged = Merged([f for f in findings if f.root_cause], [f for f in findings if not f.root_cause])
         self._failed(merged)
+        self._ended(merged)
         self._named(merged)
         if not merged.roots:
             silent = find_silent(self.lines, self.world, self.places.culprit)
@@ -124,6 +128,25 @@ class _Story:
         later = late_finding(first, self.places.culprit)
         if later is not None:
             merged.rest.append(later)
+
+    def _ended(self, merged: Merged) -> None:
+        """Who ended or stayed away first, where no rank failed of itself: it explains those that ended of that."""
+        if any(root.kind == "rank-failed" for root in merged.roots):
+            return
+        own = {f.rank for f in find_failures(self.lines) if f.rank is not None}
+        scene = Scene(read_ends(self.lines), self.world, frozenset(own))
+        found = find_ended(scene, self.facts, self.places.culprit)
+        harmed = {end.rank for end in scene.harmed}
+        if found is not None and found.root_cause:
+            told = set(found.culprit_ranks)
+
+            def follows(root: Finding) -> bool:
+                accused = set(root.culprit_ranks)
+                return not accused or bool(accused & told) or (root.kind in WAITING and accused <= harmed)
+
+            merged.explain(found, follows)
+        elif found is not None and not any(root.culprit_ranks for root in merged.roots):
+            merged.rest.append(found)
 
     def _alive(self, merged: Merged) -> frozenset[int]:
         """Ranks that wait, by their own dumps, for another rank that left a dump: they had not ended then."""

@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.first import CLOCKS_NS
-from rankscope.analysis.logs.lines import Line, precedes
+from rankscope.analysis.logs.lines import CLOCKS_NS, Line, precedes
 from rankscope.analysis.model import Culprit, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text, wait_text
 from rankscope.schema import Dataset

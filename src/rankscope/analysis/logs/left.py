@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rankscope.analysis.logs.first import CLOCKS_NS
-from rankscope.analysis.logs.lines import TIMEOUTS, Line, precedes
+from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line, precedes
 from rankscope.analysis.model import Culprit, Finding
 from rankscope.analysis.wording import ranks_text, wait_text
 

@@ -19,6 +19,8 @@ TIMEOUTS = (
     "store-barrier-timeout", "hccl-timeout",
 )  # fmt: skip
 """Known errors of ranks that waited until they gave up."""
+CLOCKS_NS = 2_000_000_000
+"""The clocks of hosts, and of what writes to one log, may be so far apart."""
 TEXT = 300
 PATH = 32
 _HEAD = re.compile(r"^(?:\[[^\]]{1,40}\] )?([^\s:]{1,255}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] ")

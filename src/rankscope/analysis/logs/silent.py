@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rankscope.analysis.logs.ends import KIND
 from rankscope.analysis.logs.lines import TIMEOUTS, Line
 from rankscope.analysis.model import Culprit, Finding
 from rankscope.analysis.wording import ranks_text, wait_text
@@ -17,7 +18,7 @@ def find_silent(lines: Sequence[Line], world: int, place: Callable[[int], Culpri
     """Most ranks gave up waiting, a few that the log covers did not; one is named, several are only candidates."""
     gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUTS}
     hurt = {line.rank for line in lines if line.rank is not None and (line.role == "victim" or line.kind in _WAITED)}
-    covered = {line.rank for line in lines if line.rank is not None}
+    covered = {line.rank for line in lines if line.rank is not None and line.kind != KIND}
     silent = sorted(covered - set(gave_up) - hurt)
     if len(gave_up) < 2 or not silent or len(silent) >= len(gave_up) or len(covered) < world:
         return None

@@ -32,7 +32,7 @@ def settle(sources: Sequence[Source]) -> None:
 
 def place(sources: Sequence[Source]) -> None:
     """Gives sidecars the attempt of their dumps, and takes the history of a dump for no trouble."""
-    attempts = {id(source.card): source.attempt for source in sources if source.card is not None}
+    attempts = {id(s.card): s.attempt for s in sources if s.card is not None and s.attempt is not None}
     for source in sources:
         if isinstance(source.content, Card):
             source.attempt = attempts.get(id(source.content))

@@ -11,6 +11,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.parsers.assemble import attempts, cards, copies, environments, naming, ranks, snapshots
+from rankscope.parsers.assemble import ends as ended
 from rankscope.parsers.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.parsers.assemble.files import file_table
 from rankscope.parsers.assemble.repeats import repeat_table
@@ -50,6 +51,9 @@ def assemble(
     tables = dump_tables(used, [places[id(s)] for s in used], world, memory or Memory())
     tables, world = _brought(tables, scene, windows, world, fixed=world_size)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
+    if ends := ended.of_attempt(sources, max(0, chosen)):
+        tables["messages"] = ended.with_ends(tables.get("messages"), ends, sources)
+        world = world or ended.world_of(ends)
     told = environments.settle(sources, chosen, pattern)
     if told:
         own = environments.setting_rows(told, places)

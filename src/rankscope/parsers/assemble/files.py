@@ -30,6 +30,8 @@ def _row(place: int, source: Source) -> dict[str, Any]:
         "attempt": source.attempt,
         "host": source.host or (trace.about.host if trace else None) or None,
         "pid": source.card.pid if source.card is not None else None,
+        "interval_ns": source.card.interval_ns if source.card is not None else None,
+        "delay_ns": source.card.delay_ns if source.card is not None else None,
         "rows": source.content.rows if source.content else 0,
         "version": dump.version if dump else None,
         "library_version": library or None,

@@ -12,6 +12,8 @@ from rankscope.parsers.flight_recorder.values import RANK_LIMIT, integer, text
 from rankscope.parsers.sidecar.model import Card, CardGroup
 
 VERSION = 1
+ERROR_LIMIT = 2000
+"""Characters of an exception that are read."""
 _BEGIN = re.compile(rb'\s*\{\s*"rankscope_capture"\s*:')
 _WANTED = 1 << 16
 """Groups kept, and dumps; a rank is in some dozens."""
@@ -40,13 +42,22 @@ def decode(data: bytes) -> Card:
         job=text(told.get("job")) or "",
         attempt=_rank(told.get("attempt")),
         started_ns=integer(told.get("started_ns")),
+        interval_ns=_nanoseconds(told.get("interval_s")),
+        delay_ns=_nanoseconds(told.get("delay_s")) or 0,
         dumps=[name for name in map(text, _list(told.get("dumps"))) if name],
         ended=text(ended.get("reason")) or "",
-        error=text(ended.get("error")) or "",
+        ended_ns=integer(ended.get("time_ns")),
+        error=(text(ended.get("error")) or "")[:ERROR_LIMIT],
+        cause=(text(ended.get("cause")) or "")[:ERROR_LIMIT],
         groups=_groups(told.get("groups"), rank),
     )
     card.problem = _problem(told)
     return card
+
+
+def _nanoseconds(value: Any) -> int | None:
+    """Of seconds above 0 and below a year."""
+    return int(value * 1e9) if type(value) in (int, float) and 0 < value < 3.2e7 else None
 
 
 def _problem(told: dict[str, Any]) -> str | None:

@@ -29,12 +29,19 @@ class Card:
     job: str = ""
     attempt: int | None = None
     started_ns: int | None = None
+    interval_ns: int | None = None
+    """Between its dumps; None if not told."""
+    delay_ns: int = 0
+    """The longest that a dump took, or came late."""
     dumps: list[str] = field(default_factory=list)
     """Names of its dumps, which lie beside it."""
     ended: str = ""
-    """"exit", "exception", "terminated"; empty while it ran, or if it was killed."""
+    """"exit", "exception", "interrupted", "terminated"; empty while it ran, or if it was killed."""
+    ended_ns: int | None = None
     error: str = ""
     """The exception that ended it."""
+    cause: str = ""
+    """The oldest exception that this one came of; empty if of none."""
     groups: list[CardGroup] = field(default_factory=list)
     problem: str | None = None
 

@@ -1,0 +1,207 @@
+"""Who ended first, where others ended because of that: the capture in each process notes how it ends, and when.
+
+A process that is killed notes nothing. So of those that ended because of others, the one that is looked for ended in
+another way before them, or is one of those of whose end nothing is told. Who gave up waiting waited for one that was
+still there: it did not come, or too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.logs.ends import STOPPED, End, Scene
+from rankscope.analysis.logs.lines import CLOCKS_NS
+from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding
+from rankscope.analysis.wording import ranks_text
+
+SHOWN = 4
+_KILLED = "A process that is killed (SIGKILL, out of memory), aborts or calls os._exit cannot note that it ends."
+_READ = "Read the end of its log, and dmesg of its host (out of memory, signals)."
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """Who may be the one that the others ended because of."""
+
+    left: tuple[int, ...] = ()
+    """Came to the end of their program."""
+    stopped: tuple[int, ...] = ()
+    """Were ended by a signal or a person."""
+    silent: tuple[int, ...] = ()
+    """Nothing tells how they ended, or whether."""
+    late: tuple[int, ...] = ()
+    """Came when the others had given up."""
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        """All of them, in order."""
+        return tuple(sorted({*self.left, *self.stopped, *self.silent, *self.late}))
+
+
+def find_ended(scene: Scene, facts: Facts, place: Callable[[int], Culprit]) -> Finding | None:
+    """The rank that the others ended because of; a finding without culprits where only candidates can be named."""
+    if not scene.harmed:
+        return None
+    judge = _Judge(scene, facts, place)
+    return judge.of_waiting() if scene.waited else judge.of_closing()
+
+
+@dataclass(frozen=True)
+class _Judge:
+    scene: Scene
+    facts: Facts
+    place: Callable[[int], Culprit]
+
+    def of_closing(self) -> Finding | None:
+        """Connections were closed to the harmed: some process had ended before."""
+        scene, harmed = self.scene, [end.rank for end in self.scene.harmed]
+        over = {end.rank for end in scene.after((*STOPPED, "exit"))}
+        stopped = [e.rank for e in scene.ends.values() if e.reason in STOPPED and e.rank not in over]
+        if len(stopped) > 1:
+            # somebody ended the job
+            return None
+        exits = [e.rank for e in scene.ends.values() if e.reason == "exit" and e.rank not in over]
+        left = [rank for rank in exits if self._behind(rank) is not False]
+        found = Suspects(tuple(left), tuple(stopped), tuple(sorted(scene.silent)))
+        sure = {end.rank for end in scene.before(("exit",))}.issuperset(left)
+        if left and not stopped and not scene.silent and len(left) >= len(harmed):
+            return self._alone(found) if len(left) > len(harmed) else self._open(tuple(sorted([*left, *harmed])))
+        if not found.all or len(scene.silent) > len(harmed):
+            return None
+        if left and found.all == found.left and sure:
+            return self._left(found.left)
+        if len(found.all) > 1 or not sure:
+            return self._open(found.all)
+        return self._stopped(found.stopped[0]) if stopped else self._killed(found.silent[0])
+
+    def of_waiting(self) -> Finding | None:
+        """The first of the harmed gave up waiting: somebody did not come, or too late."""
+        scene = self.scene
+        stopped = [end.rank for end in scene.ends.values() if end.reason in STOPPED]
+        exits = [end.rank for end in scene.ends.values() if end.reason == "exit"]
+        there = [rank for rank in (*exits, *stopped, *scene.silent, *scene.own) if self._behind(rank) is not False]
+        found = Suspects(silent=tuple(sorted(there)), late=self._late())
+        if len(found.all) != 1 or len(found.silent) > len(scene.harmed):
+            return self._open(found.all) if 1 < len(found.all) < len(scene.harmed) else None
+        return self._absent(found.all[0], bool(found.late))
+
+    def _late(self) -> tuple[int, ...]:
+        """Of the harmed those that issued something only after another had given up waiting."""
+        gave_up = [end for end in self.scene.harmed if end.gave_up and end.line.time_ns is not None]
+        newest = dict(self.facts.dataset.ops.group_by("rank").agg(pl.col("created_ns").max()).iter_rows())
+        return tuple(
+            sorted(
+                end.rank
+                for end in self.scene.harmed
+                if any(_after(newest.get(end.rank), end, o) for o in gave_up if o.rank != end.rank)
+            )
+        )
+
+    def _behind(self, rank: int) -> bool | None:
+        """Whether a rank never issued what one of the harmed did in a group of both; None where nothing tells."""
+        fronts = self.facts.presence.frontiers
+        harmed = [end.rank for end in self.scene.harmed]
+        seen = [
+            (own.enqueued, other.enqueued)
+            for (member, group), own in fronts.items()
+            if member == rank and own.enqueued is not None
+            for victim in harmed
+            if (other := fronts.get((victim, group))) is not None and other.enqueued is not None
+        ]
+        return any(own < other for own, other in seen) if seen else None
+
+    def _left(self, ranks: tuple[int, ...]) -> Finding:
+        who, whose = ranks_text(ranks), "its" if len(ranks) == 1 else "their"
+        return self._named(
+            ranks, "rank-failed",
+            f"{who} came to the end of {whose} program while the others went on ({self._place(ranks[0])})",
+            f"{who.capitalize()} exited without an exception; after that the others lost their connection.",
+            f"Find out why {who} left the loop early: fewer batches than the others, a return or sys.exit on one rank "
+            "only, or an exception that was caught.",
+        )  # fmt: skip
+
+    def _alone(self, found: Suspects) -> Finding | None:
+        """Most came to their end: the few that went on communicating are the odd ones, if they did so at all."""
+        if any(self._behind(rank) is not True for rank in found.left):
+            return None
+        ranks = tuple(sorted(end.rank for end in self.scene.harmed))
+        who, others = ranks_text(ranks), ranks_text(found.left)
+        named = self._named(
+            ranks, "extra-collective",
+            f"{who} went on communicating after {others} came to the end of the program ({self._place(ranks[0])})",
+            f"Only {who} issued more than that: most likely a collective on a branch that few ranks take.",
+            f"Look at the traceback of {who}: is this collective meant for all ranks?",
+            "medium", (f"or {others} left too early, for one common reason",),
+        )  # fmt: skip
+        return replace(named, candidates=found.left)
+
+    def _stopped(self, rank: int) -> Finding:
+        how = self.scene.ends[rank].line.text
+        return self._named(
+            (rank,), "rank-failed", f"rank {rank} {how} while the others went on ({self._place(rank)})",
+            f"Rank {rank} alone {how}; after that the others lost their connection.",
+            f"Who sent that signal to rank {rank}? The scheduler, a health check, or a person.",
+        )  # fmt: skip
+
+    def _killed(self, rank: int) -> Finding:
+        return self._named(
+            (rank,), "rank-failed", f"rank {rank} ended without a word, and the others lost their connection to it",
+            f"Every other rank noted how it ended. {_KILLED}",
+            _READ, "medium", ("nothing tells why it ended",),
+        )  # fmt: skip
+
+    def _absent(self, rank: int, late: bool) -> Finding:
+        came = "came too late" if late else "did not come"
+        end = self.scene.ends.get(rank)
+        then = "" if end is None else f" It {end.line.text}, after that." if not late else ""
+        return self._named(
+            (rank,), "missing-rank", f"rank {rank} {came}: the others gave up waiting",
+            f"Every other rank waited until its timeout, or lost its connection to one that had.{then}",
+            f"Look at the stack of rank {rank}, or read the end of its log: that is where it stayed.",
+            "medium", ("what it did meanwhile, nothing tells",),
+        )  # fmt: skip
+
+    def _open(self, ranks: tuple[int, ...]) -> Finding:
+        return Finding(
+            kind="rank-failed",
+            severity="critical",
+            title=f"one of {ranks_text(ranks)} ended or stayed away first; the others ended because of that",
+            explanation=f"Which of them it was is not told by how they ended. {_KILLED}",
+            candidates=ranks,
+            waiting_ranks=tuple(sorted({end.rank for end in self.scene.harmed} - set(ranks))),
+            confidence="low",
+            confidence_reasons=("several ranks may have been the first",),
+            evidence=self._evidence(ranks),
+            next_steps=(f"Read the ends of the logs of {ranks_text(ranks)}.",),
+        )
+
+    def _named(
+        self, ranks: tuple[int, ...], kind: str, title: str, explanation: str, step: str,
+        confidence: Confidence = "high", reasons: tuple[str, ...] = (),
+    ) -> Finding:  # fmt: skip
+        waiting = tuple(sorted({end.rank for end in self.scene.harmed} - set(ranks)))
+        return Finding(
+            kind=kind, severity="critical", title=title, explanation=explanation, root_cause=True,
+            culprit_ranks=ranks, culprits=tuple(map(self.place, ranks)), waiting_ranks=waiting,
+            blast_radius=len(waiting), confidence=confidence, confidence_reasons=reasons,
+            evidence=self._evidence(ranks), next_steps=(step,),
+        )  # fmt: skip
+
+    def _place(self, rank: int) -> str:
+        return self.scene.ends[rank].line.place
+
+    def _evidence(self, ranks: Iterable[int]) -> tuple[Evidence, ...]:
+        """How these ended, and the first of the others."""
+        own = [end for rank in ranks if (end := self.scene.ends.get(rank)) is not None]
+        others = sorted((e for e in self.scene.harmed if e not in own), key=lambda e: e.line.time_ns or 0)
+        return tuple(end.line.evidence() for end in (*own, *others[:SHOWN]))
+
+
+def _after(issued_ns: int | None, end: End, other: End) -> bool:
+    """Whether something was issued by one rank when another had ended: clocks of two hosts may be apart."""
+    apart = 0 if end.line.host and end.line.host == other.line.host else CLOCKS_NS
+    return issued_ns is not None and issued_ns > (other.line.time_ns or 0) + apart

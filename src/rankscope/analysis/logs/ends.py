@@ -1,0 +1,91 @@
+"""How each process ended, as the capture inside it noted: of itself, of an exception, or because others had ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line
+from rankscope.analysis.logs.messengers import tells_of_others
+
+KIND = "process-end"
+STOPPED = ("terminated", "interrupted")
+"""Reasons that are somebody's wish."""
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of one rank."""
+
+    rank: int
+    reason: str
+    """"exit", "exception", "terminated" or "interrupted"."""
+    line: Line
+
+    @property
+    def error(self) -> str:
+        """The exception; empty without one."""
+        return str(self.line.values.get("error") or "")
+
+    @property
+    def is_harm(self) -> bool:
+        """Whether its exception tells of a failure elsewhere."""
+        if self.reason != "exception":
+            return False
+        role = self.line.values.get("role")
+        return role == "victim" or (role != "root" and tells_of_others(self.error.partition(":")[0]))
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it waited until its timeout, rather than that somebody closed a connection."""
+        return self.is_harm and self.line.values.get("id") in TIMEOUTS
+
+
+def read_ends(lines: Iterable[Line]) -> dict[int, End]:
+    """The ends by rank; of those that nothing tells there is none."""
+    told = (line for line in lines if line.kind == KIND and line.rank is not None)
+    return {line.rank: End(line.rank, str(line.values.get("reason")), line) for line in told if line.rank is not None}
+
+
+def earlier(one: Line, other: Line) -> bool:
+    """Whether one is older for sure: clocks of two hosts may be apart."""
+    if one.time_ns is None or other.time_ns is None:
+        return False
+    apart = 0 if one.host and one.host == other.host else CLOCKS_NS
+    return one.time_ns + apart < other.time_ns
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The ends of a job in which some ended because of others."""
+
+    ends: Mapping[int, End]
+    world: int
+    own: frozenset[int] = frozenset()
+    """Ranks that failed of themselves."""
+
+    @property
+    def harmed(self) -> Sequence[End]:
+        """Those that ended because of others."""
+        return [end for end in self.ends.values() if end.is_harm and end.rank not in self.own]
+
+    @property
+    def silent(self) -> frozenset[int]:
+        """Ranks of whose end nothing tells: killed, or still there."""
+        return frozenset(range(self.world)) - self.ends.keys()
+
+    @property
+    def waited(self) -> bool:
+        """Whether the first of the harmed gave up waiting; else a connection was closed to them."""
+        first = min((end.line.time_ns or 0 for end in self.harmed), default=0)
+        return any(end.gave_up and (end.line.time_ns or 0) <= first + CLOCKS_NS for end in self.harmed)
+
+    def before(self, reasons: Sequence[str]) -> list[End]:
+        """Those that ended for one of these reasons before all of the harmed."""
+        found = (end for end in self.ends.values() if end.reason in reasons)
+        return [end for end in found if all(earlier(end.line, other.line) for other in self.harmed)]
+
+    def after(self, reasons: Sequence[str]) -> list[End]:
+        """Those that ended for one of these reasons after one of the harmed."""
+        found = (end for end in self.ends.values() if end.reason in reasons)
+        return [end for end in found if any(earlier(other.line, end.line) for other in self.harmed)]

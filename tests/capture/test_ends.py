@@ -1,0 +1,107 @@
+"""How a process ends, as its sidecar says; without torch, for the end is noted without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+START = "import rankscope.capture\nrankscope.capture.start('dumps', interval=100_000)\n"
+CHILD = """
+import multiprocessing, sys
+
+def rank():
+    import rankscope.capture
+    rankscope.capture.start("dumps", interval=100_000)
+{body}
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("fork").Process(target=rank)
+    process.start()
+    process.join()
+"""
+HIDDEN = "try:\n    int('x')\nexcept ValueError:\n    raise RuntimeError('step failed') from None"
+SPAWNED = "try:\n    raise RuntimeError('step failed')\nexcept Exception:\n    sys.exit(1)"
+
+
+def ended(folder: Path, text: str) -> dict[str, Any]:
+    """What the only rank says of its end."""
+    (folder / "train.py").write_text(text)
+    environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1"}
+    subprocess.run([sys.executable, "train.py"], cwd=folder, env=environment, check=False, capture_output=True)
+    told = json.loads((folder / "dumps" / "capture_rank_0.json").read_bytes())["ended"]
+    assert told["time_ns"] > 0
+    return {key: value for key, value in told.items() if key != "time_ns" and value is not None}
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        ("", {"reason": "exit"}),
+        ("raise SystemExit(3)", {"reason": "exit"}),
+        ("raise KeyboardInterrupt", {"reason": "interrupted"}),
+        (HIDDEN, {"reason": "exception", "error": "RuntimeError: step failed", "cause": "ValueError: invalid literal "
+                  "for int() with base 10: 'x'"}),
+        (f"import os, time\nos.kill(os.getpid(), {int(signal.SIGTERM)})\ntime.sleep(60)", {"reason": "terminated"}),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_process(tmp_path: Path, then: str, told: dict[str, Any]) -> None:
+    assert ended(tmp_path, START + then) == told
+    assert (tmp_path / "dumps" / "exception_rank_0.log").exists() == (told["reason"] == "exception")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [("raise RuntimeError('step failed')", "exception"), (SPAWNED, "exception"), ("sys.exit(1)", "exit"),
+     ("pass", "exit")],
+)  # fmt: skip
+def test_the_end_of_a_child_of_multiprocessing(tmp_path: Path, body: str, reason: str) -> None:
+    text = CHILD.format(body="\n".join(f"    {line}" for line in body.splitlines()))
+    told = ended(tmp_path, text)
+    error = {"error": "RuntimeError: step failed"} if reason == "exception" else {}
+    assert told == {"reason": reason, **error}
+
+
+SLOW = """
+from rankscope.capture.sampler import Sampler
+
+def stuck(self, request):
+    import time
+    time.sleep(60)
+
+Sampler._dumps = stuck
+from rankscope.capture import agent
+agent.END_WAIT_S = 0.5
+raise ValueError("bad sample")
+"""
+
+
+def test_the_end_is_told_though_a_dump_takes_long(tmp_path: Path) -> None:
+    assert ended(tmp_path, START + SLOW)["error"] == "ValueError: bad sample"
+    assert "bad sample" in (tmp_path / "dumps" / "exception_rank_0.log").read_text()
+
+
+CLEANING = """
+import time
+from rankscope.capture.card import passing
+try:
+    raise ValueError("bad sample")
+except ValueError as error:
+    passing(error)
+    since = time.time_ns()
+    time.sleep(0.2)
+    open("since", "w").write(str(since))
+    raise
+"""
+
+
+def test_an_exception_that_was_on_its_way_has_the_time_at_which_it_was_seen(tmp_path: Path) -> None:
+    ended(tmp_path, START + CLEANING)
+    told = json.loads((tmp_path / "dumps" / "capture_rank_0.json").read_bytes())["ended"]
+    assert told["time_ns"] <= int((tmp_path / "since").read_text())
