@@ -38,19 +38,29 @@ def waited() -> RuntimeError:
 class Processes:
     """Ranks that did `steps` collectives together, and then what is said of each."""
 
-    def __init__(self, world: int, hosts: int = 1, steps: int = 3, folder: str = "", start_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        world: int,
+        hosts: int = 1,
+        steps: int = 3,
+        folder: str = "",
+        start_s: float = 0.0,
+        library: str = "gloo",
+    ) -> None:
         self.world, self.folder = world, folder
         self.start_ns = START_NS + round(start_s * SECOND)
-        self.recorders = job(world, library="gloo", start_ns=self.start_ns)
-        self.cards = [self._card(rank, f"node{rank * hosts // world}") for rank in range(world)]
+        self.recorders = job(world, library=library, start_ns=self.start_ns)
+        self.cards = [self._card(rank, f"node{rank * hosts // world}", library) for rank in range(world)]
         self.tracebacks: dict[int, str] = {}
+        self.without_last_dump: set[int] = set()
+        """Ranks that could not write a dump any more when they ended."""
         for _ in range(steps):
             self.issue(*range(world))
 
-    def _card(self, rank: int, host: str) -> Card:
+    def _card(self, rank: int, host: str, library: str) -> Card:
         card = Card()
         card.rank, card.world_size, card.started_ns, card.interval_s = rank, self.world, self.start_ns - SECOND, 10.0
-        card.groups = [Group("0", "default_pg", "gloo", list(range(self.world)))]
+        card.groups = [Group("0", "default_pg", library, list(range(self.world)))]
         card.dumps = {f"fr_trace_rank_{rank}"}
         card._fixed = {**card._fixed, "host": host, "pid": 100 + rank}
         return card
@@ -91,7 +101,8 @@ class Processes:
         if card.dumps:
             dump = decode_dump(torch_pickle(recorder.document()))
             path = f"{self.folder}fr_trace_rank_{rank}"
-            found.append(Source(path, "flight-recorder", 1, recorder.clock, None, dump))
+            ended_ns = card.ended["time_ns"] if card.ended is not None and rank not in self.without_last_dump else 0
+            found.append(Source(path, "flight-recorder", 1, max(recorder.clock, ended_ns), None, dump))
         if rank in self.tracebacks and tracebacks:
             log = decode_log(io.BytesIO(self.tracebacks[rank].encode()))
             found.append(Source(f"{self.folder}exception_rank_{rank}.log", "log", 1, None, None, log))

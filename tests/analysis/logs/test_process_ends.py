@@ -69,6 +69,23 @@ def test_clocks_of_two_hosts_that_are_close_only_make_a_candidate() -> None:
     assert candidates(made.analysis()) == (2,)
 
 
+def test_a_dump_from_before_the_end_does_not_tell_what_was_never_issued() -> None:
+    made = Processes(4)
+    made.without_last_dump = {2}
+    made.issue(0, 1, 3)
+    made.end(2, 5)
+    made.fail(closed(), 0, 1, 3, at_s=5.01)
+    assert candidates(made.analysis()) == (2,)
+
+
+def test_who_waited_where_a_watchdog_aborts_is_only_a_candidate() -> None:
+    made = Processes(4, library="nccl")
+    for rank in (0, 1, 2):
+        made.recorders[rank].collective("0", state="started")
+    made.fail(closed(), 0, 1, 3, at_s=5.01)
+    assert (2,) not in [f.culprit_ranks for f in made.analysis().findings if f.root_cause]
+
+
 def test_who_had_issued_all_that_the_others_did_has_not_left_early() -> None:
     made = Processes(4)
     made.end(2, 5)

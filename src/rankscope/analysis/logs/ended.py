@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import polars as pl
 
+from rankscope.analysis.calls import PENDING
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.logs.ends import STOPPED, End, Scene
 from rankscope.analysis.logs.lines import CLOCKS_NS
@@ -67,14 +69,15 @@ class _Judge:
         exits = [e.rank for e in scene.ends.values() if e.reason == "exit" and e.rank not in over]
         left = [rank for rank in exits if self._behind(rank) is not False]
         found = Suspects(tuple(left), tuple(stopped), tuple(sorted(scene.silent)))
-        sure = {end.rank for end in scene.before(("exit",))}.issuperset(left)
+        before = {end.rank for end in scene.before(("exit",))}
+        sure = all(rank in before and self._behind(rank) for rank in left)
         if left and not stopped and not scene.silent and len(left) >= len(harmed):
             return self._alone(found) if len(left) > len(harmed) else self._open(tuple(sorted([*left, *harmed])))
         if not found.all or len(scene.silent) > len(harmed):
             return None
         if left and found.all == found.left and sure:
             return self._left(found.left)
-        if len(found.all) > 1 or not sure:
+        if len(found.all) > 1 or not sure or any(map(self._may_have_waited, found.silent)):
             return self._open(found.all)
         return self._stopped(found.stopped[0]) if stopped else self._killed(found.silent[0])
 
@@ -103,6 +106,10 @@ class _Judge:
 
     def _behind(self, rank: int) -> bool | None:
         """Whether a rank never issued what one of the harmed did in a group of both; None where nothing tells."""
+        end = self.scene.ends.get(rank)
+        if end is not None and self._written_ns.get(rank, 0) < (end.line.time_ns or 0):
+            # its last dump did not come about
+            return None
         fronts = self.facts.presence.frontiers
         harmed = [end.rank for end in self.scene.harmed]
         seen = [
@@ -113,6 +120,17 @@ class _Judge:
             if (other := fronts.get((victim, group))) is not None and other.enqueued is not None
         ]
         return any(own < other for own, other in seen) if seen else None
+
+    @cached_property
+    def _written_ns(self) -> dict[int, int]:
+        """When the newest dump of each rank was written."""
+        dumps = self.facts.dataset.dumps.drop_nulls(["rank", "mtime_ns"])
+        return dict(dumps.group_by("rank").agg(pl.col("mtime_ns").max()).iter_rows())
+
+    def _may_have_waited(self, rank: int) -> bool:
+        """Whether the last that is known of a rank is that it waits, where a watchdog aborts who waits for too long."""
+        own = self.facts.dataset.ops.filter((pl.col("rank") == rank) & (pl.col("library") != "gloo"))
+        return bool(own.select(PENDING.any()).item())
 
     def _left(self, ranks: tuple[int, ...]) -> Finding:
         who, whose = ranks_text(ranks), "its" if len(ranks) == 1 else "their"
@@ -166,15 +184,16 @@ class _Judge:
         )  # fmt: skip
 
     def _open(self, ranks: tuple[int, ...]) -> Finding:
+        who = f"{'one of ' if len(ranks) > 1 else ''}{ranks_text(ranks)}"
         return Finding(
             kind="rank-failed",
             severity="critical",
-            title=f"one of {ranks_text(ranks)} ended or stayed away first; the others ended because of that",
-            explanation=f"Which of them it was is not told by how they ended. {_KILLED}",
+            title=f"{who} may have ended or stayed away first; others ended because a rank did",
+            explanation=f"How and when they ended does not tell whether it was so. {_KILLED}",
             candidates=ranks,
             waiting_ranks=tuple(sorted({end.rank for end in self.scene.harmed} - set(ranks))),
             confidence="low",
-            confidence_reasons=("several ranks may have been the first",),
+            confidence_reasons=("who was first is not proven",),
             evidence=self._evidence(ranks),
             next_steps=(f"Read the ends of the logs of {ranks_text(ranks)}.",),
         )
