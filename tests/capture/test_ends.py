@@ -7,10 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from rankscope.capture.card import Card
 
 START = "import rankscope.capture\nrankscope.capture.start('dumps', interval=100_000)\n"
 CHILD = """
@@ -105,3 +108,12 @@ def test_an_exception_that_was_on_its_way_has_the_time_at_which_it_was_seen(tmp_
     ended(tmp_path, START + CLEANING)
     told = json.loads((tmp_path / "dumps" / "capture_rank_0.json").read_bytes())["ended"]
     assert told["time_ns"] <= int((tmp_path / "since").read_text())
+
+
+def test_who_takes_its_groups_down_has_left_then() -> None:
+    card = Card()
+    card.leave()
+    since = time.time_ns()
+    card.end("exit")
+    assert card.ended is not None
+    assert card.ended["time_ns"] <= since

@@ -156,6 +156,7 @@ def _with_dump(original: Any) -> Any:
         agent = _running.get(os.getpid())
         if group is None and agent is not None and identity.initialized():
             passing(sys.exc_info()[1])
+            agent.card.leave()
             agent.sampler.ask("destroy", False, END_WAIT_S)
         return original(group, *args, **kwargs)
 

@@ -31,6 +31,7 @@ class Card:
         self.dumps: set[str] = set()
         self.problems: list[str] = []
         self.ended: dict[str, Any] | None = None
+        self._left_ns: int | None = None
         self.interval_s: float | None = None
         self.delay_s = 0.0
 
@@ -59,11 +60,18 @@ class Card:
         """Notes how late a dump came, or how long one took, if none was ever as slow; a machine under load is slow."""
         self.delay_s = max(self.delay_s, round(seconds, 1))
 
+    def leave(self) -> None:
+        """Notes that the process takes all groups down: others lose their connection then, and not when it exits."""
+        self._left_ns = time.time_ns()
+
     def end(self, reason: str, error: BaseException | None = None) -> None:
         """Notes how the process ends; the first one told is the cause."""
         if self.ended is None:
+            since = getattr(error, _SINCE, None)
+            if reason == "exit" and not identity.initialized():
+                since = self._left_ns
             told = {"error": _text(error), "cause": _text(_oldest(error))}
-            self.ended = {"reason": reason, "time_ns": getattr(error, _SINCE, time.time_ns()), **told}
+            self.ended = {"reason": reason, "time_ns": since or time.time_ns(), **told}
 
     def content(self) -> bytes:
         """As it is written."""
