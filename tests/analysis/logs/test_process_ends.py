@@ -126,6 +126,13 @@ def test_a_process_that_could_not_note_its_end_was_killed() -> None:
     assert "without a word" in found.verdict
 
 
+def test_a_rank_that_ended_well_may_have_closed_the_connections_and_not_the_one_that_noted_nothing() -> None:
+    made = Processes(4)
+    made.end(3, 5)
+    made.fail(closed(), 0, 1, at_s=5.01)
+    assert candidates(made.analysis()) == (2,)
+
+
 def test_of_two_that_noted_nothing_one_was_killed() -> None:
     made = Processes(5)
     made.fail(closed(), 0, 1, 3, at_s=5.01)

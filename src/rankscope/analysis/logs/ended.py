@@ -70,7 +70,7 @@ class _Judge:
         left = [rank for rank in exits if self._behind(rank) is not False]
         found = Suspects(tuple(left), tuple(stopped), tuple(sorted(scene.silent)))
         before = {end.rank for end in scene.before(("exit",))}
-        sure = all(rank in before and self._behind(rank) for rank in left)
+        sure = all(rank in before and self._behind(rank) for rank in left) and left == exits
         if left and not stopped and not scene.silent and len(left) >= len(harmed):
             return self._alone(found) if len(left) > len(harmed) else self._open(tuple(sorted([*left, *harmed])))
         if not found.all or len(scene.silent) > len(harmed):
