@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rankscope.analysis import analyse
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.sidecar.decode import decode
@@ -39,6 +40,7 @@ def test_a_traceback_has_the_time_of_the_end_and_is_told_once() -> None:
     rows = made.dataset().messages
     assert set(rows["time_ns"]) == {START_NS + 6 * SECOND}
     assert set(rows.filter(rows["kind"] == "traceback")["host"]) == {"node0"}
+    assert all(json.loads(text)["utc"] for text in rows["values"])
     assert [kind for kind, role in rows.select("kind", "role").rows() if role == "victim"] == ["known-error"]
 
 
@@ -107,3 +109,10 @@ def test_whatever_stands_there_is_no_trouble(ended: object) -> None:
     source = Source("c.json", "sidecar", 1, None, None, decode(json.dumps(told).encode()))
     found = assemble([source], "dumps", None, None, None)
     assert found.messages.height == (1 if isinstance(ended, dict) and isinstance(ended.get("reason"), str) else 0)
+
+
+def test_what_the_capture_had_begun_to_write_is_no_dump_that_is_missing() -> None:
+    made = Processes(2)
+    part = Source(".fr_trace_rank_1.part", "empty", 0, None, "empty file")
+    found = analyse(made.dataset(more=(part,)))
+    assert [finding.kind for finding in found.findings] == []

@@ -181,7 +181,9 @@ def _place_undecoded(sources: Sequence[Source], newest: int) -> None:
             # that py-spy wrote nothing says nothing of what the rank left itself
             source.kind, source.rank, source.rank_source = SNAPSHOT_KIND, None, None
             continue
-        source.kind = KIND if source.named is not None else "unknown"
+        # the capture had begun to write it when its process ended, or has not ended yet
+        unfinished = naming.is_part(source.shown)
+        source.kind = KIND if source.named is not None and not unfinished else "unknown"
         if source.named is not None:
             source.attempt = by_directory.get(source.directory, newest if by_directory else None)
 

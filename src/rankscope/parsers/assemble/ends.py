@@ -106,11 +106,13 @@ def _timed(messages: pl.DataFrame, beside: Mapping[int, Card]) -> pl.DataFrame:
         schema={"file": pl.UInt32, "at": pl.Int64, "on": pl.String, "of": pl.Int64}, orient="row",
     )  # fmt: skip
     bare = pl.col("time_ns").is_null() & pl.col("at").is_not_null()
+    in_utc = pl.col("values").str.replace(r"^\{", '{"utc":true,').str.replace(r",\}$", "}")
     return (
         messages.join(told, on="file", how="left", maintain_order="left")
         .with_columns(
             time_ns=pl.coalesce("time_ns", "at"), host=pl.coalesce("host", "on"), pid=pl.coalesce("pid", "of"),
             resolution_ns=pl.when(bare).then(pl.lit(1, pl.Int64)).otherwise("resolution_ns"),
+            values=pl.when(bare).then(in_utc).otherwise("values"),
         )
         .drop("at", "on", "of")
     )  # fmt: skip

@@ -89,6 +89,12 @@ def of_py_spy(shown: str) -> bool:
     return _PY_SPY.search(_parts(shown)[0]) is not None
 
 
+def is_part(shown: str) -> bool:
+    """Whether a file is named as the capture names what it has not written to the end yet."""
+    name = _parts(shown)[0]
+    return name.startswith(".") and name.endswith(".part")
+
+
 def attempt_of(shown: str) -> str | None:
     """The directory that names an attempt ("attempt_1"); None if there is none."""
     return next((directory for directory in _parts(shown)[1] if _ATTEMPT.match(directory)), None)
