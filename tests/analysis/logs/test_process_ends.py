@@ -59,6 +59,8 @@ def test_who_left_early_is_named() -> None:
     assert (roots(found), root(found).confidence) == ([("rank-failed", (2,))], "high")
     assert "came to the end of its program" in found.verdict
     assert root(found).evidence[0].file == "capture_rank_2.json"
+    assert (root(found).seq, root(found).op) == (4, "all_reduce")
+    assert "Rank 0 was in all_reduce #4 of default_pg then." in root(found).explanation
 
 
 def test_clocks_of_two_hosts_that_are_close_only_make_a_candidate() -> None:

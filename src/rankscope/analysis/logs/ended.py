@@ -17,7 +17,7 @@ from rankscope.analysis.calls import PENDING
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.logs.ends import STOPPED, End, Scene
 from rankscope.analysis.logs.lines import CLOCKS_NS
-from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding
+from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text
 
 SHOWN = 4
@@ -203,12 +203,29 @@ class _Judge:
         confidence: Confidence = "high", reasons: tuple[str, ...] = (),
     ) -> Finding:  # fmt: skip
         waiting = tuple(sorted({end.rank for end in self.scene.harmed} - set(ranks)))
-        return Finding(
+        finding = Finding(
             kind=kind, severity="critical", title=title, explanation=explanation, root_cause=True,
             culprit_ranks=ranks, culprits=tuple(map(self.place, ranks)), waiting_ranks=waiting,
             blast_radius=len(waiting), confidence=confidence, confidence_reasons=reasons,
             evidence=self._evidence(ranks), next_steps=(step,),
         )  # fmt: skip
+        return self._at(finding)
+
+    def _at(self, finding: Finding) -> Finding:
+        """The finding with the collective in which the first of the harmed was that waited for the culprit."""
+        ops = self.facts.dataset.ops.with_row_index("row").filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
+        newest = ops.group_by("rank", maintain_order=True).last().select("rank", "group", "seq", "op", "row")
+        last = {rank: rest for rank, *rest in newest.iter_rows()}
+        for end in sorted(self.scene.harmed, key=lambda end: end.line.time_ns or 0):
+            key, seq, op, row = last.get(end.rank, (None, None, "", None))
+            group = self.facts.groups[key] if key is not None else None
+            if group is None or not set(finding.culprit_ranks) <= set(group.ranks):
+                continue
+            place = f"Rank {end.rank} was in {op} #{seq} of {self.facts.label(group.id)} then."
+            ref = GroupRef(group.name, group.description, group.ranks, key=group.id)
+            told = f"{finding.explanation} {place}"
+            return replace(finding, explanation=told, group=ref, seq=seq, op=op, row=row)
+        return finding
 
     def _place(self, rank: int) -> str:
         return self.scene.ends[rank].line.place
