@@ -53,7 +53,7 @@ def find_first(
     rest = [f for f in early if f not in chosen and f not in same]
     rivals = [f for f in rest if f in heads or _close(chosen[0], f)]
     if rivals and confidence == "high":
-        confidence, reasons = "medium", (*reasons, _close_text(rivals[0]))
+        confidence, reasons = "medium", (*reasons, _close_text(chosen[0], rivals[0]))
     if chosen and (earlier := [f for f in rest if _earlier(f.line, chosen[0].line, clocks)]):
         confidence, reasons = "low", (*reasons, _clocks_text(earlier[0], chosen[0], clocks))
         rivals += [f for f in earlier if f not in rivals]
@@ -104,8 +104,10 @@ def _clocks_text(rival: Failure, first: Failure, clocks: Clocks) -> str:
     )
 
 
-def _close_text(rival: Failure) -> str:
+def _close_text(first: Failure, rival: Failure) -> str:
     who = f"rank {rival.rank}" if rival.rank is not None else "another process"
+    if rival.line.host and rival.line.host == first.line.host and rival.line.resolution_ns == 1:
+        return f"{who} failed within moments of it"
     coarse = rival.line.resolution_ns is not None and rival.line.resolution_ns >= 10**9
     why = "times are only to the second" if coarse else f"clocks of hosts may be {duration(CLOCKS_NS)} apart"
     return f"{who} failed within moments of it, and {why}"
