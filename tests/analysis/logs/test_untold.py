@@ -74,6 +74,18 @@ UNTOLD = {
         "\"should dump\" flag on TCPStore, (maybe TCPStore server has shut down too early), with error: Broken pipe\n",
         "unknown", "no failure in these logs, but: rank 2 lost the store, whose process had ended (job.log:1)",
     ),
+    "a connection of something else": (
+        "[rank0]: wandb: Network error (ConnectionError), entering retry loop: Connection reset by peer\n",
+        "unknown", "no failure in these logs, but: rank 0: the other end broke the connection (job.log:1)",
+    ),
+    "a connection that is tried again": (
+        "n:1:2 [0] NCCL INFO Call to connect returned Connection refused, retrying\n",
+        "unknown", "no failure in these logs, but: process 1 on n (GPU 0): connection refused (job.log:1)",
+    ),
+    "a connection of NCCL": (
+        "n:1:2 [0] misc/socket.cc:30 NCCL WARN Call to recv from 10.1.4.3<49> failed : Broken pipe\n",
+        "failed", "process 1 on n (GPU 0): the other end broke the connection (job.log:1); what failed first",
+    ),
     "the first rank of a group is late": (
         TRACE + "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d "
         "key-value store by key '0', but store->get('0') got error: Socket Timeout\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
@@ -29,6 +30,9 @@ _HARMLESS = frozenset({"port-in-use", "no-route", "nccl-versions", "time-limit",
 """Causes that alone do not show that the job broke: often only tried, or said by who ended it."""
 _AT_END = frozenset({"store-closed", "store-dump-flag"})
 """Harm that is also seen where a job ends well, and its processes one after the other."""
+_ANYBODY = frozenset({"peer-reset", "connection-refused"})
+"""Harm of which any program's connections tell, to a tracker or a store of files."""
+_OURS = re.compile(r"NCCL WARN|gloo|c10d|ProcessGroup")
 _STEPS = (
     "Collect the logs and the flight recorder dumps of all ranks.",
     "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 for the next run.",
@@ -182,19 +186,21 @@ def ended(lines: Sequence[Line]) -> Finding | None:
 def harmed(lines: Sequence[Line]) -> Finding | None:
     """That processes met harm from elsewhere, where nothing else is told; None if none did."""
     harm = [line for line in lines if line.role == "victim"]
-    own = [line for line in harm if line.pattern not in _AT_END] or harm
+    own = [line for line in harm if not _mild(line)] or harm
     if not own:
         return None
     first = _earliest(own)
+    mild = _mild(first)
     same = [line for line in own if label(line) == label(first)]
     late = first.pattern in _AT_END
     ranks = tuple(sorted({line.rank for line in own if line.rank is not None}))
     return Finding(
         kind="rank-failed",
-        severity="warning" if late else "critical",
+        severity="warning" if mild else "critical",
         title=f"{who_text(same)} {label(first)}, whose process had ended ({first.place})"
         if late
-        else f"{who_text(same)}: {label(first)} ({first.place}); what failed first, these logs do not tell",
+        else f"{who_text(same)}: {label(first)} ({first.place})"
+        + ("" if mild else "; what failed first, these logs do not tell"),
         explanation=f"{first.values.get('meaning') or ''} Who prints it is a victim of something else.".strip(),
         waiting_ranks=ranks,
         confidence="low",
@@ -202,6 +208,12 @@ def harmed(lines: Sequence[Line]) -> Finding | None:
         evidence=tuple(line.evidence() for line in own[:SHOWN]),
         next_steps=(*((str(first.values["next"]),) if first.values.get("next") else ()), _STEPS[0]),
     )
+
+
+def _mild(line: Line) -> bool:
+    """Whether a line of harm does not show that the job broke."""
+    foreign = line.pattern in _ANYBODY and (_OURS.search(line.text) is None or "retrying" in line.text)
+    return foreign or line.pattern in _AT_END
 
 
 def _behind(own: list[Line]) -> str:
