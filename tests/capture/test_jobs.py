@@ -82,6 +82,17 @@ def test_an_exception_is_noted_and_still_printed(tmp_path: Path) -> None:
     assert failed == [("rank-failed", [1])]
 
 
+def test_who_is_gone_without_a_word_is_named_by_how_the_other_ended(tmp_path: Path) -> None:
+    dumps = tmp_path / "dumps"
+    start = START.format(directory=str(dumps), interval=NEVER)
+    job = script(tmp_path / "train.py", "if rank == 1:\n    os._exit(0)", start)
+    with running(python(job), tmp_path) as ranks:
+        assert ended(ranks) == [1, 0]
+    assert card(dumps, 0)["ended"]["reason"] == "exception"
+    failed = [(f["kind"], f["culprit_ranks"]) for f in causes(report(dumps)[1])]
+    assert failed == [("rank-failed", [1])]
+
+
 def test_sigterm_kills_a_rank_that_hangs_after_a_last_dump(tmp_path: Path) -> None:
     dumps = tmp_path / "dumps"
     job = script(tmp_path / "train.py", HANG, START.format(directory=str(dumps), interval=NEVER))
