@@ -67,6 +67,10 @@ PREFIXES = {
     "2026-10-31 03:11:02,477 - Trainer - INFO - ": (None, ""),
     "[trainer22|6]:": (None, "[trainer22|6]:"),
     "2026-03-27 17:31:09.952  gpu-node-23 ": (None, "gpu-node-23 "),
+    "2026-09-17T13:40:02.123Z: [1,12]<stdout>:": (None, "[1,12]<stdout>:"),
+    "  | 2026-09-17T13:40:02.123-07:00 | ": (None, ""),
+    "[trainer3]:": (None, "[trainer3]:"),
+    "    ": (None, ""),
 }
 
 

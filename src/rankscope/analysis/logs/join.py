@@ -11,6 +11,7 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.live import WAITING
+from rankscope.analysis.logs.calls import returned, unknown_causes
 from rankscope.analysis.logs.clocks import read_clocks
 from rankscope.analysis.logs.counted import find_counted
 from rankscope.analysis.logs.ended import find_ended
@@ -157,6 +158,8 @@ class _Story:
     def _known(self, merged: Merged) -> None:
         """Causes that accuse nobody lead where nobody is accused; harm leads only where it is all there is."""
         causes = known_causes(self.lines)
+        if not merged.roots and not any(cause.severity == "critical" for cause in causes):
+            causes = [*unknown_causes(self.lines), *causes]
         if causes and causes[0].severity == "critical" and not any(r.culprit_ranks or r.culprits for r in merged.roots):
             merged.explain(replace(causes.pop(0), root_cause=True), lambda _: True)
         merged.rest += [replace(cause, severity="warning") for cause in causes]
@@ -173,7 +176,8 @@ class _Story:
         """What there is to say where no cause is told: who waited, who was harmed, who ended."""
         waited = gave_up(self.lines, self.facts.dataset)
         hurt = harmed(self.lines)
-        return waited or (hurt if hurt and hurt.severity == "critical" else None) or ended(self.lines) or hurt
+        critical = hurt if hurt and hurt.severity == "critical" else None
+        return waited or critical or ended(self.lines) or hurt or returned(self.lines)
 
     @property
     def _guessed(self) -> frozenset[int]:

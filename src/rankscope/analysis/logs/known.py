@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from rankscope.analysis.logs.calls import failed_call
 from rankscope.analysis.logs.failures import cut, raised, stack_of
 from rankscope.analysis.logs.lines import TIMEOUTS, Line
 from rankscope.analysis.logs.names import label
@@ -56,7 +57,9 @@ def _cause(own: list[Line], fatal: bool) -> Finding:
     meaning = f"{told['meaning']} " if told.get("meaning") else ""
     return Finding(
         kind="known-error",
-        severity="warning" if first.pattern in _HARMLESS and not fatal else "critical",
+        severity="warning"
+        if first.pattern in _HARMLESS and not fatal and not any(map(failed_call, own))
+        else "critical",
         title=f"{label(first)}, told by {who_text(own)} ({first.place})",
         explanation=f"{meaning}Who prints it need not be at fault.",
         candidates=tuple(sorted({line.rank for line in own if line.rank is not None})),

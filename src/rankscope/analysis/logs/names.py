@@ -33,6 +33,8 @@ _NAMES = {
     "hccl-timeout": "waited for another rank", "worker-failed": "a worker failed",
     "ddp-no-parameters": "the exchange of parameter counts broke off",
     "communicator-revoked": "another rank gave the communicator up",
+    "socket-address": "a rank was given an address that is none", "connection-aborted": "connection refused or lost",
+    "shared-memory-gone": "shared memory of another process is not there",
 }  # fmt: skip
 """Known errors whose id says too little."""
 _WORDS = {"cuda": "CUDA", "nccl": "NCCL", "gpu": "GPU", "ib": "IB", "ecc": "ECC", "xid": "Xid", "imex": "IMEX"}

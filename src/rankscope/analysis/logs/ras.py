@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -39,7 +39,7 @@ def find_ras(dataset: Dataset, still: bool, place: Callable[[int], Culprit]) -> 
     for (source, comm), rows in _by_comm(dataset).items():
         peers = list(_peers(rows, dataset))
         group = next((row["group"] for row in rows if row["group"] is not None), None)
-        told = _Told(dataset, source, comm, group, peers, place)
+        told = _Told(dataset, source, comm, group, peers, place, _crowds(rows))
         found += [*told.gone(), *told.laggards(still)]
     return sorted(found, key=lambda f: (not f.root_cause, -len(f.culprits)))
 
@@ -47,8 +47,18 @@ def find_ras(dataset: Dataset, still: bool, place: Callable[[int], Culprit]) -> 
 def _by_comm(dataset: Dataset) -> dict[tuple[str, str], list[dict[str, Any]]]:
     out: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in dataset.ras.iter_rows(named=True):
-        if row["rank"] is not None or row["pid"] is not None:
+        if row["rank"] is not None or row["pid"] is not None or _crowds([row]):
             out[row["source"], row["comm"]].append(row)
+    return dict(out)
+
+
+def _crowds(rows: list[dict[str, Any]]) -> dict[str, dict[int, int]]:
+    """By kind of operation and number how many ranks are at it, of whom the text of RAS names only some."""
+    out: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for row in rows:
+        if row["rank"] is None and row["pid"] is None and row["present"] is not None and row["missing"] is None:
+            for kind, count in orjson.loads(row["counts"] or "{}").items():
+                out[kind][count] = row["present"]
     return dict(out)
 
 
@@ -56,7 +66,7 @@ def _peers(rows: list[dict[str, Any]], dataset: Dataset) -> Iterator[_Peer]:
     """Several rows of one rank, as the Inspector has for its kinds of operations, are one peer."""
     paths = dict(dataset.files.select("file", "path").iter_rows())
     merged: dict[Any, dict[str, Any]] = {}
-    for row in rows:
+    for row in (row for row in rows if row["rank"] is not None or row["pid"] is not None):
         key = (row["rank"], row["host"] or "", row["pid"])
         known = merged.setdefault(key, {**row, "counts": {}})
         known["counts"] |= orjson.loads(row["counts"] or "{}")
@@ -90,6 +100,7 @@ class _Told:
     group: int | None
     peers: list[_Peer]
     place: Callable[[int], Culprit]
+    crowds: dict[str, dict[int, int]]
 
     def gone(self) -> list[Finding]:
         """Peers that do not answer."""
@@ -109,13 +120,37 @@ class _Told:
 
     def laggards(self, still: bool) -> list[Finding]:
         """Who launched fewer operations than the others, not the few that are ahead."""
+        return self._unnamed() or self._named(still)
+
+    def _unnamed(self) -> list[Finding]:
+        """Of the text of RAS, which counts those behind where they are most, and names the few ahead."""
+        for kind, crowd in sorted(self.crowds.items()):
+            least, most = min(crowd), max(crowd)
+            if least == most or any(p.counts.get(kind) == least for p in self.peers):
+                continue
+            ahead = [p for p in self.peers if p.counts.get(kind) not in (None, least)]
+            more = f" ({self._name(ahead)})" if ahead else ""
+            title = (
+                f"{plural(crowd[least], 'rank')} of communicator {self.comm} launched {least} {kind}, "
+                f"{sum(crowd.values()) - crowd[least]} up to {most}{more}, by NCCL's RAS"
+            )
+            text = "RAS names only those that are ahead; the ones behind may be slow, or it was asked in between."
+            reason = "most are behind: the few ahead may be the odd ones"
+            told = self._finding(ahead, title, text, sure=False, reason=reason)
+            steps = ("Ask RAS again after a while, and take stacks of ranks that are behind.",)
+            return [replace(told, candidates=(), next_steps=steps)]
+        return []
+
+    def _named(self, still: bool) -> list[Finding]:
         for kind in sorted({kind for peer in self.peers for kind in peer.counts}):
             counted = [p for p in self.peers if kind in p.counts]
-            least, most = (f((p.counts[kind] for p in counted), default=0) for f in (min, max))
+            crowd = self.crowds.get(kind, {})
+            least = min((p.counts[kind] for p in counted), default=0)
+            most = max((*(p.counts[kind] for p in counted), *crowd), default=0)
             late = [p for p in counted if p.counts[kind] == least]
             if least == most or not late:
                 continue
-            few = len(late) * 2 < len(counted)
+            few = len(late) * 2 < max(len(counted), sum(crowd.values()))
             verb = "finished" if self.source == "inspector" else "launched"
             title = f"{self._name(late)} {verb} {least} {kind}, others up to {most}, by NCCL's {_NAMES[self.source]}"
             reason = "" if still else "counts differ for moments while a job runs: ask again, and see who stays behind"

@@ -17,7 +17,7 @@ _TABLE = {
     "mpirun": r"\[\d{1,9},\d{1,9}\]<std(?:out|err|diag)>: ?",
     "ray": r"\([A-Za-z_][^\n]{0,200}?\bpid=\d{1,10}(?:, ip=[0-9A-Fa-f.:]{2,45})?\) ?",
     "bracketed": rf"\[(?:{stamps.FULL})\] ?",
-    "stamp": rf"(?:{stamps.FULL}|{stamps.CLOCK}|{stamps.SYSLOG})[ \t]+",
+    "stamp": rf"(?:{stamps.FULL}|{stamps.CLOCK}|{stamps.SYSLOG}):?[ \t]+",
     "ctime": rf"(?:{stamps.SYSLOG})(?=\[\d{{1,9}},\d)",
     "cri": r"std(?:out|err) [FP] ",
     "colour": r" ?\[\d{1,3}(?:;\d{1,3}){0,4}m ?",
@@ -38,11 +38,14 @@ _TABLE = {
     "pod": r"\[pod/[\w.\-]{1,253}/[\w.\-]{1,63}\] ?",
     "stern": rf"[a-z0-9][a-z0-9.\-]{{1,252}} [a-z0-9][a-z0-9.\-]{{0,62}} {_HEAD}",
     "node": rf"[A-Za-z][\w.\-]{{0,254}}[ \t]+{_HEAD}",
+    "named": rf"\[[A-Za-z][\w.|\-]{{0,63}}\]:? ?{_HEAD}",
+    "table": rf" {{0,8}}\| ?(?=\d{{4}}-\d\d-\d\d[ T])|\| ?{_HEAD}",
+    "indent": rf"[ \t]{{1,16}}{_HEAD}",
     "unit": rf"[A-Za-z][\w.\-]{{0,254}} [\w.\-/]{{1,64}}\[\d{{1,10}}\]: {_HEAD}",
 }
 _PREFIX = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _TABLE.items()))
 _TIMES = ("bracketed", "stamp", "ctime", "sglang", "raylet")
-_SILENT = ("cri", "colour", "stream", "vllm", "minute", "logging", "dmesg", "kernel")
+_SILENT = ("cri", "colour", "stream", "vllm", "minute", "logging", "dmesg", "kernel", "indent", "table")
 _RANKED = {
     "rank": re.compile(r"\[rank(\d{1,7})\]"),
     "ray": re.compile(r"\(VllmWorker rank=(\d{1,7}) pid=|\((?:Vllm)?Worker[ _]TP(\d{1,7}) pid="),

@@ -36,6 +36,17 @@ Warnings
   Rank 12 -- GPU 4 managed by process 323032 on node 10.137.190.124
   Rank 3 has launched up to operation 5 -- GPU 0 managed by process 77 on node node-9
 """
+TOTALS = """Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+     32          8            1        256      256
+
+"""
+LOST = """  Rank 5 -- GPU 5 managed by process 91 on node node-3
+  Rank 1057455228 -- GPU 4 managed by process 1 on node 0.0.0.0
+  Process 3487984"""
 QUERY = {
     "nccl_version": "2.28.7",
     "communicators_count": 1,
@@ -64,12 +75,21 @@ def test_the_text() -> None:
     rows = read(TEXT).ras
     assert [(r.comm, r.size, r.status) for r in rows[:4]] == [
         ("group 0", 256, "RUNNING OK"), ("group 1", 16, "MISMATCH INCOMPLETE"),
-        ("#1-0 (a1b2c3d4e5f60718)", None, "INCOMPLETE"), ("#1-1 (ff00)", None, "MISMATCH"),
+        ("#1-0 (a1b2c3d4e5f60718)", 16, "INCOMPLETE"), ("#1-1 (ff00)", 16, "MISMATCH"),
     ]  # fmt: skip
-    assert [(r.comm, r.rank, r.host, r.pid, r.device, r.counts) for r in rows[4:]] == [
+    assert [(r.present, r.counts) for r in rows[4:6]] == [(30, {"AllReduce": 640}), (1, {"AllReduce": 639})]
+    assert [(r.comm, r.rank, r.host, r.pid, r.device, r.counts) for r in rows[6:]] == [
         ("#1-1 (ff00)", 12, "10.137.190.124", 323032, 4, {"AllReduce": 639}),
         ("#1-1 (ff00)", 3, "node-9", 77, 0, {"AllReduce": 5}),
     ]  # fmt: skip
+
+
+def test_the_text_of_ranks_without_data() -> None:
+    rows = read(TOTALS + TEXT.replace("1 job process", "2 ranks").replace("  Process 3487984", LOST)).ras
+    assert rows[0].comm == "job" and rows[0].size == 256
+    lost = [row for row in rows if row.status == "MISSING"]
+    # the second is no rank of a communicator of 16
+    assert [(row.comm, row.rank, row.pid) for row in lost] == [("#1-0 (a1b2c3d4e5f60718)", 5, 91)]
 
 
 def test_the_json() -> None:

@@ -14,6 +14,9 @@ _HEAD = re.compile(
 )
 
 
+_SOURCE = re.compile(r"\.(?:cc|cu|cpp|hpp|c|h)$")
+
+
 class Head(NamedTuple):
     """Who wrote a record, and what is left of it."""
 
@@ -35,6 +38,9 @@ def head(text: str) -> Head | None:
     if found is None:
         return None
     host, pid, tid, device, place, level = found.groups()
+    if tid is None and _SOURCE.search(host):
+        # `init.cc:1247 NCCL WARN`: somebody cut off who wrote it
+        return None
     return Head(
         host, int(pid), None if tid is None else int(tid), None if device is None else int(device),
         place.strip(), level, text[found.end() :],

@@ -25,6 +25,9 @@ _RANK = re.compile(
     r"\s*Rank (?P<rank>\d{1,9})(?: has launched up to operation (?P<count>\d{1,18}))? -- GPU (?P<gpu>\d{1,4})\S* "
     r"managed by process (?P<pid>\d{1,10}) on node (?P<host>\S{1,255})"
 )
+_TOTALS = re.compile(r"\(total\)\s.*\(total\)\s*$")
+_NUMBERS = re.compile(r"(?:\s*\d{1,9}){2,}\s*$")
+_LACKING = re.compile(r"\s*Missing communicator data from \d{1,9} ranks?\s*$")
 _MISSING = re.compile(r"\b(DEAD|TIMEOUT|NOCOMM|INCOMPLETE|UNRESPONSIVE)\b")
 _BEGINS = ("Job summary", "Communicators...")
 _DOCUMENT = re.compile(rb'\s*\{(?s:.{0,4096})"(?:communicators_count|communicators|nccl_version)"\s*:')
@@ -42,8 +45,12 @@ class Ras:
         self._rows: list[RasComm] = []
         self.active = False
         """A text of RAS has begun."""
-        self._comm, self._kind = "", ""
+        self._comm, self._kind, self._state = "", "", ""
         self._count: int | None = None
+        self._totals = False
+        """The next line of numbers ends with how many GPUs the job has."""
+        self._sizes: dict[str, int] = {}
+        """By number of its group how many ranks a communicator has."""
 
     def done(self) -> list[RasComm]:
         """All rows."""
@@ -63,33 +70,57 @@ class Ras:
 
     def _text(self, record: Record) -> bool:
         line = record.text
+        if self._totals and _NUMBERS.match(line):
+            self._totals = False
+            return self._add(record, comm="job", size=int(line.split()[-1]))
+        self._totals = _TOTALS.search(line) is not None
+        if self._totals:
+            return True
         if found := _TABLE.match(line):
             return self._group(found, record)
         if found := _COMM.match(line):
-            self._comm, self._kind, self._count = found["comm"], "", None
-            return self._add(record, comm=self._comm, status=found["status"])
+            self._comm, self._kind, self._count, self._state = found["comm"], "", None, ""
+            return self._add(record, comm=self._comm, status=found["status"], size=self._size())
+        found = _RANK.match(line)
+        return self._of_ranks(record) or (found is not None and self._rank(found, record))
+
+    def _of_ranks(self, record: Record) -> bool:
+        """Takes a line that says what holds of the ranks below it."""
+        line = record.text
         if found := _KIND.match(line):
-            self._kind, self._count = found[1], None
+            self._kind, self._count, self._state = found[1], None, ""
+            return True
+        if _LACKING.match(line):
+            self._kind, self._count, self._state = "", None, "MISSING"
             return True
         if found := _GROUP.match(line):
             self._count = int(found[2])
-            return True
-        found = _RANK.match(line)
-        return found is not None and self._rank(found, record)
+            counts = {self._kind: self._count} if self._kind else {}
+            return self._add(record, comm=self._comm, size=self._size(), present=int(found[1]), counts=counts)
+        return False
 
     def _group(self, found: re.Match[str], record: Record) -> bool:
         numbers = found["numbers"].split()
         size = int(numbers[3]) if numbers[3].isdecimal() else None
+        if size is not None and len(self._sizes) < MOST:
+            self._sizes[found["group"]] = size
         status = f"{found['status']} {found['errors']}"
         return self._add(record, comm=f"group {found['group']}", size=size, status=status)
 
+    def _size(self) -> int | None:
+        return self._sizes.get(self._comm[1:].partition("-")[0])
+
     def _rank(self, found: re.Match[str], record: Record) -> bool:
+        size = self._size()
+        if size is not None and int(found["rank"]) >= size:
+            # NCCL 2.27 printed memory that was not its own
+            return True
         count = int(found["count"]) if found["count"] else self._count
         state = _MISSING.search(record.text, found.end())
         return self._add(
             record, comm=self._comm, rank=int(found["rank"]), host=found["host"].rstrip(",;"), pid=int(found["pid"]),
             device=int(found["gpu"]), counts={self._kind: count} if self._kind and count is not None else {},
-            status=state[1] if state else "",
+            status=state[1] if state else self._state, size=size,
         )  # fmt: skip
 
     def _event(self, record: Record) -> bool:
