@@ -9,13 +9,14 @@ from rankscope.analysis import analyse
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.parsers.members import members
 from rankscope.parsers.sidecar.model import Card, CardGroup
 from rankscope.schema import Dataset
 from tests.parsers.dumps import START_NS, Recorder, job
 from tests.parsers.torch_pickle import torch_pickle
 
-WORLD = CardGroup("0", "default_pg", "gloo", [0, 1, 2, 3])
-PAIR = CardGroup("7", "pair", "gloo", [0, 2])
+WORLD = CardGroup("0", "default_pg", "gloo", members(range(4)))
+PAIR = CardGroup("7", "pair", "gloo", members([0, 2]))
 
 
 def dump(path: str, recorder: Recorder, broken: bool = True, mtime_ns: int | None = None) -> Source:
@@ -97,7 +98,7 @@ def test_groups_and_world_are_complete_though_a_member_left_no_entry() -> None:
 
 def test_groups_of_another_backend_are_not_this_recorders() -> None:
     made = recorders("nccl")
-    other = CardGroup("9", "cpu", "gloo", [0, 1])
+    other = CardGroup("9", "cpu", "gloo", members([0, 1]))
     found = dataset(
         [dump("nccl_trace_rank_0", made[0], broken=False), card("c.json", 0, "nccl_trace_rank_0", groups=[other])]
     )

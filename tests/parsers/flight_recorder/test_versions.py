@@ -63,10 +63,10 @@ def test_what_a_version_does_not_have_is_null(version: str) -> None:
 
 
 def test_groups_by_number_and_by_name() -> None:
-    assert [tuple(g) for g in decoded("1.4").config] == [("0", "", [0, 1, 2], 0), ("1", "", [1, 2], 1)]
+    assert [tuple(g) for g in decoded("1.4").config] == [("0", "", (0, 1, 2), 0), ("1", "", (1, 2), 1)]
     assert [tuple(g) for g in decoded("2.5").config] == [
-        ("0", "default_pg", [0, 1, 2], None),
-        ("7", "mesh_tp", [1, 2], None),
+        ("0", "default_pg", (0, 1, 2), None),
+        ("7", "mesh_tp", (1, 2), None),
     ]
 
 
@@ -116,7 +116,7 @@ def test_ranks_are_parsed_never_evaluated() -> None:
     document: dict[str, Any] = recorder().document()
     document["pg_config"]["7"]["ranks"] = "__import__('os').getpid()"
     document["pg_config"]["8"] = {"name": "8", "desc": "", "ranks": "[3, 3]"}
-    assert [g.ranks for g in decode(torch_pickle(document)).config] == [[0, 1, 2], None, None]
+    assert [g.ranks for g in decode(torch_pickle(document)).config] == [(0, 1, 2), None, None]
 
 
 def test_an_older_version_can_be_made_of_a_newer() -> None:

@@ -10,6 +10,7 @@ import pytest
 from rankscope.capture.card import Card as Written
 from rankscope.capture.identity import Group
 from rankscope.parsers.decoded import RESTORE, NotThisKindError
+from rankscope.parsers.members import members
 from rankscope.parsers.registry import KINDS
 from rankscope.parsers.sidecar.decode import decode, looks_like_card
 from rankscope.parsers.sidecar.model import Card, CardGroup
@@ -30,7 +31,7 @@ def test_what_the_capture_writes_is_read() -> None:
     card.end("exception", ValueError("nan"))
     read = decode(card.content())
     assert (read.rank, read.world_size, (read.host, read.pid, read.started_ns)) == (3, 4, card.writer)
-    assert read.groups == [CardGroup("0", "default_pg", "nccl", [0, 1, 2, 3])]
+    assert read.groups == [CardGroup("0", "default_pg", "nccl", members(range(4)))]
     assert (read.dumps, read.ended, read.error) == (["nccl_trace_rank_3"], "exception", "ValueError: nan")
     assert (read.ended_ns, read.cause) == ((card.ended or {})["time_ns"], "")
     assert (read.interval_ns, read.delay_ns) == (10_000_000_000, 200_000_000)
@@ -64,7 +65,9 @@ def test_without_a_rank_it_is_no_use(data: bytes) -> None:
     ],
 )  # fmt: skip
 def test_groups_that_cannot_be_are_left_out(group: Any) -> None:
-    assert decode(written(groups=[group, {"name": "1", "ranks": [3, 0]}])).groups == [CardGroup("1", "", "", [3, 0])]
+    assert decode(written(groups=[group, {"name": "1", "ranks": [3, 0]}])).groups == [
+        CardGroup("1", "", "", members([3, 0]))
+    ]
 
 
 @pytest.mark.parametrize(

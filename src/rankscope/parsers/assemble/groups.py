@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rankscope.parsers.assemble.sources import Source, common
 from rankscope.parsers.flight_recorder.model import Call, Dump, GroupConfig
+from rankscope.parsers.members import NOBODY
 
 DEFAULT = "default_pg"
 NO_DESCRIPTION = ("", "undefined")
@@ -103,7 +104,7 @@ def _known(sources: list[Source]) -> dict[str, Counter[tuple[int, ...]]]:
     for source in sources:
         for group in source.stated:
             if group.pg_id is None:
-                known[group.name][tuple(group.ranks or ())] += 1
+                known[group.name][group.ranks or NOBODY] += 1
     return known
 
 
@@ -131,7 +132,7 @@ def _keys_of(
     keys = dict(_by_number(source.stated))
     for group in source.stated:
         if group.pg_id is None:
-            keys[group.name] = Key(group.name, tuple(group.ranks or ()))
+            keys[group.name] = Key(group.name, group.ranks or NOBODY)
     for name in {name_of(call) for call in dump.calls} - keys.keys():
         fitting = [m for m in known.get(name, ()) if source.rank in m]
         best = min(fitting, key=lambda m: (-known[name][m], m)) if fitting else None
@@ -147,7 +148,7 @@ def _by_number(stated: list[GroupConfig]) -> list[tuple[str, Key]]:
     seen: Counter[tuple[int, ...]] = Counter()
     keys = []
     for group in sorted((g for g in stated if g.pg_id is not None), key=lambda g: g.pg_id or 0):
-        members = tuple(group.ranks or ())
+        members = group.ranks or NOBODY
         keys.append((group.name, Key("", members, ordinal=seen[members])))
         seen[members] += 1
     return keys

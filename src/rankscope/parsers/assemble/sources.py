@@ -176,7 +176,7 @@ class Source:
     @cached_property
     def highest(self) -> int:
         """The highest rank that its own groups speak of; -1 without one."""
-        return max((max(group.ranks) for group in self.dump.config if group.ranks), default=-1) if self.dump else -1
+        return max((group.ranks.highest for group in self.dump.config if group.ranks), default=-1) if self.dump else -1
 
     @cached_property
     def complete(self) -> Completeness | None:
@@ -195,12 +195,13 @@ class Source:
 def own_ranks(dump: Dump) -> frozenset[int] | None:
     """The ranks that could have written a dump: in all of its groups, at the place its sends and receives tell."""
     members = {group.name: group.ranks for group in dump.config if group.ranks and group.name}
-    sets = [frozenset(ranks) for ranks in members.values()]
+    sets = [ranks.as_set for ranks in members.values()]
     for name, own in {(c.name, p2p_ranks(c.profiling_name)) for c in dump.calls}:
         ranks = members.get(name or "")
         if own is not None and ranks is not None and own[0] < len(ranks):
             sets.append(frozenset([ranks[own[0]]]))
-    return frozenset.intersection(*sets) if sets else None
+    sets.sort(key=len)
+    return sets[0].intersection(*sets[1:]) if len(sets) > 1 else sets[0] if sets else None
 
 
 def config_world(sources: list[Source]) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rankscope.parsers.flight_recorder.model import Dump, GroupConfig, GroupStatus
 from rankscope.parsers.flight_recorder.values import integer, rank_list, text
+from rankscope.parsers.members import Members
 
 ENTRY_KEYS = frozenset({"profiling_name", "collective_seq_id", "seq_id"})
 """One of these is in every entry of every version."""
@@ -51,7 +52,7 @@ def _config(value: Any) -> list[GroupConfig]:
     return [row for row in rows if row is not None]
 
 
-def _group(key: Any, group: Any, parse: Callable[[Any], list[int] | None]) -> GroupConfig | None:
+def _group(key: Any, group: Any, parse: Callable[[Any], Members | None]) -> GroupConfig | None:
     if isinstance(group, dict):
         name, ranks = text(key), group.get("ranks")
         members = parse(ranks) if isinstance(ranks, str) else rank_list(ranks)

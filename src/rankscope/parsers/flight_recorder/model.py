@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rankscope.parsers.columnar import Codes, Columnar, Numbers
+from rankscope.parsers.members import Members, unpack
 
 NUMBERS = (
     "record_id", "seq", "p2p_seq", "op_id", "created_ns", "started_ns", "completed_ns", "duration_ns",
@@ -54,8 +56,18 @@ class GroupConfig(NamedTuple):
 
     name: str
     description: str
-    ranks: list[int] | None
+    ranks: Members | None
     pg_id: int | None = None
+
+    def row(self) -> tuple[Any, ...]:
+        """As JSON values."""
+        return (self.name, self.description, None if self.ranks is None else self.ranks.packed, self.pg_id)
+
+
+def config_from(row: Sequence[Any]) -> GroupConfig:
+    """What `row()` was made from."""
+    name, description, ranks, pg_id = row
+    return GroupConfig(name, description, None if ranks is None else unpack(ranks), pg_id)
 
 
 class GroupStatus(NamedTuple):
@@ -67,9 +79,7 @@ class GroupStatus(NamedTuple):
     completed: int
 
 
-_TABLES: dict[str, type[Any]] = {
-    "config": GroupConfig, "status": GroupStatus, "calls": Call, "shapes": Shape, "frames": StackFrame,
-}  # fmt: skip
+_TABLES: dict[str, type[Any]] = {"status": GroupStatus, "calls": Call, "shapes": Shape, "frames": StackFrame}
 
 
 @dataclass
@@ -109,7 +119,7 @@ class Dump(Columnar):
         for name in _TABLES:
             rows = getattr(self, name)
             header[name] = None if rows is None else list(map(tuple, rows))
-        return header
+        return {**header, "config": [group.row() for group in self.config]}
 
     def body(self) -> list[memoryview]:
         """The arrays as bytes."""
@@ -122,4 +132,5 @@ def dump_from(header: dict[str, Any], body: memoryview, rows: int) -> Dump:
     numbers = np.frombuffer(body[:split], np.int64).reshape(len(NUMBERS), rows)
     codes = np.frombuffer(body[split:], np.int32).reshape(len(CODES), rows)
     named = {k: list(map(kind._make, header[k])) for k, kind in _TABLES.items() if header[k] is not None}
-    return Dump(**{**header, **named}, numbers=numbers, codes=codes)
+    config = list(map(config_from, header["config"]))
+    return Dump(**{**header, **named, "config": config}, numbers=numbers, codes=codes)

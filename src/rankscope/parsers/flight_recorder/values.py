@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import orjson
+
+from rankscope.parsers.members import Members, members
 
 TEXT_LIMIT = 4096
 """Longer strings are cut: no genuine name or path is longer."""
 INT64_LIMIT = 2**63 - 1
 """Largest integer of a column."""
+REMEMBERED = 1 << 20
+"""Longer texts of ranks are read again each time."""
 RANK_LIMIT = 1 << 18
 """No job has more ranks: a file must not make lists of billions."""
 
@@ -42,14 +47,22 @@ def truth(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def rank_list(value: Any) -> list[int] | None:
+def rank_list(value: Any) -> Members | None:
     """Ranks, given as a list or as its text ("[0, 1]"); None if it is neither."""
     if isinstance(value, str):
-        try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return None
-    if not isinstance(value, list | tuple):
+        return _remembered(value) if len(value) <= REMEMBERED else _of_text(value)
+    if not isinstance(value, list | tuple) or not set(map(type, value)) <= {int}:
         return None
-    ranks = [r for r in value if isinstance(r, int) and not isinstance(r, bool) and 0 <= r < RANK_LIMIT]
-    return ranks if len(ranks) == len(value) == len(set(ranks)) else None
+    fits = not value or (min(value) >= 0 and max(value) < RANK_LIMIT and len(set(value)) == len(value))
+    return members(value) if fits else None
+
+
+def _of_text(value: str) -> Members | None:
+    try:
+        ranks = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    return rank_list(ranks) if isinstance(ranks, list) else None
+
+
+_remembered = lru_cache(maxsize=64)(_of_text)

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.flight_recorder.values import RANK_LIMIT, integer, text
+from rankscope.parsers.flight_recorder.values import RANK_LIMIT, integer, rank_list, text
 from rankscope.parsers.sidecar.model import Card, CardGroup
 
 VERSION = 1
@@ -73,9 +73,8 @@ def _groups(value: Any, rank: int) -> list[CardGroup]:
     found = []
     for group in _list(value):
         name = text(group.get("name")) if isinstance(group, dict) else None
-        members = [_rank(member) for member in _list(group.get("ranks"))] if name else []
-        ranks = [member for member in members if member is not None]
-        if name and rank in ranks and len(ranks) == len(members) == len(set(ranks)):
+        ranks = rank_list(_list(group.get("ranks"))) if name else None
+        if name and ranks is not None and rank in ranks:
             described = [text(group.get(key)) or "" for key in ("description", "backend")]
             found.append(CardGroup(name, described[0], described[1], ranks))
     return found

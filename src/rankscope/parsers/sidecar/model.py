@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
+
+from rankscope.parsers.members import Members, unpack
 
 
 class CardGroup(NamedTuple):
@@ -14,7 +16,7 @@ class CardGroup(NamedTuple):
     description: str
     backend: str
     """As "nccl", or "cpu:gloo,cuda:nccl"; empty if not told."""
-    ranks: list[int]
+    ranks: Members
     """Global ranks; the position is the rank within the group."""
 
 
@@ -52,7 +54,8 @@ class Card:
 
     def header(self) -> dict[str, Any]:
         """All of it, as JSON values."""
-        return {**asdict(self), "groups": list(map(tuple, self.groups))}
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**told, "groups": [(*group[:3], group.ranks.packed) for group in self.groups]}
 
     def body(self) -> list[memoryview]:
         """Nothing: it has no arrays."""
@@ -61,4 +64,5 @@ class Card:
 
 def card_from(header: dict[str, Any]) -> Card:
     """What `header()` was made from."""
-    return Card(**{**header, "groups": [CardGroup(*group) for group in header["groups"]]})
+    groups = [CardGroup(row[0], row[1], row[2], unpack(row[3])) for row in header["groups"]]
+    return Card(**{**header, "groups": groups})

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankscope.parsers.columnar import Codes, Columnar, Numbers
-from rankscope.parsers.flight_recorder.model import GroupConfig
+from rankscope.parsers.flight_recorder.model import config_from
 from rankscope.parsers.torch_profiler.metadata import About
 
 NUMBERS = ("start_ns", "duration_ns", "correlation")
@@ -134,9 +134,9 @@ def trace_from(header: dict[str, Any], body: memoryview) -> TraceContent:
 
 
 def _plain(about: About) -> tuple[Any, ...]:
-    return tuple(about._replace(groups=list(map(tuple, about.groups))))  # type: ignore[arg-type]
+    return tuple(about._replace(groups=[group.row() for group in about.groups]))  # type: ignore[misc]
 
 
 def _about(values: list[Any]) -> About:
     about = About(*values)
-    return about._replace(groups=[GroupConfig(*row) for row in about.groups])
+    return about._replace(groups=list(map(config_from, about.groups)))
