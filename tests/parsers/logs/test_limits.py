@@ -19,6 +19,7 @@ from rankscope.parsers.logs.decoder import Decoder
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.join import Joiner
 from rankscope.parsers.logs.model import LogContent
+from rankscope.parsers.logs.nccl import comms
 from rankscope.schema import Dataset
 from tests.parsers.assemble.logs.job import MTIME_NS, lane, messages
 from tests.parsers.assemble.logs.test_reports import printed
@@ -161,3 +162,11 @@ def test_fingerprints_that_are_mixed_accuse_nobody() -> None:
     assert (found.status, found.culprits) == ("unknown", ())
     assert not any(finding.candidates for finding in found.findings)
     assert messages(dataset, "log-unplaced")
+
+
+def test_communicators_that_are_too_many_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comms, "MOST", 3)
+    content = log(*(info(life(comm=f"0x55{n:02x}")) for n in range(5)))
+    assert (len(content.comms), content.counts["left out: communicator"]) == (3, 2)
+    content = log(*(info("Using network IB", pid=4100 + n) for n in range(5)))
+    assert (len(content.processes), content.counts["left out: process"]) == (3, 2)

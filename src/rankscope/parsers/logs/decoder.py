@@ -132,6 +132,8 @@ class Decoder:
         content.counts = {**self.counts, "events": self._events.seen}
         for rows in (self._events, self.warnings):
             content.counts.update(rows.left_out())
+        if self.comms.lost:
+            content.counts[kept.left_out("communicator")] = self.comms.lost
         if content.ranged:
             content.numbers, content.codes = self._taken()
         else:
@@ -198,6 +200,7 @@ class Decoder:
         self.counts[found.level] += 1
         process = self.processes.of(found.host, found.pid, record, glued)
         if process is None:
+            self.counts[kept.left_out("process")] += 1
             return
         self.processes.count(process, 1, record.offset if record.torn else None)
         if found.level in ("WARN", "ERROR"):

@@ -79,6 +79,8 @@ class Comms:
         self.lives: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
         self.owners: defaultdict[str, set[int]] = defaultdict(set)
         self.pointers: dict[int, str | None] = {}
+        self.lost = 0
+        """How often a line told of one more than `MOST`."""
 
     def life(self, process: int, pointer: str, state: str, told: dict[str, Any], record: Record) -> None:
         """What a line of its initialisation or end says."""
@@ -105,6 +107,7 @@ class Comms:
 
     def _new(self, process: int, pointer: str, place: Place) -> int | None:
         if len(self.rows) >= MOST:
+            self.lost += 1
             return None
         at = len(self.rows)
         self.rows.append(Comm(process, pointer, *place))
