@@ -98,8 +98,8 @@ class Instance:
     @cached_property
     def op(self) -> str:
         """What most of those that issued it call it, "collective" if no entry is left; asked for once all are there."""
-        names = sorted(e.op for e in self.entries.values() if e.op)
-        return max(names, key=names.count, default="collective")
+        names = [e.op for e in self.entries.values() if e.op]
+        return max(sorted(set(names)), key=names.count, default="collective")
 
 
 def pending_calls(facts: Facts) -> dict[CallKey, Instance]:
