@@ -55,8 +55,8 @@ def filled_time() -> pl.Expr:
 def narrow(dataset: Dataset) -> pl.DataFrame:
     """For each row of `messages` what tells it apart without its text: made once for as long as one job is shown.
 
-    row: its position; rank, time_ns; at: `filled_time`; place: of its role in ROLES; alike: a number that lines of one
-    role and kind share whose words differ only in their numbers.
+    row: its position; rank, time_ns; utc: whether that is UTC, not as its host prints it; at: `filled_time`; place: of
+    its role in ROLES; alike: a number that lines of one role and kind share whose words differ only in their numbers.
     """
     if not _kept or _kept[0][0] is not dataset.messages:
         _kept[:] = [(dataset.messages, _narrow(dataset.messages))]
@@ -69,8 +69,10 @@ _kept: list[tuple[pl.DataFrame, pl.DataFrame]] = []
 def _narrow(messages: pl.DataFrame) -> pl.DataFrame:
     words_alone = pl.col("text").str.slice(0, LONGEST).str.replace_all(_NUMBERS, "#")
     place = pl.col("role").replace_strict({role: i for i, role in enumerate(ROLES)}, default=ROLES.index(""))
+    in_utc = pl.col("values").str.contains('"utc":true', literal=True)
     return messages.with_row_index("row").select(
-        "row", "rank", "time_ns", filled_time().alias("at"), place.cast(pl.Int8).alias("place"),
+        "row", "rank", "time_ns", in_utc.fill_null(value=False).alias("utc"),
+        filled_time().alias("at"), place.cast(pl.Int8).alias("place"),
         pl.struct(place, "kind", words_alone).hash().alias("alike"),
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from rankscope.tui.detail.expanded import expanded
 from rankscope.tui.detail.facts import look_up
 from rankscope.tui.detail.index import OpIndex
 from rankscope.tui.detail.line import text_of
-from rankscope.tui.detail.said import MOST, Around, around, said_lines
+from rankscope.tui.detail.said import MOST, Around, around, said_lines, zones_for
 from tests.builders import START_NS
 from tests.logs import SECOND, line, with_logs
 from tests.tui.detail.goldens import absent, logged, present
@@ -68,6 +68,29 @@ def test_the_pane_tells_a_cause_early_and_a_victim_last() -> None:
     assert cause[2] == "log     22:13:20.006 R OutOfMemoryError: CUDA out of memory. Tried to allocate.."
     victim = [text_of(parts) for parts in compact(look_up(index, analysis, present(dataset, 4, TP, 5)), 80)]
     assert victim[-1].startswith("log     22:13:20.200 v [Rank 4] Watchdog")
+
+
+def test_lines_of_hosts_in_another_zone_are_not_held_against_times_of_dumps() -> None:
+    hours = 5 * 3600
+    lines = [line(1, "in their zone", "root", at_s=hours), line(2, "as late here", "root", at_s=0.5)]
+    away = OpIndex(with_logs(hang()[0], lines))
+    assert zones_for(away, "flight-recorder") == "utc"
+    found = around(away.dataset, 0, START_NS, "utc")
+    assert not found.timed and [one.text for one in found.others] == ["in their zone", "as late here"]
+    here = OpIndex(with_logs(hang()[0], lines[1:]))
+    assert zones_for(here, "flight-recorder") == "any"
+    assert around(here.dataset, 0, START_NS, "any").timed
+
+
+def test_lines_in_utc_are_held_against_times_of_dumps_alone() -> None:
+    lines = [line(1, "broke", "root", at_s=0.5, values='{"utc":true}'), line(2, "elsewhere", "root", at_s=5 * 3600)]
+    index = OpIndex(with_logs(hang()[0], lines))
+    found = around(index.dataset, 0, START_NS, zones_for(index, "flight-recorder"))
+    assert found.timed and [one.text for one in found.others] == ["broke"]
+    assert zones_for(index, "nccl-log") == "printed"
+    assert [one.text for one in around(index.dataset, 0, START_NS + 5 * 3600 * SECOND, "printed").others] == [
+        "elsewhere"
+    ]
 
 
 @pytest.mark.parametrize("width", [1, 20, 80])

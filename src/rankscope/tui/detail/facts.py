@@ -18,7 +18,7 @@ from rankscope.tui.detail.history import History, history
 from rankscope.tui.detail.index import OpIndex, Row, one
 from rankscope.tui.detail.pairs import pair, waiting_for
 from rankscope.tui.detail.peers import PARTLY, Peers, collective, state_label
-from rankscope.tui.detail.said import Around, around
+from rankscope.tui.detail.said import Around, around, zones_for
 from rankscope.tui.selection import Absence, Selection
 
 _ABSENCES: tuple[Absence, ...] = get_args(Absence)
@@ -83,7 +83,7 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
         frontier=_frontier(index, selection),
         groups=_group_names(index, past),
         descriptions=index.descriptions,
-        messages=around(index.dataset, selection.rank, at_ns),
+        messages=around(index.dataset, selection.rank, at_ns, zones_for(index, shown["source"] if shown else None)),
         host=host_stacks(index.dataset, [selection.rank]).get(selection.rank),
         where=analysis.mesh.where(selection.rank) if analysis.mesh is not None else "",
     )

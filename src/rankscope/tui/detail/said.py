@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import polars as pl
 
@@ -10,6 +10,7 @@ from rankscope.report.messages import ROLES, Said, folded, narrow
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset
 from rankscope.tui.detail.format import plain, rank_phrase
+from rankscope.tui.detail.index import OpIndex
 from rankscope.tui.detail.line import Line, Span, line, wrapped
 from rankscope.tui.detail.message_list import brief, letter, when
 
@@ -22,7 +23,15 @@ _OTHERS = 4
 WITHIN_NS = 1_000_000_000
 """How near in time the lines of others are."""
 _NAMED = ("root", "victim")
+LOGS = ("nccl-log", "c10d-log")
+"""Sources of operations whose times are as hosts print them."""
 _NOISE = ROLES.index("noise")
+
+
+Zones: TypeAlias = Literal["any", "utc", "printed"]
+"""Which times of lines can be held against a moment: all, those in UTC, or those as hosts print them."""
+SAME_ZONE_NS = 450 * 1_000_000_000
+"""Zones are a quarter of an hour apart at least: half of that tells them."""
 
 
 class Own(NamedTuple):
@@ -45,14 +54,35 @@ class Around(NamedTuple):
     """Whether the others said it within a second; else nothing tells when."""
 
 
-def around(dataset: Dataset, rank: int, at_ns: int | None) -> Around:
-    """What the logs say of a rank and of others around a moment (ns since the epoch); noise is left out."""
+def around(dataset: Dataset, rank: int, at_ns: int | None, zones: Zones = "any") -> Around:
+    """What the logs say of a rank and of others around a moment (ns since the epoch); noise is left out.
+
+    Lines whose times `zones` leaves out are taken for lines without a time.
+    """
     if dataset.messages.is_empty():
         return Around()
     told = narrow(dataset).filter(pl.col("place") < _NOISE)
+    if zones != "any":
+        known = pl.when(pl.col("utc") == (zones == "utc"))
+        told = told.with_columns(known.then("time_ns").alias("time_ns"), known.then("at").alias("at"))
     others, timed = _others(told.filter(pl.col("rank").fill_null(-1) != rank), at_ns)
     own = _own(told.filter(pl.col("rank") == rank), at_ns)
     return Around(_texts(dataset, own), tuple(folded(dataset, others, _OTHERS)[0]), timed)
+
+
+def zones_for(index: OpIndex, source: str | None) -> Zones:
+    """Which times of lines can be held against those of an operation that a `source` of ops tells of.
+
+    Dumps and traces are in UTC. Hosts that print their own time do so too if the last they say is about as old as the
+    last of the dumps.
+    """
+    if source in LOGS:
+        return "printed"
+    told = narrow(index.dataset).filter(~pl.col("utc"))["time_ns"].max()
+    if not isinstance(told, int) or index.newest_ns is None:
+        return "any"
+    newest = max(index.newest_ns, index.written_ns or 0)
+    return "any" if index.newest_ns - SAME_ZONE_NS <= told <= newest + SAME_ZONE_NS else "utc"
 
 
 def _own(rows: pl.DataFrame, at_ns: int | None) -> pl.Series:
