@@ -81,7 +81,8 @@ def test_a_hang_is_told_by_the_server_of_the_job(tmp_path: Path) -> None:
             process.wait()
     assert (polled.ranks, polled.dumps, polled.stacks, polled.problems) == (2, 2, 2, ())
     assert next(f["culprit_ranks"] for f in causes(said) or said["findings"]) == [0]
-    assert {row["rank"]: row["kind"] for row in said["inputs"] if "stacks" in row["path"]} == {0: "py-spy", 1: "py-spy"}
+    # from its own page of stacks, or where py-spy is on the path from that
+    assert sorted(row["rank"] for row in said["inputs"] if row["kind"] == "py-spy") == [0, 1]
 
 
 def _poll(server: DebugServer, folder: Path) -> Polled:

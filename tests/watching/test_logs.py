@@ -21,7 +21,7 @@ CRASH = [
 
 def job(ranks: int, steps: int) -> list[str]:
     """The log of a job in which nothing is wrong."""
-    return [line for line in noisy_job(ranks, steps) if line != WATCHDOG and "WARN" not in line]
+    return [line for line in noisy_job(ranks, steps) if line != WATCHDOG and "WARN" not in line and "->" not in line]
 
 
 def text(path: Path, lines: list[str]) -> Path:
