@@ -52,6 +52,35 @@ def test_two_that_disagree_are_only_candidates() -> None:
     assert (found.culprit_ranks, found.candidates, found.confidence) == ((), (0, 1), "low")
 
 
+def quarrel_in_a_group(job: JobBuilder, rank: int, own: int, other: int, ops: tuple[str, str]) -> None:
+    """What a rank says whose group no line names: it and the other are told by their ranks in that group."""
+    job.message("fingerprint-mismatch", rank, ranks=[own, other], fingerprints=[call(op) for op in ops], aspects=[])
+
+
+def test_ranks_of_a_group_are_told_by_the_processes_that_speak() -> None:
+    job = JobBuilder(8)
+    for own, rank in enumerate((4, 5, 6)):
+        quarrel_in_a_group(job, rank, own, 3, ("ALLREDUCE", "BROADCAST"))
+    quarrel_in_a_group(job, 7, 3, 0, ("BROADCAST", "ALLREDUCE"))
+    (found,) = roots(analyse(job.build()))
+    assert (found.culprit_ranks, found.waiting_ranks) == ((7,), (4, 5, 6))
+
+
+def test_a_rank_of_a_group_is_not_taken_for_a_rank_of_the_job() -> None:
+    job = JobBuilder(8)
+    quarrel_in_a_group(job, 5, 1, 0, ("ALLREDUCE", "BROADCAST"))
+    assert not {0, 1} & {rank for f in analyse(job.build()).findings for rank in (*f.culprit_ranks, *f.candidates)}
+
+
+def test_who_ended_in_a_mismatch_is_not_missed_at_the_next_barrier() -> None:
+    job = JobBuilder(4)
+    quarrel_in_a_group(job, 2, 0, 1, ("ALLGATHER", "BROADCAST"))
+    quarrel_in_a_group(job, 3, 1, 0, ("BROADCAST", "ALLGATHER"))
+    job.message("monitored-barrier", 0, outcome="failed", failed_ranks=[2, 3], reporter=0, timeout_ms=8000)
+    (found,) = roots(analyse(job.build()))
+    assert (found.kind, found.culprit_ranks, found.candidates) == ("collective-mismatch", (), (2, 3))
+
+
 def test_a_desync_report_names_who_never_joined() -> None:
     job = JobBuilder(8)
     states = [[315, "started", "ALLREDUCE", [0, 1, 2]], [317, "started", "_ALLGATHER_BASE", [3, 4, 5, 6]]]

@@ -61,9 +61,11 @@ def _mismatches(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[F
 def _mismatch(own: list[Line], dataset: Dataset, place: Place) -> Finding | None:
     """The odd one of all ranks that any line quotes."""
     votes: dict[int, tuple[Any, ...]] = {}
-    guess = False
+    guess, told = False, _told(own)
     for line in own:
         names, guessed = global_ranks(line, line.values["ranks"], dataset.group_list)
+        if line.group is None and any(rank != own_rank for rank, own_rank in told.items()):
+            names, guessed = told, False
         guess |= guessed
         for rank, fingerprint in zip(line.values["ranks"], line.values["fingerprints"], strict=False):
             if rank in names:
@@ -89,6 +91,16 @@ def _mismatch(own: list[Line], dataset: Dataset, place: Place) -> Finding | None
         confidence="high" if odd and not few else "medium" if odd else "low",
         next_steps=("Compare the code path of these ranks at this step: a branch on rank, data or an exception.",),
     )  # fmt: skip
+
+
+def _told(own: list[Line]) -> dict[int, int]:
+    """Global ranks by the ranks in their group, as the processes tell that are quoted first in their own words.
+
+    Nothing where two processes say the same of themselves: then the lines are of several groups.
+    """
+    pairs = {(line.values["ranks"][0], line.rank) for line in own if line.rank is not None and line.values["ranks"]}
+    told = dict(pairs)
+    return told if len(pairs) == len(told) == len(set(told.values())) else {}
 
 
 def _odd(votes: dict[int, tuple[Any, ...]]) -> tuple[tuple[int, ...], list[tuple[Any, ...]]]:
@@ -171,14 +183,16 @@ def _stalled(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Find
 
 
 def _barriers(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:
+    ended = {line.rank for line in lines if line.kind == "fingerprint-mismatch" and line.rank is not None}
     by_group: defaultdict[Any, list[Line]] = defaultdict(list)
     for line in lines:
         if line.kind == "monitored-barrier":
             by_group[line.group, line.values.get("pg_guid")].append(line)
-    return [found for own in by_group.values() if (found := _barrier(own, dataset, place)) is not None]
+    return [found for own in by_group.values() if (found := _barrier(own, ended, dataset, place)) is not None]
 
 
-def _barrier(own: list[Line], dataset: Dataset, place: Place) -> Finding | None:
+def _barrier(own: list[Line], ended: set[int], dataset: Dataset, place: Place) -> Finding | None:
+    """Who did not come, but for those that had `ended` in a collective that did not match."""
     failed = [line for line in own if line.values.get("failed_ranks")]
     if not failed:
         return None
@@ -189,7 +203,9 @@ def _barrier(own: list[Line], dataset: Dataset, place: Place) -> Finding | None:
         named |= set(names.values())
         guess |= guessed
     came = {line.rank for line in own if line.values.get("outcome") in ("reached", "timed-out")} - {None}
-    ranks = named - came
+    ranks = named - came - ended
+    if not ranks and named & ended:
+        return None
     if not ranks:
         return _crossed(own, failed, named, dataset, place) if named else None
     accused = _Accused(dataset, place, failed, tuple(sorted(ranks)), guess)
