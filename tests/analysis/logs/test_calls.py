@@ -105,7 +105,7 @@ Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
     #  in group  per comm  per node  per comm  in group
     0         1         4         8        32        32   RUNNING  MISMATCH
 
-#0-0 (fa93daea854b060b) MISMATCH
+#0-0 (00c0ffee00c0ffee) MISMATCH
   Communicator ranks have different AllGather operation counts
   30 ranks have launched up to operation {0}
   2 ranks have launched up to operation 641
@@ -116,7 +116,7 @@ Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
 
 def test_ras_names_the_few_but_counts_the_many(tmp_path: Path) -> None:
     ahead = told(tmp_path, RAS.format(640))
-    assert "30 ranks of communicator #0-0 (fa93daea854b060b) launched 640 AllGather" in ahead.verdict
+    assert "30 ranks of communicator #0-0 (00c0ffee00c0ffee) launched 640 AllGather" in ahead.verdict
     assert not any(f.culprit_ranks or f.candidates for f in ahead.findings)
     behind = told(tmp_path, RAS.format(642))
     assert "ranks 12,13 launched 641 AllGather, others up to 642" in behind.verdict
