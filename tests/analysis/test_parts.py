@@ -188,6 +188,15 @@ def test_jitter_is_no_straggler() -> None:
     assert not analyse(late({})).findings
 
 
+def test_files_a_little_older_than_what_is_in_them_show_a_job_that_moves() -> None:
+    dataset = hanging()
+    newest = max(int(t) for name in ("created_ns", "completed_ns") if isinstance(t := dataset.ops[name].max(), int))
+    freeze = judge_freeze(Facts(written_at(dataset, newest - 10**9)))
+    assert (freeze.stopped, freeze.still_ns) == (False, 0)
+    assert analyse(written_at(dataset, newest - 10**9)).culprits == ()
+    assert judge_freeze(Facts(written_at(dataset, newest - 10**11))).stopped is None
+
+
 def test_files_written_days_later_are_copies() -> None:
     freeze = judge_freeze(Facts(written_at(hanging(), START_NS + 10 * 86_400 * 10**9)))
     assert freeze.stopped is None

@@ -76,7 +76,7 @@ def _weigh(facts: Facts) -> Freeze:
     newest, written = _newest_ns(facts), _written_ns(facts)
     if newest is None:
         return Freeze(None, None, needed, "no operation carries a time")
-    still = written - newest if written is not None and newest <= written < newest + COPIED_NS else None
+    still = _still_ns(newest, written, max(FLOOR_NS, _dumping_ns(facts)))
     if _gave_up(facts):
         return Freeze(True, still, needed, "an operation was given up by its watchdog", proven=True)
     if still is None:
@@ -105,6 +105,16 @@ def _dumping_ns(facts: Facts) -> int:
     dumps = facts.dataset.dumps.select("interval_ns", "delay_ns").max().row(0)
     interval, delay = (int(value) if value is not None else 0 for value in dumps)
     return max(min(PAUSE_NS, INTERVALS * interval), SLOW * delay)
+
+
+def _still_ns(newest: int, written: int | None, ahead: int) -> int | None:
+    """From the newest event to the last dump; None if the files' times cannot be believed.
+
+    Whoever notes when the recorder was asked, and not when the file was written, may be `ahead` of what is copied then.
+    """
+    if written is None or not newest - ahead <= written < newest + COPIED_NS:
+        return None
+    return max(0, written - newest)
 
 
 def _needed_ns(usual: int, longest: int) -> int:
