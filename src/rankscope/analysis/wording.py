@@ -30,8 +30,8 @@ def wait_text(ranks: Sequence[int]) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """ "1 group", "2 groups"."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """ "1 group", "2 groups", "3 processes"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def duration(ns: int) -> str:

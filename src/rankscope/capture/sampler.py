@@ -189,5 +189,5 @@ class Sampler(threading.Thread):
 
 
 def _taken_ns(begin_ns: int) -> int:
-    """When the operations that were read from `begin_ns` until now were copied, at the latest."""
+    """About when the operations that were read from `begin_ns` until now were copied; on a busy machine later."""
     return min(time.time_ns(), begin_ns + TAKEN_NS)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 LARGE = 1 << 16
-"""Tables and arrays of so many bytes are sent apart from what they belong to."""
+"""Tables of so many cells, and arrays of so many bytes, are sent apart from what they belong to."""
 _PROTOCOL = 5
 Table = pl.DataFrame | npt.NDArray[Any]
 

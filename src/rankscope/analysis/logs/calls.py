@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rankscope.analysis.logs.failures import cut
-from rankscope.analysis.logs.lines import TIMEOUTS, Line, precedes
+from rankscope.analysis.logs.lines import TIMEOUTS, Line, earliest, precedes, ranks_of
 from rankscope.analysis.logs.people import who_text
 from rankscope.analysis.model import Finding
 
@@ -48,7 +48,7 @@ def unknown_causes(lines: Sequence[Line]) -> list[Finding]:
     alike: defaultdict[str, list[Line]] = defaultdict(list)
     for line in own:
         alike[_NUMBERS.sub("", said(line))].append(line)
-    first = _earliest(own)
+    first = earliest(own)
     same = alike[_NUMBERS.sub("", said(first))]
     words = f"a call {'of' if failed else 'inside'} NCCL failed: {cut(said(first))}"
     return [
@@ -57,7 +57,7 @@ def unknown_causes(lines: Sequence[Line]) -> list[Finding]:
             severity="critical" if failed else "warning",
             title=f"{words}, told by {who_text(same)} ({first.place})",
             explanation=f"NCCL says so in a warning{_ENDS[bool(failed)]}. Who prints it need not be at fault.",
-            candidates=tuple(sorted({line.rank for line in same if line.rank is not None})),
+            candidates=ranks_of(same),
             confidence="low",
             confidence_reasons=("it is no error whose meaning is known, and the line does not say who is at fault",),
             evidence=tuple(line.evidence() for line in [first, *(o for o in own if o is not first)][:SHOWN]),
@@ -71,14 +71,14 @@ def returned(lines: Sequence[Line]) -> Finding | None:
     own = [line for line in lines if sum(bool(_OUTER.search(row)) for row in _rows(line)) >= _DEEP]
     if not own:
         return None
-    first = _earliest(own)
+    first = earliest(own)
     code = int(_rows(first)[0].split(" -> ")[1].split(" ")[0])
     return Finding(
         kind="rank-failed",
         severity="critical",
         title=f"a call of NCCL failed in {who_text(own)} at {_innermost(first)}{_CODES.get(code, '')} ({first.place})",
         explanation="No line says why: NCCL prints only which of its calls returned the error.",
-        candidates=tuple(sorted({line.rank for line in own if line.rank is not None})),
+        candidates=ranks_of(own),
         confidence="low",
         confidence_reasons=("the lines do not say who is at fault",),
         evidence=tuple(line.evidence(" < ".join(_rows(line)[:SHOWN])) for line in own[:SHOWN]),
@@ -105,10 +105,6 @@ def said(line: Line) -> str:
 
 def _innermost(line: Line) -> str:
     return str(line.values["trail"][0]).split(" ")[0]
-
-
-def _earliest(own: Sequence[Line]) -> Line:
-    return min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
 
 
 def _in_time(own: Sequence[Line], lines: Sequence[Line]) -> list[Line]:

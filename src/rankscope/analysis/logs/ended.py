@@ -16,7 +16,7 @@ import polars as pl
 from rankscope.analysis.calls import PENDING
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.logs.ends import STOPPED, End, Scene
-from rankscope.analysis.logs.lines import CLOCKS_NS
+from rankscope.analysis.logs.lines import apart_ns
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text
 
@@ -239,5 +239,4 @@ class _Judge:
 
 def _after(issued_ns: int | None, end: End, other: End) -> bool:
     """Whether something was issued by one rank when another had ended: clocks of two hosts may be apart."""
-    apart = 0 if end.line.host and end.line.host == other.line.host else CLOCKS_NS
-    return issued_ns is not None and issued_ns > (other.line.time_ns or 0) + apart
+    return issued_ns is not None and issued_ns > (other.line.time_ns or 0) + apart_ns(end.line, other.line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line
+from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line, apart_ns
 from rankscope.analysis.logs.messengers import tells_of_others
 
 KIND = "process-end"
@@ -51,8 +51,7 @@ def earlier(one: Line, other: Line) -> bool:
     """Whether one is older for sure: clocks of two hosts may be apart."""
     if one.time_ns is None or other.time_ns is None:
         return False
-    apart = 0 if one.host and one.host == other.host else CLOCKS_NS
-    return one.time_ns + apart < other.time_ns
+    return one.time_ns + apart_ns(one, other) < other.time_ns
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from rankscope.analysis.logs.failures import Failure
 from rankscope.analysis.logs.first import First
-from rankscope.analysis.logs.lines import Line
+from rankscope.analysis.logs.lines import Line, ranks_of
 from rankscope.analysis.logs.people import culprits_of, who_text
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding
 from rankscope.analysis.wording import plural
@@ -25,7 +25,7 @@ def failed_finding(
     if not first.failures:
         return None
     chief, own = first.failures[0], [f.line for f in first.failures]
-    ranks = tuple(sorted({line.rank for line in own if line.rank is not None}))
+    ranks = ranks_of(own)
     harmed = harmed_ranks(lines, ranks)
     confidence, reasons = _sure(first, guessed)
     people = who_text(own)
@@ -62,7 +62,7 @@ def late_finding(first: First, place: Callable[[int], Culprit]) -> Finding | Non
         severity="warning" if not first.failures else "info",
         title=f"{who_text(own)} failed too: {first.later[0].what} ({first.later[0].line.place})",
         explanation="Later than another failure, after ranks had given up waiting, or of ranks that went on: no cause.",
-        culprit_ranks=tuple(sorted({line.rank for line in own if line.rank is not None})),
+        culprit_ranks=ranks_of(own),
         culprits=culprits_of(own, place),
         evidence=_accused(first.later),
         stack=first.later[0].frames,

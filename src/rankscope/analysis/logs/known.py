@@ -10,7 +10,7 @@ import polars as pl
 
 from rankscope.analysis.logs.calls import failed_call
 from rankscope.analysis.logs.failures import cut, raised, stack_of
-from rankscope.analysis.logs.lines import TIMEOUTS, Line
+from rankscope.analysis.logs.lines import TIMEOUTS, Line, earliest, ranks_of
 from rankscope.analysis.logs.names import label
 from rankscope.analysis.logs.people import who_text
 from rankscope.analysis.logs.sends import uneven
@@ -52,7 +52,7 @@ def known_causes(lines: Sequence[Line]) -> list[Finding]:
 
 
 def _cause(own: list[Line], fatal: bool) -> Finding:
-    first = _earliest(own)
+    first = earliest(own)
     told = first.values
     meaning = f"{told['meaning']} " if told.get("meaning") else ""
     return Finding(
@@ -62,7 +62,7 @@ def _cause(own: list[Line], fatal: bool) -> Finding:
         else "critical",
         title=f"{label(first)}, told by {who_text(own)} ({first.place})",
         explanation=f"{meaning}Who prints it need not be at fault.",
-        candidates=tuple(sorted({line.rank for line in own if line.rank is not None})),
+        candidates=ranks_of(own),
         confidence="medium",
         confidence_reasons=("the line alone does not say which rank is at fault",),
         evidence=tuple(line.evidence() for line in [first, *(o for o in own if o is not first)][:SHOWN]),
@@ -109,7 +109,7 @@ def _stuck(own: list[Line]) -> Finding | None:
         severity="critical",
         title=f"the watchdog of {who_text(own)} made no progress ({own[0].place})",
         explanation="A call into CUDA or NCCL did not return, or another thread held the interpreter lock.",
-        waiting_ranks=tuple(sorted({line.rank for line in own if line.rank is not None})),
+        waiting_ranks=ranks_of(own),
         confidence="low",
         confidence_reasons=("it may be stuck on its own, or while a failed group is torn down",),
         evidence=tuple(line.evidence() for line in own[:SHOWN]),
@@ -117,14 +117,9 @@ def _stuck(own: list[Line]) -> Finding | None:
     )
 
 
-def _earliest(own: Sequence[Line]) -> Line:
-    """The first in time; of lines without a time the first in its file."""
-    return min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
-
-
 def _waited(own: list[Line], sends: str) -> Finding:
-    first = _earliest(own)
-    ranks = tuple(sorted({line.rank for line in own if line.rank is not None}))
+    first = earliest(own)
+    ranks = ranks_of(own)
     by_place: defaultdict[str, list[Line]] = defaultdict(list)
     named = {line.values.get("seq"): _waited_in(line) for line in own if line.values.get("op")}
     for line in (first, *own):
@@ -169,7 +164,7 @@ def ended(lines: Sequence[Line]) -> Finding | None:
     own = own or threw
     if not own:
         return None
-    first = _earliest(own)
+    first = earliest(own)
     how = f"with exit code {first.values['exitcode']}" if first.kind in _ENDS else cut(first.text)
     return Finding(
         kind="rank-failed",
@@ -177,7 +172,7 @@ def ended(lines: Sequence[Line]) -> Finding | None:
         title=f"{who_text(own)} ended{' ' if first.kind in _ENDS else ': '}{how} ({first.place}); "
         "why, these logs do not tell",
         explanation="Nothing here is a cause: exceptions of communication tell of a failure elsewhere.",
-        candidates=tuple(sorted({line.rank for line in own if line.rank is not None})),
+        candidates=ranks_of(own),
         confidence="low",
         confidence_reasons=("who ends first is often a victim",),
         stack=stack_of(first),
@@ -192,11 +187,11 @@ def harmed(lines: Sequence[Line]) -> Finding | None:
     own = [line for line in harm if not _mild(line)] or harm
     if not own:
         return None
-    first = _earliest(own)
+    first = earliest(own)
     mild = _mild(first)
     same = [line for line in own if label(line) == label(first)]
     late = first.pattern in _AT_END
-    ranks = tuple(sorted({line.rank for line in own if line.rank is not None}))
+    ranks = ranks_of(own)
     return Finding(
         kind="rank-failed",
         severity="warning" if mild else "critical",

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.lines import CLOCKS_NS, Line, precedes
+from rankscope.analysis.logs.lines import CLOCKS_NS, Line, precedes, ranks_of
 from rankscope.analysis.model import Culprit, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text, wait_text
 from rankscope.schema import Dataset
@@ -72,7 +72,7 @@ def _before(line: Line, seq: int) -> bool:
 
 def _finding(one: _Late, only: bool, dataset: Dataset, place: Callable[[int], Culprit]) -> Finding:
     group, own = dataset.group_list[one.group], one.late[0]
-    waiting = tuple(sorted({line.rank for line in one.gave_up if line.rank is not None}))
+    waiting = ranks_of(one.gave_up)
     name = group.description or group.name
     reasons = () if only else ("it may wait itself in another group, of which it printed nothing",)
     return Finding(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,6 +123,21 @@ def _values(text: str | None) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def earliest(own: Sequence[Line]) -> Line:
+    """The first in time; of lines without a time the first in its file."""
+    return min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
+
+
+def ranks_of(lines: Iterable[Line]) -> tuple[int, ...]:
+    """The ranks that these lines are of, sorted; lines of which it is not known are left out."""
+    return tuple(sorted({line.rank for line in lines if line.rank is not None}))
+
+
+def apart_ns(one: Line, other: Line) -> int:
+    """How far apart the clocks may be that two times come from: those of one host are the same."""
+    return 0 if one.host and one.host == other.host else CLOCKS_NS
 
 
 def precedes(one: Line, other: Line, apart_ns: int = 0) -> bool:

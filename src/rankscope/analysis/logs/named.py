@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rankscope.analysis.logs.lines import Line
+from rankscope.analysis.logs.lines import Line, ranks_of
 from rankscope.analysis.logs.members import GUESS, global_ranks
 from rankscope.analysis.model import Confidence, Culprit, Finding, GroupRef
 from rankscope.analysis.wording import plural, ranks_text
@@ -224,7 +224,7 @@ def _barrier(own: list[Line], ended: set[int], dataset: Dataset, place: Place) -
 
 def _crossed(own: list[Line], failed: list[Line], ranks: set[int], dataset: Dataset, place: Place) -> Finding:
     """Who did not come to one barrier waited in another: one of them went another way, and nothing tells which."""
-    waiting = tuple(sorted({line.rank for line in own if line.rank is not None}))
+    waiting = ranks_of(own)
     accused = _Accused(dataset, place, failed, (), guess=False)
     reporters = ranks_text(sorted({line.rank for line in failed if line.rank is not None}))
     return accused.finding(

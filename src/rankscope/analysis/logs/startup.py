@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from rankscope.analysis.logs.lines import Line
+from rankscope.analysis.logs.lines import Line, ranks_of
 from rankscope.analysis.model import Culprit, Finding
 from rankscope.analysis.wording import plural, ranks_text
 
@@ -33,14 +33,13 @@ def _crowded(own: list[Line]) -> Finding | None:
     return Finding(
         kind="init-hang",
         severity="critical",
-        title=f"{plural(came, 'process').replace('processs', 'processes')} came to set up a group of {size} "
-        f"({own[0].place})",
+        title=f"{plural(came, 'process')} came to set up a group of {size} ({own[0].place})",
         explanation=(
             "Processes of another run, or of a restart, count at the same store: the job waits for a number that is "
             "never reached again."
         ),
         root_cause=True,
-        waiting_ranks=_ranks(own),
+        waiting_ranks=ranks_of(own),
         confidence="medium",
         confidence_reasons=("whose processes are too many is not told",),
         evidence=tuple(line.evidence() for line in own[:SHOWN]),
@@ -53,7 +52,7 @@ def _short(own: list[Line], place: Callable[[int], Culprit]) -> Finding | None:
     if not gave_up:
         return None
     size, came = gave_up[-1].values["world_size"], max(line.values["came"] for line in own)
-    waiting = _ranks(own)
+    waiting = ranks_of(own)
     absent = tuple(sorted(set(range(size)) - set(waiting))) if size <= 1 << 20 else ()
     # only where everybody who came has spoken is it known who did not
     ranks = absent if len(absent) == size - came and 2 * len(absent) <= size else ()
@@ -74,7 +73,3 @@ def _short(own: list[Line], place: Callable[[int], Culprit]) -> Finding | None:
         evidence=tuple(line.evidence() for line in gave_up[:SHOWN]),
         next_steps=("See whether these processes started at all, and what they print first.",),
     )
-
-
-def _ranks(own: Sequence[Line]) -> tuple[int, ...]:
-    return tuple(sorted({line.rank for line in own if line.rank is not None}))

@@ -16,7 +16,7 @@ from rankscope.parsers.logs.nccl.blocks import HEAD_BYTES, Lines, coll_rows
 from rankscope.parsers.logs.nccl.comms import Comms, Processes
 from rankscope.parsers.logs.nccl.heads import Head, head
 from rankscope.parsers.logs.nccl.inspector import Inspector
-from rankscope.parsers.logs.nccl.quiet import Shapes
+from rankscope.parsers.logs.nccl.quiet import CHANNEL, TUNING, Shapes
 from rankscope.parsers.logs.nccl.ras import Ras
 from rankscope.parsers.logs.nccl.rows import Rows
 from rankscope.parsers.logs.nccl.warn import Warnings
@@ -36,7 +36,6 @@ SILENT = 256
 """After so many lines that tell nothing the recogniser is asked whether it waits for more of them."""
 FOLD_ROWS = 200_000
 """After so many operations all but the tails is let go."""
-_CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
 
 
 class Decoder:
@@ -219,7 +218,7 @@ class Decoder:
             if operation is not None:
                 self._operations.one(process, operation, record, True)
             return True
-        ignored = "channels" if message.startswith(_CHANNEL) else "tuning" if " Bytes -> Algo " in message else ""
+        ignored = "channels" if message.startswith(CHANNEL) else "tuning" if TUNING in message else ""
         if ignored:
             self.counts[ignored] += 1
             return True

@@ -8,15 +8,13 @@ from typing import NamedTuple
 from rankscope.parsers.logs import prefixes, stamps
 from rankscope.parsers.logs.nccl.coll import Operation
 from rankscope.parsers.logs.nccl.comms import Processes
-from rankscope.parsers.logs.nccl.heads import Head, head
+from rankscope.parsers.logs.nccl.heads import LEVELS, Head, head
 from rankscope.parsers.logs.record import Record, Stamp
 from rankscope.parsers.logs.records import Splitter
 
 MOST = 1 << 16
 _TIME = re.compile(rb"\[?(\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d[.,\d]*Z?)\]? ?")
-_ONE = re.compile(
-    r"NCCL (?:INFO|WARN|CALL|TRACE|ERROR|VERSION|DIAG|ABORT)|\[rank|\.(?:cpp|hpp|h|cu|cc|py):\d{1,6}\]|\d WARN|[\x1b\r]"
-)
+_ONE = re.compile(rf"NCCL (?:{'|'.join(LEVELS)})|\[rank|\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]|\d WARN|[\x1b\r]")
 """What another record in the same line would show."""
 
 

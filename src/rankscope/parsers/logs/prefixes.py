@@ -9,8 +9,8 @@ from rankscope.parsers.logs import stamps
 from rankscope.parsers.logs.record import Stamp
 
 _HEAD = r"(?=[^\s:]+:\d+:\d+ |\[rank\d|\[[IWEF][ \d]|[IWEF]\d{3,4} |\[default\d|NCCL version )"
-_LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 """What must follow where a prefix could be the text itself."""
+_LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 _TABLE = {
     "rank": r"\[rank\d{1,7}\]: ?",
     "default": r"\[default\d{1,7}\]: ?",

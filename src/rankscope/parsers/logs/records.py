@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from rankscope.parsers.logs import prefixes, stamps
+from rankscope.parsers.logs.nccl.heads import LEVELS
 from rankscope.parsers.logs.record import Record, Stamp
 from rankscope.parsers.logs.wrapped import unwrapped
 
@@ -16,7 +17,7 @@ NCCL_HEAD = (
     r"(?:\[\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d(?:\.\d{1,9})?\] ?)?"
     r"(?<![\w.\-<>])[\w.<>\-]{1,255}:\d{1,10}(?::\d{1,10})? (?:\[\d{1,4}\] )?"
     r"(?:[\w./:()\-]{1,200} ){0,3}?"
-    r"(?:NCCL (?:INFO|WARN|CALL|TRACE|ERROR|VERSION|DIAG|ABORT)|(?<=\d )WARN)(?= |$)"
+    rf"(?:NCCL (?:{'|'.join(LEVELS)})|(?<=\d )WARN)(?= |$)"
 )
 """`host:pid:tid [device] place NCCL LEVEL`, as src/debug.cc of NCCL writes it."""
 _TORCH_HEAD = (

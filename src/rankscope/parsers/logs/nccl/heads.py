@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+LEVELS = ("INFO", "WARN", "CALL", "TRACE", "ERROR", "VERSION", "DIAG", "ABORT")
+"""What stands behind "NCCL"."""
 _HEAD = re.compile(
     r"(?P<host>[\w.<>\-]{1,255}):(?P<pid>\d{1,10})(?::(?P<tid>\d{1,10}))? (?:\[(?P<device>\d{1,4})\] )?"
-    r"(?P<place>(?:[\w./:()\-]{1,200} ){0,3}?)(?:NCCL )?(?P<level>INFO|WARN|CALL|TRACE|ERROR|VERSION|DIAG|ABORT)(?: |$)"
+    r"(?P<place>(?:[\w./:()\-]{1,200} ){0,3}?)(?:NCCL )?(?P<level>" + "|".join(LEVELS) + r")(?: |$)"
 )
 
 

@@ -9,16 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from rankscope.parsers.logs.nccl.heads import LEVELS
+
 KINDS = {"channels": 0, "tuning": 1, "other": 2}
 MOST = 1 << 16
 """More shapes are forgotten."""
 _DIGITS = b"0123456789"
 _POINTER = re.compile(rb"0x[0-9a-fA-F]+(?:/[0-9a-fA-F]+)?")
 """And the two halves of a GID."""
-_CHANNEL = (b"Channel ", b"Trees ", b"Ring ", b"Connected ", b"threadThresholds", b"P2P Chunksize", b"Setting affinity")
-_TUNING = b" Bytes -> Algo "
+CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
+"""How messages begin that only tell how channels were connected."""
+TUNING = " Bytes -> Algo "
+"""What is in those that only tell how an operation runs."""
+_CHANNEL, _TUNING = tuple(word.encode() for word in CHANNEL), TUNING.encode()
 _GLUED = (
-    *(f"NCCL {level}".encode() for level in ("INFO", "WARN", "CALL", "TRACE", "ERROR", "VERSION", "DIAG", "ABORT")),
+    *(f"NCCL {level}".encode() for level in LEVELS),
     b"[rank", b".cpp:]", b".hpp:]", b".h:]", b".cu:]", b".cc:]", b".py:]", b" WARN", b"\x1b", b"\r",
 )  # fmt: skip
 """Signs of another record in the same line."""
