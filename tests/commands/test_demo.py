@@ -59,7 +59,7 @@ def test_the_verdict_on_each(scenario: str, tmp_path: Path) -> None:
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     code, said = EXPECTED[scenario]
-    assert (done.returncode, done.stderr) == (code, "")
+    assert (done.returncode, done.stderr) == (code, ""), done.stdout
     assert said in " ".join(done.stdout.split())
     assert list(tmp_path.glob("rankscope-demo-*")) == []
     assert _ranks(tmp_path) == []

@@ -19,6 +19,7 @@ import click
 
 from rankscope.commands import report, view
 from rankscope.commands.narrate import Narrator
+from rankscope.commands.output import emit
 from rankscope.commands.source import Source, Step
 from rankscope.commands.watch import Follow
 
@@ -103,13 +104,17 @@ def _watch(directory: Path, ascii_only: bool) -> int:
 
 def _report(directory: Path, ascii_only: bool) -> int:
     """Prints the report once it has said the same a few times in a row; its exit code."""
-    said: list[str] = []
+    source, said = Source((str(directory),)), [""] * _STANDS
     end = time.monotonic() + LONGEST_S
-    while time.monotonic() < end and not (len(said) >= _STANDS and len(set(said[-_STANDS:])) == 1):
+    while True:
         time.sleep(LOOK_S)
-        found = _verdict(Source((str(directory),)).load(lambda _step: None)[1])
-        said = [*said, found] if found else []
-    return report.run((str(directory),), ascii_only=ascii_only)
+        dataset, analysis = source.load(lambda _step: None)
+        said = [*said[1:], _verdict(analysis)]
+        if (said[0] and len(set(said)) == 1) or time.monotonic() > end:
+            break
+    # what stood, and not what the next dumps say
+    emit(report.rendered(dataset, analysis, "text", ascii_only), None, False)
+    return int(analysis.is_critical)
 
 
 def _verdict(analysis: Analysis) -> str:
