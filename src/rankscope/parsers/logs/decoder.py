@@ -8,6 +8,7 @@ import numpy as np
 
 from rankscope.parsers.columnar import Codes, Numbers
 from rankscope.parsers.logs import kept
+from rankscope.parsers.logs.folded import unfold
 from rankscope.parsers.logs.fronts import Fronts
 from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, Setting
 from rankscope.parsers.logs.nccl import coll, env, init
@@ -57,6 +58,8 @@ class Decoder:
         self._shapes = Shapes(self._recognition.literals)
         self._unheard = Unheard(self._shapes, self._fronts, self.processes, self.counts)
         self._line, self._block = 1, 0
+        self._cuts: frozenset[int] = frozenset()
+        """Lines of the block of which the rest may be missing."""
         self._plain = Plain(self._recognition.literals)
         self._alert, self._silent = False, 0
         """Whether something may go on that any line can belong to, and lines that tell nothing since it may."""
@@ -66,9 +69,15 @@ class Decoder:
         self._block = offset
         whole = padded.rfind(b"\n", w.PAD - 1, w.PAD + size) + 1 - w.PAD
         lines = Lines(padded, whole)
+        folds = unfold(lines, self._recognition.literals)
+        if folds is not None:
+            lines = Lines(padded, whole)
         rows = coll_rows(lines) if padded.find(b"opCount", w.PAD, w.PAD + whole) >= 0 else None
         starts, ends = lines.bounds()
         slow = np.ones(len(starts), np.bool_)
+        self._cuts = frozenset() if folds is None else folds.cut
+        if folds is not None:
+            slow[folds.gone] = False
         taken, known = self._operations.take(rows, offset) if rows is not None else (slow[:0], [])
         if rows is not None:
             slow[rows.line[taken]] = False
@@ -103,7 +112,7 @@ class Decoder:
                 if self._silent >= SILENT:
                     self._flush()
                     self._alert, self._silent = self._recognition.busy, 0
-            self.line(text, self._block + int(starts[i]), self._line + i)
+            self.line(text, self._block + int(starts[i]), self._line + i, i not in self._cuts)
 
     def line(self, text: bytes, offset: int, number: int, whole: bool = True) -> None:
         """One line, the slow way."""

@@ -10,6 +10,7 @@ import re
 from typing import IO
 
 from rankscope.parsers.logs import prefixes
+from rankscope.parsers.logs.c10d.say import MARK
 from rankscope.parsers.logs.nccl import ras
 from rankscope.parsers.logs.records import COLOUR, NCCL_HEAD
 from rankscope.parsers.logs.wrapped import unwrapped
@@ -86,6 +87,8 @@ def _is_line(line: bytes) -> bool:
     if (inner := unwrapped(line)) is not None:
         text = COLOUR.sub(b"", inner[0]).decode("utf-8", "replace")
     front = prefixes.strip(text)
+    if text.startswith(MARK, front.end):
+        front, text = prefixes.Prefix(0, None, "", None), text[front.end + len(MARK) :].lstrip()
     patterns = (_LINES, _ENDS, _BARE, _INSPECTOR, _EVENT, _RAS)
     bar = _BAR.search(text)
     if bar is not None and _LINES.search(text, bar.end()):

@@ -25,7 +25,8 @@ _TORCH_HEAD = (
     rf"|(?<![\w.]){stamps.GLOG} \d{{1,10}} [\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]"
 )
 """`[E1120 12:34:56.789012345 ProcessGroupNCCL.cpp:616]` and its older and glog's forms."""
-_HEAD = re.compile(rf"(?P<nccl>{NCCL_HEAD})|(?P<rank>\[rank\d{{1,7}}\]: ?(?:{_TORCH_HEAD})?)|(?P<torch>{_TORCH_HEAD})")
+HEAD = re.compile(rf"(?P<nccl>{NCCL_HEAD})|(?P<rank>\[rank\d{{1,7}}\]: ?(?:{_TORCH_HEAD})?)|(?P<torch>{_TORCH_HEAD})")
+"""Of a record."""
 _SIGNS = re.compile(r"NCCL|\[rank\d|\.(?:cpp|hpp|h|cu|cc|py):\d|\d WARN")
 _PROCESS = re.compile(r"(?:\[[^\]]*\] ?)?([\w.<>\-]{1,255}):(\d{1,10})[: ]")
 _TORCH_STAMP = re.compile(rf"\[?(?={stamps.GLOG} )")
@@ -97,13 +98,13 @@ class Splitter:
 
     def _cuts(self, text: str, start: int) -> list[int]:
         """Where records begin: 0, and every head further on. The prefixes of the first end at `start`."""
-        first = _HEAD.match(text, start)
+        first = HEAD.match(text, start)
         if not _SIGNS.search(text, first.end() if first else start):
             if first is not None and first.lastgroup == "nccl":
                 self._learn(first[0])
             return [0]
         cuts = [0]
-        for found in _HEAD.finditer(text, start):
+        for found in HEAD.finditer(text, start):
             if found.start() == start:
                 if found.lastgroup == "nccl":
                     self._learn(found[0])

@@ -12,6 +12,7 @@ from rankscope.parsers.logs.c10d import (
     endings,
     failed_stack,
     fingerprints,
+    pytest_output,
     setup,
     startup,
     torchrun,
@@ -33,7 +34,7 @@ _BULK = " opCount "
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
 _LINES = (watchdog, fingerprints, setup, endings, startup, workers)
-_SPANS = (tracebacks, torchrun, desync, failed_stack, collect_env, workers)
+_SPANS = (tracebacks, torchrun, desync, failed_stack, collect_env, workers, pytest_output)
 _PLAIN = (desync, failed_stack)
 """Of these only the first line has the prefix of its rank."""
 
@@ -53,6 +54,7 @@ class Recogniser:
         self._opened = 0
         self._maybe: list[Record] = []
         self._above: Record | None = None
+        self._code = pytest_output.Code()
 
     @property
     def busy(self) -> bool:
@@ -88,7 +90,9 @@ class Recogniser:
         return left
 
     def _line(self, record: Record, wanted: bool) -> Iterator[Event]:
-        span = None
+        record, span = pytest_output.unmarked(record), None
+        if wanted and self._code.has(record):
+            return
         if self._opened:
             span, over = self._continued(record)
             yield from over
@@ -124,7 +128,8 @@ class Recogniser:
         return one.span.done()
 
     def _begun(self, record: Record) -> Iterator[Event]:
-        for module in (m for m in _SPANS if any(word in record.text for word in m.LITERALS)):
+        words = f"{pytest_output.MARK}{record.text}" if record.label.endswith(pytest_output.MARK) else record.text
+        for module in (m for m in _SPANS if any(word in words for word in m.LITERALS)):
             span = module.begins(self._attributed(record) if module in _PLAIN else record)
             if span is None:
                 continue

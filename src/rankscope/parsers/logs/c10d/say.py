@@ -13,6 +13,8 @@ TEXT_LIMIT = 8192
 SHOWN_LIMIT = 2000
 COUNTER_LIMIT = 1 << 40
 """Greater counters are memory that torch 2.3 and 2.4 never set."""
+MARK = "E   "
+"""What pytest puts in front of an exception: in the label of a record it is no part of the launcher's prefix."""
 _GROUP = re.compile(
     r"\[PG (?:(?:ID (?P<id>\d{1,9}) )?PG GUID (?P<guid>[^\s()\]]{1,200})(?:\((?P<desc>[^()]{0,200})\))?"
     r"|GUID (?P<guid2>[^\s()\]]{1,200})(?:\((?P<desc2>[^()]{0,200})\))?"
@@ -38,8 +40,9 @@ def tell(kind: str, record: Record, /, shows: str = "", **values: Any) -> Event:
     launcher's prefix, where there is one and no rank.
     """
     where = place(record.text)
-    if record.rank is None and record.label:
-        where["label"] = shown(record.label)
+    label = record.label.removesuffix(MARK)
+    if record.rank is None and label:
+        where["label"] = shown(label)
     if values.get("pid") is None and (process := _PROCESS.search(record.label)) is not None:
         values = {**values, "pid": int(process[1]), "host": values.get("host") or process[2]}
     made = event(kind, record, shown(shows or record.text), **values, **where)

@@ -19,9 +19,10 @@ FOREIGN_LIMIT = 64
 MESSAGE_LINES = 32
 _FRAME = re.compile(r'^  File "([^"]{1,4096})", line (\d{1,9})(?:, in (.{1,1000}))?$')
 _SOURCE = re.compile(r"^(?: {4}|  \[Previous line repeated )")
-_EXCEPTION = re.compile(
+EXCEPTION = re.compile(
     r"^((?:[A-Za-z_<][\w<>]{0,100}\.){0,16}(?:[A-Z]\w{0,100}|[a-z]\w{0,100}error|error|timeout))(?:: (.*)|:\s*)?$"
 )
+"""The line of an exception, with its name and what it says."""
 _CAUSES = {
     "The above exception was the direct cause of the following exception:": "cause",
     "During handling of the above exception, another exception occurred:": "context",
@@ -148,7 +149,7 @@ class Traceback:
 
     def _exception(self, text: str, record: Record) -> bool:
         link = self._chain[-1]
-        found = _EXCEPTION.match(text)
+        found = EXCEPTION.match(text)
         if found is None or not link.frames or self._other(text, record):
             return False
         link.kind, link.message = found[1], [found[2] or ""]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_LIFE = re.compile(
+LIFE = re.compile(
     r"(?:\[Rank \d{1,9}\] )?(?:(?P<function>nccl\w{1,64}) )?comm (?P<pointer>0x[0-9a-fA-F]{1,16}) "
     r"rank (?P<rank>\d{1,9}) n[rR]anks (?P<nranks>\d{1,9}) (?P<pairs>.{0,600}?)- "
     r"(?P<what>Init|Destroy|Abort|Finalize|Revoke) (?P<step>START|COMPLETE)"
@@ -33,7 +33,7 @@ def life(message: str) -> tuple[str, str, dict[str, Any]] | None:
 
     The state is "" for a step that changes nothing, as `Destroy START`.
     """
-    found = _LIFE.match(message)
+    found = LIFE.match(message)
     if found is None:
         return None
     told: dict[str, Any] = {"rank": int(found["rank"]), "nranks": int(found["nranks"])}

@@ -1,0 +1,83 @@
+"""What pytest shows of a test that failed: lines `E   ` with the exception, and code around them.
+
+Source: _pytest/_code/code.py and reports.py.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rankscope.parsers.logs.c10d.say import MARK, tell
+from rankscope.parsers.logs.c10d.tracebacks import EXCEPTION, HEAD
+from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.record import Record
+
+LITERALS = (MARK, "_ _ _ _ _ _", "____ ", "- Captured ", "= short test summary", "= warnings summary")
+MESSAGE_LINES = 32
+_SECTION = re.compile(r"(?:_ ){6,}|_{3,} \S.{0,200} _{3,}$")
+_OVER = re.compile(r"={3,} \S.{0,200} ={3,}$|-{3,} Captured \S.{0,100} -{3,}$")
+_CODE = re.compile(r">?\s{4,}\S")
+
+
+def unmarked(record: Record) -> Record:
+    """A line without the mark of an exception, which stands in its label then."""
+    text = record.text
+    if not text.startswith("E") or not (text.startswith(MARK) or text.rstrip() == "E"):
+        return record
+    return record._replace(text=text[len(MARK) :], label=record.label + MARK)
+
+
+class Code:
+    """Tells the lines of code in a report, which quote messages that nobody printed."""
+
+    def __init__(self) -> None:
+        self._inside = False
+
+    def has(self, record: Record) -> bool:
+        """Whether a line is code. Lines come in the order of the log."""
+        text = record.text
+        if _SECTION.match(text):
+            self._inside = True
+        elif _OVER.match(text):
+            self._inside = False
+        return self._inside and not record.label.endswith(MARK) and _CODE.match(text) is not None
+
+
+class Raised:
+    """Collects the exception that a test ended with. Values as those of a traceback, without frames."""
+
+    patience = 0
+    quotes = False
+    told_rank = None
+
+    def __init__(self, record: Record, kind: str, message: str) -> None:
+        self._record, self._kind, self._message, self._last = record, kind, [message], record.line
+
+    def takes(self, record: Record) -> bool:
+        """Whether a line is more of the message; reads it if so."""
+        if (
+            not record.label.endswith(MARK)
+            or record.line != self._last + 1
+            or HEAD in record.text
+            or len(self._message) >= MESSAGE_LINES
+        ):
+            return False
+        self._last = record.line
+        self._message.append(record.text.strip())
+        return True
+
+    def done(self) -> list[Event]:
+        """The event, at the first line."""
+        message = "\n".join(self._message).strip()
+        return [
+            tell(
+                "traceback", self._record, f"{self._kind}: {message}" if message else self._kind, exception=self._kind,
+                message=message, frames=[], causes=[], mixed=False, launcher=False,
+            )
+        ]  # fmt: skip
+
+
+def begins(record: Record) -> Raised | None:
+    """An exception that begins with this record."""
+    found = EXCEPTION.match(record.text.strip()) if record.label.endswith(MARK) else None
+    return Raised(record, found[1], found[2] or "") if found else None
