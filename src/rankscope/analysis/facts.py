@@ -15,6 +15,8 @@ from rankscope.analysis.pairs import collect_pairs
 from rankscope.analysis.presence import Presence
 from rankscope.schema import Dataset, Group
 
+NAMELESS = "?"
+"""How a group is called of which no name is known."""
 Array = npt.NDArray[np.int64]
 
 
@@ -104,4 +106,4 @@ class Facts:
     def label(self, group: int) -> str:
         """What a person calls the group: its description, or its name."""
         found = self.groups[group]
-        return found.description or found.name or "?"
+        return found.description or found.name or NAMELESS

@@ -7,9 +7,10 @@ from collections import Counter
 import polars as pl
 
 from rankscope.analysis.cohort import Cohorts, Signature, signature
-from rankscope.analysis.facts import Facts
+from rankscope.analysis.facts import NAMELESS, Facts
 from rankscope.analysis.graph import Node
 from rankscope.analysis.instances import Instance, calls_at
+from rankscope.analysis.logs.unnamed import REASON, SEVERAL, are_several, unnamed
 from rankscope.analysis.root import Root
 from rankscope.analysis.wording import fold, plural, ranks_text
 
@@ -29,7 +30,13 @@ def find_mismatches(facts: Facts, cohorts: Cohorts) -> list[Root]:
 
 def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
     votes = {rank: signature(e) for rank, e in instance.entries.items() if e.op}
-    culprits, right, reasons = _accuse(cohorts, instance, votes, _silent(facts, instance, votes))
+    without_name = instance.group in facts.open_groups and unnamed(facts.dataset, instance.group)
+    several = without_name and are_several(facts.dataset, instance.group)
+    culprits, right, reasons = (
+        (sorted(votes), None, (SEVERAL,))
+        if several
+        else _accuse(cohorts, instance, votes, _silent(facts, instance, votes))
+    )
     kind = _kind(votes)
     reference = right or Counter(votes[r] for r in sorted(votes)).most_common(1)[0][0]
     shifted = kind == "collective-mismatch" and right is not None and _shifted(facts, instance, culprits, reference)
@@ -37,7 +44,7 @@ def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
         kind = "extra-collective"
     root = Root(
         kind=kind,
-        culprits=tuple(culprits),
+        culprits=() if several else tuple(culprits),
         nodes=(Node("op", -1, instance.key),),
         focus=instance,
         title=_title(instance, kind, culprits, votes, facts.label(instance.group)),
@@ -49,11 +56,13 @@ def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
     )
     if right and instance.group in facts.open_groups:
         reasons += ("members of which there is no log may have called either",)
+    if without_name and not several:
+        reasons += (REASON,)
     if all(e.state == "unknown" for e in instance.entries.values()):
         reasons += ("logs do not tell whether it finished, and a lost line would shift what follows it",)
     elif all(not e.pending for e in instance.entries.values()):
         reasons += ("it finished all the same: no hang, but wrong results",)
-    return root if right and not reasons else root.weaken("medium" if right else "low", *reasons)
+    return root if right and not reasons else root.weaken("medium" if right and not without_name else "low", *reasons)
 
 
 def _accuse(
@@ -112,7 +121,7 @@ def _shifted(facts: Facts, instance: Instance, culprits: list[int], right: Signa
 
 
 def _title(instance: Instance, kind: str, culprits: list[int], votes: dict[int, Signature], label: str) -> str:
-    place = f"#{instance.seq} of {label}"
+    place = _place(instance.seq, label)
     say = {"collective-mismatch": _op, "extra-collective": _op, "dtype-mismatch": _type}.get(kind, _size)
     own = " / ".join(dict.fromkeys(say(votes[r]) for r in culprits))
     if len(culprits) == len(votes):
@@ -123,6 +132,10 @@ def _title(instance: Instance, kind: str, culprits: list[int], votes: dict[int, 
     where = place if say is _op else f"{instance.op} {place}"
     verb = "issued" if say is _op else "passed"
     return f"{ranks_text(culprits)} {verb} {own} and the others {others} at {where}"
+
+
+def _place(seq: int, label: str) -> str:
+    return f"#{seq} of {label}" if label != NAMELESS else f"#{seq}"
 
 
 def _op(vote: Signature) -> str:
@@ -143,8 +156,7 @@ def _explain(facts: Facts, instance: Instance, votes: dict[int, Signature], culp
         by_vote.setdefault(str(votes[rank]), []).append(rank)
     sides = "; ".join(f"{ranks_text(ranks)}: {vote}" for vote, ranks in by_vote.items())
     members = fold(facts.groups[instance.group].ranks)
-    place = f"#{instance.seq} of {facts.label(instance.group)} [{members}]"
-    text = f"At {place} the members do not agree. {sides}."
+    text = f"At {_place(instance.seq, facts.label(instance.group))} [{members}] the members do not agree. {sides}."
     if shifted:
         text += (
             f" What the others issued here, {ranks_text(culprits)} issued one later: there is one collective too many."

@@ -217,11 +217,15 @@ def _mild(line: Line) -> bool:
 def _behind(own: list[Line]) -> str:
     """Who of a group gave up at the lowest number, where the lines only tell ranks within it."""
     lowest: dict[int, int] = {}
+    ranks: dict[int, int] = {}
     for line in own:
         inside, seq = line.values.get("rank_in_group"), line.values.get("seq")
         if line.values.get("op") in _COUNTED_APART:
             continue
         if isinstance(inside, int) and isinstance(seq, int):
+            if line.rank is not None and ranks.setdefault(inside, line.rank) != line.rank:
+                # two of one place: numbers of several groups
+                return ""
             lowest[inside] = min(seq, lowest.get(inside, seq))
     if len(lowest) < 2 or len(set(lowest.values())) < 2:
         return ""
