@@ -51,7 +51,7 @@ class Watched:
         for place in changed:
             self._sources[place] = _read(self._files[place])
         times.append(time.process_time())
-        sources = [source.renewed() for source in self._sources if source is not None]
+        sources = [source for source in self._sources if source is not None]
         assert self._job.take(sources, self._at_ns)
         self._job.assemble()
         times.append(time.process_time())

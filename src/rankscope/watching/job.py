@@ -74,11 +74,13 @@ class Job:
         from rankscope.parsers.assemble.repeats import repeat_table
 
         dataset = assemble(sources, self._root, self._pattern, self._world_size, None, self._memory)
-        if self._history.link(sources):
-            sources = self._history.without_former(sources)
-            dataset = assemble(sources, self._root, self._pattern, self._world_size, None, self._memory)
-            self._history.link(sources)
-        self._dataset = replace(dataset, repeats=repeat_table(sources))
+        placed = self._memory.sources
+        if self._history.link(placed):
+            former = self._history.without_former(placed)
+            dataset = assemble(former, self._root, self._pattern, self._world_size, None, self._memory)
+            placed = self._memory.sources
+            self._history.link(placed)
+        self._dataset = replace(dataset, repeats=repeat_table(placed))
 
     @property
     def dataset(self) -> Dataset:

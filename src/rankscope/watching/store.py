@@ -147,7 +147,7 @@ class Store:
                 entry.noticed_at = None if entry.is_shown else monotonic()
         self.changed = set()
         shown = [source for entry in self.entries.values() for source in entry.shown()]
-        return sorted((source.renewed() for source in shown), key=lambda s: (s.shown, s.problem or ""))
+        return sorted(shown, key=lambda s: (s.shown, s.problem or ""))
 
     def close(self) -> None:
         """Ends the workers."""

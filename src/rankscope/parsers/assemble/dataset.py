@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -13,9 +14,10 @@ from rankscope import schema
 from rankscope.parsers.assemble import attempts, cards, copies, environments, naming, ranks, snapshots
 from rankscope.parsers.assemble import ends as ended
 from rankscope.parsers.assemble.attempts import Attempt, NoSuchAttemptError
-from rankscope.parsers.assemble.files import file_table
+from rankscope.parsers.assemble.files import file_table, with_rows
+from rankscope.parsers.assemble.placed import Asked, Placed, claim, place_again, with_peers
 from rankscope.parsers.assemble.repeats import repeat_table
-from rankscope.parsers.assemble.sources import KIND, LOG_KIND, SNAPSHOT_KIND, TRACE_KIND, Source, config_world
+from rankscope.parsers.assemble.sources import KIND, LOG_KIND, SNAPSHOT_KIND, Source, config_world
 from rankscope.parsers.assemble.tables import Memory, dump_tables
 from rankscope.parsers.assemble.threads import thread_tables
 from rankscope.schema import Dataset
@@ -35,10 +37,16 @@ def assemble(
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows.
 
-    With the `memory` of the last time only what has changed since is worked out, and kept there for the next time.
+    With the `memory` of the last time only what has changed since is worked out, and kept there for the next time; it
+    has the sources then as they were placed, where without it these are.
     """
-    runs, chosen = _choose(sources, pattern, attempt)
-    used = _used(runs[chosen]) if runs else []
+    asked = pattern, world_size, attempt
+    if memory is None:
+        placed, memory = _placed(sources, asked), Memory()
+    else:
+        placed = memory.placed = _placed_again(sources, asked, memory.placed)
+    sources, runs, used = placed.sources, placed.runs, placed.used
+    chosen = len(runs) - 1 if attempt is None else attempt
     _place_undecoded(sources, chosen)
     cards.place(sources)
     seen = snapshots.settle(sources, runs, chosen, pattern, world_size or _known_world(used))
@@ -48,7 +56,7 @@ def assemble(
     told_worlds = (one.world for one in (windows, scene) if one is not None)
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
     world = world_size or max(_world(used, sources, chosen), 1 + highest, *told_worlds)
-    tables = dump_tables(used, [places[id(s)] for s in used], world, memory or Memory())
+    tables = dump_tables(used, [places[id(s)] for s in used], world, memory)
     tables, world = _brought(tables, scene, windows, world, fixed=world_size)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
     if ends := ended.of_attempt(sources, max(0, chosen)):
@@ -61,7 +69,7 @@ def assemble(
         world = world or environments.world_of(told)
     return Dataset(
         **tables,
-        files=file_table(sources),
+        files=_files(placed, memory),
         attempts=_attempt_table(runs),
         repeats=repeat_table(sources),
         attempt=max(0, chosen),
@@ -70,19 +78,34 @@ def assemble(
     )
 
 
-def _choose(
-    sources: Sequence[Source], pattern: re.Pattern[str] | None, attempt: int | None
-) -> tuple[list[Attempt], int]:
-    """The attempts that left dumps, and which is wanted, the newest if None; -1 if there is none."""
-    for source in sources:
-        if source.snapshot is None and source.kind not in (LOG_KIND, TRACE_KIND):
-            ranks.claim(source, pattern)
+def _placed_again(given: Sequence[Source], asked: Asked, before: Placed | None) -> Placed:
+    """The same as `_placed`, as `before` where nothing speaks for more; `given` stay as they are."""
+    again = place_again(before, asked, given) if before is not None else None
+    if again is not None:
+        return again
+    placed = _placed([source.renewed() for source in given], asked)
+    return with_peers(replace(placed, given=list(given)))
+
+
+def _placed(sources: Sequence[Source], asked: Asked) -> Placed:
+    """The attempts that left dumps, and the dumps of the one that is wanted. Raises NoSuchAttemptError."""
+    pattern, _, attempt = asked
+    claim(sources, pattern)
     cards.settle(sources)
     runs = _runs([s for s in sources if s.dump is not None])
     chosen = len(runs) - 1 if attempt is None else attempt
     if runs and not 0 <= chosen < len(runs):
         raise NoSuchAttemptError(chosen, len(runs))
-    return runs, chosen
+    return Placed(asked, [], list(sources), runs, _used(runs[chosen]) if runs else [])
+
+
+def _files(placed: Placed, memory: Memory) -> pl.DataFrame:
+    """The table of files; rows of before for those of which nothing is new."""
+    if memory.files is None or placed.fresh is None:
+        memory.files = file_table(placed.sources)
+    else:
+        memory.files = with_rows(memory.files, placed.sources, placed.fresh)
+    return memory.files
 
 
 def _brought(

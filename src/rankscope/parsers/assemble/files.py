@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from rankscope import schema
@@ -16,6 +17,16 @@ def file_table(sources: Sequence[Source]) -> pl.DataFrame:
     """A row for each source, in their order."""
     rows = [_row(i, source) for i, source in enumerate(sources)]
     return pl.DataFrame(rows, schema=dict(schema.FILES))
+
+
+def with_rows(table: pl.DataFrame, sources: Sequence[Source], fresh: Sequence[int]) -> pl.DataFrame:
+    """The same table with new rows for the sources at some places."""
+    if not fresh:
+        return table
+    news = pl.DataFrame([_row(i, sources[i]) for i in fresh], schema=dict(schema.FILES))
+    places = np.arange(table.height)
+    places[list(fresh)] = table.height + np.arange(len(fresh))
+    return pl.concat([table, news])[places]
 
 
 def _row(place: int, source: Source) -> dict[str, Any]:

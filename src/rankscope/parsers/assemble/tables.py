@@ -14,6 +14,7 @@ from rankscope.parsers.assemble import coalesced
 from rankscope.parsers.assemble.frontiers import SourceFacts, facts_of, frontier_table, p2p_groups
 from rankscope.parsers.assemble.groups import Groups, calls_of, describe, named, resolve
 from rankscope.parsers.assemble.operations import Stacks, entries, operations
+from rankscope.parsers.assemble.placed import Placed
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.model import Dump
 
@@ -29,7 +30,8 @@ class Made:
     places: tuple[int, ...]
     world: int
     groups: Groups
-    entries: pl.DataFrame
+    entries: pl.DataFrame | None
+    """None where each of them became an operation by itself."""
     facts: tuple[SourceFacts, ...]
     stacks: Stacks
     first_stacks: int
@@ -38,10 +40,17 @@ class Made:
 
 
 class Memory:
-    """Keeps what was made of the dumps of a job, for the next time."""
+    """Keeps what was made of the files of a job, for the next time."""
 
     def __init__(self) -> None:
+        self.placed: Placed | None = None
         self.made: Made | None = None
+        self.files: pl.DataFrame | None = None
+
+    @property
+    def sources(self) -> list[Source]:
+        """All files as they were placed last."""
+        return self.placed.sources if self.placed is not None else []
 
 
 def dump_tables(used: list[Source], places: list[int], world: int, memory: Memory) -> dict[str, pl.DataFrame]:
@@ -71,32 +80,50 @@ def _anew(used: list[Source], places: list[int], world: int) -> Made:
     frame = entries(used, places, groups, stacks)
     facts = [facts_of(i, source, groups) for i, source in enumerate(used)]
     tables = {**_tables(frame, used, places, groups, facts), "stacks": stacks.table()}
-    return Made(tuple(used), tuple(places), world, groups, frame, tuple(facts), stacks, len(stacks), tables)
+    kept = None if _stand_alone(frame, used, facts) else frame
+    return Made(tuple(used), tuple(places), world, groups, kept, tuple(facts), stacks, len(stacks), tables)
 
 
 def _again(before: Made, used: list[Source], changed: list[int]) -> Made:
     by_call = {**before.groups.by_call, **{i: calls_of(used[i], before.groups.by_name[i]) for i in changed}}
     groups = replace(before.groups, by_call=by_call)
-    known = len(before.stacks)
-    news = entries([used[i] for i in changed], [before.places[i] for i in changed], groups.only(changed), before.stacks)
-    frame = _patched(before, news, used, changed)
+    known, places = len(before.stacks), list(before.places)
+    own, theirs = [used[i] for i in changed], [places[i] for i in changed]
+    news = entries(own, theirs, groups.only(changed), before.stacks)
     facts = list(before.facts)
     for i in changed:
         facts[i] = facts_of(i, used[i], groups)
     stacks = before.tables["stacks"] if len(before.stacks) == known else before.stacks.table()
-    tables = {**_tables(frame, used, list(before.places), groups, facts), "stacks": stacks}
-    return replace(before, sources=tuple(used), groups=groups, entries=frame, facts=tuple(facts), tables=tables)
+    made = replace(before, sources=tuple(used), groups=groups, facts=tuple(facts))
+    if before.entries is not None:
+        frame = _patched(before, before.entries, news, used, changed)
+        return replace(made, entries=frame, tables={**_tables(frame, used, places, groups, facts), "stacks": stacks})
+    if not _stand_alone(news, own, [facts[i] for i in changed]):
+        return _anew(used, places, before.world)
+    ops = _patched(before, before.tables["ops"], operations(news, own, []), used, changed)
+    return replace(made, tables={**_tables_again(before, made, ops, changed), "stacks": stacks})
 
 
-def _patched(before: Made, news: pl.DataFrame, used: list[Source], changed: list[int]) -> pl.DataFrame:
-    """The entries with those of the sources that changed in the place of what they were."""
+def _stand_alone(frame: pl.DataFrame, sources: Sequence[Source], facts: Sequence[SourceFacts]) -> bool:
+    """Whether each entry becomes an operation by itself, whatever else there is: then no entries have to be kept."""
+    return (
+        not frame["names_closer"].any()
+        and len({source.rank for source in sources}) == len(sources)
+        and not any(fact.torchcomms or fact.complete.filtered == "only-active" for fact in facts)
+    )
+
+
+def _patched(
+    before: Made, rows: pl.DataFrame, news: pl.DataFrame, used: list[Source], changed: list[int]
+) -> pl.DataFrame:
+    """The rows of all sources with those of the sources that changed in the place of what they were."""
     old = _bounds([_rows(source) for source in before.sources])
     new = _bounds([_rows(used[i]) for i in changed])
     parts, end = [], 0
     for i, (first, last) in zip(changed, pairwise(new), strict=True):
-        parts += [before.entries[end : old[i]], news[first:last]]
+        parts += [rows[end : old[i]], news[first:last]]
         end = old[i + 1]
-    return pl.concat([*parts, before.entries[end:]], rechunk=True)
+    return pl.concat([*parts, rows[end:]], rechunk=True)
 
 
 def _bounds(counts: list[int]) -> list[int]:
@@ -116,7 +143,7 @@ def _changed(before: Made, used: list[Source], places: list[int], world: int) ->
     changed = [
         i for i, (old, new) in enumerate(zip(before.sources, used, strict=True)) if old.content is not new.content
     ]
-    pairs = zip(before.sources, used, strict=True)
+    pairs = [(old, new) for old, new in zip(before.sources, used, strict=True) if old is not new]
     if any(_place(old) != _place(new) or old.carded != new.carded for old, new in pairs):
         return None
     return changed if all(_speaks_alike(before.sources[i], used[i]) for i in changed) else None
@@ -161,6 +188,21 @@ def _tables(
         "groups": _group_table(groups, with_p2p),
         "frontiers": frontier_table(used, facts, ops, groups, with_p2p),
     }
+
+
+def _tables_again(before: Made, made: Made, ops: pl.DataFrame, changed: list[int]) -> dict[str, pl.DataFrame]:
+    """The same of sources of which each has its own rank, where some have changed."""
+    with_p2p = p2p_groups(ops, before.tables["groups"])
+    sources, facts, groups = made.sources, made.facts, made.groups
+    known = before.tables["groups"].filter("has_p2p")["group"]
+    if with_p2p != set(known.to_list()):
+        frontiers = frontier_table(sources, facts, ops, groups, with_p2p)
+        return {"ops": ops, "groups": _group_table(groups, with_p2p), "frontiers": frontiers}
+    own, theirs = [sources[i] for i in changed], [facts[i] for i in changed]
+    mine = pl.col("rank").is_in([source.rank for source in own])
+    news = frontier_table(own, theirs, ops.filter(mine), groups.only(changed), with_p2p)
+    frontiers = pl.concat([before.tables["frontiers"].filter(~mine), news]).sort("rank", "group")
+    return {"ops": ops, "groups": before.tables["groups"], "frontiers": frontiers}
 
 
 def _group_table(groups: Groups, with_p2p: set[int]) -> pl.DataFrame:
