@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
 from rankscope.analysis.evidence import Reliability
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
@@ -59,7 +61,24 @@ def _of_logs(situation: Situation) -> tuple[Status, str]:
     if ended:
         ranks = plural(situation.facts.dataset.world_size, "rank")
         return "healthy", f"logs of {ranks}: no failure, and each took down all of its communicators at the end"
-    return "unknown", "no failure in these logs, which do not tell whether the job went on"
+    more = _spoken(situation.facts.dataset)
+    return "unknown", f"no failure in these logs, which do not tell whether the job went on{more}"
+
+
+def _spoken(dataset: Dataset) -> str:
+    """Who of a job the lines are of, if not of all, and where those stand, if all at one place."""
+    started = dataset.messages.filter(pl.col("kind") == "log-processes")["text"]
+    if started.len():
+        return f": {started[0]}"
+    known = dataset.comms.drop_nulls(["host", "pid"]).select("host", "pid").unique().height
+    size = dataset.comms["size"].drop_nulls().max()
+    if not isinstance(size, int) or not 0 < known < size:
+        return ""
+    ops = dataset.ops.filter((pl.col("source") == "nccl-log") & pl.col("seq").is_not_null())
+    last = ops.group_by("rank").agg(pl.struct("group", "op", "seq").sort_by("seq").last())
+    places = last["group"].unique().to_list() if last.height == known > 1 else []
+    at = f", all of which issued {places[0]['op']} #{places[0]['seq']} last" if len(places) == 1 else ""
+    return f"; they hold lines of {known} of {size} ranks{at}"
 
 
 def _ended(dataset: Dataset) -> bool:

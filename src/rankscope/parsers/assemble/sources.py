@@ -29,6 +29,8 @@ SNAPSHOT_KIND = "py-spy"
 LOG_KIND = "log"
 TRACE_KIND = "torch-profiler"
 CARD_KIND = "sidecar"
+FEWEST_LINES = 3
+"""So many lines of NCCL make a text a log that tells nothing else."""
 _OWN = (
     "dump", "snapshot", "directory", "tag", "place_named", "libraries", "span", "candidates", "threads", "highest",
     "complete",
@@ -102,7 +104,13 @@ class Source:
         if self.log is None:
             return self.content is not None
         told = self.log.comms, self.log.settings, self.log.warnings, self.log.ras, self.log.inspected
-        return self.log.rows > 0 or any(told)
+        return self.log.rows > 0 or any(told) or self.only_starts
+
+    @property
+    def only_starts(self) -> bool:
+        """Whether all that stands in a log is how NCCL connects some processes."""
+        log = self.log
+        return log is not None and not (log.rows or log.comms) and log.counts.get("INFO", 0) >= FEWEST_LINES
 
     @cached_property
     def directory(self) -> str:

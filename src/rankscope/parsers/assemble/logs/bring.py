@@ -72,6 +72,7 @@ def bring(tables: Tables, scene: Scene) -> Tables:
     remarks = [
         *remark.unplaced(scene), *remark.differing(agreement), *remark.unnumbered(scene, numbering, unfit),
         *counts.differing(scene, numbering), *remark.fingerprints(scene), *remark.cut_short(scene), *remark.runs(scene),
+        *remark.only_started(scene),
     ]  # fmt: skip
     return {
         **tables,

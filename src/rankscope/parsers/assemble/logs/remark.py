@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -95,3 +95,14 @@ def _left_out(scene: Scene, lives: Iterable[Life], kind: str, why: str) -> list[
         }
         for log, count in sorted(counts.items()) if count
     ]  # fmt: skip
+
+
+def only_started(scene: Scene) -> Iterator[dict[str, Any]]:
+    """Rows for logs in which nothing stands but how NCCL connects processes."""
+    for log in scene.logs:
+        if log.source.only_starts:
+            rows = log.content.processes
+            hosts = len({row.host for row in rows})
+            who = f"{len(rows)} process{'es' * (len(rows) > 1)} on {hosts} host{'s' * (hosts > 1)}"
+            text = f"{who} tell how NCCL connects them, and no more"
+            yield {"file": log.place, "kind": "log-processes", "text": text, "values": {"processes": len(rows)}}
