@@ -12,6 +12,7 @@ from rankscope.analysis.logs.ends import End, read_ends
 from rankscope.analysis.logs.lines import Line
 from rankscope.analysis.logs.messengers import short_name, tells_of_others
 from rankscope.analysis.logs.names import label
+from rankscope.analysis.logs.processes import with_ranks
 from rankscope.schema import Frame
 
 TRACEBACK_LINES = 2000
@@ -54,8 +55,8 @@ class Failure:
 
 def find_failures(lines: Sequence[Line]) -> list[Failure]:
     """One for each process that failed of itself, its strongest and then its first; in the order of the files."""
-    ranks, spared = _ranks_by_process(lines), _spared(lines)
-    lines = [replace(line, rank=_rank_of(line, ranks)) if line.rank is None else line for line in lines]
+    spared = _spared(lines)
+    lines = with_ranks(lines)
     aborted = {line.who for line in lines if line.role == "victim" or line.kind.startswith("watchdog")}
     told = read_ends(lines)
     found = [f for f in _of_text(lines) if not _only_harm(f, told)] + [*_of_ends(lines, spared, bool(aborted))]
@@ -67,24 +68,6 @@ def find_failures(lines: Sequence[Line]) -> list[Failure]:
         if known is None or failure.strength > known.strength:
             best[failure.line.who] = failure
     return [replace(f, seen_end=f.seen_end or f.line.who in ended) for f in best.values()]
-
-
-def _key(line: Line) -> tuple[str, int | None]:
-    return line.host or "", line.pid
-
-
-def _rank_of(line: Line, ranks: Mapping[tuple[str, int | None], int]) -> int | None:
-    return ranks.get(_key(line), None if line.pid is None else ranks.get(("", line.pid)))
-
-
-def _ranks_by_process(lines: Iterable[Line]) -> dict[tuple[str, int | None], int]:
-    """The rank of a process, wherever a line told both; without the host where the process number is the only one."""
-    found: defaultdict[tuple[str, int | None], set[int]] = defaultdict(set)
-    for line in lines:
-        if line.rank is not None and line.pid is not None:
-            found[_key(line)].add(line.rank)
-            found["", line.pid].add(line.rank)
-    return {key: ranks.pop() for key, ranks in found.items() if len(ranks) == 1}
 
 
 def _spared(lines: Iterable[Line]) -> set[int]:

@@ -49,7 +49,7 @@ def find_first(
     heads.sort(key=lambda f: (f.line.time_ns is None, f.line.time_ns or 0, f.line.file, f.line.offset))
     chosen, reasons, confidence = _chosen(heads, lines)
     marks = {f.mark for f in chosen}
-    same = [f for f in early if f.mark in marks and f not in chosen]
+    same = [f for f in early if f not in chosen and any(_alike(f.mark, mark) for mark in marks)]
     rest = [f for f in early if f not in chosen and f not in same]
     rivals = [f for f in rest if f in heads or _close(chosen[0], f)]
     if rivals and confidence == "high":
@@ -80,6 +80,11 @@ def _close(first: Failure, other: Failure) -> bool:
     if one.file == two.file or one.time_ns is None or two.time_ns is None:
         return False
     return abs(two.time_ns - one.time_ns) <= max(CLOCKS_NS, one.resolution_ns or 0, two.resolution_ns or 0)
+
+
+def _alike(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Whether two failures are of one cause: where, only a traceback tells."""
+    return one[0] == other[0] and (one[1] == other[1] or not one[1] or not other[1])
 
 
 def _before(one: Line, other: Line, clocks: Clocks) -> bool:

@@ -26,6 +26,7 @@ from rankscope.analysis.logs.left import find_left
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, read_lines
 from rankscope.analysis.logs.merge import Merged
 from rankscope.analysis.logs.named import find_named
+from rankscope.analysis.logs.processes import with_ranks
 from rankscope.analysis.logs.ras import find_ras
 from rankscope.analysis.logs.settings.compare import find_settings
 from rankscope.analysis.logs.silent import find_silent
@@ -67,7 +68,7 @@ class _Story:
 
     @cached_property
     def lines(self) -> list[Line]:
-        return read_lines(self.facts.dataset)
+        return with_ranks(read_lines(self.facts.dataset))
 
     @property
     def world(self) -> int:

@@ -20,7 +20,9 @@ from rankscope.schema import Dataset
 
 SHOWN = 8
 KINDS = 4
-_ENDS = ("torchrun-failure", "child-exit")
+_ENDS = ("torchrun-failure", "child-exit", "srun-exit")
+_ASKED = (None, 0, -15, 143)
+"""Exit codes that tell of no failure, or of somebody's wish that it ends."""
 _COUNTED_APART = ("SEND", "RECV", "RECVANYSOURCE", "COALESCED")
 """Operations whose numbers are, or may be, those of sends and receives."""
 _TOLD_ELSEWHERE = frozenset(
@@ -31,8 +33,12 @@ _HARMLESS = frozenset({"port-in-use", "no-route", "nccl-versions", "time-limit",
 """Causes that alone do not show that the job broke: often only tried, or said by who ended it."""
 _AT_END = frozenset({"store-closed", "store-dump-flag"})
 """Harm that is also seen where a job ends well, and its processes one after the other."""
+_SURFACE = frozenset({"nccl-usage", "nccl-argument"})
+"""What torch says of a call that NCCL refused: why, another line tells."""
 _ANYBODY = frozenset({"peer-reset", "connection-refused"})
 """Harm of which any program's connections tell, to a tracker or a store of files."""
+_TRIED = frozenset({"host-unresolved"})
+"""Harm that is tried again, or does not matter: of two families of addresses one is enough."""
 _OURS = re.compile(r"NCCL WARN|gloo|c10d|ProcessGroup")
 _STEPS = (
     "Collect the logs and the flight recorder dumps of all ranks.",
@@ -47,7 +53,9 @@ def known_causes(lines: Sequence[Line]) -> list[Finding]:
         if line.role == "root" and line.values.get("accuses") in ("nobody", None) and line.pattern:
             by_pattern[line.pattern].append(line)
     fatal = {error.pattern for _, errors in raised(lines) for error in errors}
-    found = [_cause(own, pattern in fatal) for pattern, own in by_pattern.items() if pattern not in _TOLD_ELSEWHERE]
+    causes = {p: _cause(own, p in fatal) for p, own in by_pattern.items() if p not in _TOLD_ELSEWHERE}
+    deeper = any(cause.severity == "critical" for pattern, cause in causes.items() if pattern not in _SURFACE)
+    found = [cause for pattern, cause in causes.items() if not (deeper and pattern in _SURFACE)]
     return sorted(found, key=lambda f: (f.severity != "critical", f.evidence[0].time_ns or 0))
 
 
@@ -160,7 +168,9 @@ def ended(lines: Sequence[Line]) -> Finding | None:
     """That processes ended with errors of which these logs do not tell the cause; None if none did."""
     threw = [line for line, _ in raised(lines)]
     own = [line for line in threw if line.values.get("exception")]
-    own = own or [line for line in lines if line.kind in _ENDS and line.values["exitcode"] not in (None, 0, -15)]
+    exits = [line for line in lines if line.kind in _ENDS and line.values["exitcode"] not in _ASKED]
+    # srun only tells of what it started itself: torchrun, where that starts the ranks
+    own = own or [line for line in exits if line.kind != "srun-exit"] or exits
     own = own or threw
     if not own:
         return None
@@ -211,7 +221,7 @@ def harmed(lines: Sequence[Line]) -> Finding | None:
 def _mild(line: Line) -> bool:
     """Whether a line of harm does not show that the job broke."""
     foreign = line.pattern in _ANYBODY and (_OURS.search(line.text) is None or "retrying" in line.text)
-    return foreign or line.pattern in _AT_END
+    return foreign or line.pattern in _AT_END or line.pattern in _TRIED
 
 
 def _behind(own: list[Line]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 _MESSENGERS = (
     "DistBackendError", "DistNetworkError", "DistStoreError", "ChildFailedError", "SignalException",
     "KeyboardInterrupt", "SystemExit", "ConnectionResetError", "BrokenPipeError", "EOFError", "CheckpointException",
+    "ActorDiedError", "RayActorError", "ActorUnavailableError", "WorkerCrashedError", "NodeDiedError", "OwnerDiedError",
+    "TuneError", "TrainingFailedError", "WorkerGroupError", "ControllerError", "EngineDeadError",
 )  # fmt: skip
 """Unless the table of known errors says otherwise."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rankscope.analysis.logs.lines import Line
 
 _NAMES = {
@@ -35,13 +37,33 @@ _NAMES = {
     "communicator-revoked": "another rank gave the communicator up",
     "socket-address": "a rank was given an address that is none", "connection-aborted": "connection refused or lost",
     "shared-memory-gone": "shared memory of another process is not there",
+    "hccl-stream-timeout": "a task of the device did not end", "hccl-init": "could not set up its group",
+    "hccl-peer": "cannot connect to another rank",
+    "hccl-inconsistent": "ranks gave HCCL different arguments", "hccl-versions": "different versions of HCCL",
+    "hccl-ranktable": "the rank table is wrong", "hccl-setting": "a setting that HCCL refuses",
+    "hccl-process-left": "the communication process of the device did not start",
+    "store-unreachable": "nobody answers at the rendezvous", "host-not-found": "the name of a host is not known",
+    "host-unresolved": "the name of a host is not known", "socket-family": "no socket could be made",
+    "xid-cleanup": "the driver ended it on its GPU", "gpu-hang": "the GPU hung",
+    "horovod-shut-down": "Horovod shut it down", "mpi-peer-gone": "the other end went away",
+    "nan-gradient": "gradients that are not finite", "nan-result": "a result that is not finite",
+    "wrong-sizes": "parallel sizes that do not fit the number of ranks",
+    "disk-full": "disk full",
 }  # fmt: skip
 """Known errors whose id says too little."""
 _WORDS = {"cuda": "CUDA", "nccl": "NCCL", "gpu": "GPU", "ib": "IB", "ecc": "ECC", "xid": "Xid", "imex": "IMEX"}
 
 
+_XID = re.compile(
+    r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): (\d{1,4})(?:.{0,200}caused by previous Xid (\d{1,4}))?"
+)
+
+
 def label(error: Line) -> str:
     """The id of a known error as words."""
+    if error.pattern in ("xid", "xid-cleanup") and (told := _XID.search(error.text)) is not None:
+        after = f" after Xid {told[3]}" if told[3] else ""
+        return f"Xid {told[2]} of the GPU at {told[1]}{after}, told by the driver"
     if error.pattern in _NAMES:
         return _NAMES[error.pattern]
     words = [_WORDS.get(word, word) for word in error.pattern.split("-")]

@@ -18,13 +18,13 @@ MEMORY_BYTES = 32 << 20
 """Decoding a log or a range of one takes what a dump of this size may take."""
 
 
-def read(stream: IO[bytes], size: int, part: tuple[int, int] | None = None) -> LogContent | None:
+def read(stream: IO[bytes], size: int, part: tuple[int, int] | None = None, named: bool = False) -> LogContent | None:
     """The log in a stream that stands at its beginning; None if it is none.
 
     `part` (number, of how many) says that the stream is a plain file of `size` bytes that can be searched: with more
-    than one, a range of it is read.
+    than one, a range of it is read. `named`: it has the name of a log, and is one if it tells anything.
     """
-    first = _recognised(stream, size if part is not None else 0)
+    first = _recognised(stream, size if part is not None else 0, named)
     if first is None:
         return None
     from rankscope.parsers.logs import decode
@@ -35,7 +35,7 @@ def read(stream: IO[bytes], size: int, part: tuple[int, int] | None = None) -> L
         return decode.decode_part(stream, size, *part)
 
 
-def _recognised(stream: IO[bytes], size: int) -> bytes | None:
+def _recognised(stream: IO[bytes], size: int, named: bool) -> bytes | None:
     """The first bytes of a log, behind which the stream then stands; None if it is none.
 
     `size` is that of a plain file, which can be searched, else 0.
@@ -47,15 +47,19 @@ def _recognised(stream: IO[bytes], size: int) -> bytes | None:
     if not found and size > len(first) and b"\0" not in first:
         found = recognise.sampled(stream, size)
         stream.seek(len(first))
+    if not found and named:
+        from rankscope.parsers.logs.telling import tells
+
+        found = tells(first)
     return first if found else None
 
 
-def grows(stream: IO[bytes], size: int) -> bool:
-    """Whether a plain file is a log that can be read from any line on; the stream is moved."""
+def grows(stream: IO[bytes], size: int, named: bool = False) -> bool:
+    """Whether a plain file is a log that can be read from any line on; the stream is moved. `named`: see `read`."""
     from rankscope.parsers.logs.nccl import ras
 
     stream.seek(0)
-    first = _recognised(stream, size)
+    first = _recognised(stream, size, named)
     return first is not None and not ras.looks_like_document(first)
 
 

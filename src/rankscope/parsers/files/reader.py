@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from rankscope.parsers.decoded import Decoded, NotThisKindError, Stretch
 from rankscope.parsers.files import layers, logs
 from rankscope.parsers.files.limits import memory_limit
+from rankscope.parsers.files.names import is_named
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.registry import Kind, kinds_of
@@ -53,6 +54,8 @@ class _Place:
     mtime_ns: int | None = None
     part: int = 0
     parts: int = 1
+    named: bool = False
+    """It has the name of a log."""
 
     def found(self, kind: str, problem: str | None = None, decoded: Decoded | None = None) -> Content:
         """What was found here."""
@@ -64,7 +67,7 @@ def read(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[Conten
     """What is in the file; of an archive only every `parts`-th member, from `part` on."""
     try:
         with layers.open_regular(path) as stream:
-            yield from _contents(stream, _Place(size=size, part=part, parts=parts))
+            yield from _contents(stream, _Place(size=size, part=part, parts=parts, named=is_named(path)))
     except layers.NotAFileError as error:
         yield Content("", "not-a-file", str(error))
     except OSError as error:
@@ -79,7 +82,7 @@ def follow(path: str, start: int, mark: str, ended: bool) -> Iterator[Content]:
     try:
         with layers.open_regular(path) as stream:
             before = _stamp(stream)
-            yield from _followed(stream, before[0], start, mark, ended)
+            yield from _followed(stream, _Place(size=before[0], named=is_named(path)), start, mark, ended)
             if _stamp(stream) == before:
                 yield Content("", "", stamp=before)
     except layers.NotAFileError as error:
@@ -93,25 +96,25 @@ def _stamp(stream: IO[bytes]) -> tuple[int, int, int]:
     return about.st_size, about.st_mtime_ns, about.st_ino
 
 
-def _followed(stream: IO[bytes], size: int, start: int, mark: str, ended: bool) -> Iterator[Content]:
-    same = start <= size and logs.is_marked(stream, start, mark)
-    if not same and not _grows(stream, size):
+def _followed(stream: IO[bytes], place: _Place, start: int, mark: str, ended: bool) -> Iterator[Content]:
+    same = start <= place.size and logs.is_marked(stream, start, mark)
+    if not same and not _grows(stream, place):
         stream.seek(0)
-        yield from _contents(stream, _Place(size=size))
+        yield from _contents(stream, place)
         return
     try:
-        for found, stretch in logs.tail(stream, size, start if same else 0, ended):
+        for found, stretch in logs.tail(stream, place.size, start if same else 0, ended):
             yield Content("", logs.KIND, found.problem, found, stretch=stretch)
     except MemoryError:
         yield Content("", "unreadable", "needs more memory than a file of its size can honestly hold: refused")
 
 
-def _grows(stream: IO[bytes], size: int) -> bool:
+def _grows(stream: IO[bytes], place: _Place) -> bool:
     """Whether a file is a plain log."""
     stream.seek(0)
     head = stream.read(layers.HEAD)
     packed = layers.is_packed(head) or layers.is_tar(head) or layers.is_zip(head)
-    return not packed and not kinds_of(head, 0) and logs.grows(stream, size)
+    return not packed and not kinds_of(head, 0) and logs.grows(stream, place.size, place.named)
 
 
 def _contents(stream: IO[bytes], place: _Place) -> Iterator[Content]:
@@ -137,7 +140,7 @@ def _damage() -> tuple[type[Exception], ...]:
 
 def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
     inner = layers.unpacked(stream, head, place.size)
-    deeper = _Place(place.inner, place.depth + 1, place.size, place.mtime_ns, place.part, place.parts)
+    deeper = replace(place, depth=place.depth + 1)
     if place.depth > DEPTH:
         yield place.found("archive", "packed too many times: refused")
     elif inner is not None:
@@ -165,7 +168,7 @@ def _members(members: Iterator[Member], place: _Place) -> Iterator[Content]:
         if index % place.parts != place.part:
             continue
         name = member.name[:NAME_LIMIT].encode("utf-8", "replace").decode().removeprefix("./")
-        inside = _Place(f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns)
+        inside = _Place(f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns, named=is_named(name))
         if member.stream is None:
             yield inside.found("not-a-file", member.problem)
         else:
@@ -178,7 +181,8 @@ def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content | None:
     """What a file is; None for all but the first of its parts, unless each is read by itself."""
     kinds = kinds_of(head, place.size)
     if not kinds and head:
-        found = logs.read(stream, place.size, None if place.depth or place.inner else (place.part, place.parts))
+        parts = None if place.depth or place.inner else (place.part, place.parts)
+        found = logs.read(stream, place.size, parts, place.named)
         if found is not None:
             return place.found(logs.KIND, found.problem, found)
     if kinds and kinds[0].read is not None:
@@ -210,9 +214,9 @@ def _of_kinds(stream: IO[bytes], kinds: list[Kind], place: _Place) -> Content:
     tried = place.found("unknown", NOT_KNOWN)
     for kind in kinds:
         tried = _decode(kind, data, damage, place)
-        if tried.kind != "unknown":
+        if tried.kind not in ("unknown", "damaged"):
             return tried
-    found = logs.read(io.BytesIO(data), len(data))
+    found = logs.read(io.BytesIO(data), len(data), named=place.named)
     if found is None:
         return tried
     found.problem = "; ".join(x for x in (damage, found.problem) if x) or None

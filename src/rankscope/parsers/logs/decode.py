@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
-from typing import IO
+from typing import IO, Any
 
 import orjson
 
@@ -19,6 +20,8 @@ DOCUMENT_BYTES = 256 << 20
 SEARCH_BYTES = 1 << 16
 """A range is cut in front of a head within so many bytes, so as not to cut a traceback; else at a line end."""
 _HEAD = re.compile(NCCL_HEAD.encode())
+_UNPARTED = re.compile(rb'([\d"\]}el])(\s*\n\s*"[^"\n]{1,100}"\s*:)')
+"""A value, and a key in the next line, with no comma between them."""
 
 
 def decode(stream: IO[bytes], first: bytes = b"") -> LogContent:
@@ -78,12 +81,19 @@ def _next_line(stream: IO[bytes], at: int) -> int:
     return at
 
 
+def _mended(data: bytes) -> Any:
+    """The JSON of NCCL 2.28, which leaves out a comma between two lines; None if more than that is wrong with it."""
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return orjson.loads(_UNPARTED.sub(rb"\1,\2", data))
+    return None
+
+
 def _document(data: bytes) -> LogContent | None:
     """The JSON of a query to RAS; None if it is something else."""
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError:
-        return None
+        document = _mended(data)
     told = ras.Ras()
     if not told.document(document):
         return None

@@ -10,7 +10,7 @@ from rankscope.parsers.logs.wrapped import WORDS
 
 FEW = 64
 """Fewer lines are read the usual way: getting ready takes longer."""
-_SIGNS = ("NCCL", "RCCL", "opCount", " WARN", "_perf", '"peer"', "Job summary", "Communicators...")
+_SIGNS = ("NCCL", "RCCL", "opCount", " WARN", "_perf", '"peer"', "Job summary", "Communicators...", "PEER_")
 """What the readers of operations, of heads, of JSON and of RAS look for."""
 _TELLING = ("\x1b", "Rank ", *WORDS)
 """Beside the words of the recogniser: what words may stand behind, or in pieces; "Rank " ends a line whose rank is that

@@ -15,7 +15,7 @@ _TABLE = {
     "rank": r"\[rank\d{1,7}\]: ?",
     "default": r"\[default\d{1,7}\]: ?",
     "mpirun": r"\[\d{1,9},\d{1,9}\]<std(?:out|err|diag)>: ?",
-    "ray": r"\([A-Za-z_][^\n]{0,200}?\bpid=\d{1,10}(?:, ip=[0-9A-Fa-f.:]{2,45})?\) ?",
+    "ray": r"\([A-Za-z_][^\n]{0,200}?\bpid=\d{1,10}(?:, ip=\[?[0-9A-Fa-f.:]{2,45}\]?)?\) ?",
     "bracketed": rf"\[(?:{stamps.FULL})\] ?",
     "stamp": rf"(?:{stamps.FULL}|{stamps.CLOCK}|{stamps.SYSLOG}):?[ \t]+",
     "ctime": rf"(?:{stamps.SYSLOG})(?=\[\d{{1,9}},\d)",
@@ -28,9 +28,11 @@ _TABLE = {
     "minute": r" ?\d{4}-\d\d-\d\d \d\d:\d\d (?=\S)",
     "logging": rf"- [\w.\-]{{1,100}} - {_LEVEL} - ",
     "role": r"\[[A-Za-z][\w.\-]{0,100}\|\d{1,7}\]: ?",
-    "dmesg": r"\[ {0,8}\d{1,9}\.\d{6}\] ",
-    "kernel": r"[\w.\-]{1,255} kernel: ",
-    "srun": r" {0,6}\d{1,6}: (?=\S)",
+    "dmesg": rf"\[(?: {{0,8}}\d{{1,9}}\.\d{{6}}|{stamps.SYSLOG})\] ",
+    "kernel": r"(?:[\w.\-]{1,255} )?kernel: ",
+    "srun": r" {0,6}\d{1,6}: (?=\S| {2,60}\S)",
+    "determined": r"[0-9a-f]{8} (?:\[rank=\d{1,7}\] )?\|\| ",
+    "npu": rf"\[(?:ERROR|WARN|WARNING)\] (?:{stamps.FULL}) \(PID:\d{{1,10}}, Device:-?\d{{1,6}}, RankID:-?\d{{1,7}}\) ",
     "address": r"\d{1,3}(?:\.\d{1,3}){3}: ",
     "index": rf"\[\d{{1,6}}\] ?{_HEAD}",
     "host": rf"[A-Za-z][\w.\-]{{0,254}}(?:\[\d{{1,10}}\])?: {_HEAD}",
@@ -50,6 +52,8 @@ _RANKED = {
     "rank": re.compile(r"\[rank(\d{1,7})\]"),
     "ray": re.compile(r"\(VllmWorker rank=(\d{1,7}) pid=|\((?:Vllm)?Worker[ _]TP(\d{1,7}) pid="),
     "sglang": re.compile(r"\[(?!.*PP).{1,60} TP(\d{1,7})\b"),
+    "determined": re.compile(r"\S+ \[rank=(\d{1,7})\]"),
+    "npu": re.compile(r".{1,100}RankID:(\d{1,7})\)"),
 }
 """Of these kinds those that say a rank. One of tensor parallelism is the rank where nothing else divides the job."""
 _MOST = 12
@@ -80,6 +84,11 @@ def strip(text: str) -> Prefix:
             rank = _rank(kind or "", found[0], rank)
         if kind in _TIMES:
             stamp = stamp or stamps.stamp(found[0].lstrip("["))
+        elif kind == "npu":
+            # between its level and its process there is the time, which is no part of whose line it is
+            _, _, told = found[0].partition("] ")
+            stamp = stamp or stamps.stamp(told)
+            labels.append(told[told.index("(") :])
         elif kind not in _SILENT:
             labels.append(found[0])
     return Prefix(at, rank, "".join(labels), stamp)

@@ -25,7 +25,7 @@ _SIGNS = re.compile(
     rb"|slurmstepd: |Error: |Exception: |Error\): |\(raylet|ray\.exceptions|\[launch\.py|died unexpectedly"
     rb"|died, exit code|  exitcode  : |Root Cause \(first"
     rb"|store based barrier|NVRM: |oom-kill|Killed process|what\(\): |terminate called|missing ranks|Watchdog timeout"
-    rb"|hit an exception"
+    rb"|hit an exception|RAS Monitor Mode|\bE[A-Z]\d{4}: |noticed that process|RankID:"
 )
 _STAMP = r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} "
 _LINES = re.compile(
@@ -42,7 +42,8 @@ _ENDS = re.compile(
     r"(?:CUDA|NCCL|nccl|HCCL|gloo|[Rr]anks? \d|\[\d{1,6}\] is setting up|DataLoader worker|process group"
     r"|store based barrier|CollectiveFingerPrint|ray::|torch_npu|terminated with (?:signal|exit code))"
     r"|(?:ERROR|WARNING|INFO):torch\.distributed\.|\(raylet(?:, ip=\S{2,45})?\) |ray\.exceptions\.\w"
-    r"|\[(?:INFO|WARNING|ERROR)\] \[launch\.py:\d{1,6}:|slurmstepd: error: |NVRM: Xid "
+    r"|\[(?:INFO|WARNING|ERROR)\] \[launch\.py:\d{1,6}:|slurmstepd: error: |NVRM: (?:Xid|The NVIDIA GPU) "
+    r"|E[IJ]\d{4}: |mpirun\S{0,20} noticed that process rank \d"
     r"|(?:Unhandled exception: \S{1,80} |\s{0,8})what\(\): "
     r"|(?:oom-kill:|Out of memory: |Memory cgroup out of memory: )|terminate called after throwing an instance of "
     r"|Worker (?:proc )?\S{1,80} (?:pid \d{1,10} )?died(?: unexpectedly|, exit code)|Watchdog timeout \(self\."
@@ -51,13 +52,15 @@ _ENDS = re.compile(
     r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"
 )
 """How launchers, schedulers, Ray and servers begin to tell of an end, and exceptions that name parts of such a job."""
-_BARE = re.compile(r"NCCL WARN |\S{1,200}\.(?:cc|h|c|cu):\d{1,6} (?:\(\w{1,100}\) )?NCCL WARN ")
+_BARE = re.compile(
+    r"(?:\[\d{1,4}\] )?NCCL WARN |(?:\[\d{1,4}\] )?\S{1,200}\.(?:cc|h|c|cu):\d{1,6} (?:\(\w{1,100}\) )?NCCL WARN "
+)
 _BAR = re.compile(r"\d(?:it|s|B|ex)/(?:it|s)\]")
 """The end of a bar of progress, behind which another may have gone on in the same line."""
-_RANKED = re.compile(r"\[rank\d{1,7}\]:")
+_RANKED = re.compile(r"\[rank\d{1,7}\]:|\[rank=\d{1,7}\] \|\||\(PID:\d{1,10}, Device:-?\d{1,6}, RankID:")
 _INSPECTOR = re.compile(r'\{.{0,2000}"(?:coll|p2p)_perf": ?\{')
 _EVENT = re.compile(r'\{.{0,2000}"event": ?"[A-Z_]{3,40}".{0,2000}"peer": ?\{')
-_RAS = re.compile(r"Job summary\s*$|Communicators\.\.\.")
+_RAS = re.compile(r"Job summary\s*$|Communicators\.\.\.|RAS Monitor Mode ")
 _MARKDOWN = re.compile(rb"\s*#{1,6} \S(?s:.*)\n```")
 _NEVER = (b"\x80", b"PK", b"\x7fELF", b"\x89PNG", b"%PDF")
 

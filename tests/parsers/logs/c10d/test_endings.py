@@ -50,3 +50,9 @@ def test_an_ending(line: str) -> None:
     assert event.kind == kind
     assert {name: event.values[name] for name in expected} == expected
     assert event.rank is None
+
+
+def test_a_process_of_mpirun_is_a_rank() -> None:
+    told = only("mpirun noticed that process rank 7 with PID 0 on node node-3 exited on signal 9 (Killed).")
+    assert (told.kind, told.rank) == ("child-exit", 7)
+    assert (told.values["exitcode"], told.values["pid"], told.values["host"]) == (-9, None, "node-3")

@@ -172,3 +172,30 @@ def test_an_exception_that_another_rank_prints_is_of_the_rank_it_names() -> None
     )
     assert (event.kind, event.rank, event.values["exception"]) == ("traceback", 3, "OSError")
     assert (known.values["id"], known.rank) == ("disk-full", 3)
+
+
+HEADLESS = """\
+  File "/job/train.py", line 19, in main
+    load(path)
+    ^^^^^^^^^^
+  File "/job/load.py", line 4, in load
+    assert found
+AssertionError: nothing to load"""
+
+
+def test_a_traceback_without_its_beginning() -> None:
+    told = only(HEADLESS)
+    assert values(told, "exception", "message") == ("AssertionError", "nothing to load")
+    assert (told.torn, told.values["frames"][0]) == (True, ["load", "/job/load.py", 4])
+
+
+def test_a_stack_that_somebody_printed_is_no_traceback() -> None:
+    assert events(HEADLESS.rsplit("\n", 1)[0] + "\nstep 4\nAssertionError: of something else") == []
+
+
+def test_an_actor_that_died_is_told_below_a_traceback_too() -> None:
+    listed = HEADLESS.rsplit("\n", 1)[0] + (
+        "\nray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+        "\tclass_name: Worker\n\tpid: 4711\n\tip: 10.0.0.7\n"
+    )
+    assert [event.kind for event in events(listed)] == ["traceback", "worker-died"]

@@ -131,3 +131,43 @@ def test_the_inspector() -> None:
     assert (first.rows, first.first_seq, first.last_seq, first.total_us, first.slowest_us) == (3, 7, 9, 50.5, 30.5)
     assert first.dumped_us == 1009
     assert (second.rank, second.last_seq, third.op, third.last_seq) == (1, 3, "Send", 9)
+
+
+GONE = """Job summary
+===========
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         4       7-8        32        32   RUNNING  INCOMPLETE
+
+Errors
+======
+
+DEAD
+  1 job process is considered dead (unreachable via the RAS network)
+  Process 3487 on node 10.0.0.13 managing GPU 5
+
+#0-0 (cf26) INCOMPLETE
+  Missing communicator data from 2 ranks
+  The missing ranks: 20 21
+"""
+
+
+def test_numbers_of_ranks_that_are_missing_and_processes_that_are_dead() -> None:
+    told = [(row.rank, row.pid, row.status) for row in read(GONE).ras if row.rank is not None or row.pid]
+    assert told == [(None, 3487, "DEAD"), (20, None, "MISSING"), (21, None, "MISSING")]
+
+
+def test_what_the_monitor_prints() -> None:
+    text = "RAS Monitor Mode - watching for peer changes (Ctrl+C to exit)...\n\n"
+    text += " [2026-12-19 13:07:07] PEER_DEAD: Process 15 on node node-7 managing GPU 1\n"
+    (row,) = read(text).ras
+    assert (row.status, row.host, row.pid, row.device) == ("PEER_DEAD", "node-7", 15, 1)
+
+
+def test_json_in_which_nccl_forgot_a_comma() -> None:
+    text = json.dumps(QUERY, indent=2)
+    row = '"cuda_dev": 3,'
+    assert row in text
+    assert read(text.replace(row, row[:-1]).encode()).ras == read(text.encode()).ras
+    assert read(text.replace(row, row[:-1] * 2).encode()).ras == []

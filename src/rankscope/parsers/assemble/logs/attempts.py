@@ -16,7 +16,9 @@ COPIED_NS = 86_400 * 1_000_000_000
 
 def settle(logs: Sequence[Source], runs: Sequence[Attempt]) -> None:
     """Gives each log the number of its attempt; the newest where nothing tells."""
-    newest = max((s for s in logs), key=lambda s: (s.mtime_ns or 0, s.shown), default=None)
+    # what stands outside of all attempts, as what torchrun itself printed, is of the newest too
+    told = [s for s in logs if attempt_of(s.shown) is not None]
+    newest = max(told, key=lambda s: (s.mtime_ns or 0, s.shown), default=None)
     tags = {attempt_of(s.shown): i for i, run in enumerate(runs) for s in run.sources}
     homes: dict[str, set[int]] = defaultdict(set)
     for i, run in enumerate(runs):
@@ -25,7 +27,7 @@ def settle(logs: Sequence[Source], runs: Sequence[Attempt]) -> None:
     for source in logs:
         tag, home = attempt_of(source.shown), homes.get(source.directory, set())
         if not runs:
-            own = newest is None or tag == attempt_of(newest.shown)
+            own = newest is None or tag in (None, attempt_of(newest.shown))
             source.attempt, source.note = (0, None) if own else (None, "of an earlier attempt")
         elif tag is not None and tag in tags:
             source.attempt = tags[tag]

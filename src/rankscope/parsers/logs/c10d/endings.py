@@ -13,7 +13,7 @@ LITERALS = (
     "srun: error: ", "slurmstepd: error: ", "oom-kill", "oom_kill", "Killed process ", "closing signal SIG",
     "failed (exitcode: ", "Fatal Python error: ", "got signal: ", "Process received signal", "Signal: ",
     "core dumped", "restart_count=", "will restart worker group", "exits with return code = ", " terminated with ",
-    " died, exit code",
+    " died, exit code", " noticed that process rank ",
 )  # fmt: skip
 _RESTART = re.compile(r"\brestart_count=(\d{1,6})\b|(\d{1,6})/(\d{1,6}) attempts left; will restart worker group")
 _SRUN = re.compile(r"srun: error: ([\w.\-]{1,255}): tasks? ([\d,\-]{1,2000}): (.{1,200})")
@@ -28,6 +28,9 @@ _CHILD = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,6}) \(p
 _LAUNCHED = re.compile(r"\bexits with return code = (-?\d{1,5})\b")
 _SPAWNED = re.compile(r"\bprocess (\d{1,6}) terminated with (?:signal (SIG[A-Z]{2,8})|exit code (\d{1,5}))")
 _WORKER = re.compile(r"Worker \S{1,80} pid (\d{1,10}) died, exit code: (-?\d{1,5})")
+_MPIRUN = re.compile(
+    r" noticed that process rank (\d{1,7}) with PID (\d{1,10}) on node (\S{1,255}) exited on signal (\d{1,3})\b"
+)
 _CLOSING = re.compile(r"Sending process (\d{1,10}) closing signal (SIG[A-Z]{2,8})")
 _FATAL = re.compile(r"Fatal Python error: ([^\n]{1,200})")
 _GOT = re.compile(r"Process (\d{1,10}) got signal: (\d{1,3})")
@@ -76,6 +79,10 @@ def _child(record: Record) -> Event | None:
         return _ended(record, int(launched[1]), None, None)
     if (worker := _WORKER.search(text)) is not None:
         return _ended(record, int(worker[2]), None, int(worker[1]))
+    if (noticed := _MPIRUN.search(text)) is not None:
+        made = _ended(record, -int(noticed[4]), None, int(noticed[2]) or None)
+        # one process of mpirun is one rank wherever it starts the ranks itself
+        return made._replace(rank=int(noticed[1]), values={**made.values, "host": noticed[3]})
     if (spawned := _SPAWNED.search(text)) is not None:
         code = int(spawned[3]) if spawned[3] else -_BY_NAME.get(spawned[2], 0)
         return _ended(record, code, int(spawned[1]), None) if code else None

@@ -15,6 +15,11 @@ from rankscope.parsers.logs.c10d.table import ROLES, KnownError
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
 
+OWN = "rank"
+"""The group of a pattern that is the global rank of who prints it."""
+_PID = re.compile(r"^E[A-Z]\d{4}: \[PID: (\d{1,10})\]|NVRM: Xid \([^)]{0,40}\): \d{1,4}, pid='?(\d{1,10})\b")
+"""How HCCL and the driver tell the process they speak of."""
+
 
 class KnownErrors:
     """Matches a table."""
@@ -60,9 +65,10 @@ class KnownErrors:
 def _matches(error: KnownError, texts: list[str]) -> list[str | None]:
     """For each text None, or if it matches the ranks it names."""
     column = pl.Series(texts, dtype=pl.String)
-    if error.accuses == "named":
+    group = "ranks" if error.accuses == "named" else OWN if f"(?P<{OWN}>" in error.pattern else None
+    if group is not None:
         groups: list[dict[str, str | None]] = column.str.extract_groups(error.pattern).to_list()
-        return [row["ranks"] for row in groups]
+        return [row[group] for row in groups]
     return [None if not matched else "" for matched in column.str.contains(error.pattern)]
 
 
@@ -72,4 +78,8 @@ def _event(record: Record, errors: list[tuple[KnownError, str | None]]) -> Event
     also = [error.id for error, _ in errors[1:]]
     whom: dict[str, Any] = {"accuses": first.accuses, "named": ranks}
     said = {"layer": first.layer, "meaning": first.meaning, "next": first.next}
-    return tell("known-error", record, id=first.id, role=first.role, **whom, also=also, **said)
+    if first.accuses == "self" and len(ranks) == 1 and record.rank is None:
+        record = record._replace(rank=ranks[0])
+    process = _PID.search(record.text)
+    pid = int(process[1] or process[2]) if process else None
+    return tell("known-error", record, id=first.id, role=first.role, **whom, also=also, pid=pid, **said)

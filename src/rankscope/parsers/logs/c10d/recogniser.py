@@ -100,6 +100,10 @@ class Recogniser:
             return
         if span is None:
             yield from self._begun(record)
+        elif isinstance(span, tracebacks.Traceback) and (listed := workers.begins(record)) is not None:
+            # an exception of Ray, with a list of what ended below it
+            self._open[_stream(record)].append(_Open(listed))
+            self._opened += 1
         told = span.told_rank if span is not None else None
         passed = isinstance(span, tracebacks.Traceback) or record.rank is None
         record = record._replace(rank=told) if passed and told is not None else record

@@ -20,8 +20,10 @@ _GROUP = re.compile(
     r"|GUID (?P<guid2>[^\s()\]]{1,200})(?:\((?P<desc2>[^()]{0,200})\))?"
     r"|(?P<old>\d{1,9})(?: \((?P<olddesc>[^()]{0,200})\))?) Rank (?P<rank>-?\d{1,9})\]"
 )
-_PROCESS = re.compile(r"\([A-Za-z_][^()]{0,200}\bpid=(\d{1,10})(?:, ip=([0-9A-Fa-f.:]{2,45}))?\)")
-"""Ray's prefix."""
+_PROCESS = re.compile(
+    r"\([A-Za-z_][^()]{0,200}\bpid=(\d{1,10})(?:, ip=\[?([0-9A-Fa-f.:]{2,45})\]?)?\)|\(PID:(\d{1,10}), Device:"
+)
+"""Ray's prefix, and that of torch_npu."""
 _IN_GROUP = re.compile(r"\[Rank (\d{1,9})\]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
@@ -44,7 +46,7 @@ def tell(kind: str, record: Record, /, shows: str = "", **values: Any) -> Event:
     if record.rank is None and label:
         where["label"] = shown(label)
     if values.get("pid") is None and (process := _PROCESS.search(record.label)) is not None:
-        values = {**values, "pid": int(process[1]), "host": values.get("host") or process[2]}
+        values = {**values, "pid": int(process[1] or process[3]), "host": values.get("host") or process[2]}
     made = event(kind, record, shown(shows or record.text), **values, **where)
     if made.rank is None and where["pg_desc"] == "default_pg":
         # its ranks are the global ones

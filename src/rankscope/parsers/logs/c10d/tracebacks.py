@@ -11,7 +11,7 @@ from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
 
 HEAD = "Traceback (most recent call last):"
-LITERALS = (HEAD, ".RayTaskError")
+LITERALS = (HEAD, ".RayTaskError", '  File "')
 FRAME_LIMIT = 512
 CHAIN_LIMIT = 16
 FOREIGN_LIMIT = 64
@@ -78,16 +78,18 @@ class Traceback:
         self.told_rank = int(passed[1]) if passed else None
         """The rank whose exception it is, where another one prints it: a checkpoint gathers those of all."""
         self._record = record if passed is None else record._replace(rank=self.told_rank)
-        self._indent = len(record.text) - len(record.text.lstrip())
+        self._headless = _FRAME.match(record.text) is not None
+        """Its beginning is missing: it is one only if an exception follows right below its frames."""
+        self._indent = 0 if self._headless else len(record.text) - len(record.text.lstrip())
         self._chain = [_Link()]
         self._mixed = False
-        self._inline = not record.text.lstrip().startswith(HEAD)
+        self._inline = not (self._headless or record.text.lstrip().startswith(HEAD))
         """It begins behind something else, whose time and prefix its other lines do not have."""
         self._process: tuple[int | None, str | None] | None = None
         self._task(record.text)
         self._waits = ""
         """What stood between two exceptions: the next traceback belongs to the chain."""
-        self.quotes = False
+        self.quotes = self._headless and self._frame(record.text)
         """Whether the line taken last is code, not a message."""
 
     def takes(self, record: Record) -> bool:
@@ -118,12 +120,15 @@ class Traceback:
     @property
     def patience(self) -> int:
         """None once its message may be over, for what follows could be taken for more of it."""
-        return 0 if self._chain[-1].kind and not self._waits else FOREIGN_LIMIT
+        over = bool(self._chain[-1].kind) and not self._waits
+        return 0 if over or (self._headless and not self._waits) else FOREIGN_LIMIT
 
     def done(self) -> list[Event]:
         """The event, at its first line."""
         chain = [link for link in self._chain if link.kind or link.frames]
         last = chain[-1] if chain else _Link()
+        if self._headless and not last.kind:
+            return []
         message = shown("\n".join(last.message))
         values = {
             "exception": last.kind, "message": message, "frames": last.frames[::-1],
@@ -135,7 +140,7 @@ class Traceback:
         made = tell(
             "traceback", self._record, f"{last.kind or 'Traceback'}: {message}" if message else last.kind, **values
         )
-        return [made._replace(torn=made.torn or not last.kind)]
+        return [made._replace(torn=made.torn or not last.kind or self._headless)]
 
     def _frame(self, text: str) -> bool:
         link = self._chain[-1]
@@ -193,10 +198,10 @@ def _of_launcher(last: _Link) -> bool:
 
 
 def begins(record: Record) -> Traceback | None:
-    """A traceback that begins with this record."""
+    """A traceback that begins with this record, or of which the beginning is missing."""
     text = record.text.strip()
     inline = text.endswith(HEAD) and _INLINE.search(text[-200:]) is not None
-    begun = text == HEAD or inline or _TASK.match(text) or _PASSED.match(text)
+    begun = text == HEAD or inline or _TASK.match(text) or _PASSED.match(text) or _FRAME.match(record.text)
     return Traceback(record) if begun else None
 
 

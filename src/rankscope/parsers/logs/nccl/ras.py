@@ -27,9 +27,15 @@ _RANK = re.compile(
 )
 _TOTALS = re.compile(r"\(total\)\s.*\(total\)\s*$")
 _NUMBERS = re.compile(r"(?:\s*\d{1,9}){2,}\s*$")
+_LISTED = re.compile(r"\s*The missing ranks?: (?P<ranks>\d{1,9}(?:[ ,]+\d{1,9}){0,10000})\s*$")
+"""NCCL 2.24 and 2.25 give numbers alone."""
+_GONE = re.compile(r"\s*(?P<count>\d{1,9}) job process(?:es)? (?:is|are) considered dead\b")
+_PROCESS = re.compile(r"\s*Process (?P<pid>\d{1,10}) on node (?P<host>\S{1,255}) managing GPUs? (?P<gpu>\d{1,4})")
+_PEER = re.compile(rf"\s*(?:\[[^\]]{{10,40}}\] )?(?P<event>PEER_[A-Z]{{2,20}}): {_PROCESS.pattern}")
+"""What the monitor prints of a peer."""
 _LACKING = re.compile(r"\s*Missing communicator data from \d{1,9} ranks?\s*$")
 _MISSING = re.compile(r"\b(DEAD|TIMEOUT|NOCOMM|INCOMPLETE|UNRESPONSIVE)\b")
-_BEGINS = ("Job summary", "Communicators...")
+_BEGINS = ("Job summary", "Communicators...", "RAS Monitor Mode")
 _DOCUMENT = re.compile(rb'\s*\{(?s:.{0,4096})"(?:communicators_count|communicators|nccl_version)"\s*:')
 
 
@@ -64,6 +70,8 @@ class Ras:
             return True
         if line.startswith("{") and '"event"' in line and '"peer"' in line:
             return self._event(record)
+        if "PEER_" in line and (found := _PEER.match(line)):
+            return self._process(found, found["event"], record)
         if not self.active or not line.strip():
             return False
         return self._text(record)
@@ -82,7 +90,7 @@ class Ras:
             self._comm, self._kind, self._count, self._state = found["comm"], "", None, ""
             return self._add(record, comm=self._comm, status=found["status"], size=self._size())
         found = _RANK.match(line)
-        return self._of_ranks(record) or (found is not None and self._rank(found, record))
+        return self._of_ranks(record) or (found is not None and self._rank(found, record)) or self._of_processes(record)
 
     def _of_ranks(self, record: Record) -> bool:
         """Takes a line that says what holds of the ranks below it."""
@@ -97,6 +105,18 @@ class Ras:
             self._count = int(found[2])
             counts = {self._kind: self._count} if self._kind else {}
             return self._add(record, comm=self._comm, size=self._size(), present=int(found[1]), counts=counts)
+        return False
+
+    def _of_processes(self, record: Record) -> bool:
+        """Takes lines of processes without their ranks, and of ranks without their processes."""
+        line = record.text
+        if _GONE.match(line):
+            self._comm, self._kind, self._count, self._state = "", "", None, "DEAD"
+            return True
+        if self._state == "DEAD" and not self._comm and (found := _PROCESS.match(line)):
+            return self._process(found, self._state, record)
+        if self._comm and (found := _LISTED.match(line)):
+            return all(self._lacking(int(rank), record) for rank in re.findall(r"\d+", found["ranks"]))
         return False
 
     def _group(self, found: re.Match[str], record: Record) -> bool:
@@ -122,6 +142,14 @@ class Ras:
             device=int(found["gpu"]), counts={self._kind: count} if self._kind and count is not None else {},
             status=state[1] if state else self._state, size=size,
         )  # fmt: skip
+
+    def _lacking(self, rank: int, record: Record) -> bool:
+        return self._add(record, comm=self._comm, rank=rank, status="MISSING", size=self._size())
+
+    def _process(self, found: re.Match[str], status: str, record: Record) -> bool:
+        """Takes a process of which no rank is told."""
+        host, pid, device = found["host"].rstrip(",;"), int(found["pid"]), int(found["gpu"])
+        return self._add(record, comm="job", host=host, pid=pid, device=device, status=status)
 
     def _event(self, record: Record) -> bool:
         try:

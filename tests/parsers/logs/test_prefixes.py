@@ -1,0 +1,36 @@
+"""What stands in front of lines: whose they are, and where they begin."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope.parsers.logs import prefixes
+
+CASES = {
+    "[ERROR] 2026-10-11-15:09:34 (PID:2969, Device:0, RankID:101) ERR00100 PTA call acl api failed": (101, "ERR00100"),
+    "[ERROR] 2026-10-11-15:09:34 (PID:2969, Device:0, RankID:-1) ERR00100 PTA": (None, "ERR00100"),
+    "[2026-02-27T21:35:28.705869Z] 1a2b3c4d [rank=2] || Traceback (most recent call last):": (2, "Traceback"),
+    "[2026-02-27T21:35:28.705869Z] 1a2b3c4d || WARNING: x": (None, "WARNING"),
+    "[Fri Aug 30 11:43:09 2026] NVRM: Xid (PCI:0000:cb:00): 79": (None, "NVRM"),
+    "kernel: NVRM: Xid (PCI:0000:cb:00): 79": (None, "NVRM"),
+    "(W_1:13 pid=204, ip=[2605:340:cd51::1540]) [W715 20:00:39.8 socket.cpp:752] x": (None, "[W715"),
+    '3:   File "train.py", line 4, in main': (None, "  File"),
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_rank_and_rest(text: str) -> None:
+    front = prefixes.strip(text)
+    rank, rest = CASES[text]
+    assert front.rank == rank
+    assert text[front.end :].startswith(rest)
+
+
+def test_the_time_is_no_part_of_whose_line_it_is() -> None:
+    one, two = (
+        prefixes.strip(f"[ERROR] 2026-10-11-15:09:{s} (PID:29, Device:0, RankID:1) ERR00100 x") for s in (34, 35)
+    )
+    assert one.label == two.label != ""
+    assert one.stamp is not None
+    assert two.stamp is not None
+    assert two.stamp.ns - one.stamp.ns == 10**9
