@@ -9,6 +9,8 @@ from pathlib import Path
 
 import orjson
 
+from rankscope.parsers.load import LoadOptions, load
+
 LOG = (
     "[rank3]: flux capacitor failed badly\n"
     "[rank1]:[E1120 12:34:56.789012345 ProcessGroupNCCL.cpp:616] [Rank 1] "
@@ -32,6 +34,19 @@ def test_a_table_that_is_given_names_the_root(tmp_path: Path) -> None:
     root = next(f for f in orjson.loads(done.stdout)["findings"] if f["root_cause"])
     assert root["culprit_ranks"] == [3]
     assert b"flux capacitor" in done.stdout
+
+
+def test_it_is_asked_about_what_sidecars_say_too(tmp_path: Path) -> None:
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    for rank in range(2):
+        ended = {"reason": "exception", "error": "RuntimeError: flux capacitor failed", "time_ns": 10**18}
+        card = {"rankscope_capture": 1, "rank": rank, "world_size": 2, **({"ended": ended} if rank else {})}
+        (folder / f"rankscope_capture_rank_{rank}.json").write_bytes(orjson.dumps(card))
+    (tmp_path / "own.tsv").write_text(TABLE)
+    for errors, pattern in ((None, ""), (tmp_path / "own.tsv", "flux")):
+        messages = load([folder], LoadOptions(errors=errors)).messages
+        assert messages.filter(rank=1)["pattern"].to_list() == [pattern]
 
 
 def test_a_table_in_the_configuration_is_read_too(tmp_path: Path) -> None:

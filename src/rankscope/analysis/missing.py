@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node
 from rankscope.analysis.instances import Instance
@@ -9,6 +11,8 @@ from rankscope.analysis.root import Root
 from rankscope.analysis.roots import Judge
 from rankscope.analysis.wording import duration, ranks_text, wait_text
 
+SHOWN = 3
+_AGAIN = "Collect the files that could not be read again: they may have been copied before they were whole."
 OLDER_NS = 10_000_000_000
 """A dump that is older than the newest by this much was not written with it."""
 
@@ -69,7 +73,11 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
     label = f"{focus.name} of {facts.label(focus.group)}"
     few = len(ranks) < len(facts.presence.seen)
     alive = sorted(set(facts.dataset.threads["rank"].drop_nulls()) & set(ranks))
+    unread = {rank: facts.dataset.unread_dumps[rank] for rank in ranks if rank in facts.dataset.unread_dumps}
     reasons = ["a rank that died leaves no dump, and neither does one whose dump was not collected"]
+    if unread:
+        # it may wait as the others do
+        few, reasons = False, ["what stands in a file that cannot be read is not known: its rank may wait, too"]
     if len(ranks) > 1 and len(alive) < len(ranks):
         reasons.append("one of them may have died and taken the others with it")
     return Root(
@@ -77,20 +85,40 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
         culprits=ranks if few else (),
         nodes=nodes,
         focus=focus,
-        title=f"{ranks_text(ranks)} left no dump, and {label} waits for {'it' if len(ranks) == 1 else 'them'}",
+        title=f"{_without(ranks, unread)}, and {label} waits for {'it' if len(ranks) == 1 else 'them'}",
         explanation=(
-            f"{wait_text(focus.waiting())} in {label}. Every member that left a dump has joined; "
-            f"{ranks_text(ranks)} left none: {_fate(ranks, alive)}."
+            f"{wait_text(focus.waiting())} in {label}. Every member of which a dump could be read has joined"
+            f"{_told(ranks, unread, alive)}."
         ),
         candidates=() if few else ranks,
         confidence="medium" if few else "low",
         reasons=tuple(reasons),
-        notes=dict.fromkeys(ranks[:8], "no dump"),
+        notes={rank: f"{unread[rank][0]}: {unread[rank][1]}" if rank in unread else "no dump" for rank in ranks[:8]},
         next_steps=(
+            *((_AGAIN,) if unread else ()),
             f"Read the end of the logs of {ranks_text(ranks)} and dmesg of their hosts (out of memory, signals, Xid).",
             "Collect their dumps if they exist, and run again.",
         ),
     )
+
+
+def _without(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]]) -> str:
+    if not unread:
+        return f"{ranks_text(ranks)} left no dump"
+    if len(unread) == len(ranks):
+        dumps = "the dump" if len(ranks) == 1 else "the dumps"
+        return f"{dumps} of {ranks_text(ranks)} could not be read"
+    return f"of {ranks_text(ranks)} there is no dump that could be read"
+
+
+def _told(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], alive: list[int]) -> str:
+    """What is known of those without a dump."""
+    broken = "; ".join(f"that of rank {rank} could not ({unread[rank][1]})" for rank in sorted(unread)[:SHOWN])
+    more = f" and {len(unread) - SHOWN} more" if len(unread) > SHOWN else ""
+    none = tuple(rank for rank in ranks if rank not in unread)
+    own = [rank for rank in alive if rank in none]
+    left = f"{ranks_text(none)} left none: {_fate(none, own)}" if none else ""
+    return "".join(f"; {part}" for part in (f"{broken}{more}", left) if part)
 
 
 def _focus(judge: Judge, nodes: tuple[Node, ...]) -> Instance:

@@ -47,7 +47,11 @@ def _missing(facts: Facts) -> list[Finding]:
     if not missing or facts.dataset.from_logs or not facts.dataset.seen_ranks:
         return []
     seen, size = len(facts.dataset.seen_ranks), facts.dataset.world_size
-    text = f"Dumps of {seen} of {size} ranks were found; {ranks_text(missing)} left none."
+    unread = facts.dataset.unread_dumps
+    none = [rank for rank in missing if rank not in unread]
+    text = f"Dumps of {seen} of {size} ranks could be read" if unread else f"Dumps of {seen} of {size} ranks were found"
+    text += f"; {ranks_text(none)} left none" if none else ""
+    text += f"; there is a file of {ranks_text(sorted(unread))} that could not be read." if unread else "."
     title = f"no dump of {ranks_text(missing)}" if len(missing) < 20 else f"no dump of {len(missing)} of {size} ranks"
     return [
         _note(

@@ -51,12 +51,13 @@ def _short(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
 
 
 def _unseen(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
+    lost = "its dump could not be read" if view.rank in view.dataset.unread_dumps else "it left no dump"
     if not view.groups:
-        return "it left no dump, and no group names it: nothing shows that it was part of the job"
+        return f"{lost}, and no group names it: nothing shows that it was part of the job"
     waiting = [rank for rank, steps in analysis.waits.items() if any(s.for_rank == view.rank for s in steps)]
     if waiting:
-        return f"it left no dump; {plural(len(waiting), 'rank')} may wait for it"
-    return "it left no dump, and " + (
+        return f"{lost}; {plural(len(waiting), 'rank')} may wait for it"
+    return f"{lost}, and " + (
         "what was recorded explains the wait without it" if cause else "nobody is seen to wait for it"
     )
 

@@ -118,7 +118,8 @@ def _load(
     if not any(source.tells for source in sources):
         raise InputError(_nothing(root, sources))
     try:
-        return assemble(sources, printable(root), pattern, options.world_size, options.attempt)
+        errors = None if options.errors is None else str(options.errors.resolve())
+        return assemble(sources, printable(root), pattern, options.world_size, options.attempt, errors=errors)
     except NoSuchAttemptError as error:
         raise InputError(str(error)) from error
 

@@ -32,7 +32,8 @@ def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
 
 def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     yield f"# {analysis.status.capitalize()}: {_inline(analysis.verdict)}"
-    missing = words.ranks_phrase(dataset.missing_ranks) if dataset.missing_ranks else ""
+    unread = tuple(dataset.unread_dumps)
+    none = tuple(rank for rank in dataset.missing_ranks if rank not in unread)
     culprits = words.ranks_phrase(analysis.culprits) if analysis.culprits else ""
     hosts = "; ".join(dict.fromkeys(words.who(f) for f in analysis.findings if f.root_cause and words.who(f)))
     rows = [
@@ -41,7 +42,8 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         ("Not seen", words.unseen(analysis, dataset)),
         ("Read", words.summary(dataset)),
         ("Mesh", str(analysis.mesh) if analysis.mesh is not None else ""),
-        ("No dump of", missing),
+        ("No dump of", words.ranks_phrase(none) if none else ""),
+        ("No dump that can be read of", words.ranks_phrase(unread) if unread else ""),
     ]
     yield from _facts(rows)
 

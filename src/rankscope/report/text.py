@@ -37,8 +37,11 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     yield from _wrap(f"{dataset.root}: {words.summary(dataset)}" if dataset.root else words.summary(dataset))
     if analysis.mesh is not None:
         yield from _wrap(f"mesh: {analysis.mesh}")
-    if dataset.missing_ranks:
-        yield from _wrap(f"no dump of {words.ranks_phrase(dataset.missing_ranks)}")
+    none = tuple(rank for rank in dataset.missing_ranks if rank not in dataset.unread_dumps)
+    if none:
+        yield from _wrap(f"no dump of {words.ranks_phrase(none)}")
+    if dataset.unread_dumps:
+        yield from _wrap(f"no dump that can be read of {words.ranks_phrase(tuple(dataset.unread_dumps))}")
 
 
 def _why(why: Why) -> Iterator[str]:

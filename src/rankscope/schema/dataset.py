@@ -121,6 +121,20 @@ class Dataset:
         return tuple(r for r in range(self.world_size) if r not in seen)
 
     @cached_property
+    def unread_dumps(self) -> dict[int, tuple[str, str]]:
+        """By rank of which no dump could be read: path and problem of its file, told by its name, if there is one."""
+        lost = self.files.filter(~pl.col("used") & pl.col("problem").is_not_null())
+        by_path = dict(lost.select("path", "problem").iter_rows())
+        own = lost.filter(pl.col("kind") == SOURCES[0]).select("rank", "path", "problem").drop_nulls("rank")
+        found = {rank: (path, problem) for rank, path, problem in own.iter_rows()}
+        names = {_others(path, rank) for path, rank in self.dumps.select("path", "rank").drop_nulls().iter_rows()}
+        for rank in self.missing_ranks if by_path else ():
+            path = next((one for name in names if (one := name.format(rank)) in by_path), None)
+            if path is not None:
+                found.setdefault(rank, (path, by_path[path]))
+        return {rank: found[rank] for rank in self.missing_ranks if rank in found}
+
+    @cached_property
     def _stack_rows(self) -> dict[int, tuple[Frame, ...]]:
         out: dict[int, list[Frame]] = {}
         rows = self.stacks.sort("stack_id", "depth").select("stack_id", "function", "file", "line").iter_rows()
@@ -131,3 +145,9 @@ class Dataset:
     def stack(self, stack_id: int | None) -> tuple[Frame, ...]:
         """The frames of a stack, innermost first; empty if there is none."""
         return () if stack_id is None else self._stack_rows.get(stack_id, ())
+
+
+def _others(path: str, rank: int) -> str:
+    """How the dumps of other ranks are called, with a place for their number."""
+    front, number, back = path.replace("{", "{{").replace("}", "}}").rpartition(str(rank))
+    return f"{front}{{}}{back}" if number else path

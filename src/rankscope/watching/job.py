@@ -32,12 +32,17 @@ class Job:
     """One job that is watched. Memory is that of its files, however many updates there were."""
 
     def __init__(
-        self, root: str, pattern: re.Pattern[str] | None, world_size: int | None, freeze_after_ns: int | None
+        self,
+        root: str,
+        pattern: re.Pattern[str] | None,
+        world_size: int | None,
+        freeze_after_ns: int | None,
+        errors: str | None = None,
     ) -> None:
         from rankscope.analysis.live import Gate
         from rankscope.parsers.assemble.tables import Memory
 
-        self._root, self._pattern, self._world_size = printable(root), pattern, world_size
+        self._root, self._pattern, self._world_size, self._errors = printable(root), pattern, world_size, errors
         self._history = History()
         self._gate: Gate = Gate(freeze_after_ns)
         self._memory = Memory()
@@ -73,11 +78,11 @@ class Job:
         from rankscope.parsers.assemble.dataset import assemble
         from rankscope.parsers.assemble.repeats import repeat_table
 
-        dataset = assemble(sources, self._root, self._pattern, self._world_size, None, self._memory)
+        dataset = assemble(sources, self._root, self._pattern, self._world_size, None, self._memory, self._errors)
         placed = self._memory.sources
         if self._history.link(placed):
             former = self._history.without_former(placed)
-            dataset = assemble(former, self._root, self._pattern, self._world_size, None, self._memory)
+            dataset = assemble(former, self._root, self._pattern, self._world_size, None, self._memory, self._errors)
             placed = self._memory.sources
             self._history.link(placed)
         self._dataset = replace(dataset, repeats=repeat_table(placed))

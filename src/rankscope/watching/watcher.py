@@ -51,6 +51,7 @@ class Watcher:
         load = options.load
         pattern, environment = pattern_of(load.rank_from), environment_of(load.errors)
         root = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+        errors = None if load.errors is None else str(load.errors.resolve())
         freeze_ns = None if options.freeze_after_s is None else round(options.freeze_after_s * 1e9)
         self._paths = list(paths)
         self._stopped, self._wake = threading.Event(), threading.Event()
@@ -60,7 +61,7 @@ class Watcher:
         self._told = True
         """There is something to be seen, or nothing was seen yet."""
         self._sight: Sight | None = None
-        self._job = Job(root, pattern, load.world_size, freeze_ns)
+        self._job = Job(root, pattern, load.world_size, freeze_ns, errors)
         self._reading: Reading | None = None
         """What was told last of how following goes."""
         self._number, self._took, self._shown_at = 0, 0.0, 0.0

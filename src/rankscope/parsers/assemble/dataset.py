@@ -34,11 +34,13 @@ def assemble(
     world_size: int | None,
     attempt: int | None,
     memory: Memory | None = None,
+    errors: str | None = None,
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows.
 
     With the `memory` of the last time only what has changed since is worked out, and kept there for the next time; it
-    has the sources then as they were placed, where without it these are.
+    has the sources then as they were placed, where without it these are. `errors` is the path of the user's own table
+    of known errors.
     """
     asked = pattern, world_size, attempt
     if memory is None:
@@ -60,7 +62,7 @@ def assemble(
     tables, world = _brought(tables, scene, windows, world, fixed=world_size)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
     if ends := ended.of_attempt(sources, max(0, chosen)):
-        tables["messages"] = ended.with_ends(tables.get("messages"), ends, sources)
+        tables["messages"] = ended.with_ends(tables.get("messages"), ends, sources, errors)
         world = world or ended.world_of(ends)
     told = environments.settle(sources, chosen, pattern)
     if told:

@@ -62,21 +62,30 @@ def world_of(ends: Ends) -> int:
     return max((_card(source).world_size or 1 + rank for rank, (_, source) in ends.items()), default=0)
 
 
-def with_ends(messages: pl.DataFrame | None, ends: Ends, files: Sequence[Source]) -> pl.DataFrame:
-    """`messages` with a row for each process that ended, and with times in the tracebacks that these left."""
+def with_ends(
+    messages: pl.DataFrame | None, ends: Ends, files: Sequence[Source], errors: str | None = None
+) -> pl.DataFrame:
+    """`messages` with a row for each process that ended, and with times in the tracebacks that these left.
+
+    `errors` is the path of the user's own table of known errors.
+    """
     beside = _tracebacks(ends.values(), {source.shown: i for i, source in enumerate(files)})
     bare = {card.rank for card in beside.values()}
-    rows = [_row(place, _card(source), rank in bare) for rank, (place, source) in ends.items() if _card(source).ended]
+    rows = [
+        _row(place, _card(source), rank in bare, errors)
+        for rank, (place, source) in ends.items()
+        if _card(source).ended
+    ]
     table = pl.DataFrame(rows, schema=dict(schema.MESSAGES))
     if messages is None or messages.is_empty():
         return table.sort("file")
     return pl.concat([_timed(messages, beside), table]).sort("file", "offset", maintain_order=True)
 
 
-def _row(place: int, card: Card, beside: bool) -> dict[str, Any]:
+def _row(place: int, card: Card, beside: bool, errors: str | None) -> dict[str, Any]:
     """A row; an exception whose traceback is `beside` is no second cause, nor harm twice."""
     text = WORDS.get(card.ended, shown(card.ended))
-    failed, known = card.ended == "exception" and not beside, _known(card)
+    failed, known = card.ended == "exception" and not beside, _known(card, errors)
     values = {"reason": card.ended, "error": card.error, "cause": card.cause, **known, "utc": True}
     return {
         "time_ns": card.ended_ns, "resolution_ns": None if card.ended_ns is None else 1, "rank": card.rank,
@@ -88,13 +97,13 @@ def _row(place: int, card: Card, beside: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _known(card: Card) -> Mapping[str, Any]:
+def _known(card: Card, errors: str | None) -> Mapping[str, Any]:
     if not card.error:
         return {}
     # a job of which no process failed needs no table
     from rankscope.parsers.sidecar.errors import known_error
 
-    return known_error(card.error, card.cause)
+    return known_error(card.error, card.cause, errors)
 
 
 def _timed(messages: pl.DataFrame, beside: Mapping[int, Card]) -> pl.DataFrame:

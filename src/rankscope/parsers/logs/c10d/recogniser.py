@@ -21,7 +21,7 @@ from rankscope.parsers.logs.c10d import (
     workers,
 )
 from rankscope.parsers.logs.c10d.known_errors import KnownErrors
-from rankscope.parsers.logs.c10d.say import TEXT_LIMIT
+from rankscope.parsers.logs.c10d.say import MARK, TEXT_LIMIT
 from rankscope.parsers.logs.c10d.screen import Screen
 from rankscope.parsers.logs.c10d.span import Span
 from rankscope.parsers.logs.c10d.table import KnownError, packaged
@@ -132,7 +132,7 @@ class Recogniser:
         return one.span.done()
 
     def _begun(self, record: Record) -> Iterator[Event]:
-        words = f"{pytest_output.MARK}{record.text}" if record.label.endswith(pytest_output.MARK) else record.text
+        words = f"{MARK}{record.text}" if record.label.endswith(MARK) else record.text
         for module in (m for m in _SPANS if any(word in words for word in m.LITERALS)):
             span = module.begins(self._attributed(record) if module in _PLAIN else record)
             if span is None:

@@ -58,12 +58,13 @@ def packaged() -> tuple[KnownError, ...]:
 
 
 @cache
-def current() -> tuple[tuple[KnownError, ...], str | None]:
+def current(users: str | None = None) -> tuple[tuple[KnownError, ...], str | None]:
     """The table that comes with rankscope, with the user's own, and why that cannot be read.
 
-    The user's is the one that `USER_TABLE` names, else `known_errors.tsv` in the user's configuration, if it is there.
+    The user's is the one at `users`, or that `USER_TABLE` names, else `known_errors.tsv` in the user's configuration,
+    if it is there.
     """
-    named = os.environ.get(USER_TABLE)
+    named = users or os.environ.get(USER_TABLE)
     path = Path(named) if named else user_config_path("rankscope") / "known_errors.tsv"
     if not named and not path.is_file():
         return packaged(), None
