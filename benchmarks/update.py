@@ -1,7 +1,7 @@
 """What one update of a job that is watched costs, by how many of its dumps have changed.
 
-Run from the root of the repository: `python -m benchmarks.update [--ranks 1024] [--entries 200]`. Processor time of one
-process: reading what changed, assembling, analysing, and making what the screen shows.
+Run from the root of the repository: `python -m benchmarks.update [--ranks 1024] [--entries 200]`. Processor time:
+reading what changed, assembling, analysing, making what the screen shows, and both ends of sending it there.
 """
 
 from __future__ import annotations
@@ -9,24 +9,27 @@ from __future__ import annotations
 import argparse
 import gc
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from itertools import pairwise
+from multiprocessing import Pipe
 from pathlib import Path
 from statistics import median
 
 from benchmarks.make_dumps import make
 from benchmarks.moving_job import Moving
 from benchmarks.results import machine, put, table
+from rankscope.commands.crossing import Receiver, Sender
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.files.reader import follow
-from rankscope.tui.live.prepared import prepare
+from rankscope.tui.live.prepared import Prepared, prepare
 from rankscope.watching.job import Job
 from rankscope.watching.update import Reading, Update
 
 TIMES = 5
-Cost = tuple[float, float, float, float]
-"""Seconds: read, assembled, analysed, prepared."""
+Cost = tuple[float, ...]
+"""Seconds: read, assembled, analysed, prepared, sent."""
 
 
 class Watched:
@@ -40,6 +43,8 @@ class Watched:
         self._sources: list[Source | None] = [None] * ranks
         self._job = Job(str(folder), None, None, None)
         self._entries, self._at_ns = entries, 1
+        here, there = Pipe()
+        self._sender, self._receiver = Sender(here), Receiver(there)
 
     def update(self, changed: Sequence[int]) -> Cost:
         """Has some ranks write their dumps anew; what it costs to show that."""
@@ -57,10 +62,17 @@ class Watched:
         times.append(time.process_time())
         analysis, live = self._job.judge(self._at_ns, unread=False)
         times.append(time.process_time())
-        prepare(Update(1, self._job.dataset, analysis, live, Reading(), len(changed)))
+        prepared = prepare(Update(1, self._job.dataset, analysis, live, Reading(), len(changed)))
         times.append(time.process_time())
-        read, assembled, judged, prepared = (b - a for a, b in pairwise(times))
-        return read, assembled, judged, prepared
+        self._send(prepared)
+        times.append(time.process_time())
+        return tuple(b - a for a, b in pairwise(times))
+
+    def _send(self, prepared: Prepared) -> None:
+        sending = threading.Thread(target=self._sender.send, args=(prepared,))
+        sending.start()
+        self._receiver.receive()
+        sending.join()
 
 
 def _read(path: Path) -> Source:
@@ -86,7 +98,7 @@ def main() -> None:
             costs = [watched.update(range(count)) for _ in range(TIMES)]
             parts = [median(part) for part in zip(*costs, strict=True)]
             rows.append([count, *(f"{part:.3f} s" for part in (*parts, sum(parts)))])
-    head = ["dumps that changed", "read", "assembled", "analysed", "prepared for the screen", "together"]
+    head = ["dumps that changed", "read", "assembled", "analysed", "prepared for the screen", "sent there", "together"]
     text = f"{args.ranks} dumps of {args.entries} entries, processor time, medians of {TIMES}. {machine()}\n\n"
     text += table(head, rows)
     print(text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import Any
@@ -12,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from rankscope.commands.crossing import LARGE, receive, send
+from rankscope.commands.crossing import LARGE, Receiver, Sender
 
 
 @dataclass(frozen=True)
@@ -24,16 +26,40 @@ class Thing:
     again: pl.DataFrame
 
 
-def crossed(thing: object) -> Any:
-    here, there = Pipe()
-    sending = threading.Thread(target=send, args=(here, thing))
-    sending.start()
-    try:
-        return receive(there)
-    finally:
-        sending.join()
-        here.close()
-        there.close()
+class Crossing:
+    """Both ends, and how much went from one to the other."""
+
+    def __init__(self) -> None:
+        self._here, self._there = Pipe()
+        self._sender, self._receiver = Sender(self._here), Receiver(self._there)
+        self.bytes = 0
+        self._send_bytes = self._here.send_bytes
+        self._here.send_bytes = self._counted  # type: ignore[method-assign, assignment]
+
+    def _counted(self, data: bytes) -> None:
+        self.bytes += len(data)
+        self._send_bytes(data)
+
+    def __call__(self, thing: object) -> Any:
+        """The thing on the other side."""
+        self.bytes = 0
+        sending = threading.Thread(target=self._sender.send, args=(thing,))
+        sending.start()
+        try:
+            return self._receiver.receive()
+        finally:
+            sending.join()
+
+    def close(self) -> None:
+        self._here.close()
+        self._there.close()
+
+
+@pytest.fixture
+def crossed() -> Iterator[Crossing]:
+    crossing = Crossing()
+    yield crossing
+    crossing.close()
 
 
 def table(rows: int) -> pl.DataFrame:
@@ -47,7 +73,7 @@ def table(rows: int) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 10, LARGE])
-def test_tables_come_as_they_were(rows: int) -> None:
+def test_tables_come_as_they_were(crossed: Crossing, rows: int) -> None:
     sent = table(rows)
     got = crossed(Thing(sent, np.arange(rows), sent))
     assert got.table.equals(sent) and got.table.schema == sent.schema
@@ -55,20 +81,67 @@ def test_tables_come_as_they_were(rows: int) -> None:
     assert got.again is got.table, "what is one table stays one"
 
 
-def test_tables_without_columns_or_rows_come_as_they_were() -> None:
+def test_tables_without_columns_or_rows_come_as_they_were(crossed: Crossing) -> None:
     assert crossed(pl.DataFrame()).shape == (0, 0)
     assert crossed(pl.DataFrame(schema={"a": pl.Int8})).schema == {"a": pl.Int8}
 
 
-def test_arrays_of_any_shape_and_order_come_as_they_were() -> None:
+def test_arrays_of_any_shape_and_order_come_as_they_were(crossed: Crossing) -> None:
     square = np.arange(LARGE, dtype=np.float32).reshape(-1, 4).T
     assert (crossed({"a": square})["a"] == square).all()
     words = np.array(["a", None] * LARGE, dtype=object)
     assert (crossed(words) == words).all()
 
 
+Rows = list[int | None]
+CHANGES: dict[str, Callable[[Rows], Rows]] = {
+    "nothing": lambda rows: rows,
+    "one in the middle": lambda rows: [*rows[:5000], -5, *rows[5001:]],
+    "a few more in the middle": lambda rows: [*rows[:5000], 1, 2, 3, *rows[5000:]],
+    "less in the middle": lambda rows: rows[:5000] + rows[5100:],
+    "more at the end": lambda rows: [*rows, 7, 8],
+    "less at the end": lambda rows: rows[:-3],
+    "more at the beginning": lambda rows: [7, 8, *rows],
+    "less at the beginning": lambda rows: rows[3:],
+    "a null": lambda rows: [*rows[:9], None, *rows[10:]],
+    "everything": lambda rows: [None if row is None else row + 1 for row in rows],
+    "a repeat that looks like its neighbours": lambda rows: [*rows[:6000], *rows[5000:]],
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_any_changes_the_other_end_has_the_same(crossed: Crossing, seed: int) -> None:
+    chance = random.Random(seed)
+    rows: Rows = list(range(LARGE))
+    for name in chance.choices(list(CHANGES), k=12):
+        rows = CHANGES[name](rows)
+        array = np.array([row or 0 for row in rows], np.int32)
+        sent = Thing(pl.DataFrame({"n": rows, "s": pl.Series(rows, dtype=pl.Int64).cast(pl.String)}), array, table(1))
+        got = crossed(sent)
+        assert got.table.equals(sent.table) and got.table.schema == sent.table.schema, name
+        assert (got.array == array).all() and got.array.dtype == array.dtype, name
+
+
+def test_what_the_other_end_has_is_not_sent_again(crossed: Crossing) -> None:
+    sent = table(LARGE)
+    crossed(Thing(sent.drop("ranks"), np.arange(LARGE), sent))
+    whole = crossed.bytes
+    again = pl.concat([sent[:100], sent[:1], sent[101:]], rechunk=True)
+    got = crossed(Thing(again.drop("ranks"), np.arange(LARGE), sent))
+    assert got.table.equals(again.drop("ranks")) and crossed.bytes < whole / 100
+
+
+def test_other_tables_and_things_without_any_are_no_trouble(crossed: Crossing) -> None:
+    first, second = np.arange(LARGE), np.arange(float(LARGE))
+    assert (crossed([first, second])[1] == second).all()
+    assert crossed("nothing large") == "nothing large"
+    assert [one.dtype for one in crossed([second, first])] == [np.float64, np.int64]
+    assert crossed(table(LARGE)).equals(table(LARGE))
+    assert crossed([table(LARGE), first])[0].equals(table(LARGE))
+
+
 def test_an_end_that_is_gone_is_told() -> None:
     here, there = Pipe()
     here.close()
     with pytest.raises(EOFError):
-        receive(there)
+        Receiver(there).receive()

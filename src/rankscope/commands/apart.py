@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankscope.commands.crossing import receive, send
+from rankscope.commands.crossing import Receiver, Sender
 from rankscope.commands.cycles import YOUNG_ONLY
 from rankscope.commands.source import Source
 from rankscope.commands.watch import Follow, followed, watcher_for
@@ -76,8 +76,9 @@ class Apart:
             theirs.close()
         with Connection(os.dup(self._socket.fileno())) as connection, contextlib.suppress(OSError, EOFError):
             connection.send(self._wanted)
+            receiver = Receiver(connection)
             while not self._stopped:
-                news = receive(connection)
+                news = receiver.receive()
                 if isinstance(news, Failed):
                     self.stop()
                     raise click.ClickException(news.text)
@@ -142,13 +143,13 @@ def _follow(connection: Connection) -> None:
     threading.Thread(target=_end_with, args=(connection, following.stop), daemon=True).start()
     gc.freeze()
     gc.set_threshold(*YOUNG_ONLY)
-    sending, tidied_at = threading.Lock(), monotonic()
+    sending, sender, tidied_at = threading.Lock(), Sender(connection), monotonic()
 
     def pass_on(news: Update | Reading) -> None:
         nonlocal tidied_at
         made = news if isinstance(news, Reading) else prepare(news)
         with sending:
-            send(connection, made)
+            sender.send(made)
         if monotonic() - tidied_at > TIDY_S:
             gc.collect()
             tidied_at = monotonic()
@@ -165,4 +166,4 @@ def _end_with(connection: Connection, stop: Callable[[], None]) -> None:
 
 def _send(connection: Connection, failed: Failed) -> None:
     with contextlib.suppress(OSError):
-        send(connection, failed)
+        Sender(connection).send(failed)
