@@ -76,7 +76,9 @@ def settings(dataset: Dataset) -> list[Setting]:
 
     Of thousands of ranks it takes a second: made once for as long as one job is shown.
     """
-    if not _kept or _kept[0][0] is not dataset.settings:
+    if dataset.settings.is_empty():
+        return []
+    if not _kept or not (_kept[0][0] is dataset.settings or _kept[0][0].equals(dataset.settings)):
         _kept[:] = [(dataset.settings, _folded(dataset))]
     return _kept[0][1]
 

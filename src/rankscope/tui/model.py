@@ -116,19 +116,29 @@ def _build(dataset: Dataset, analysis: Analysis) -> Model:
     table = instances(dataset, columns)
     real = _operations(dataset, analysis, columns)
     marks = _marks(dataset, analysis, table, columns)
-    items = _items(_in_lanes(pl.concat([marks, real]), ranks))
+    items = _items(_in_lanes(marks, real, ranks))
     width = int(items.col.max(initial=-1)) + 1
     until, reason = _gaps(dataset, ranks, items, width)
     return Model(dataset, analysis, ranks, items, until, reason, width, columns, table)
 
 
-def _in_lanes(items: pl.DataFrame, ranks: NDArray[np.int32]) -> pl.DataFrame:
-    """Items with their lane, sorted by lane, then by column; those of one column stay as they come."""
+def _in_lanes(marks: pl.DataFrame, real: pl.DataFrame, ranks: NDArray[np.int32]) -> pl.DataFrame:
+    """Items with their lane, sorted by lane, then by column; of one column marks first, others as they come."""
+    width = 1 + max(int(part["col"].to_numpy().max(initial=0)) for part in (marks, real))
+    first, second = (_sorted(part, ranks, width) for part in (marks, real))
+    if first.is_empty():
+        return second.drop("place")
+    places = np.concatenate([first["place"].to_numpy(), second["place"].to_numpy()])
+    return pl.concat([first, second])[np.argsort(places, kind="stable")].drop("place")
+
+
+def _sorted(items: pl.DataFrame, ranks: NDArray[np.int32], width: int) -> pl.DataFrame:
     lane = np.searchsorted(ranks, items["rank"].to_numpy())
-    col = items["col"].to_numpy().astype(np.int64)
-    # operations come in order nearly, which a stable sort makes use of
-    order = np.argsort(lane * (col.max(initial=0) + 1) + col, kind="stable")
-    return items.with_columns(lane=pl.Series(lane))[order]
+    place = lane * width + items["col"].to_numpy().astype(np.int64)
+    items = items.with_columns(lane=pl.Series(lane), place=pl.Series(place))
+    if (np.diff(place) >= 0).all():
+        return items
+    return items[np.argsort(place, kind="stable")]
 
 
 def _all_ranks(dataset: Dataset) -> NDArray[np.int32]:

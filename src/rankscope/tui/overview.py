@@ -41,8 +41,10 @@ class Strip:
 
 def worst_by_column(model: Model) -> Codes:
     """The worst code of all lanes in each column."""
-    out = np.zeros(max(model.width, 1), np.uint8)
-    np.maximum.at(out, model.items.col, model.items.code)
+    items, out = model.items, np.zeros(max(model.width, 1), np.uint8)
+    # of what is put in one place the last stays: the worst
+    order = np.argsort(items.code, kind="stable")
+    out[items.col[order]] = items.code[order]
     return out
 
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from rankscope.schema import Dataset
 
-Marks = dict[int, tuple[int | None, ...]]
+Marks = dict[int, tuple[int, ...]]
 """By rank what changes whenever an operation of it is issued, starts or ends."""
 
 
 def marks_of(dataset: Dataset) -> Marks:
-    """The marks of all ranks that left anything."""
-    done = (pl.col("state") == "completed").sum().cast(pl.Int64)
-    table = (
-        dataset.ops.filter(pl.col("rank").is_not_null())
-        .group_by("rank")
-        .agg(pl.col("created_ns").max(), pl.col("completed_ns").max(), done.alias("done"), pl.len().alias("count"))
-    )
-    return {rank: tuple(rest) for rank, *rest in table.iter_rows()}
+    """The marks of all ranks that left anything: their newest events, and how many operations there are and done."""
+    ops = dataset.ops.filter(pl.col("rank").is_not_null()) if dataset.ops["rank"].null_count() else dataset.ops
+    ranks = ops["rank"].to_numpy()
+    starts = np.flatnonzero(np.diff(ranks, prepend=-1))
+    if not len(starts):
+        return {}
+    columns = [
+        np.maximum.reduceat(ops[name].fill_null(0).to_numpy(), starts) for name in ("created_ns", "completed_ns")
+    ]
+    done = np.add.reduceat((ops["state"] == "completed").fill_null(value=False).to_numpy(), starts, dtype=np.int64)
+    counts = np.diff(starts, append=len(ranks))
+    rows = zip(*(part.tolist() for part in (ranks[starts], *columns, done, counts)), strict=True)
+    return {rank: tuple(rest) for rank, *rest in rows}
 
 
 def changed_ranks(before: Marks, now: Marks) -> frozenset[int]:
