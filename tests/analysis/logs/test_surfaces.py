@@ -65,6 +65,34 @@ CASES = {
         "[W socket.cpp:601] [c10d] The IPv6 network addresses of (node-1, 29500) cannot be retrieved (gai error: -2)\n",
         "unknown", "no failure in these logs, but: a process: the name of a host is not known",
     ),
+    "a rank that was well": (
+        "[2026-03-17 17:15:55 TP1] Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/job/runner.py", line 417, in load_model\n    raise ValueError(\n'
+        "ValueError: TP rank 1 could finish the model loading, but there are other ranks that didn't finish loading.\n",
+        "failed", "a process: says that another rank failed (job.log:4); what failed first, these logs do not tell",
+    ),
+    "an agent that was told to end": (
+        "W0409 07:28:49.530000 1359 torch/distributed/elastic/agent/server/api.py:719] Received 15 death signal, "
+        "shutting down workers\n",
+        "unknown", "no failure in these logs, but: ended by a signal from outside",
+    ),
+    "behind the name of a host": (
+        'node-12:   File "/job/load.py", line 28, in load\nnode-12:     part = torch.load(path)\n'
+        "node-12: RuntimeError: PytorchStreamReader failed reading zip archive\n",
+        "failed", "the process behind node-12 failed: RuntimeError: PytorchStreamReader failed reading zip archive",
+    ),
+    "a process of a process": (
+        "(Actor pid=41, ip=10.0.0.7) (EngineCore_DP0 pid=42) ERROR 03-05 00:25:45 [core.py:1094] Traceback (most "
+        'recent call last):\n(Actor pid=41, ip=10.0.0.7) (EngineCore_DP0 pid=42) ERROR 03-05 00:25:45 [core.py:1094]   File '
+        '"/job/core.py", line 9, in step\n',
+        "failed", "process 42 on 10.0.0.7 ended with an exception that is cut off (job.log:1); why, these logs do not",
+    ),
+    "a rendezvous that another closed": (
+        '  File "/env/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py", line 635, in run\n'
+        "    raise RendezvousClosedError()\ntorch.distributed.elastic.rendezvous.api.RendezvousClosedError\n"
+        "srun: error: node-1: task 1: Exited with exit code 1\n",
+        "failed", "why, these logs do not tell",
+    ),
     "a GPU of the driver": (
         "kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name=python3, GPU has fallen off the bus.\n",
         "failed", "process 4711 failed: GPU lost (job.log:1)",

@@ -29,7 +29,7 @@ _TOLD_ELSEWHERE = frozenset(
     {"collective-mismatch", "horovod-stalled", "desync-not-joined", "desync-never-joined", "monitored-barrier-late"}
 )
 """Patterns whose lines have a finding of their own."""
-_HARMLESS = frozenset({"port-in-use", "no-route", "nccl-versions", "time-limit", "cancelled"})
+_HARMLESS = frozenset({"port-in-use", "no-route", "nccl-versions", "time-limit", "cancelled", "ended-from-outside"})
 """Causes that alone do not show that the job broke: often only tried, or said by who ended it."""
 _AT_END = frozenset({"store-closed", "store-dump-flag"})
 """Harm that is also seen where a job ends well, and its processes one after the other."""
@@ -175,12 +175,13 @@ def ended(lines: Sequence[Line]) -> Finding | None:
     if not own:
         return None
     first = earliest(own)
-    how = f"with exit code {first.values['exitcode']}" if first.kind in _ENDS else cut(first.text)
+    how = f" with exit code {first.values['exitcode']}" if first.kind in _ENDS else f": {cut(first.text)}"
+    if first.kind == "traceback" and not first.values.get("exception"):
+        how = " with an exception that is cut off"
     return Finding(
         kind="rank-failed",
         severity="critical",
-        title=f"{who_text(own)} ended{' ' if first.kind in _ENDS else ': '}{how} ({first.place}); "
-        "why, these logs do not tell",
+        title=f"{who_text(own)} ended{how} ({first.place}); why, these logs do not tell",
         explanation="Nothing here is a cause: exceptions of communication tell of a failure elsewhere.",
         candidates=ranks_of(own),
         confidence="low",

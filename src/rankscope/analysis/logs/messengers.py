@@ -7,6 +7,7 @@ _MESSENGERS = (
     "KeyboardInterrupt", "SystemExit", "ConnectionResetError", "BrokenPipeError", "EOFError", "CheckpointException",
     "ActorDiedError", "RayActorError", "ActorUnavailableError", "WorkerCrashedError", "NodeDiedError", "OwnerDiedError",
     "TuneError", "TrainingFailedError", "WorkerGroupError", "ControllerError", "EngineDeadError",
+    "RendezvousClosedError", "RendezvousGracefulExitError",
 )  # fmt: skip
 """Unless the table of known errors says otherwise."""
 

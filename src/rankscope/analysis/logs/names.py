@@ -48,7 +48,8 @@ _NAMES = {
     "horovod-shut-down": "Horovod shut it down", "mpi-peer-gone": "the other end went away",
     "nan-gradient": "gradients that are not finite", "nan-result": "a result that is not finite",
     "wrong-sizes": "parallel sizes that do not fit the number of ranks",
-    "disk-full": "disk full",
+    "disk-full": "disk full", "others-failed": "says that another rank failed",
+    "ended-from-outside": "ended by a signal from outside",
 }  # fmt: skip
 """Known errors whose id says too little."""
 _WORDS = {"cuda": "CUDA", "nccl": "NCCL", "gpu": "GPU", "ib": "IB", "ecc": "ECC", "xid": "Xid", "imex": "IMEX"}

@@ -30,7 +30,10 @@ HEAD = re.compile(rf"(?P<nccl>{NCCL_HEAD})|(?P<rank>\[rank\d{{1,7}}\]: ?(?:{_TOR
 _SIGNS = re.compile(r"NCCL|\[rank\d|\.(?:cpp|hpp|h|cu|cc|py):\d|\d WARN")
 _PROCESS = re.compile(r"(?:\[[^\]]*\] ?)?([\w.<>\-]{1,255}):(\d{1,10})[: ]")
 _TORCH_STAMP = re.compile(rf"\[?(?={stamps.GLOG} )")
-_HOST = re.compile(r"([A-Za-z][\w.\-]{0,254}): (?=Traceback \(most recent call last\):|\[rank\d|\[[IWEF]\d{3,4} )")
+_HOST = re.compile(
+    r"(?!\w*(?:Error|Exception|Warning):)([A-Za-z][\w.\-]{0,254}): "
+    r"(?=Traceback \(most recent call last\):| {2}File \"|\[rank\d|\[[IWEF]\d{3,4} )"
+)
 """pdsh puts the name of the host in front of every line; only some tell that it is one."""
 _MOST_HOSTS = 1 << 12
 _BLANK = " \t\0"

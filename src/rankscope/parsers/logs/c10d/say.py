@@ -45,8 +45,10 @@ def tell(kind: str, record: Record, /, shows: str = "", **values: Any) -> Event:
     label = record.label.removesuffix(MARK)
     if record.rank is None and label:
         where["label"] = shown(label)
-    if values.get("pid") is None and (process := _PROCESS.search(record.label)) is not None:
-        values = {**values, "pid": int(process[1] or process[3]), "host": values.get("host") or process[2]}
+    if values.get("pid") is None and (told := list(_PROCESS.finditer(record.label))):
+        # a process of a process stands behind it
+        pid, host = told[-1][1] or told[-1][3], told[-1][2] or told[0][2]
+        values = {**values, "pid": int(pid), "host": values.get("host") or host}
     made = event(kind, record, shown(shows or record.text), **values, **where)
     if made.rank is None and where["pg_desc"] == "default_pg":
         # its ranks are the global ones
