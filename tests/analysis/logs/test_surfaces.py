@@ -82,8 +82,8 @@ CASES = {
         "failed", "the process behind node-12 failed: RuntimeError: PytorchStreamReader failed reading zip archive",
     ),
     "a process of a process": (
-        "(Actor pid=41, ip=10.0.0.7) (EngineCore_DP0 pid=42) ERROR 03-05 00:25:45 [core.py:1094] Traceback (most "
-        'recent call last):\n(Actor pid=41, ip=10.0.0.7) (EngineCore_DP0 pid=42) ERROR 03-05 00:25:45 [core.py:1094]   File '
+        "(Actor pid=41, ip=10.0.0.7) (Engine pid=42) ERROR 03-05 00:25:45 [core.py:1094] Traceback (most recent call "
+        'last):\n(Actor pid=41, ip=10.0.0.7) (Engine pid=42) ERROR 03-05 00:25:45 [core.py:1094]   File '
         '"/job/core.py", line 9, in step\n',
         "failed", "process 42 on 10.0.0.7 ended with an exception that is cut off (job.log:1); why, these logs do not",
     ),
