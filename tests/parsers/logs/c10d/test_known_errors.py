@@ -52,7 +52,7 @@ SAID = {
     "disk-full": "checkpoint write retry: [Errno 28] No space left on device",
     "nccl-argument": "RuntimeError: NCCL error in: /x/c10d/NCCLUtils.hpp:82, invalid argument, NCCL version 2.4.8",
     "horovod-shut-down": "Aborted: Horovod has been shut down. This was caused by an exception on one of the ranks",
-    "others-failed": "ValueError: TP rank 1 could finish loading, but there are other ranks that didn't finish loading.",
+    "others-failed": "ValueError: TP rank 1 could finish, but there are other ranks that didn't finish loading.",
     "ended-from-outside": "WARNING:torch.distributed.elastic.agent.server.api:Received 15 death signal, shutting down",
     "wrong-sizes": "RuntimeError: world_size (8) is not divisible by expert_tensor_model_pipeline_parallel size (16)",
     "data-loader": "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.",
