@@ -31,6 +31,7 @@ from rankscope.analysis.logs.ras import find_ras
 from rankscope.analysis.logs.settings.compare import find_settings
 from rankscope.analysis.logs.silent import find_silent
 from rankscope.analysis.logs.startup import find_startup
+from rankscope.analysis.logs.unmatched import find_unmatched
 from rankscope.analysis.model import Finding
 from rankscope.analysis.places import Places
 from rankscope.schema import Dataset
@@ -84,6 +85,7 @@ class _Story:
             (merged.roots if silent and silent.root_cause else merged.rest).extend([silent] if silent else [])
         self._known(merged)
         merged.rest += find_counted(self.lines, self.facts.dataset)
+        merged.rest += find_unmatched(self.facts.dataset)
         merged.rest += find_settings(self.facts.dataset, self.places.culprit)
         return merged.numbered()
 

@@ -74,3 +74,51 @@ def test_sends_that_nobody_receives_are_counted_and_accuse_nobody() -> None:
 
 def test_sends_that_agree_are_not_spoken_of() -> None:
     assert not any("Of sends" in finding.explanation for finding in analyse(pipeline(99)).findings)
+
+
+SIZES = (64, 128, 64, 256, 32, 64)
+"""Of the transfers of one step."""
+
+
+def moves(left_out: tuple[int, str, int] | None, steps: int = 3, other: int = 0, cut: int = 0) -> Dataset:
+    """Rank 0 sends to 1, and 1 to 2; `left_out`: rank, operation and number of one that is not issued.
+
+    `other`: the number of a receive of rank 1 that is of another size; `cut`: so many last lines of rank 1 are lost.
+    """
+    logs: dict[int, list[str]] = {rank: [init(rank)] for rank in range(4)}
+    issued: dict[tuple[int, str], int] = {}
+    for size in SIZES * steps:
+        for rank, op, peer in ((0, "Send", 1), (1, "Recv", 0), (1, "Send", 2), (2, "Recv", 1)):
+            number = issued[rank, op] = issued.get((rank, op), 0) + 1
+            is_other = (rank, op, number) == (1, "Recv", other)
+            if (rank, op, number) != left_out:
+                logs[rank].append(said(rank, coll(op, 0, size + is_other, root=peer, comm="0xaa00")))
+    logs[1] = logs[1][: len(logs[1]) - cut]
+    return job(*(source(f"rank_{rank}.log", lines) for rank, lines in logs.items()))
+
+
+def unmatched(dataset: Dataset) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    found = [f for f in analyse(dataset).findings if f.kind == "p2p-unmatched"]
+    return [(f.title, f.candidates, f.culprit_ranks) for f in found]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "title"),
+    [
+        ((1, "Recv", 4), "send #4 of rank 0 to rank 1 (256 elements Float) has no receive"),
+        ((0, "Send", 11), "receive #11 of rank 1 from rank 0 (32 elements Float) has no send"),
+    ],
+)
+def test_one_that_was_left_out_is_told_by_what_stands_behind(left_out: tuple[int, str, int], title: str) -> None:
+    assert unmatched(moves(left_out)) == [(title, (0, 1), ())]
+
+
+def test_another_size_is_told() -> None:
+    ((title, candidates, culprits),) = unmatched(moves(None, other=9))
+    assert title == "send #9 of rank 0 to rank 1 is of 64 elements Float, and its receive of 65 elements Float"
+    assert (candidates, culprits) == ((0, 1), ())
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 9])
+def test_lines_that_are_lost_at_the_end_leave_none_out(cut: int) -> None:
+    assert unmatched(moves(None, cut=cut)) == []
