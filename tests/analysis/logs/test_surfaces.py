@@ -87,6 +87,12 @@ CASES = {
         '"/job/core.py", line 9, in step\n',
         "failed", "process 42 on 10.0.0.7 ended with an exception that is cut off (job.log:1); why, these logs do not",
     ),
+    "a parent of processes, as pytest shows it": (
+        "E       torch.multiprocessing.spawn.ProcessRaisedException:\nE\n"
+        "E       -- Process 3 terminated with the following error:\n"
+        "E       RuntimeError: NCCL error in: /x/c10d/P.cpp:957, unhandled system error, NCCL version 2\n",
+        "failed", "a call to the system failed under NCCL",
+    ),
     "a rendezvous that another closed": (
         '  File "/env/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py", line 635, in run\n'
         "    raise RendezvousClosedError()\ntorch.distributed.elastic.rendezvous.api.RendezvousClosedError\n"

@@ -8,6 +8,7 @@ _MESSENGERS = (
     "ActorDiedError", "RayActorError", "ActorUnavailableError", "WorkerCrashedError", "NodeDiedError", "OwnerDiedError",
     "TuneError", "TrainingFailedError", "WorkerGroupError", "ControllerError", "EngineDeadError",
     "RendezvousClosedError", "RendezvousGracefulExitError",
+    "ProcessRaisedException", "ProcessExitedException",
 )  # fmt: skip
 """Unless the table of known errors says otherwise."""
 
