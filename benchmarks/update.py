@@ -81,6 +81,20 @@ def _read(path: Path) -> Source:
     return Source(path.name, content.kind, about.st_size, about.st_mtime_ns, content.problem, content.decoded)
 
 
+def _costs(ranks: int, entries: int, counts: Sequence[int]) -> list[list[object]]:
+    """A row for each number of dumps that change, of a job of so many."""
+    rows: list[list[object]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        watched = Watched(Path(scratch), ranks, entries)
+        watched.update(range(ranks))
+        watched.update([0])
+        for count in counts:
+            costs = [watched.update(range(count)) for _ in range(TIMES)]
+            parts = [median(part) for part in zip(*costs, strict=True)]
+            rows.append([ranks, count, *(f"{1000 * part:.0f} ms" for part in (*parts, sum(parts)))])
+    return rows
+
+
 def main() -> None:
     """Measures and writes the section."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -88,18 +102,11 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=200)
     parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
     args = parser.parse_args()
-    rows = []
-    with tempfile.TemporaryDirectory() as scratch:
-        watched = Watched(Path(scratch), args.ranks, args.entries)
-        watched.update(range(args.ranks))
-        gc.freeze()
-        gc.disable()
-        for count in (1, 32, args.ranks):
-            costs = [watched.update(range(count)) for _ in range(TIMES)]
-            parts = [median(part) for part in zip(*costs, strict=True)]
-            rows.append([count, *(f"{part:.3f} s" for part in (*parts, sum(parts)))])
-    head = ["dumps that changed", "read", "assembled", "analysed", "prepared for the screen", "sent there", "together"]
-    text = f"{args.ranks} dumps of {args.entries} entries, processor time, medians of {TIMES}. {machine()}\n\n"
+    gc.disable()
+    rows = [row for part in (16, 4) for row in _costs(args.ranks // part, args.entries, [1])]
+    rows += _costs(args.ranks, args.entries, (1, 32, args.ranks))
+    head = ["dumps", "changed", "read", "assembled", "analysed", "prepared for the screen", "sent there", "together"]
+    text = f"Dumps of {args.entries} entries, processor time, medians of {TIMES}. {machine()}\n\n"
     text += table(head, rows)
     print(text)
     if not args.dry:

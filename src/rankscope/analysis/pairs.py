@@ -20,9 +20,11 @@ def collect_pairs(dataset: Dataset, presence: Presence) -> pl.DataFrame:
     that is not finished, for both sides have finished the same ones. `counted` tells which. `batch` is the row of the
     first operation launched together with this one.
     """
+    # few jobs have any, and names of operations are long to look at
+    places = dataset.ops["is_p2p"].fill_null(value=False).arg_true()
     rows = (
-        dataset.ops.with_row_index("row")
-        .filter(pl.col("is_p2p") & pl.col("op").cast(pl.String).is_in(["send", "recv"]) & pl.col("peer").is_not_null())
+        dataset.ops[places].insert_column(0, places.alias("row"))
+        .filter(pl.col("op").cast(pl.String).is_in(["send", "recv"]) & pl.col("peer").is_not_null())
         .select(
             "row", "rank", "group", "peer", "p2p_seq", "created_ns", "library",
             pl.col("op").cast(pl.String), pl.col("state").cast(pl.String),
