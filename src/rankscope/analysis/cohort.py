@@ -107,10 +107,13 @@ class Cohorts:
         return ranked[0]
 
     def ahead(self, rank: int) -> str | None:
-        """Where a rank has issued more than every other rank in groups of the same description; None if nowhere."""
+        """Where a rank has issued more than every other rank in groups of the same description; None if nowhere.
+
+        Of two alone the one that is behind may as well be the one that took another path.
+        """
         for (label, own), seq in self._issued.items():
             others = [s for (other, r), s in self._issued.items() if other == label and r != rank]
-            if own == rank and others and seq > max(others):
+            if own == rank and len(others) > 1 and seq > max(others):
                 return f"#{seq} of {label}"
         return None
 

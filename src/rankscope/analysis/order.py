@@ -89,7 +89,7 @@ class Deadlocks:
         left_out = [
             i for node in component
             if (i := self.graph.instance(node)) is not None and not i.is_pair and ahead[0] not in i.entries
-            and len(i.waiting()) > 1
+            and ahead[0] in self.facts.groups[i.group].ranks and len(i.waiting()) > 1
         ]  # fmt: skip
         if not left_out:
             return None

@@ -106,6 +106,22 @@ def test_ranks_of_an_unknown_group_are_not_guessed() -> None:
     assert not roots(analyse(job.build()))
 
 
+def test_in_a_job_of_several_groups_ranks_of_a_line_without_one_are_nobodys() -> None:
+    job = JobBuilder(4)
+    # rank 3 is the first of a group of which nothing else is known, so there is more than the group of all
+    for rank in (0, 3):
+        job.message("monitored-barrier", rank, outcome="failed", failed_ranks=[1], reporter=0, timeout_ms=5000)
+    assert not roots(analyse(job.build()))
+
+
+def test_who_waits_in_the_barrier_of_another_group_went_another_way() -> None:
+    job = JobBuilder(4, {"tp": [2, 3]})
+    job.message("monitored-barrier", 0, outcome="failed", failed_ranks=[2], reporter=0, timeout_ms=5000, group=0)
+    job.message("monitored-barrier", 2, outcome="failed", failed_ranks=[1], reporter=0, timeout_ms=5000, group=1)
+    analysis = analyse(job.build())
+    assert analysis.culprits == (3,)
+
+
 def test_a_barrier_names_who_did_not_come_though_torchrun_names_another() -> None:
     job = JobBuilder(4)
     job.known("monitored-barrier-late", 0, "root", accuses="named", named=[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rankscope.analysis.logs.lines import Line, ranks_of
 from rankscope.analysis.logs.members import GUESS, global_ranks
@@ -184,15 +184,30 @@ def _stalled(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Find
 
 def _barriers(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:
     ended = {line.rank for line in lines if line.kind == "fingerprint-mismatch" and line.rank is not None}
+    told = [line for line in lines if line.kind == "monitored-barrier"]
+    waited = {line.rank for line in told if line.rank is not None}
+    # where a rank is not its own number in some group, nobody knows of which group a line is that does not say it
+    several = any(line.rank not in (None, line.values.get("reporter", line.rank)) for line in told)
     by_group: defaultdict[Any, list[Line]] = defaultdict(list)
-    for line in lines:
-        if line.kind == "monitored-barrier":
-            by_group[line.group, line.values.get("pg_guid")].append(line)
-    return [found for own in by_group.values() if (found := _barrier(own, ended, dataset, place)) is not None]
+    for line in told:
+        by_group[line.group, line.values.get("pg_guid")].append(line)
+    found = (_barrier(own, _Others(ended, waited, several), dataset, place) for own in by_group.values())
+    return [finding for finding in found if finding is not None]
 
 
-def _barrier(own: list[Line], ended: set[int], dataset: Dataset, place: Place) -> Finding | None:
-    """Who did not come, but for those that had `ended` in a collective that did not match."""
+class _Others(NamedTuple):
+    """What ranks did that a barrier misses."""
+
+    ended: set[int]
+    """In a collective that did not match."""
+    waited: set[int]
+    """In this barrier or another one."""
+    several: bool
+    """There are several groups."""
+
+
+def _barrier(own: list[Line], others: _Others, dataset: Dataset, place: Place) -> Finding | None:
+    """Who did not come, but for those that had ended, or waited in a barrier."""
     failed = [line for line in own if line.values.get("failed_ranks")]
     if not failed:
         return None
@@ -200,11 +215,13 @@ def _barrier(own: list[Line], ended: set[int], dataset: Dataset, place: Place) -
     guess = False
     for line in failed:
         names, guessed = global_ranks(line, line.values["failed_ranks"], dataset.group_list)
+        if guessed and others.several:
+            continue
         named |= set(names.values())
         guess |= guessed
     came = {line.rank for line in own if line.values.get("outcome") in ("reached", "timed-out")} - {None}
-    ranks = named - came - ended
-    if not ranks and named & ended:
+    ranks = named - others.waited - others.ended
+    if not ranks and named & others.ended:
         return None
     if not ranks:
         return _crossed(own, failed, named, dataset, place) if named else None

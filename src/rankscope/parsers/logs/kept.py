@@ -60,11 +60,12 @@ class Kept(Generic[T]):
             if key not in self._last:
                 self._first[key], self._last[key] = [], []
             self._last[key].append(row)
-        while self._kept > self._most and self._each > LEAST:
-            self._each = max(LEAST, self._each // 2)
+        if self._kept > (self._most if self._each > LEAST else 2 * self._most):
             self._cut()
-        if self._kept > 2 * self._most:
-            self._cut()
+            # some room is for what comes, or each would be left less and less of in a long log
+            while self._kept > 3 * self._most // 4 and self._each > LEAST:
+                self._each = max(LEAST, self._each // 2)
+                self._cut()
 
     def done(self) -> list[T]:
         """Those that are kept, by their place in the log."""

@@ -17,7 +17,8 @@ from rankscope.parsers.assemble.logs.grouping import Groups
 from rankscope.parsers.assemble.logs.homes import evidence
 from rankscope.parsers.assemble.logs.identity import identify
 from rankscope.parsers.assemble.logs.parties import housed_rows
-from rankscope.parsers.assemble.logs.reports import Claims, highest_rank, read_reports
+from rankscope.parsers.assemble.logs.prints.place import place
+from rankscope.parsers.assemble.logs.reports import Claim, Claims, highest_rank, read_reports
 from rankscope.parsers.assemble.logs.scene import Scene, build
 from rankscope.parsers.assemble.logs.states import with_absences, with_claims
 from rankscope.parsers.assemble.sources import Source
@@ -43,7 +44,8 @@ def read_scene(
 def bring(tables: Tables, scene: Scene) -> Tables:
     """`tables` of the dumps with what logs tell. Of a rank's group with a dump, rows of logs are only compared."""
     groups = Groups(tables["groups"], scene.sized)
-    claims = read_reports(scene, groups)
+    claims: Claims = defaultdict(Claim, read_reports(scene, groups))
+    place(scene, groups, claims)
     groups.settle(scene)
     numbering = number(scene)
     rows = housed_rows(scene, groups, _named(scene), numbering, evidence(tables["ops"], claims))

@@ -19,8 +19,8 @@ from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.kept import left_out
 from rankscope.parsers.logs.model import Warned
 
-_ROWS = frozenset({"fingerprint"})
-"""Events that are rows of `ops`, and nothing besides."""
+_ROWS = frozenset({"fingerprint", "pg-seat"})
+"""Events that are rows of `ops` or members of groups, and nothing besides."""
 _ERRORS = frozenset({
     "watchdog-timeout", "watchdog-thread-terminated", "async-error", "traceback", "torchrun-failure", "child-exit",
     "srun-exit", "oom-kill", "fingerprint-mismatch", "desync", "heartbeat", "failed-collective-stack",
@@ -34,7 +34,7 @@ _LAST = ("dump-signal", "watchdog-thread-terminated", "nccl-warning", "known-err
 
 def message_table(scene: Scene, groups: Groups, more: list[dict[str, Any]]) -> pl.DataFrame:
     """The table `messages`; `more` are rows that rankscope itself has to say of a log."""
-    rows = [row for log in scene.logs for row in _messages(log, scene, groups)] + more
+    rows = [row for number in range(len(scene.logs)) for row in _messages(number, scene, groups)] + more
     filled = [{**_BLANK, **row, "values": _json(row.get("values", {}))} for row in rows]
     table = pl.DataFrame(filled, schema=dict(schema.MESSAGES), infer_schema_length=None)
     return table.sort("file", "offset", maintain_order=True)
@@ -52,7 +52,8 @@ def _json(values: Mapping[str, Any] | str) -> str:
     return orjson.dumps(values, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
 
 
-def _messages(log: Log, scene: Scene, groups: Groups) -> Iterator[dict[str, Any]]:
+def _messages(number: int, scene: Scene, groups: Groups) -> Iterator[dict[str, Any]]:
+    log = scene.logs[number]
     warned = {row.offset: row for row in log.content.warnings}
     of_line: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
     noise: defaultdict[str, list[Event]] = defaultdict(list)
@@ -62,7 +63,10 @@ def _messages(log: Log, scene: Scene, groups: Groups) -> Iterator[dict[str, Any]
         if event.kind == "known-error" and event.values.get("role") == "noise":
             noise[str(event.values.get("id"))].append(event)
             continue
-        of_line[event.offset].append(_message(log, groups, event, _speaker(log, scene, warned.get(event.offset))))
+        row = _message(log, groups, event, _speaker(log, scene, warned.get(event.offset)))
+        of_line[event.offset].append(row)
+        if row["group"] is None:
+            row["group"] = scene.told_groups.get((number, event.offset))
     for warning in log.content.warnings:
         of_line[warning.offset].append(_warning(log, scene, warning))
     yield from (_as_one(rows) for rows in of_line.values())

@@ -37,11 +37,11 @@ def unnumbered(
 
 
 def fingerprints(scene: Scene) -> list[dict[str, Any]]:
-    """Logs whose fingerprints are of several groups, which the lines do not tell apart."""
+    """Logs with fingerprints of several groups of which some fit to more than one, or to none."""
     return [
         {
             "file": log.place, "severity": "warning", "kind": "log-unplaced",
-            "text": f"{count} operations: fingerprints of several groups, which the lines do not tell apart",
+            "text": f"{count} operations: fingerprints that may be of several groups; nothing tells of which",
             "values": {"operations": count},
         }
         for log, count in ((scene.logs[at], count) for at, count in scene.mixed_prints.items())

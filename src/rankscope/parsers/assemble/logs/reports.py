@@ -1,4 +1,4 @@
-"""What c10d's lines say of operations: the watchdog's, its counters, the desync report, and fingerprints.
+"""What c10d's lines say of operations: the watchdog's, its counters and the desync report.
 
 A watchdog names each operation that timed out; the counters of its group say which was enqueued and completed last.
 """
@@ -6,7 +6,6 @@ A watchdog names each operation that timed out; the counters of its group say wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -15,13 +14,11 @@ from rankscope.parsers.assemble.logs.grouping import DEFAULT, Groups
 from rankscope.parsers.assemble.logs.numbers import size, whole
 from rankscope.parsers.assemble.logs.scene import Scene
 from rankscope.parsers.assemble.logs.times import moment
-from rankscope.parsers.assemble.logs.works import Place, flat, last_lane, not_before, one_lane, place_of, ratio, work_of
+from rankscope.parsers.assemble.logs.works import Place, flat, place_of, ratio, work_of
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.kept import left_out
 
 _MILLISECOND = 1_000_000
-_PRINTED = ("seq", "op", "shape", "dtype", "device")
 
 
 class Row(NamedTuple):
@@ -105,6 +102,8 @@ def _ranks(event: Event, default: bool, ranked: bool) -> list[int | None]:
         told += [rank for state in values["states"] for rank in state[3]]
     if event.kind == "fingerprint-mismatch":
         told += values["ranks"]
+    if event.kind == "pg-seat" and values["name"] == "0":
+        told.append(values["place"])
     return told
 
 
@@ -121,6 +120,17 @@ def read_reports(scene: Scene, groups: Groups) -> Claims:
     return dict(claims)
 
 
+def rank_of(scene: Scene, number: int, event: Event) -> int | None:
+    """Global rank of who printed an event of the log of that number.
+
+    torch 2.1 and older print only the rank in the group that logged first, mostly that of all.
+    """
+    rank = event.rank if event.rank is not None else scene.logs[number].source.rank
+    if rank is None and not scene.ranked(number) and event.values.get("pg_rank") is None:
+        rank = event.values.get("rank_in_group")
+    return rank if isinstance(rank, int) and 0 <= rank < min(scene.world, RANK_LIMIT) else None
+
+
 class _Reader:
     """The events of one log."""
 
@@ -131,7 +141,6 @@ class _Reader:
         # what stands in front of the last run is of an earlier one
         since = scene.since.get(number, 0)
         self._events = [event for event in log.content.events if event.offset >= since]
-        self._ranked = any(event.rank is not None for event in self._events)
         self._works = self._named_works()
         self._by_work = self._shared_works()
         self._unplaced: dict[tuple[int | None, int | None], list[tuple[Any, ...] | None]] = defaultdict(list)
@@ -142,20 +151,15 @@ class _Reader:
         """Takes all of them."""
         readers = {
             "watchdog-timeout": self._timeout, "pg-status": self._status, "desync": self._desync,
-            "fingerprint-mismatch": self._mismatch,
         }  # fmt: skip
         for event in self._events:
             reader = readers.get(event.kind)
             if reader is not None:
                 reader(event)
-        self._fingerprints([e for e in self._events if e.kind == "fingerprint" and whole(e.values["seq"]) is not None])
 
     def rank_of(self, event: Event) -> int | None:
-        """Global rank; torch 2.1 and older print only the rank in the group that logged first, mostly that of all."""
-        rank = event.rank if event.rank is not None else self._log.source.rank
-        if rank is None and not self._ranked and event.values.get("pg_rank") is None:
-            rank = event.values.get("rank_in_group")
-        return rank if isinstance(rank, int) and 0 <= rank < min(self._world, RANK_LIMIT) else None
+        """Global rank."""
+        return rank_of(self._scene, self._number, event)
 
     def _named_works(self) -> dict[tuple[int, int], set[Place]]:
         """By rank and sequence number the groups that lines name together with it."""
@@ -289,50 +293,3 @@ class _Reader:
                 claim.started = max(seq, claim.started or 0)
                 claim.completed = max(seq, claim.completed or 0) if done else claim.completed
                 claim.add(self._row(event, seq, op, "completed" if done else "started"))
-
-    def _mismatch(self, event: Event) -> None:
-        """Rows of the two ranks a mismatch names; ranks are those of the group, here that of all."""
-        prints, ranks = event.values["fingerprints"], event.values["ranks"]
-        rank = self.rank_of(event)
-        reporter = ranks[0] if ranks else None
-        if rank not in (None, reporter) or not ranks or len(prints) != len(ranks):
-            return
-        for one, printed in zip(ranks, prints, strict=True):
-            if one >= self._world:
-                continue
-            at = self._groups.of_report("0", DEFAULT, one, one, self._world)
-            self._claims[one, at].add(self._print(event, printed, "scheduled"))
-
-    def _fingerprints(self, events: Sequence[Event]) -> None:
-        """Operations of the group of all ranks; with others in between nobody can tell whose a line is."""
-        by_rank: dict[int, list[Event]] = defaultdict(list)
-        for event in events:
-            rank = self.rank_of(event)
-            if rank is not None and event.values.get("rank_in_group") in (None, rank):
-                by_rank[rank].append(event)
-        if left_out("fingerprint") in self._log.content.counts:
-            # some in the middle are not kept: the last count on from one another
-            by_rank = defaultdict(list, {rank: last_lane(own) for rank, own in by_rank.items()})
-            events = [event for own in by_rank.values() for event in own]
-        if sum(map(len, by_rank.values())) < len(events) or not all(map(one_lane, by_rank.values())):
-            self._scene.mixed_prints[self._number] = len(events)
-            return
-        for rank, own in by_rank.items():
-            at = self._groups.of_report("0", DEFAULT, rank, rank, self._world)
-            claim = self._claims[rank, at]
-            before: int | None = None
-            for event in own:
-                row = self._print(event, [event.values.get(name) for name in _PRINTED], "unknown")
-                before = not_before(row.created_ns, before)
-                claim.add(row._replace(created_ns=before))
-            claim.enqueued = max(event.values["seq"] for event in own)
-            claim.whole = own[0].values["seq"] <= 1
-
-    def _print(self, event: Event, printed: Sequence[Any], state: str) -> Row:
-        seq, op, shape, dtype, device = printed
-        created = moment(event.stamp, self._log.source.mtime_ns) if event.kind == "fingerprint" else None
-        return self._row(
-            event, seq, op, state, created_ns=created, in_sizes=None if shape is None else f"[{list(shape)}]",
-            dtypes=None if dtype is None else f'["{dtype}"]' if dtype.isalnum() else None,
-            library="nccl" if device == "cuda" else "gloo",
-        )  # fmt: skip

@@ -85,10 +85,21 @@ class Scene:
     """By log, where the last run of the job begins in it, if there are several."""
     mixed_prints: dict[int, int] = field(default_factory=dict)
     """By log how many fingerprints could not be put to a group."""
+    told_groups: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Rows of `groups` of lines that name none, by log and offset."""
     world: int = 0
     """Ranks of the job, as far as logs tell; 0 if they do not."""
     sized: bool = True
     """Whether that was told, and is not only the highest rank that a line mentions."""
+
+    _ranked: dict[int, bool] = field(default_factory=dict)
+
+    def ranked(self, number: int) -> bool:
+        """Whether prefixes of any lines of the log of that number, in the run that is read, say ranks."""
+        if number not in self._ranked:
+            since, events = self.since.get(number, 0), self.logs[number].content.events
+            self._ranked[number] = any(event.rank is not None for event in events if event.offset >= since)
+        return self._ranked[number]
 
     def identities(self) -> dict[str, list[Life]]:
         """The communicators that are told apart, with their lives."""

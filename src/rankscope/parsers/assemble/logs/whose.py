@@ -50,7 +50,7 @@ def settle(scene: Scene, world: int, highest: int, pattern: re.Pattern[str] | No
 
 def _says_size(scene: Scene) -> bool:
     """Whether a log tells of all ranks by its form: RAS, a report of desync, the settings of a group, fingerprints."""
-    kinds = ("desync", "init-env", "fingerprint", "fingerprint-mismatch", "store-barrier")
+    kinds = ("desync", "init-env", "fingerprint", "fingerprint-mismatch", "store-barrier", "pg-seat")
     return any(log.content.ras or any(event.kind in kinds for event in log.content.events) for log in scene.logs)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from rankscope.parsers.assemble.logs.grouping import DEFAULT
@@ -63,16 +62,3 @@ def ratio(op: str | None, sent: int | None, received: int | None) -> int | None:
         return None
     large, small = (sent, received) if op == "_reduce_scatter_base" else (received, sent)
     return large // small if large % small == 0 and 1 < large // small < RANK_LIMIT else None
-
-
-def last_lane(events: Sequence[Event]) -> list[Event]:
-    """The last events whose sequence numbers go up one by one."""
-    seqs = [event.values["seq"] for event in events]
-    begins = [i for i in range(1, len(seqs)) if seqs[i] != seqs[i - 1] + 1]
-    return list(events[begins[-1] if begins else 0 :])
-
-
-def one_lane(events: Sequence[Event]) -> bool:
-    """Whether the sequence numbers go up one by one, as those of one group do."""
-    seqs = [event.values["seq"] for event in events]
-    return all(later == seq + 1 for seq, later in pairwise(seqs))

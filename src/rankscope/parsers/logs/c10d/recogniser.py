@@ -15,6 +15,7 @@ from rankscope.parsers.logs.c10d import (
     pytest_output,
     setup,
     startup,
+    store,
     torchrun,
     tracebacks,
     watchdog,
@@ -33,7 +34,7 @@ _BULK = " opCount "
 """Lines of NCCL's COLL debugging, up to gigabytes: nothing that is looked for is in them."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (watchdog, fingerprints, setup, endings, startup, workers)
+_LINES = (watchdog, fingerprints, setup, endings, startup, store, workers)
 _SPANS = (tracebacks, torchrun, desync, failed_stack, collect_env, workers, pytest_output)
 _PLAIN = (desync, failed_stack)
 """Of these only the first line has the prefix of its rank."""
