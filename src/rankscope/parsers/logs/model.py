@@ -14,7 +14,7 @@ from rankscope.parsers.logs.record import Stamp
 
 TAIL_ROWS = 20_000
 """So many of the last operations of a communicator are kept in full."""
-MOST_ROWS, LEAST_ROWS = 1_000_000, 256
+MOST_ROWS, LEAST_ROWS = 1_000_000, 32
 """So many of all communicators of a log together; of each this many in any case."""
 MOST_SETTINGS = 200_000
 """More of one log are not kept."""

@@ -17,7 +17,8 @@ from rankscope.parsers.logs.nccl.rows import Rows
 from rankscope.parsers.logs.nccl.words import Mask, Places
 from rankscope.parsers.logs.record import Record
 
-_MOST_GROUPS = 1 << 16
+_MOST_GROUPS = 1 << 18
+"""Three communicators and three operations of each of 16,384 ranks are 147,456."""
 _MOST_OPS = 4096
 
 

@@ -71,8 +71,12 @@ def _phantoms(rows: list[Process]) -> dict[int, int]:
         by_pid[row.pid].append(at)
     found = {}
     for same in by_pid.values():
-        for at in same if len(same) > 1 else ():
-            others = [other for other in same if other != at and _is_of(rows[at], rows[other])]
+        # processes in containers have the same pid by the thousand
+        few = [at for at in same if rows[at].records <= FEW]
+        least = MANY * min((rows[at].records for at in few), default=0)
+        many = [at for at in same if rows[at].records >= least]
+        for at in few if many else ():
+            others = [other for other in many if other != at and _is_of(rows[at], rows[other])]
             if len(others) == 1:
                 found[at] = others[0]
     return found
