@@ -103,14 +103,18 @@ class Source:
         """Whether there is anything in it; a text that only looks like a log has nothing."""
         if self.log is None:
             return self.content is not None
-        told = self.log.comms, self.log.settings, self.log.warnings, self.log.ras, self.log.inspected
-        return self.log.rows > 0 or any(told) or self.only_starts
+        return self.log.rows > 0 or self._has_tables or self.only_starts
 
     @property
     def only_starts(self) -> bool:
         """Whether all that stands in a log is how NCCL connects some processes."""
         log = self.log
-        return log is not None and not (log.rows or log.comms) and log.counts.get("INFO", 0) >= FEWEST_LINES
+        return log is not None and not log.rows and not self._has_tables and log.counts.get("INFO", 0) >= FEWEST_LINES
+
+    @property
+    def _has_tables(self) -> bool:
+        log = self.log
+        return log is not None and any((log.comms, log.settings, log.warnings, log.ras, log.inspected))
 
     @cached_property
     def directory(self) -> str:
