@@ -215,3 +215,10 @@ def test_two_that_are_ahead_do_not_make_the_rest_guilty() -> None:
         job.ras(rank, counts={"AllReduce": 641 if rank < 2 else 640})
     analysis = analyse(job.build())
     assert analysis.culprits == ()
+
+
+def test_where_operations_of_several_groups_are_left_out_ranks_of_a_line_without_one_are_nobodys() -> None:
+    job = JobBuilder(4)
+    job.message("log-unplaced", 0, operations=20)
+    job.message("monitored-barrier", 0, outcome="failed", failed_ranks=[1], reporter=0, timeout_ms=5000)
+    assert not analyse(job.build()).culprits

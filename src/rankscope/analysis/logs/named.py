@@ -188,6 +188,7 @@ def _barriers(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Fin
     waited = {line.rank for line in told if line.rank is not None}
     # where a rank is not its own number in some group, nobody knows of which group a line is that does not say it
     several = any(line.rank not in (None, line.values.get("reporter", line.rank)) for line in told)
+    several |= any(line.kind == "log-unplaced" for line in lines)
     by_group: defaultdict[Any, list[Line]] = defaultdict(list)
     for line in told:
         by_group[line.group, line.values.get("pg_guid")].append(line)
