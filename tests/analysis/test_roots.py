@@ -108,6 +108,18 @@ def test_opposite_order_without_majority_names_all_with_low_confidence() -> None
     assert (root.kind, root.culprit_ranks, root.confidence) == ("order-deadlock", (0, 1, 2, 3), "low")
 
 
+def test_in_a_circle_with_two_that_wait_alone_either_may_be_the_one() -> None:
+    job = JobBuilder(4, {"1": [0, 1, 2], "2": [1, 2, 3], "3": [0, 3]})
+    for name in ("0", "1", "2", "3"):
+        job.collective(name)
+    # rank 0 left out what 1 and 2 wait in; had rank 3 come to the pair too early, it would look the same
+    for name, ranks in (("1", [1, 2]), ("2", [3]), ("3", [0])):
+        job.collective(name, ranks=ranks, state="scheduled")
+    root = only_root(job)
+    assert (root.kind, root.culprit_ranks, root.confidence) == ("order-deadlock", (0, 1, 2, 3), "low")
+    assert "Half of the ranks" not in root.explanation
+
+
 def test_collective_of_one_rank_only_accuses_the_one() -> None:
     job = running(8)
     job.collective(ranks=[0], op="barrier", state="scheduled")

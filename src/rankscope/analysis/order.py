@@ -123,13 +123,20 @@ class Deadlocks:
                 text
                 + f" {ranks_text(culprits)} entered them in another order than {ranks_text(others)} and the replicas."
             )
+        if len(path) > 2:
+            return text + " Nothing tells who of them left something out, or came too early."
         return text + " Half of the ranks entered them in one order, half in the other."
 
     def _alone(self, component: tuple[Node, ...]) -> tuple[int, ...]:
-        """A rank that waits alone in a collective of three or more, while the rest waits for it elsewhere."""
+        """The only rank that waits alone, and does so in a collective of three or more: the rest waits for it elsewhere.
+
+        Another one that waits alone for one peer may as well be the one that left something out.
+        """
         found = [i for node in component if (i := self.graph.instance(node)) is not None and not i.is_pair]
-        alone = {i.waiting()[0] for i in found if len(i.entries) == 1 and len(self.facts.groups[i.group].ranks) > 2}
-        return tuple(alone) if len(alone) == 1 else ()
+        single = [i for i in found if len(i.entries) == 1]
+        alone = {i.waiting()[0] for i in single}
+        many = any(len(self.facts.groups[i.group].ranks) > 2 for i in single)
+        return tuple(alone) if len(alone) == 1 and many else ()
 
     def _ranks(self, component: tuple[Node, ...]) -> tuple[int, ...]:
         """Ranks that wait in an operation of the circle and for which another one waits."""

@@ -66,6 +66,25 @@ def test_ranks_of_a_group_are_told_by_the_processes_that_speak() -> None:
     assert (found.culprit_ranks, found.waiting_ranks) == ((7,), (4, 5, 6))
 
 
+def test_in_a_job_of_several_groups_a_mismatch_of_unknown_speakers_accuses_nobody() -> None:
+    job = JobBuilder(8, {"tp": [4, 5, 6, 7]})
+    for rank in (0, 1, 3):
+        said = {"ranks": [rank, 2], "fingerprints": [call("ALLREDUCE"), call("BROADCAST")], "aspects": []}
+        job.message("fingerprint-mismatch", None, **said)
+    (found,) = roots(analyse(job.build()))
+    assert (found.culprit_ranks, found.candidates, found.confidence) == ((), (), "low")
+    assert "ranks 0,1,3 of it called allreduce" in found.explanation
+
+
+def test_in_a_job_of_several_groups_the_odd_one_that_speaks_for_itself_is_accused() -> None:
+    job = JobBuilder(8, {"tp": [4, 5, 6, 7]})
+    for rank in (0, 1, 3):
+        quarrel(job, rank, 2, call("ALLREDUCE"), call("BROADCAST"))
+    quarrel(job, 2, 0, call("BROADCAST"), call("ALLREDUCE"))
+    (found,) = roots(analyse(job.build()))
+    assert (found.culprit_ranks, found.confidence) == ((2,), "medium")
+
+
 def test_a_rank_of_a_group_is_not_taken_for_a_rank_of_the_job() -> None:
     job = JobBuilder(8)
     quarrel_in_a_group(job, 5, 1, 0, ("ALLREDUCE", "BROADCAST"))

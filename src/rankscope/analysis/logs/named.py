@@ -74,6 +74,9 @@ def _mismatch(own: list[Line], dataset: Dataset, place: Place) -> Finding | None
         return None
     size = len(dataset.group_list[own[0].group].ranks) if own[0].group is not None else dataset.world_size
     odd, sides = _odd(votes)
+    spoken = set(odd or votes) <= set(told.values())
+    if guess and not spoken and len(dataset.group_list) > 1 and len(votes) < dataset.world_size:
+        return _in_some_group(own, votes, sides, dataset, place)
     shown = {side: ranks_text([r for r, v in votes.items() if v == side]) for side in sides}
     text = "; ".join(f"{who} called {_call(side)}" for side, who in list(shown.items())[:4])
     accused = _Accused(dataset, place, own, odd, guess)
@@ -90,6 +93,21 @@ def _mismatch(own: list[Line], dataset: Dataset, place: Place) -> Finding | None
         op=sides[0][1].lower(), reasons=reasons if odd else ("there is no majority",),
         confidence="high" if odd and not few else "medium" if odd else "low",
         next_steps=("Compare the code path of these ranks at this step: a branch on rank, data or an exception.",),
+    )  # fmt: skip
+
+
+def _in_some_group(
+    own: list[Line], votes: dict[int, tuple[Any, ...]], sides: list[tuple[Any, ...]], dataset: Dataset, place: Place
+) -> Finding:
+    """A mismatch in one of several groups, which the lines do not name: whose ranks these are nobody knows."""
+    shown = {side: ranks_text([r for r, v in votes.items() if v == side]) for side in sides}
+    text = "; ".join(f"{who} of it called {_call(side)}" for side, who in list(shown.items())[:4])
+    return _Accused(dataset, place, own, (), guess=False).finding(
+        _kind(sides), f"ranks of one group disagree: {_versus(sides)} ({own[0].place})",
+        f"TORCH_DISTRIBUTED_DEBUG found it before the collective ran: {text}. Its ranks are counted within the group.",
+        (), seq=int(sides[0][0]) if sides[0][0].isdecimal() else None, op=sides[0][1].lower(), confidence="low",
+        reasons=("the lines name no group, and there are several",),
+        next_steps=("Print the rank before each line ([rankN]: of torch 2.2 on, or --tee of torchrun) to tell whose.",),
     )  # fmt: skip
 
 
