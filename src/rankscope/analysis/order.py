@@ -128,7 +128,7 @@ class Deadlocks:
         return text + " Half of the ranks entered them in one order, half in the other."
 
     def _alone(self, component: tuple[Node, ...]) -> tuple[int, ...]:
-        """The only rank that waits alone, and does so in a collective of three or more: the rest waits for it elsewhere.
+        """The only rank that waits alone, and in a collective of three or more: the rest waits for it elsewhere.
 
         Another one that waits alone for one peer may as well be the one that left something out.
         """
