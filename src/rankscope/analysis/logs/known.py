@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import polars as pl
 
@@ -134,7 +135,9 @@ def _waited(own: list[Line], sends: str) -> Finding:
         by_place[named.get(line.values.get("at_work")) or _waited_in(line)].append(line)
     (at, there), *others = by_place.items()
     others = [(place, lines) for place, lines in others if place]
-    more = " and others elsewhere" if others else ""
+    last = _behind(own)
+    far = f"[Rank {last.rank}] of its group is furthest behind, at #{last.seq}" if last else ""
+    more = f" and others elsewhere{', ' + far if far else ''}" if others else ""
     open_ = "why it did not come" if first.values.get("waits_for") is not None else "for whom"
     if len(others) == 1:
         more = f" and {who_text(others[0][1])}{others[0][0]}"
@@ -143,7 +146,9 @@ def _waited(own: list[Line], sends: str) -> Finding:
         severity="critical",
         title=f"{who_text(there)} gave up waiting{at}{more} ({first.place}); {open_}, these logs do not tell",
         explanation=(
-            f"Who gives up waiting is a victim: the rank that did not come is the one to find.{_behind(own)}{sends}"
+            "Who gives up waiting is a victim: the rank that did not come is the one to find."
+            + (f" {far}; others wait in #{last.first}." if last else "")
+            + sends
         ),
         waiting_ranks=ranks,
         confidence="low",
@@ -225,7 +230,15 @@ def _mild(line: Line) -> bool:
     return foreign or line.pattern in _AT_END or line.pattern in _TRIED
 
 
-def _behind(own: list[Line]) -> str:
+class _Behind(NamedTuple):
+    rank: int
+    """Within its group."""
+    seq: int
+    first: int
+    """Where the one that is furthest ahead waits."""
+
+
+def _behind(own: list[Line]) -> _Behind | None:
     """Who of a group gave up at the lowest number, where the lines only tell ranks within it."""
     lowest: dict[int, int] = {}
     ranks: dict[int, int] = {}
@@ -236,12 +249,12 @@ def _behind(own: list[Line]) -> str:
         if isinstance(inside, int) and isinstance(seq, int):
             if line.rank is not None and ranks.setdefault(inside, line.rank) != line.rank:
                 # two of one place: numbers of several groups
-                return ""
+                return None
             lowest[inside] = min(seq, lowest.get(inside, seq))
     if len(lowest) < 2 or len(set(lowest.values())) < 2:
-        return ""
-    last, first = min(lowest, key=lambda rank: lowest[rank]), max(lowest.values())
-    return f" [Rank {last}] of its group is furthest behind, at #{lowest[last]}; others wait in #{first}."
+        return None
+    last = min(lowest, key=lambda rank: lowest[rank])
+    return _Behind(last, lowest[last], max(lowest.values()))
 
 
 def harm_finding(lines: Sequence[Line], dataset: Dataset) -> Finding | None:

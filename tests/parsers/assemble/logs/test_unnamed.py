@@ -41,3 +41,9 @@ def test_nobody_is_accused_where_lines_are_of_several_groups() -> None:
 def test_who_is_behind_is_told_by_numbers_of_one_group_only(places: tuple[int, ...], told: bool) -> None:
     lines = [waits(rank, 90 if rank == 2 else 95, "ALLREDUCE", place) for rank, place in enumerate(places)]
     assert ("furthest behind" in found(*lines).explanation) == told
+
+
+def test_of_several_places_the_title_tells_who_is_furthest_behind() -> None:
+    first = found(*(waits(rank, seq, "ALLREDUCE", rank) for rank, seq in ((0, 95), (1, 97), (2, 90), (3, 99))))
+    assert "and others elsewhere, [Rank 2] of its group is furthest behind, at #90" in first.title
+    assert "others wait in #99" in first.explanation and first.culprit_ranks == ()
