@@ -80,7 +80,7 @@ def stuck(self, request):
 
 Sampler._dumps = stuck
 from rankscope.capture import agent
-agent.END_WAIT_S = 0.5
+agent.END_WAIT_S = 3.0
 raise ValueError("bad sample")
 """
 
