@@ -69,8 +69,8 @@ def test_ranks_of_a_group_are_told_by_the_processes_that_speak() -> None:
 def test_in_a_job_of_several_groups_a_mismatch_of_unknown_speakers_accuses_nobody() -> None:
     job = JobBuilder(8, {"tp": [4, 5, 6, 7]})
     for rank in (0, 1, 3):
-        said: dict[str, Any] = {"ranks": [rank, 2], "fingerprints": [call("ALLREDUCE"), call("BROADCAST")], "aspects": []}
-        job.message("fingerprint-mismatch", None, **said)
+        prints = [call("ALLREDUCE"), call("BROADCAST")]
+        job.message("fingerprint-mismatch", None, ranks=[rank, 2], fingerprints=prints, aspects=[])
     (found,) = roots(analyse(job.build()))
     assert (found.culprit_ranks, found.candidates, found.confidence) == ((), (), "low")
     assert "ranks 0,1,3 of it called allreduce" in found.explanation
