@@ -51,9 +51,10 @@ def assemble(
     chosen = len(runs) - 1 if attempt is None else attempt
     _place_undecoded(sources, chosen)
     cards.place(sources)
-    seen = snapshots.settle(sources, runs, chosen, pattern, world_size or _known_world(used))
+    known = world_size or _known_world(used)
+    seen = snapshots.settle(sources, runs, chosen, pattern, known)
     places = {id(source): i for i, source in enumerate(sources)}
-    scene = _logs(sources, places, runs, chosen, world_size or _known_world(used), pattern, attempt is not None)
+    scene = _logs(sources, places, runs, chosen, known, pattern, attempt is not None)
     windows = _windows(sources, max(0, chosen), pattern)
     told_worlds = (one.world for one in (windows, scene) if one is not None)
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
@@ -61,23 +62,35 @@ def assemble(
     tables = dump_tables(used, [places[id(s)] for s in used], world, memory)
     tables, world = _brought(tables, scene, windows, world, fixed=world_size)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
-    if ends := ended.of_attempt(sources, max(0, chosen)):
-        tables["messages"] = ended.with_ends(tables.get("messages"), ends, sources, errors)
-        world = world or ended.world_of(ends)
-    told = environments.settle(sources, chosen, pattern)
-    if told:
-        own = environments.setting_rows(told, places)
-        tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own
-        world = world or environments.world_of(told)
+    told_by_processes = _of_processes(tables, sources, chosen, pattern, errors)
     return Dataset(
         **tables,
         files=_files(placed, memory),
         attempts=_attempt_table(runs),
         repeats=repeat_table(sources),
         attempt=max(0, chosen),
-        world_size=world,
+        world_size=world or told_by_processes,
         root=root,
     )
+
+
+def _of_processes(
+    tables: dict[str, pl.DataFrame],
+    sources: Sequence[Source],
+    chosen: int,
+    pattern: re.Pattern[str] | None,
+    errors: str | None,
+) -> int:
+    """Adds how processes ended and in what environment they ran; the number of ranks that these tell, 0 if none."""
+    world = 0
+    if ends := ended.of_attempt(sources, max(0, chosen)):
+        tables["messages"] = ended.with_ends(tables.get("messages"), ends, sources, errors)
+        world = ended.world_of(ends)
+    if told := environments.settle(sources, chosen, pattern):
+        own = environments.setting_rows(told, {id(source): i for i, source in enumerate(sources)})
+        tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own
+        world = world or environments.world_of(told)
+    return world
 
 
 def _placed_again(given: Sequence[Source], asked: Asked, before: Placed | None) -> Placed:
