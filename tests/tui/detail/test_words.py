@@ -107,7 +107,7 @@ def test_members_are_told_by_what_they_did() -> None:
 def test_reasons_are_told_by_what_is_missing() -> None:
     assert words.reason("unknown") == words.REASONS["unknown"]
     assert words.reason("unknown", is_p2p=True) != words.REASONS["unknown"]
-    assert words.reason("no dump", is_p2p=True) == "left no dump"
+    assert words.reason("no dump", is_p2p=True) == "left no dump that can be read"
     assert words.reason("something new") == "something new"
 
 

@@ -14,7 +14,7 @@ from rankscope.tui.detail.peers import NOT_YET, PARTLY, UNFINISHED
 
 REASONS: dict[str, str] = {
     Absence.NEVER_ISSUED: "never issued it",
-    Absence.NO_DUMP: "left no dump",
+    Absence.NO_DUMP: "left no dump that can be read",
     Absence.OVERWRITTEN: "overwritten: its ring has wrapped",
     Absence.FILTERED: "finished it: its dump keeps only active operations",
     Absence.UNKNOWN: "cannot be told: its dump is older, or lacks rows",
