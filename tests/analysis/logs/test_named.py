@@ -45,6 +45,26 @@ def test_the_odd_one_of_all_lines_is_accused(odd: list[Any], kind: str) -> None:
     assert (analysis.status, found.waiting_ranks) == ("mismatch", (0, 1, 3))
 
 
+def test_what_a_rank_says_of_itself_counts_more_than_what_others_read_of_it() -> None:
+    job = JobBuilder(4)
+    barrier, misread = [3, "BARRIER", None, None, None], [0, "GATHER", None, None, None]
+    for rank in (0, 2, 3):
+        quarrel(job, rank, 1, call("ALLGATHER"), misread)
+    quarrel(job, 1, 0, barrier, misread)
+    (found,) = roots(analyse(job.build()))
+    assert found.culprit_ranks == (1,) and found.title.startswith("rank 1 called barrier #3, the others allgather #3")
+
+
+def test_where_operations_lie_on_no_lane_a_mismatch_of_unknown_speakers_accuses_nobody() -> None:
+    job = JobBuilder(4)
+    job.message("log-unplaced", None)
+    for rank in (0, 1):
+        prints = [call("ALLREDUCE"), call("BROADCAST")]
+        job.message("fingerprint-mismatch", None, ranks=[rank, 2], fingerprints=prints, aspects=[])
+    (found,) = roots(analyse(job.build()))
+    assert (found.culprit_ranks, found.candidates, found.confidence) == ((), (), "low")
+
+
 def test_two_that_disagree_are_only_candidates() -> None:
     job = JobBuilder(4)
     quarrel(job, 1, 0, call("ALLREDUCE"), call("BROADCAST"))

@@ -55,27 +55,26 @@ def _mismatches(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[F
     for line in lines:
         if line.kind == "fingerprint-mismatch" and len(line.values.get("fingerprints") or ()) == 2:
             by_group[line.group, line.values.get("pg_guid")].append(line)
-    return [found for own in by_group.values() if (found := _mismatch(own, dataset, place)) is not None]
+    several = len(dataset.group_list) > 1 or _unplaced(lines)
+    found = (_mismatch(own, dataset, place, several=several) for own in by_group.values())
+    return [finding for finding in found if finding is not None]
 
 
-def _mismatch(own: list[Line], dataset: Dataset, place: Place) -> Finding | None:
+def _unplaced(lines: Sequence[Line]) -> bool:
+    """Whether there are operations of several groups that nothing tells apart."""
+    return any(line.kind == "log-unplaced" for line in lines)
+
+
+def _mismatch(own: list[Line], dataset: Dataset, place: Place, *, several: bool) -> Finding | None:
     """The odd one of all ranks that any line quotes."""
-    votes: dict[int, tuple[Any, ...]] = {}
-    guess, told = False, _told(own)
-    for line in own:
-        names, guessed = global_ranks(line, line.values["ranks"], dataset.group_list)
-        if line.group is None and any(rank != own_rank for rank, own_rank in told.items()):
-            names, guessed = told, False
-        guess |= guessed
-        for rank, fingerprint in zip(line.values["ranks"], line.values["fingerprints"], strict=False):
-            if rank in names:
-                votes[names[rank]] = tuple(map(str, fingerprint))
+    told = _told(own)
+    votes, guess = _votes(own, told, dataset)
     if len(votes) < 2:
         return None
     size = len(dataset.group_list[own[0].group].ranks) if own[0].group is not None else dataset.world_size
     odd, sides = _odd(votes)
     spoken = set(odd or votes) <= set(told.values())
-    if guess and not spoken and len(dataset.group_list) > 1 and len(votes) < dataset.world_size:
+    if guess and several and not spoken and len(votes) < dataset.world_size:
         return _in_some_group(own, votes, sides, dataset, place)
     shown = {side: ranks_text([r for r, v in votes.items() if v == side]) for side in sides}
     text = "; ".join(f"{who} called {_call(side)}" for side, who in list(shown.items())[:4])
@@ -94,6 +93,26 @@ def _mismatch(own: list[Line], dataset: Dataset, place: Place) -> Finding | None
         confidence="high" if odd and not few else "medium" if odd else "low",
         next_steps=("Compare the code path of these ranks at this step: a branch on rank, data or an exception.",),
     )  # fmt: skip
+
+
+def _votes(own: list[Line], told: dict[int, int], dataset: Dataset) -> tuple[dict[int, tuple[Any, ...]], bool]:
+    """The fingerprint of each rank that is quoted, by its own words where it speaks; whether the ranks are a guess.
+
+    What a rank says of another one it has misread where their prints differ in length: "#0 GATHER".
+    """
+    spoken: dict[int, tuple[Any, ...]] = {}
+    heard: dict[int, tuple[Any, ...]] = {}
+    guess = False
+    for line in own:
+        names, guessed = global_ranks(line, line.values["ranks"], dataset.group_list)
+        if line.group is None and any(rank != own_rank for rank, own_rank in told.items()):
+            names, guessed = told, False
+        guess |= guessed
+        quoted = zip((spoken, heard), line.values["ranks"], line.values["fingerprints"], strict=False)
+        for words, rank, fingerprint in quoted:
+            if rank in names:
+                words[names[rank]] = tuple(map(str, fingerprint))
+    return {**heard, **spoken}, guess
 
 
 def _in_some_group(
@@ -206,7 +225,7 @@ def _barriers(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Fin
     waited = {line.rank for line in told if line.rank is not None}
     # where a rank is not its own number in some group, nobody knows of which group a line is that does not say it
     several = any(line.rank not in (None, line.values.get("reporter", line.rank)) for line in told)
-    several |= any(line.kind == "log-unplaced" for line in lines)
+    several |= _unplaced(lines)
     by_group: defaultdict[Any, list[Line]] = defaultdict(list)
     for line in told:
         by_group[line.group, line.values.get("pg_guid")].append(line)
