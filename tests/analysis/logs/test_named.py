@@ -70,6 +70,7 @@ def test_two_that_disagree_are_only_candidates() -> None:
     quarrel(job, 1, 0, call("ALLREDUCE"), call("BROADCAST"))
     (found,) = roots(analyse(job.build()))
     assert (found.culprit_ranks, found.candidates, found.confidence) == ((), (0, 1), "low")
+    assert found.op == "allreduce", "the words of the rank that speaks come first"
 
 
 def quarrel_in_a_group(job: JobBuilder, rank: int, own: int, other: int, ops: tuple[str, str]) -> None:

@@ -112,7 +112,7 @@ def _votes(own: list[Line], told: dict[int, int], dataset: Dataset) -> tuple[dic
         for words, rank, fingerprint in quoted:
             if rank in names:
                 words[names[rank]] = tuple(map(str, fingerprint))
-    return {**heard, **spoken}, guess
+    return {**spoken, **{rank: words for rank, words in heard.items() if rank not in spoken}}, guess
 
 
 def _in_some_group(
