@@ -16,6 +16,8 @@ from rankscope.parsers.assemble.logs.prints.lanes import NEVER, Lanes, Print, Se
 MOST_WAYS = 32
 """More ways to put them together are not tried."""
 MOST_STEPS = 20_000
+MOST_PAIRS = 1_000_000
+"""So many times at most two first lines are held against each other; ten seconds."""
 SAMPLE = 16_000
 """So many lines of all ranks together are looked at to see whether two seats meet."""
 Groups = tuple[tuple[int, ...], ...]
@@ -30,7 +32,8 @@ def ways(lanes: Lanes) -> list[Groups]:
     """All ways to put first lines to groups, as sorted members; none if there are too many, or no first lines."""
     seats = by_seat(lanes)
     births = [_Birth(seat, p) for seat, prints in seats.items() for p in prints if p.seq == 0]
-    if len({birth.seat for birth in births}) < len(seats):
+    largest = 1 + max((birth.seat.place for birth in births), default=-1)
+    if len({birth.seat for birth in births}) < len(seats) or largest * largest // 2 > MOST_PAIRS:
         return []
     search = _Search(_Company(seats), births)
     found = list(dict.fromkeys(search.ways()))
@@ -83,51 +86,74 @@ class _Search:
         for i, birth in enumerate(self._births):
             self._by_place[birth.seat.place].append(i)
         self._used = [False] * len(births)
-        self._steps = 0
-        self._found = 0
+        self._steps = self._pairs = self._found = 0
 
     @property
     def given_up(self) -> bool:
         """Whether there were too many ways."""
-        return self._steps >= MOST_STEPS or self._found > MOST_WAYS
+        return self._steps >= MOST_STEPS or self._pairs >= MOST_PAIRS or self._found > MOST_WAYS
+
+    # groups can be of thousands of ranks, and there can be as many: nothing here calls itself
 
     def ways(self) -> Iterator[Groups]:
         """Each way to use all first lines."""
-        yield from self._rest(0, [])
-
-    def _rest(self, begin: int, done: list[tuple[int, ...]]) -> Iterator[Groups]:
-        while begin < len(self._births) and self._used[begin]:
-            begin += 1
-        if self.given_up:
-            return
-        if begin == len(self._births):
+        done: list[list[int]] = []
+        levels = [self._teams(0)] if self._births else []
+        while levels and not self.given_up:
+            chosen = next(levels[-1], None)
+            if chosen is None:
+                levels.pop()
+                self._use(done.pop() if done else [], False)
+                continue
+            done.append(chosen)
+            self._use(chosen, True)
+            if False in self._used:
+                levels.append(self._teams(self._used.index(False)))
+                continue
             self._found += 1
-            yield tuple(sorted(done))
-            return
-        for chosen in self._teams([begin]):
-            for i in chosen:
-                self._used[i] = True
-            members = tuple(self._births[i].seat.rank for i in reversed(chosen))
-            yield from self._rest(begin + 1, [*done, members])
-            for i in chosen:
-                self._used[i] = False
+            yield tuple(sorted(self._members(own) for own in done))
+            self._use(done.pop(), False)
 
-    def _teams(self, chosen: list[int]) -> Iterator[list[int]]:
-        """Sets of first lines down to place 0."""
-        self._steps += 1
+    def _use(self, chosen: Sequence[int], used: bool) -> None:
+        for i in chosen:
+            self._used[i] = used
+
+    def _members(self, chosen: Sequence[int]) -> tuple[int, ...]:
+        return tuple(self._births[i].seat.rank for i in reversed(chosen))
+
+    def _teams(self, begin: int) -> Iterator[list[int]]:
+        """Sets of first lines down to place 0 with the one at `begin`, which is of the highest place."""
+        chosen: list[int] = []
+        levels: list[Iterator[int]] = [iter([begin])]
+        while levels and not self.given_up:
+            i = next(levels[-1], None)
+            if i is None:
+                levels.pop()
+                del chosen[-1:]
+                continue
+            chosen.append(i)
+            self._steps += 1
+            if self._births[i].seat.place:
+                levels.append(self._next(list(chosen)))
+                continue
+            yield list(chosen)
+            chosen.pop()
+
+    def _next(self, chosen: Sequence[int]) -> Iterator[int]:
+        """First lines of the place below that can be of the same group."""
         lowest = self._births[chosen[-1]].seat
-        if lowest.place == 0:
-            yield chosen
-            return
-        if self.given_up:
-            return
         tried: set[tuple[Seat, int, int]] = set()
         for i in self._by_place[lowest.place - 1]:
             birth = self._births[i]
             alike = (birth.seat, birth.first.came, birth.first.call)
-            if not self._used[i] and birth.seat.rank < lowest.rank and alike not in tried and self._joins(i, chosen):
+            if self._used[i] or birth.seat.rank >= lowest.rank or alike in tried:
+                continue
+            self._pairs += len(chosen)
+            if self.given_up:
+                return
+            if self._joins(i, chosen):
                 tried.add(alike)
-                yield from self._teams([*chosen, i])
+                yield i
 
     def _joins(self, i: int, chosen: Sequence[int]) -> bool:
         others = [self._births[j] for j in chosen]
