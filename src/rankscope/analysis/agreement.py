@@ -71,14 +71,20 @@ def instances(calls: pl.DataFrame) -> Instances:
     widths = bounds["high"].to_numpy().astype(np.float64) - lows + 1
     group, seq = calls["group"].to_numpy().astype(np.int64), calls["seq"].to_numpy()
     if widths.sum() > calls.height + SPARSE:
-        distinct, code = np.unique(np.stack([group, seq]), axis=1, return_inverse=True)
-        return Instances(distinct[0], distinct[1], code.astype(np.int64))
+        return _sorted(calls, group, seq)
     firsts = np.concatenate([[0], np.cumsum(widths.astype(np.int64))])
     shift = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)
     shift[groups] = firsts[:-1] - lows
     steps = np.repeat(np.arange(len(groups)), np.diff(firsts))
     seqs = np.arange(firsts[-1]) - (firsts[:-1] - lows)[steps]
     return Instances(groups[steps], seqs, shift[group] + seq)
+
+
+def _sorted(calls: pl.DataFrame, group: Array, seq: Array) -> Instances:
+    code = calls.select(pl.struct("group", "seq").rank("dense")).to_series().to_numpy().astype(np.int64) - 1
+    row_of = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
+    row_of[code] = np.arange(len(code))
+    return Instances(group[row_of], seq[row_of], code)
 
 
 def _differ(column: pl.Series, code: Array, count: int) -> Mask:

@@ -50,6 +50,11 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     return _traced(facts, _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects))
 
 
+def standstill(dataset: Dataset) -> Freeze:
+    """How still the job is as far as its files tell: what `analyse` gives to `settle`."""
+    return _freeze(Facts(dataset))
+
+
 def _stop_at(graph: WaitGraph, certain: list[Root]) -> None:
     """Makes each of these roots the end of what waits for it: nothing has to explain it further."""
     for root in certain:

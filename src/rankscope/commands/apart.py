@@ -145,11 +145,14 @@ def _follow(connection: Connection) -> None:
     gc.set_threshold(*YOUNG_ONLY)
     sending, sender, tidied_at = threading.Lock(), Sender(connection), monotonic()
 
+    last: Prepared | None = None
+
     def pass_on(news: Update | Reading) -> None:
-        nonlocal tidied_at
-        made = news if isinstance(news, Reading) else prepare(news)
+        nonlocal tidied_at, last
+        if not isinstance(news, Reading):
+            last = prepare(news, last)
         with sending:
-            sender.send(made)
+            sender.send(news if isinstance(news, Reading) else last)
         if monotonic() - tidied_at > TIDY_S:
             gc.collect()
             tidied_at = monotonic()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rankscope.parsers.files.walk import printable
 from rankscope.watching.history import History
+from rankscope.watching.same import grew_only, with_times
 
 if TYPE_CHECKING:
     from rankscope.analysis.freeze import Freeze
@@ -53,6 +54,10 @@ class Job:
         """The same, while it is not assembled."""
         self._fresh = False
         """What was assembled last was not judged yet."""
+        self._given: list[Source] = []
+        """What was assembled last."""
+        self._judged: tuple[Freeze, Analysis] | None = None
+        """Of what is assembled: the standstill as it was taken, and what was said then."""
         self._rests_until_ns = 0
         self._alarmed = False
 
@@ -70,9 +75,14 @@ class Job:
 
     def assemble(self) -> None:
         """Puts together what was taken last, unless that is done."""
-        if self._waiting is not None:
+        if self._waiting is None:
+            return
+        if self._dataset is not None and grew_only(self._dataset, self._given, self._waiting):
+            self._dataset = with_times(self._dataset, self._waiting)
+        else:
             self._assemble(self._waiting)
-            self._waiting, self._fresh = None, True
+            self._judged = None
+        self._given, self._waiting, self._fresh = self._waiting, None, True
 
     def _assemble(self, sources: Sequence[Source]) -> None:
         from rankscope.parsers.assemble.dataset import assemble
@@ -101,22 +111,35 @@ class Job:
 
     def judge(self, at_ns: int, *, unread: bool) -> tuple[Analysis, Live]:
         """What is to be said of it at a moment. `unread`: there are files of which nothing was read yet."""
-        from rankscope.analysis import analyse
-        from rankscope.analysis.live import Look, with_state
+        from rankscope.analysis.live import with_state
 
-        said: list[Live] = []
         self.assemble()
-        fresh, self._fresh = self._fresh, False
+        analysis, live = self._judge(at_ns, unread)
+        self._rests_until_ns = at_ns + _rest_ns(live)
+        return with_state(analysis, live, len(self.dataset.seen_ranks)), live
+
+    def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, Live]:
+        from rankscope.analysis import analyse
+        from rankscope.analysis.analyse import standstill
+        from rankscope.analysis.live import Look
+
+        said: list[tuple[Freeze, Live]] = []
+        look = Look(at_ns, self._fresh, self._age_ns(), unread)
+        self._fresh = False
 
         def settle(freeze: Freeze) -> Freeze:
-            look = Look(at_ns, fresh, self._age_ns(), unread)
             self._gate, live, allowed = self._gate.look(self.dataset, freeze, look)
-            said.append(live)
+            said.append((allowed, live))
             return allowed
 
-        analysis = analyse(self.dataset, settle)
-        self._rests_until_ns = at_ns + _rest_ns(said[0])
-        return with_state(analysis, said[0], len(self.dataset.seen_ranks)), said[0]
+        if self._judged is None:
+            analysis = analyse(self.dataset, settle)
+        else:
+            # of the same operations the same is said, unless the job is taken for more or less still than before
+            (taken, analysis), allowed = self._judged, settle(standstill(self.dataset))
+            analysis = analysis if allowed == taken else analyse(self.dataset, lambda _: allowed)
+        self._judged = said[0][0], analysis
+        return analysis, said[0][1]
 
     def alarm(self, analysis: Analysis, live: Live) -> bool:
         """Whether somebody is to be told: once when it freezes or fails, and again after it has gone on."""

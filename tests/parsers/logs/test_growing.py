@@ -121,3 +121,21 @@ def test_what_is_said_twice_changes_nothing(tmp_path: Path) -> None:
     read_on(growing, path)
     first = growing.content().header()
     assert growing.content().header() == first
+
+
+def test_lines_that_tell_nothing_leave_what_it_says_as_it_is(tmp_path: Path) -> None:
+    path, growing = tmp_path / "job.log", Growing()
+    lines = [TRACEBACK, *job(2, 40)]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    read_on(growing, path)
+    first = growing.content()
+    with path.open("a") as file:
+        file.write("".join(f"[rank{step % 2}]: step {step} loss 2.5\n" for step in range(100)))
+    read_on(growing, path)
+    assert growing.content() is first
+    with path.open("a") as file:
+        file.write(TRACEBACK)
+    read_on(growing, path)
+    later = growing.content()
+    assert later is not first and later.counts["lines"] > first.counts["lines"]
+    assert len(later.events) == len(first.events) + 1

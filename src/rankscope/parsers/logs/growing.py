@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+
+import numpy as np
 
 from rankscope.parsers.decoded import Stretch
 from rankscope.parsers.logs.join import Joiner
@@ -19,6 +21,8 @@ class Growing:
         """From where on it is to be read next, and what stands before that."""
         self.end = 0
         """Up to where it was read."""
+        self._told: LogContent | None = None
+        """What it said last."""
 
     def add(self, content: LogContent, stretch: Stretch) -> None:
         """Takes a stretch, which begins at `start` or, of another file in the place of this one, at 0."""
@@ -32,13 +36,30 @@ class Growing:
             self._loose = content
 
     def content(self) -> LogContent:
-        """All of it so far."""
+        """All of it so far; the very same as last time if more lines are all that is new."""
         joiner = self._firm.copy()
         if self._loose is not None:
             joiner.add(_own(self._loose))
-        return joiner.done()
+        content = joiner.done()
+        if self._told is None or not _says_same(self._told, content):
+            self._told = content
+        return self._told
 
 
 def _own(content: LogContent) -> LogContent:
     """A copy for the joiner, which changes what it is given."""
     return replace(content, numbers=content.numbers.copy(), codes=content.codes.copy())
+
+
+def _says_same(one: LogContent, other: LogContent) -> bool:
+    """Whether two contents differ in nothing but how many lines there are of which nothing is kept."""
+    arrays = np.array_equal(one.numbers, other.numbers) and np.array_equal(one.codes, other.codes)
+    return arrays and _told(one) == _told(other) and all(getattr(one, n) == getattr(other, n) for n in _COMPARED)
+
+
+_COMPARED = [field.name for field in fields(LogContent) if field.name not in ("numbers", "codes", "counts", "_packed")]
+_LINES = ("lines", "records")
+
+
+def _told(content: LogContent) -> dict[str, int]:
+    return {name: count for name, count in content.counts.items() if name not in _LINES}

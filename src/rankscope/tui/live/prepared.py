@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from rankscope.schema import Dataset
 from rankscope.tui.live.progress import marks_of
 from rankscope.tui.model import build_model
 from rankscope.tui.overview import worst_by_column
 
 if TYPE_CHECKING:
+    from rankscope.analysis.model import Analysis
     from rankscope.tui.letters import Codes
     from rankscope.tui.live.progress import Marks
     from rankscope.tui.model import Model
@@ -26,7 +28,30 @@ class Prepared:
     marks: Marks
 
 
-def prepare(update: Update) -> Prepared:
-    """Makes what the screen shows of an update."""
+_TIMES = ("size", "mtime_ns")
+
+
+def prepare(update: Update, before: Prepared | None = None) -> Prepared:
+    """Makes what the screen shows of an update; with the one before it, what is still the same is taken from there."""
+    if before is not None and _looks_same(before.update, update):
+        model = replace(before.model, dataset=update.dataset, analysis=update.analysis)
+        return replace(before, update=update, model=model)
     model = build_model(update.dataset, update.analysis)
     return Prepared(update, model, worst_by_column(model), marks_of(update.dataset))
+
+
+def _looks_same(before: Update, now: Update) -> bool:
+    """Whether nothing is new in the lanes: files may have other times, and the verdict other words."""
+    return _same_tables(before.dataset, now.dataset) and _same_findings(before.analysis, now.analysis)
+
+
+def _same_tables(one: Dataset, other: Dataset) -> bool:
+    names = [field.name for field in fields(Dataset) if field.name != "files"]
+    if any(getattr(one, name) is not getattr(other, name) for name in names):
+        return False
+    return one.files is other.files or one.files.drop(_TIMES).equals(other.files.drop(_TIMES))
+
+
+def _same_findings(one: Analysis, other: Analysis) -> bool:
+    names = ("findings", "divergences", "traces")
+    return one.status == other.status and all(getattr(one, name) is getattr(other, name) for name in names)
