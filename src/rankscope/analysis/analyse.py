@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rankscope.analysis.cohort import Cohorts
 from rankscope.analysis.consequences import find_consequences
@@ -28,12 +29,25 @@ from rankscope.analysis.verdict import Situation, verdict
 from rankscope.analysis.wording import duration
 from rankscope.schema import Dataset
 
+if TYPE_CHECKING:
+    from rankscope.analysis.traces.join import Story
+
 WRITING_NS = 15_000_000_000
 """So long may a process take to write its first dump, in which everything it looks up is new (torch 2.13: 12 s)."""
 
 
-def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) -> Analysis:
-    """What broke the job, as far as its dumps can tell. Of a job that is watched, `settle` says how still it is."""
+class Known:
+    """What the analysis of a job that is watched leaves behind for the next."""
+
+    def __init__(self) -> None:
+        self.story: Story | None = None
+
+
+def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None, known: Known | None = None) -> Analysis:
+    """What broke the job, as far as its dumps can tell.
+
+    Of a job that is watched, `settle` says how still it is, and what is `known` of traces is not worked out again.
+    """
     facts = Facts(dataset)
     reliability, cohorts = judge_reliability(facts), Cohorts(facts)
     graph, freeze = build_graph(facts, reliability), _freeze(facts)
@@ -47,7 +61,9 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     roots += find_missing(facts, judge, roots)
     roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
     suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
-    return _traced(facts, _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects))
+    return _traced(
+        facts, _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects), known or Known()
+    )
 
 
 def standstill(dataset: Dataset) -> Freeze:
@@ -180,13 +196,18 @@ def _held_back(findings: list[Finding]) -> list[Finding]:
     return held_back(findings)
 
 
-def _traced(facts: Facts, analysis: Analysis) -> Analysis:
+def _traced(facts: Facts, analysis: Analysis, known: Known) -> Analysis:
     """The analysis with what profilers' traces say."""
     if not facts.dataset.has_traces:
+        known.story = None
         return analysis
+    from rankscope.analysis.traces.join import Story
     from rankscope.analysis.traces.merge import with_traces
 
-    return with_traces(analysis, facts.dataset)
+    story = Story(facts.dataset) if known.story is None else known.story.again(facts.dataset)
+    told = with_traces(analysis, story)
+    known.story = story.again(facts.dataset)
+    return told
 
 
 def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:

@@ -97,8 +97,8 @@ class Model:
         )
 
 
-def build_model(dataset: Dataset, analysis: Analysis) -> Model:
-    """The lanes of all ranks of the job, those without a dump too."""
+def build_model(dataset: Dataset, analysis: Analysis, before: Model | None = None) -> Model:
+    """The lanes of all ranks of the job, those without a dump too; with those of traces as they were `before`."""
     # of many ranks it takes a second, which no key should wait for
     settings(dataset)
     if not dataset.has_traces:
@@ -107,7 +107,8 @@ def build_model(dataset: Dataset, analysis: Analysis) -> Model:
     from rankscope.tui.traces.run import traced_run
 
     run = traced_run(dataset, analysis) if dataset.ops.is_empty() else dataset
-    return replace(_build(run, analysis), traces=build_lanes(dataset, analysis))
+    traces = build_lanes(dataset, analysis, before.traces if before is not None else None)
+    return replace(_build(run, analysis), traces=traces)
 
 
 def _build(dataset: Dataset, analysis: Analysis) -> Model:

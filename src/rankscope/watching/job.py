@@ -40,13 +40,14 @@ class Job:
         freeze_after_ns: int | None,
         errors: str | None = None,
     ) -> None:
+        from rankscope.analysis.analyse import Known
         from rankscope.analysis.live import Gate
         from rankscope.parsers.assemble.tables import Memory
 
         self._root, self._pattern, self._world_size, self._errors = printable(root), pattern, world_size, errors
         self._history = History()
         self._gate: Gate = Gate(freeze_after_ns)
-        self._memory = Memory()
+        self._memory, self._known = Memory(), Known()
         self._dataset: Dataset | None = None
         self._said: list[_Said] = []
         """What was taken last."""
@@ -133,11 +134,11 @@ class Job:
             return allowed
 
         if self._judged is None:
-            analysis = analyse(self.dataset, settle)
+            analysis = analyse(self.dataset, settle, self._known)
         else:
             # of the same operations the same is said, unless the job is taken for more or less still than before
             (taken, analysis), allowed = self._judged, settle(standstill(self.dataset))
-            analysis = analysis if allowed == taken else analyse(self.dataset, lambda _: allowed)
+            analysis = analysis if allowed == taken else analyse(self.dataset, lambda _: allowed, self._known)
         self._judged = said[0][0], analysis
         return analysis, said[0][1]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import polars as pl
@@ -29,6 +29,10 @@ from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset, Group
 
 MOST_REFUSED = 8
+_TOLD_BY = ("traces", "tracks", "spans", "traced", "groups", "world_size")
+"""What of a dataset traces tell of, besides the paths of their files."""
+_BESIDES = ("dataset", "spans", "recorded")
+"""What tells of other tables as well; and all spans once more, which is much, and nobody asks for them again."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,16 @@ class Story:
 
     dataset: Dataset
 
+    def again(self, dataset: Dataset) -> Story:
+        """The story of a later dataset: what is still known of it if its traces are the very same."""
+        story = Story(dataset)
+        if (
+            all(getattr(dataset, name) is getattr(self.dataset, name) for name in _TOLD_BY)
+            and story.paths == self.paths
+        ):
+            story.__dict__.update({name: value for name, value in self.__dict__.items() if name not in _BESIDES})
+        return story
+
     @cached_property
     def spans(self) -> Spans:
         """What ran where."""
@@ -44,8 +58,9 @@ class Story:
 
     @cached_property
     def paths(self) -> dict[int, str]:
-        """Paths by file."""
-        return dict(self.dataset.files.select("file", "path").iter_rows())
+        """Paths of the traces, by file."""
+        files = self.dataset.files.join(self.dataset.traces.select("file"), on="file", how="semi")
+        return dict(files.select("file", "path").iter_rows())
 
     @cached_property
     def executed(self) -> pl.DataFrame:
@@ -135,6 +150,12 @@ class Story:
 
     def analysis(self) -> TraceAnalysis:
         """All of it."""
+        recorded = None if self.dataset.dumps.is_empty() else self.recorded.height
+        return replace(self._alone, recorded=recorded)
+
+    @cached_property
+    def _alone(self) -> TraceAnalysis:
+        """What traces say by themselves."""
         ranks = self.dataset.traces.select("rank", "file").unique()
         return TraceAnalysis(
             offsets=self.clocks.offsets,
@@ -150,7 +171,6 @@ class Story:
             bandwidth=bandwidth_table(self.speeds),
             last=self.last,
             causes=self.causes,
-            recorded=None if self.dataset.dumps.is_empty() else self.recorded.height,
         )
 
     @cached_property

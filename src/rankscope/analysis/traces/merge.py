@@ -14,12 +14,12 @@ from rankscope.analysis.traces.lateness import MATCH
 from rankscope.analysis.traces.slow_links import link_findings
 from rankscope.analysis.traces.stragglers import Writer
 from rankscope.analysis.wording import plural, ranks_text
-from rankscope.schema import Dataset
 
 
-def with_traces(analysis: Analysis, dataset: Dataset) -> Analysis:
+def with_traces(analysis: Analysis, story: Story) -> Analysis:
     """The analysis with what traces say: findings, `traces`, and the verdict where nothing worse is known."""
-    story, places = Story(dataset), Places(dataset)
+    dataset = story.dataset
+    places = Places(dataset)
     late, links = Writer(story, places).findings(), link_findings(story, places)
     worse = any(f.severity == "critical" for f in analysis.findings)
     if worse:

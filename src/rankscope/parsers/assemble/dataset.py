@@ -60,7 +60,7 @@ def assemble(
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
     world = world_size or max(_world(used, sources, chosen), 1 + highest, *told_worlds)
     tables = dump_tables(used, [places[id(s)] for s in used], world, memory)
-    tables, world = _brought(tables, scene, windows, world, fixed=world_size)
+    tables, world = _brought(tables, scene, windows, world, memory, fixed=world_size)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
     told_by_processes = _of_processes(tables, sources, chosen, pattern, errors)
     return Dataset(
@@ -124,7 +124,12 @@ def _files(placed: Placed, memory: Memory) -> pl.DataFrame:
 
 
 def _brought(
-    tables: dict[str, pl.DataFrame], scene: Scene | None, windows: Windows | None, world: int, fixed: int | None
+    tables: dict[str, pl.DataFrame],
+    scene: Scene | None,
+    windows: Windows | None,
+    world: int,
+    memory: Memory,
+    fixed: int | None,
 ) -> tuple[dict[str, pl.DataFrame], int]:
     """The tables with what logs and traces tell, and the number of ranks then, unless the user has fixed it."""
     if scene is not None:
@@ -132,10 +137,13 @@ def _brought(
 
         tables = bring(tables, scene)
         world = fixed or max(world, 1 + _highest(tables["groups"]))
-    if windows is not None:
+    if windows is None:
+        memory.traces = None
+    else:
         from rankscope.parsers.assemble.traces.bring import bring as bring_traces
 
-        tables = bring_traces(tables, windows, world)
+        memory.traces = bring_traces(tables, windows, world, memory.traces)
+        tables = {**tables, **memory.traces.tables}
     return tables, world
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,9 @@ from rankscope.parsers.assemble.operations import Stacks, entries, operations
 from rankscope.parsers.assemble.placed import Placed
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.model import Dump
+
+if TYPE_CHECKING:
+    from rankscope.parsers.assemble.traces.bring import Brought
 
 FORGOTTEN = 3
 """Stacks that nobody has any more are let go when there are so many times as many as at the beginning."""
@@ -46,6 +50,7 @@ class Memory:
         self.placed: Placed | None = None
         self.made: Made | None = None
         self.files: pl.DataFrame | None = None
+        self.traces: Brought | None = None
 
     @property
     def sources(self) -> list[Source]:

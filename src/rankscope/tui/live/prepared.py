@@ -36,7 +36,7 @@ def prepare(update: Update, before: Prepared | None = None) -> Prepared:
     if before is not None and _looks_same(before.update, update):
         model = replace(before.model, dataset=update.dataset, analysis=update.analysis)
         return replace(before, update=update, model=model)
-    model = build_model(update.dataset, update.analysis)
+    model = build_model(update.dataset, update.analysis, before.model if before is not None else None)
     return Prepared(update, model, worst_by_column(model), marks_of(update.dataset))
 
 

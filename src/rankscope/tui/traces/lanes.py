@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -154,9 +154,14 @@ def activities_of(kind: str) -> tuple[int, ...]:
     return tuple(COMMUNICATION) if kind == "communication" else (COMPUTE,) if kind == "compute" else (MEMORY,)
 
 
-def build_lanes(dataset: Dataset, analysis: Analysis) -> TraceLanes:
-    """The lanes of a dataset with traces; where no analysis of them is there, clocks are as written."""
+def build_lanes(dataset: Dataset, analysis: Analysis, before: TraceLanes | None = None) -> TraceLanes:
+    """The lanes of a dataset with traces; where no analysis of them is there, clocks are as written.
+
+    Those from `before` where they are of the very same traces.
+    """
     traces = analysis.traces or TraceAnalysis()
+    if before is not None and _is_same(before, dataset, traces):
+        return replace(before, dataset=dataset, analysis=analysis, traces=traces)
     spans = build_spans(dataset, dict(traces.offsets))
     ranks = np.array(sorted(dataset.traces["rank"].drop_nulls().unique().to_list()), np.int32)
     strands = _strands(dataset, spans, ranks)
@@ -168,6 +173,11 @@ def build_lanes(dataset: Dataset, analysis: Analysis) -> TraceLanes:
         dataset, analysis, traces, ranks, strands, spans, cover, key_of,
         low if isinstance(low, int) else 0, max(high if isinstance(high, int) else 1, 1),
     )  # fmt: skip
+
+
+def _is_same(before: TraceLanes, dataset: Dataset, traces: TraceAnalysis) -> bool:
+    told = all(getattr(before.dataset, name) is getattr(dataset, name) for name in ("traces", "tracks", "spans"))
+    return told and before.traces.matched is traces.matched and before.traces.offsets == traces.offsets
 
 
 def _strands(dataset: Dataset, spans: Spans, ranks: NDArray[np.int32]) -> tuple[Strand, ...]:

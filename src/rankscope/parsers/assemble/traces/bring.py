@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
@@ -26,6 +27,19 @@ class Windows:
     all: list[Window]
     world: int
     """Ranks of the job, as far as they tell."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What traces added to some tables, and what that came of."""
+
+    windows: list[tuple[Any, ...]]
+    world: int
+    groups: pl.DataFrame
+    """As they were before."""
+    traces: pl.DataFrame
+    """Without what only other tables tell of hosts."""
+    tables: Tables
 
 
 def draw(source: Source) -> None:
@@ -68,9 +82,33 @@ def _world(windows: Sequence[Window]) -> int:
     return max(told, default=0)
 
 
-def bring(tables: Tables, found: Windows, world: int) -> Tables:
-    """`tables` of dumps and logs with what traces tell."""
-    windows = found.all
+def bring(tables: Tables, found: Windows, world: int, before: Brought | None = None) -> Brought:
+    """What traces add to `tables` of dumps and logs; the very same tables as `before` where that came of the same."""
+    windows = [_key(window) for window in found.all]
+    if before is None or not _is_same(before, windows, tables["groups"], world):
+        made = _made(tables, found.all, world)
+        hosted = with_hosts(made["traces"], tables)
+        return Brought(windows, world, tables["groups"], made["traces"], {**made, "traces": hosted})
+    hosted = with_hosts(before.traces, tables)
+    same = before.tables["traces"].equals(hosted)
+    return before if same else replace(before, tables={**before.tables, "traces": hosted})
+
+
+def _is_same(before: Brought, windows: list[tuple[Any, ...]], groups: pl.DataFrame, world: int) -> bool:
+    if world != before.world or len(windows) != len(before.windows) or not groups.equals(before.groups):
+        return False
+    # contents are large: they are the same or they are not
+    pairs = zip(windows, before.windows, strict=True)
+    return all(one[0] is other[0] and one[1:] == other[1:] for one, other in pairs)
+
+
+def _key(window: Window) -> tuple[Any, ...]:
+    source = window.source
+    told = source.shown, source.rank, source.attempt, window.host
+    return window.content, window.place, window.base_ns, dict(window.loops), *told
+
+
+def _made(tables: Tables, windows: Sequence[Window], world: int) -> Tables:
     groups = Groups(tables["groups"], windows, world)
     traced, tracks, drawn = [schema.empty(schema.TRACED)], [schema.empty(schema.TRACKS)], [schema.empty(schema.SPANS)]
     before = lanes = 0
@@ -81,10 +119,9 @@ def bring(tables: Tables, found: Windows, world: int) -> Tables:
         drawn.append(spans.span_table(window, window.source.drawn or spans.arrange(window), executes, lanes, before))
         before, lanes = before + rows.height, lanes + len(window.tracks)
     return {
-        **tables,
         "groups": groups.frame(),
         "traced": pl.concat(traced),
-        "traces": with_hosts(_trace_table(windows), tables),
+        "traces": _trace_table(windows),
         "tracks": pl.concat(tracks),
         "spans": pl.concat(drawn),
     }

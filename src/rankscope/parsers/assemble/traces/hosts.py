@@ -10,7 +10,7 @@ import polars as pl
 def with_hosts(traces: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """`traces` with the host of each rank of which the other tables tell one, and no other."""
     told = [
-        tables[name].select("rank", pl.col("host").cast(pl.String)) for name in ("ops", "comms", "threads")
+        tables[name].select("rank", "host").unique().cast({"host": pl.String}) for name in ("ops", "comms", "threads")
         if name in tables and "host" in tables[name].columns
     ]  # fmt: skip
     if not told:
