@@ -16,6 +16,7 @@ from rankscope.analysis.agreement import instances
 from rankscope.analysis.waves import columns_in_waves
 from rankscope.schema import Dataset
 
+_NEEDED = ["rank", "group", "seq", "p2p_seq", "is_p2p", "op", "peer", "coalesced", "state"]
 _BATCH = ["rank", "group", "is_p2p", "seq", "p2p_seq"]
 
 
@@ -27,7 +28,8 @@ def logical_columns(dataset: Dataset) -> NDArray[np.int64]:
     if dataset.ops.is_empty():
         return np.zeros(0, np.int64)
     drawn = drawn_rows(dataset.ops)
-    rows = _in_order(dataset.ops.with_row_index("row").filter(drawn))
+    rows = dataset.ops.select(_NEEDED).with_row_index("row")
+    rows = _in_order(rows if drawn.all() else rows.filter(drawn))
     instance = _instances(rows, _whole_ranks(dataset))
     starts = np.flatnonzero(np.diff(rows["rank"].fill_null(-1).to_numpy(), prepend=-(2**31)))
     placed = columns_in_waves(instance, np.append(starts, rows.height))

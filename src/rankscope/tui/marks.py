@@ -18,6 +18,8 @@ from rankscope.tui.selection import Absence
 REASONS: tuple[Absence, ...] = get_args(Absence)
 """Reasons in the order of their numbers."""
 
+DENSE = 32
+"""Where there are no more pairs of an instance and a rank than this for each row, they are counted in a table."""
 _PENDING = pl.col("state").is_in(["scheduled", "started"])
 
 
@@ -34,7 +36,7 @@ def instances(dataset: Dataset, columns: NDArray[np.int64]) -> pl.DataFrame:
     np.maximum.at(col, code[apart], at[apart])
     pending = np.zeros(count, np.bool_)
     pending[code[rows["pending"].fill_null(value=False).to_numpy()]] = True
-    present = np.bincount(_distinct(code, rows["rank"].fill_null(-1).to_numpy()), minlength=count)
+    present = _members(code, rows["rank"].fill_null(-1).to_numpy(), count)
     table = pl.DataFrame(
         {"group": known.group, "seq": known.seq, "col": col, "present": present, "pending": pending},
         schema_overrides={"group": pl.UInt32, "present": pl.UInt32},
@@ -42,12 +44,16 @@ def instances(dataset: Dataset, columns: NDArray[np.int64]) -> pl.DataFrame:
     return table.filter(pl.col("col") >= 0)
 
 
-def _distinct(code: NDArray[np.int64], rank: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The code of each pair of code and rank there is, each pair once."""
+def _members(code: NDArray[np.int64], rank: NDArray[np.int32], count: int) -> NDArray[np.int64]:
+    """How many ranks each code stands beside."""
     ranks = int(rank.max(initial=0)) + 2
-    pairs = np.sort(code * ranks + rank + 1, kind="stable")
-    once: NDArray[np.int64] = pairs[np.flatnonzero(np.diff(pairs, prepend=-1))] // ranks
-    return once
+    pairs = code * ranks + rank + 1
+    if count * ranks <= DENSE * len(code):
+        there = np.zeros(count * ranks, np.bool_)
+        there[pairs] = True
+        return np.count_nonzero(there.reshape(count, ranks), axis=1)
+    pairs.sort(kind="stable")
+    return np.bincount(pairs[np.flatnonzero(np.diff(pairs, prepend=-1))] // ranks, minlength=count)
 
 
 def absences(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -30,6 +30,7 @@ _BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "inf
 _SEVERITIES = ("info", "warning", "error")
 _LAST = ("dump-signal", "watchdog-thread-terminated", "nccl-warning", "known-error")
 """Kinds of which a line has the name only if it has no other, the least telling last."""
+_PLACES = {kind: place for place, kind in enumerate(_LAST, 1)}
 
 
 def message_table(scene: Scene, groups: Groups, more: list[dict[str, Any]]) -> pl.DataFrame:
@@ -82,21 +83,22 @@ def _as_one(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The row of a line in which several things were found, with what each of them says."""
     if len(rows) == 1:
         return rows[0]
-    ordered = sorted(rows, key=lambda row: _LAST.index(row["kind"]) + 1 if row["kind"] in _LAST else 0)
+    ordered = sorted(rows, key=lambda row: _PLACES.get(row["kind"], 0))
     # the text of a warning is without its head, which tells host, process and device
     texts = [row["text"] for row in ordered if row["kind"] != "nccl-warning"]
     values: dict[str, Any] = {}
+    told: dict[str, Any] = {}
     for row in reversed(ordered):
         values |= row["values"]
-    kinds: Counter[str] = Counter(row["kind"] for row in ordered)
+        told |= {name: value for name, value in row.items() if value is not None and value != ""}
     return {
-        **{name: next((row[name] for row in ordered if row.get(name) is not None), None) for name in ordered[0]},
-        "role": next((row["role"] for row in ordered if row.get("role")), ""),
-        "pattern": next((row["pattern"] for row in ordered if row.get("pattern")), ""),
+        **{name: told.get(name) for name in ordered[0]},
+        "role": told.get("role", ""),
+        "pattern": told.get("pattern", ""),
         "severity": max((row["severity"] for row in ordered), key=_SEVERITIES.index),
-        "text": next(iter(texts), ordered[0]["text"]),
+        "text": texts[0] if texts else ordered[0]["text"],
         "torn": any(row["torn"] for row in ordered),
-        "values": {**values, "kinds": list(kinds)},
+        "values": {**values, "kinds": list(dict.fromkeys(row["kind"] for row in ordered))},
     }
 
 

@@ -141,6 +141,8 @@ class _Reader:
         # what stands in front of the last run is of an earlier one
         since = scene.since.get(number, 0)
         self._events = [event for event in log.content.events if event.offset >= since]
+        self._places = [place_of(event) for event in self._events]
+        self._ranks = [rank_of(scene, number, event) for event in self._events]
         self._works = self._named_works()
         self._by_work = self._shared_works()
         self._unplaced: dict[tuple[int | None, int | None], list[tuple[Any, ...] | None]] = defaultdict(list)
@@ -164,8 +166,7 @@ class _Reader:
     def _named_works(self) -> dict[tuple[int, int], set[Place]]:
         """By rank and sequence number the groups that lines name together with it."""
         works: dict[tuple[int, int], set[Place]] = defaultdict(set)
-        for event in self._events:
-            place, rank = place_of(event), self.rank_of(event)
+        for event, place, rank in zip(self._events, self._places, self._ranks, strict=True):
             if place is None or rank is None:
                 continue
             for seq in (event.values.get(name) for name in ("seq", "at_work", "last_enqueued")):
@@ -176,8 +177,8 @@ class _Reader:
     def _shared_works(self) -> dict[tuple[Any, ...], set[tuple[str, str]]]:
         """Name and description of the group of a work (number, operation, sizes) that lines of any rank name."""
         works: dict[tuple[Any, ...], set[tuple[str, str]]] = defaultdict(set)
-        for event in self._events:
-            key, rank = work_of(event), self.rank_of(event)
+        for event, rank in zip(self._events, self._ranks, strict=True):
+            key = work_of(event)
             if key is None or rank is None:
                 continue
             for place in self._works.get((rank, key[0]), ()):
@@ -187,11 +188,11 @@ class _Reader:
     def _first_told(self) -> dict[tuple[Any, ...], int]:
         """When each timeout was first told: the line is printed again when the thread ends, with the same run time."""
         first: dict[tuple[Any, ...], int] = {}
-        for event in self._events:
+        for event, place, rank in zip(self._events, self._places, self._ranks, strict=True):
             if event.kind != "watchdog-timeout":
                 continue
-            printed, rank = moment(event.stamp, self._log.source.mtime_ns), self.rank_of(event)
-            if place_of(event) is None:
+            printed = moment(event.stamp, self._log.source.mtime_ns)
+            if place is None:
                 self._unplaced[rank, event.values.get("seq")].append(work_of(event))
             if printed is not None:
                 key = (rank, event.values.get("ran_ms"), work_of(event))

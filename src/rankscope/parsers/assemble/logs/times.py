@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import calendar
 import time
+from functools import lru_cache
 
 from rankscope.parsers.logs.record import Stamp
 
@@ -22,11 +23,17 @@ def moment(stamp: Stamp | None, written_ns: int | None) -> int | None:
         return stamp.ns
     if written_ns is None:
         return None
-    parts = time.gmtime(stamp.ns // _SECOND)
-    year = time.gmtime(written_ns // _SECOND).tm_year
-    for candidate in (year, year - 1):
-        midnight = calendar.timegm((candidate, parts.tm_mon, parts.tm_mday, 0, 0, 0))
-        there = midnight * _SECOND + stamp.ns % _DAY
+    for midnight_ns in _midnights(stamp.ns // _DAY, written_ns // _DAY):
+        there = midnight_ns + stamp.ns % _DAY
         if there <= written_ns + _DAY:
             return there
     return None
+
+
+@lru_cache(maxsize=1024)
+def _midnights(day: int, written: int) -> tuple[int, ...]:
+    """When a day of any year began in the year of another day, and in the year before that."""
+    parts = time.gmtime(day * _DAY // _SECOND)
+    year = time.gmtime(written * _DAY // _SECOND).tm_year
+    dates = [(candidate, parts.tm_mon, parts.tm_mday, 0, 0, 0) for candidate in (year, year - 1)]
+    return tuple(calendar.timegm(date) * _SECOND for date in dates)
