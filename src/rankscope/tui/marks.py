@@ -51,7 +51,8 @@ def _members(code: NDArray[np.int64], rank: NDArray[np.int32], count: int) -> ND
     if count * ranks <= DENSE * len(code):
         there = np.zeros(count * ranks, np.bool_)
         there[pairs] = True
-        return np.count_nonzero(there.reshape(count, ranks), axis=1)
+        counts: NDArray[np.int64] = np.count_nonzero(there.reshape(count, ranks), axis=1)
+        return counts
     pairs.sort(kind="stable")
     return np.bincount(pairs[np.flatnonzero(np.diff(pairs, prepend=-1))] // ranks, minlength=count)
 
