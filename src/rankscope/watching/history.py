@@ -16,14 +16,17 @@ class History:
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, str], Source] = {}
+        self._linked: list[Source] = []
+        """The dumps that were looked at last."""
         self._began_ns = 0
         """When the newest attempt began that was seen to take the place of another."""
 
     def link(self, sources: Sequence[Source]) -> bool:
         """Gives each dump that is used what its versions say; whether some are of an attempt before the newest."""
         dumps = [s for s in sources if s.used and s.dump is not None and s.rank is not None]
+        linked, self._linked = {id(source) for source in self._linked}, dumps
         for source in dumps:
-            if source.rank_source in CERTAIN:
+            if id(source) not in linked and source.rank_source in CERTAIN:
                 self._link(source, (source.rank or 0, min(source.libraries, default="")))
         return any(self.is_former(source) for source in dumps)
 

@@ -96,7 +96,7 @@ class Job:
             dataset = assemble(former, self._root, self._pattern, self._world_size, None, self._memory, self._errors)
             placed = self._memory.sources
             self._history.link(placed)
-        self._dataset = replace(dataset, repeats=repeat_table(placed))
+        self._dataset = replace(dataset, repeats=repeat_table(placed, self._memory.repeats))
 
     @property
     def dataset(self) -> Dataset:

@@ -67,7 +67,7 @@ def assemble(
         **tables,
         files=_files(placed, memory),
         attempts=_attempt_table(runs),
-        repeats=repeat_table(sources),
+        repeats=repeat_table(sources, memory.repeats),
         attempt=max(0, chosen),
         world_size=world or told_by_processes,
         root=root,

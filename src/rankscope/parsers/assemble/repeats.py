@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,10 @@ from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.flight_recorder.model import Dump
 
+if TYPE_CHECKING:
+    from rankscope.parsers.assemble.versions import Versions
+
+Row = dict[str, Any]
 Flags = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
 
@@ -23,18 +27,57 @@ UNTOLD = -1
 """Stage of an operation whose state is not told."""
 
 
-def repeat_table(sources: Sequence[Source]) -> pl.DataFrame:
+class _About(NamedTuple):
+    """The rows of one source, and what they are of."""
+
+    source: Source
+    newer: Source | None
+    versions: Versions | None
+    earlier: list[Row]
+    """As a dump before another one."""
+    watched: list[Row]
+    """As a dump that was written anew."""
+
+    def is_of(self, source: Source) -> bool:
+        """Whether nothing is new of a source."""
+        return self.source is source and self.newer is source.newer and self.versions is source.versions
+
+
+class Told:
+    """What was told of some sources, for the next time: those that are still the same are not compared again."""
+
+    def __init__(self) -> None:
+        self.by_place: dict[int, _About] = {}
+        self.rows: list[Row] = []
+        self.table = schema.empty(schema.REPEATS)
+
+
+def repeat_table(sources: Sequence[Source], told: Told | None = None) -> pl.DataFrame:
     """A row for each source with a `newer` that is used, unless it is only a copy of it; columns of schema.REPEATS.
 
     A file that was written anew while it was watched has rows for what its versions say. `sources` are all files, in
-    the order of their rows.
+    the order of their rows. What was `told` the last time is told again, and kept there for the next time.
     """
-    rows = [_row(place, source, source.newer) for place, source in enumerate(sources) if source.newer is not None]
-    rows += [row for place, source in enumerate(sources) if source.used for row in _of_versions(place, source)]
-    return pl.DataFrame([row for row in rows if row is not None], schema=dict(schema.REPEATS))
+    told = told or Told()
+    before, told.by_place = told.by_place, {}
+    for place, source in enumerate(sources):
+        if source.newer is not None or (source.used and source.versions is not None):
+            about = before.get(place)
+            told.by_place[place] = about if about is not None and about.is_of(source) else _about(place, source)
+    rows = [row for about in told.by_place.values() for row in about.earlier]
+    rows += [row for about in told.by_place.values() for row in about.watched]
+    if len(rows) != len(told.rows) or any(one is not other for one, other in zip(rows, told.rows, strict=True)):
+        told.rows, told.table = rows, pl.DataFrame(rows, schema=dict(schema.REPEATS))
+    return told.table
 
 
-def _row(place: int, source: Source, used: Source) -> dict[str, Any] | None:
+def _about(place: int, source: Source) -> _About:
+    row = _row(place, source, source.newer) if source.newer is not None else None
+    watched = list(_of_versions(place, source)) if source.used else []
+    return _About(source, source.newer, source.versions, [row] if row is not None else [], watched)
+
+
+def _row(place: int, source: Source, used: Source) -> Row | None:
     if not used.used or source.dump is None or used.dump is None:
         return None
     earlier, later = (used, source) if _swapped(source, used) else (source, used)
@@ -51,7 +94,7 @@ def _row(place: int, source: Source, used: Source) -> dict[str, Any] | None:
     }
 
 
-def _of_versions(place: int, source: Source) -> Iterator[dict[str, Any]]:
+def _of_versions(place: int, source: Source) -> Iterator[Row]:
     versions = source.versions
     if versions is None or source.dump is None:
         return

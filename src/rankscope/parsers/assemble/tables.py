@@ -16,6 +16,7 @@ from rankscope.parsers.assemble.frontiers import SourceFacts, facts_of, frontier
 from rankscope.parsers.assemble.groups import Groups, calls_of, describe, named, resolve
 from rankscope.parsers.assemble.operations import Stacks, entries, operations
 from rankscope.parsers.assemble.placed import Placed
+from rankscope.parsers.assemble.repeats import Told
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.model import Dump
 
@@ -51,6 +52,7 @@ class Memory:
         self.made: Made | None = None
         self.files: pl.DataFrame | None = None
         self.traces: Brought | None = None
+        self.repeats = Told()
 
     @property
     def sources(self) -> list[Source]:
