@@ -104,6 +104,8 @@ CHANGES: dict[str, Callable[[Rows], Rows]] = {
     "more at the beginning": lambda rows: [7, 8, *rows],
     "less at the beginning": lambda rows: rows[3:],
     "a null": lambda rows: [*rows[:9], None, *rows[10:]],
+    "here and there": lambda rows: [-1 if at % 3000 < 20 else row for at, row in enumerate(rows)],
+    "the first and the last": lambda rows: [-2, *rows[1:-1], -3],
     "everything": lambda rows: [None if row is None else row + 1 for row in rows],
     "a repeat that looks like its neighbours": lambda rows: [*rows[:6000], *rows[5000:]],
 }
@@ -129,6 +131,12 @@ def test_what_the_other_end_has_is_not_sent_again(crossed: Crossing) -> None:
     again = pl.concat([sent[:100], sent[:1], sent[101:]], rechunk=True)
     got = crossed(Thing(again.drop("ranks"), np.arange(LARGE), sent))
     assert got.table.equals(again.drop("ranks")) and crossed.bytes < whole / 100
+    places = np.arange(LARGE)
+    places[::5000] = 1
+    scattered = again[places]
+    got = crossed(Thing(scattered.drop("ranks"), places, sent))
+    assert got.table.equals(scattered.drop("ranks")) and (got.array == places).all()
+    assert crossed.bytes < whole / 50
 
 
 def test_other_tables_and_things_without_any_are_no_trouble(crossed: Crossing) -> None:

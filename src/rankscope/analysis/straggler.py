@@ -127,9 +127,15 @@ def _last(met: pl.DataFrame) -> list[Last]:
         rank, times = int(ranks[counts.argmax()]), int(counts.max())
         if times >= MOSTLY * len(group):
             margins = np.where(last == rank, margin, 0)
-            worth = max(FLOOR_NS, FLOOR_SHARE * float(np.median(np.diff(first))))
-            out.append(Last(int(group[0]), rank, times, len(group), int(np.median(margins)), int(worth), margins))
+            worth = max(FLOOR_NS, FLOOR_SHARE * _median(np.diff(first)))
+            out.append(Last(int(group[0]), rank, times, len(group), int(_median(margins)), int(worth), margins))
     return out
+
+
+def _median(values: npt.NDArray[np.int64]) -> float:
+    """The same as numpy's, which takes ten times as long for the few values of one of a thousand groups."""
+    ordered, middle = np.sort(values), len(values) // 2
+    return float(ordered[middle]) if len(values) % 2 else (float(ordered[middle - 1]) + float(ordered[middle])) / 2
 
 
 def _late(facts: Facts, last: Last, everywhere: list[Last]) -> Late | None:

@@ -1,4 +1,4 @@
-"""What has changed of a column since it was sent last: of most, nothing, or one stretch of it."""
+"""What has changed of a column since it was sent last: of most, nothing, or a few stretches of it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ import polars as pl
 
 Piece = pl.Series | npt.NDArray[Any]
 """A column of a table, or an array."""
+Places = npt.NDArray[np.int64]
 LEAST = 1 << 8
-"""Pieces shorter than this are sent as they are."""
+"""Pieces shorter than this are sent as they are, and so many values between two that differ are left out."""
 _Kind = TypeVar("_Kind", pl.Series, npt.NDArray[Any])
 
 
 class Patch(NamedTuple):
-    """A piece that begins and ends as the one before it did."""
+    """What differs from the piece before it."""
 
-    head: int
-    """So many values from its beginning."""
+    starts: list[int]
+    """Where each stretch begins that is another one, in the piece before; rising."""
+    ends: list[int]
+    """Where it ended there."""
+    sizes: list[int]
+    """How long it is now."""
     middle: Piece
-    tail: int
-    """And so many up to its end."""
+    """All of these stretches."""
 
 
 def patch(before: Piece | None, now: Piece) -> Piece | Patch:
@@ -40,15 +44,23 @@ def patched(before: Piece | None, told: Piece | Patch) -> Piece:
     if not isinstance(told, Patch):
         return told
     if isinstance(before, pl.Series) and isinstance(told.middle, pl.Series):
-        if told.head == len(before) and not len(told.middle):
-            return before
-        ends = before.head(told.head), told.middle, before.tail(told.tail)
-        return pl.concat([part for part in ends if len(part)], rechunk=True)
+        parts = _parts(before, told.middle, told)
+        return pl.concat([part for part in parts if len(part)], rechunk=True) if told.starts else before
     if isinstance(before, np.ndarray) and isinstance(told.middle, np.ndarray):
-        if told.head == len(before) and not len(told.middle):
-            return before
-        return np.concatenate([before[: told.head], told.middle, before[len(before) - told.tail :]])
+        return np.concatenate(_parts(before, told.middle, told)) if told.starts else before
     raise ValueError("a patch came without what it is for")
+
+
+def _parts(before: _Kind, middle: _Kind, told: Patch) -> list[_Kind]:
+    """Stretches as they were and as they are, by turns."""
+    parts: list[_Kind] = []
+    known = at = 0
+    for start, end, size in zip(told.starts, told.ends, told.sizes, strict=True):
+        parts.append(before[known:start])
+        parts.append(middle[at : at + size])
+        known, at = end, at + size
+    parts.append(before[known:])
+    return parts
 
 
 def _comparable(before: pl.Series, now: pl.Series) -> bool:
@@ -60,22 +72,36 @@ def _patched(before: _Kind, now: _Kind) -> _Kind | Patch:
     if common < LEAST:
         return now
     differ = _differ(before[:common], now[:common])
-    if not len(differ) and len(before) == len(now):
-        return Patch(common, now[:0], 0)
-    head = int(differ[0]) if len(differ) else common
     if len(before) == len(now):
-        tail = common - 1 - int(differ[-1])
-    else:
-        differ = _differ(before[len(before) - common :], now[len(now) - common :])
-        tail = min(common - 1 - int(differ[-1]) if len(differ) else common, common - head)
-    return Patch(head, now[head : len(now) - tail], tail) if head + tail > common // 2 else now
+        starts, ends = _stretches(differ)
+        if 2 * int((ends - starts).sum()) > common:
+            return now
+        return Patch(starts.tolist(), ends.tolist(), (ends - starts).tolist(), now[_between(starts, ends)])
+    head = int(differ[0]) if len(differ) else common
+    behind = _differ(before[len(before) - common :], now[len(now) - common :])
+    tail = min(common - 1 - int(behind[-1]) if len(behind) else common, common - head)
+    end = len(now) - tail
+    return Patch([head], [len(before) - tail], [end - head], now[head:end]) if head + tail > common // 2 else now
 
 
-def _differ(one: Piece, other: Piece) -> npt.NDArray[np.int64]:
+def _stretches(differ: Places) -> tuple[Places, Places]:
+    """Where stretches begin and end that hold all these places; what is between two of them is worth leaving out."""
+    far = np.flatnonzero(np.diff(differ) > LEAST)
+    starts = np.concatenate([differ[:1], differ[far + 1]])
+    return starts, np.concatenate([differ[far], differ[-1:]]) + 1
+
+
+def _between(starts: Places, ends: Places) -> Places:
+    """All places of some stretches."""
+    stretches = [np.arange(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return np.concatenate([starts[:0], *stretches])
+
+
+def _differ(one: Piece, other: Piece) -> Places:
     """Places at which two pieces of one length differ; nulls are equal."""
     if isinstance(one, pl.Series) and isinstance(other, pl.Series):
         one, other = one.to_physical(), other.to_physical()
         if one.null_count() or other.null_count() or not one.dtype.is_numeric():
-            found: npt.NDArray[np.int64] = one.ne_missing(other).arg_true().to_numpy()
+            found: Places = one.ne_missing(other).arg_true().to_numpy()
             return found
     return np.flatnonzero(np.asarray(one) != np.asarray(other))

@@ -36,7 +36,7 @@ def place(sources: Sequence[Source]) -> None:
     for source in sources:
         if isinstance(source.content, Card):
             source.attempt = attempts.get(id(source.content))
-        if source.card is not None and source.newer is not None and _is_history(source):
+        if source.note is not None and source.card is not None and source.newer is not None and _is_history(source):
             source.note = None
 
 

@@ -132,8 +132,10 @@ def _tracebacks(ends: Iterable[tuple[int, Source]], places: Mapping[str, int]) -
     found = {}
     for _, source in ends:
         card = _card(source)
+        if card.ended != "exception":
+            continue
         name = PurePosixPath(source.shown.replace("!", "/")).name
         path = f"{source.shown.removesuffix(name)}{TRACEBACK}{card.rank}.log"
-        if path in places and card.ended == "exception":
+        if path in places:
             found[places[path]] = card
     return found
