@@ -1,0 +1,156 @@
+"""What one update of a job that is watched costs, by what lies beside the file that has changed.
+
+Run from the root of the repository: `python -m benchmarks.beside`. Processor time of assembling, analysing and making
+what the screen shows, in the process that follows the job; reading is told in `benchmarks.update` and `log_speed`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import cast
+
+from benchmarks.log_memory import write_log
+from benchmarks.make_dumps import make as make_dumps
+from benchmarks.make_traces import make as make_traces
+from benchmarks.moving_job import Moving
+from benchmarks.results import machine, put, table
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.files.reader import follow
+from rankscope.parsers.logs.growing import Growing
+from rankscope.parsers.logs.model import LogContent
+from rankscope.tui.live.prepared import Prepared, prepare
+from rankscope.watching.job import Job
+from rankscope.watching.update import Reading, Update
+
+TIMES = 5
+LINES = 10
+STEP_NS = 20 * 10**9
+CHATTER = b"[rank0]: step 1 loss 2.5\n" * LINES
+Cost = tuple[float, ...]
+"""Seconds: assembled, analysed, prepared."""
+
+
+class Files:
+    """What lies in a directory, as it was read last."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, Source] = {}
+        self._logs: dict[str, Growing] = {}
+
+    def read(self, path: Path) -> None:
+        """Reads a file, or what is new of a log."""
+        growing = self._logs.setdefault(path.name, Growing())
+        kind, content, problem = "log", None, None
+        for one in follow(str(path), growing.start, growing.mark, False):
+            if one.stretch is not None:
+                growing.add(cast("LogContent", one.decoded), one.stretch)
+            elif one.stamp is None:
+                kind, content, problem = one.kind, one.decoded, one.problem
+        about, decoded = path.stat(), content if kind != "log" else growing.content()
+        self.sources[path.name] = Source(path.name, kind, about.st_size, about.st_mtime_ns, problem, decoded)
+
+
+class Watched:
+    """A job, and what it costs to show it."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.files, self._at_ns = Files(), 1
+        for path in paths:
+            self.files.read(path)
+        self._job = Job("dumps", None, None, None)
+        self._before: Prepared | None = None
+
+    def update(self, change: Callable[[], Path]) -> Cost:
+        """What it costs to show a change, which tells what it has written."""
+        self.files.read(change())
+        self._at_ns += STEP_NS
+        sources = [self.files.sources[name] for name in sorted(self.files.sources)]
+        times = [time.process_time()]
+        self._job.take(sources, self._at_ns)
+        self._job.assemble()
+        times.append(time.process_time())
+        analysis, live = self._job.judge(self._at_ns, unread=False)
+        times.append(time.process_time())
+        self._before = prepare(Update(1, self._job.dataset, analysis, live, Reading(), 1), self._before)
+        times.append(time.process_time())
+        return tuple(b - a for a, b in pairwise(times))
+
+
+def _row(about: str, watched: Watched, change: Callable[[], Path]) -> list[object]:
+    first = sum(watched.update(change))
+    costs = [watched.update(change) for _ in range(TIMES)]
+    parts = [median(part) for part in zip(*costs, strict=True)]
+    return [about, *(f"{1000 * part:.0f} ms" for part in (*parts, sum(parts), first))]
+
+
+def _log_beside_dumps(folder: Path, ranks: int, entries: int) -> list[object]:
+    make_dumps(folder / "dumps", ranks, entries)
+    log = folder / "job.log"
+    log.write_bytes(CHATTER * 10_000)
+    about = f"a log by {LINES} lines that tell nothing, beside {ranks} dumps of {entries} entries"
+    return _row(about, Watched([*(folder / "dumps").iterdir(), log]), lambda: _append(log, CHATTER))
+
+
+def _dump_beside_traces(folder: Path, ranks: int, megabytes: float) -> list[object]:
+    traces = make_traces(folder / "traces", ranks, megabytes)
+    make_dumps(folder / "dumps", 8, 200)
+    dumps = sorted((folder / "dumps").iterdir())
+    moving = Moving(dumps[0])
+
+    def change() -> Path:
+        moving.move(moving.entries, STEP_NS)
+        dumps[0].write_bytes(moving.data)
+        return dumps[0]
+
+    about = f"one of 8 dumps, beside {ranks} traces of {megabytes:g} MB"
+    return _row(about, Watched([*traces, *dumps]), change)
+
+
+def _operations_in_a_log(folder: Path, megabytes: int) -> list[object]:
+    log = folder / "job.log"
+    write_log(log, "mixed", megabytes * 1_000_000)
+    last = b"\n".join(log.read_bytes()[-200_000:].split(b"\n")[-LINES - 1 : -1]) + b"\n"
+    about = f"a log of NCCL and c10d of {megabytes} MB by {LINES} lines that tell something"
+    return _row(about, Watched([log]), lambda: _append(log, last))
+
+
+def _append(log: Path, lines: bytes) -> Path:
+    with log.open("ab") as file:
+        file.write(lines)
+    return log
+
+
+def main() -> None:
+    """Measures and writes the section."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
+    args = parser.parse_args()
+    gc.disable()
+    measures: list[Callable[[Path], list[object]]] = [
+        lambda folder: _log_beside_dumps(folder, 64, 200),
+        lambda folder: _log_beside_dumps(folder, 1024, 200),
+        lambda folder: _dump_beside_traces(folder, 4, 20),
+        lambda folder: _dump_beside_traces(folder, 4, 80),
+        lambda folder: _operations_in_a_log(folder, 20),
+        lambda folder: _operations_in_a_log(folder, 100),
+    ]
+    rows = []
+    for measure in measures:
+        with tempfile.TemporaryDirectory() as scratch:
+            rows.append(measure(Path(scratch)))
+    head = ["what has changed", "assembled", "analysed", "prepared for the screen", "together", "the first time"]
+    text = f"Processor time, medians of {TIMES}. {machine()}\n\n" + table(head, rows)
+    print(text)
+    if not args.dry:
+        put("An update while watching, by what lies beside", text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""A job that is watched: whatever its files do, the same is said of it as if logs and traces were new each time."""
+
+from __future__ import annotations
+
+import copy
+import random
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from rankscope.analysis.live import Live
+from rankscope.analysis.model import Analysis
+from rankscope.analysis.traces.model import TraceAnalysis
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.files.reader import follow
+from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.parsers.logs.growing import Growing
+from rankscope.parsers.logs.model import LogContent
+from rankscope.schema import Dataset
+from rankscope.tui.live.prepared import Prepared, prepare
+from rankscope.tui.model import Items
+from rankscope.watching.job import Job
+from rankscope.watching.update import Reading, Update
+from tests.parsers.dumps import START_NS, job
+from tests.parsers.logs.test_decode import job as noisy
+from tests.parsers.torch_profiler.documents import about, all_reduce, decoded, document, launch
+from tests.watching.test_logs import CRASH
+
+RANKS, SECOND = 4, 10**9
+STEPS = 14
+LOSSES = ["[rank1]: step 3 loss 2.5", "epoch 1: 40%|####      | 4/10 [00:04<00:06, 1.00it/s]"]
+
+
+class Files:
+    """What lies in the directory of a job, changed by one of several things at a time."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.chance, self.recorders, self.clock = random.Random(seed), job(RANKS), START_NS + SECOND
+        self.files: dict[str, Source] = {}
+        self.log, self.growing, self.traced = folder / "job.log", Growing(), 2
+        self.log.write_text("")
+        self.many()
+        self.say(noisy(2, 5))
+
+    def many(self) -> None:
+        """All ranks go on and dump."""
+        for recorder in self.recorders:
+            recorder.collective("0")
+        for rank in range(RANKS):
+            self.dump(rank)
+
+    def dump(self, rank: int) -> None:
+        """A rank dumps as it is."""
+        data, name = self.recorders[rank].pickle(ring=6), f"nccl_trace_rank_{rank}"
+        self.files[name] = Source(name, "flight-recorder", len(data), self.clock, None, decode(data))
+
+    def say(self, lines: list[str]) -> None:
+        """The job prints."""
+        with self.log.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        for one in follow(str(self.log), self.growing.start, self.growing.mark, False):
+            if one.stretch is not None:
+                assert isinstance(one.decoded, LogContent)
+                self.growing.add(one.decoded, one.stretch)
+        size, content = self.log.stat().st_size, self.growing.content()
+        self.files["job.log"] = Source("job.log", "log", size, self.clock, None, content)
+
+    def trace(self) -> None:
+        """A rank writes a longer trace."""
+        rank, self.traced = self.chance.randrange(2), self.traced + 1
+        events = [e for k in range(self.traced) for e in [launch(200 * k, k + 1), *all_reduce(200 * k, k + 1)]]
+        name = f"rank{rank}.pt.trace.json"
+        self.files[name] = Source(name, "torch-profiler", 1, self.clock, None, decoded(document(events, about(rank))))
+
+    def again(self) -> None:
+        """A rank writes what it wrote."""
+        name = f"nccl_trace_rank_{self.chance.randrange(RANKS)}"
+        known = self.files[name]
+        self.files[name] = Source(name, known.kind, known.size, self.clock, None, known.content)
+
+    def one(self) -> None:
+        """A rank waits, and dumps."""
+        rank = self.chance.randrange(RANKS)
+        self.recorders[rank].collective("0", state="started")
+        self.dump(rank)
+
+    def fail(self) -> None:
+        """A rank fails, now and then."""
+        self.say(CRASH if self.chance.random() < 0.2 else LOSSES)
+
+    def change(self) -> str:
+        """Something happens; what it was."""
+        self.clock += SECOND
+        acts: dict[str, Callable[[], None]] = {
+            "all dump": self.many, "a trace": self.trace, "a dump again": self.again, "a dump": self.one,
+            "chatter": lambda: self.say(LOSSES), "more chatter": lambda: self.say(LOSSES),
+            "operations in the log": lambda: self.say(noisy(2, 6)), "a failure": self.fail,
+        }  # fmt: skip
+        name = self.chance.choice(list(acts))
+        acts[name]()
+        return name
+
+    def sources(self, *, copied: bool) -> list[Source]:
+        """All files; logs and traces as copies, which are not the very same as before."""
+        files = [self.files[name] for name in sorted(self.files)]
+        return [_copied(source) if copied else source for source in files]
+
+
+def _copied(source: Source) -> Source:
+    if source.kind == "flight-recorder":
+        return source
+    return Source(source.shown, source.kind, source.size, source.mtime_ns, None, copy.copy(source.content))
+
+
+class Watched:
+    """What is said of the files."""
+
+    def __init__(self) -> None:
+        self.job = Job("dumps", re.compile(r"nccl_trace_rank_(\d+)"), None, None)
+        self.prepared: Prepared | None = None
+
+    def look(self, sources: list[Source], at_ns: int, remembers: bool) -> Prepared:
+        """After a change."""
+        self.job.take(sources, at_ns)
+        analysis, live = self.job.judge(at_ns, unread=False)
+        update = Update(1, self.job.dataset, analysis, live, Reading(), 1)
+        self.prepared = prepare(update, self.prepared if remembers else None)
+        return self.prepared
+
+
+def assert_same(one: Prepared, other: Prepared) -> None:
+    """Two updates that say the same."""
+    _same_tables(one.update.dataset, other.update.dataset)
+    _same_analysis(one.update.analysis, other.update.analysis)
+    assert _told(one.update.live) == _told(other.update.live)
+    for field in fields(Items):
+        assert np.array_equal(getattr(one.model.items, field.name), getattr(other.model.items, field.name)), field.name
+    assert np.array_equal(one.overview, other.overview) and one.marks == other.marks
+    assert (one.model.traces is None) == (other.model.traces is None)
+    if one.model.traces is not None and other.model.traces is not None:
+        assert np.array_equal(one.model.traces.cover.before, other.model.traces.cover.before)
+
+
+def _told(live: Live) -> tuple[Any, ...]:
+    # how old files are is asked of the clock
+    return live.state, live.rates, live.since_ns
+
+
+def _same_tables(one: Dataset, other: Dataset) -> None:
+    for field in fields(Dataset):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        if isinstance(a, pl.DataFrame):
+            left_out = ["stack_id"] if "stack_id" in a.columns else []
+            same = a.drop(left_out).equals(b.drop(left_out)) if field.name != "stacks" else True
+        else:
+            same = a == b
+        assert same, field.name
+
+
+def _same_analysis(one: Analysis, other: Analysis) -> None:
+    for field in fields(Analysis):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        if isinstance(a, TraceAnalysis):
+            for part in fields(TraceAnalysis):
+                x, y = getattr(a, part.name), getattr(b, part.name)
+                assert x.equals(y) if isinstance(x, pl.DataFrame) else x == y, part.name
+        else:
+            assert a == b, field.name
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_remembered_changes_nothing(tmp_path: Path, seed: int) -> None:
+    files, remembering, anew = Files(tmp_path, seed), Watched(), Watched()
+    done: list[str] = []
+    for step in range(STEPS):
+        at_ns = (step + 1) * 20 * SECOND
+        first = remembering.look(files.sources(copied=False), at_ns, remembers=True)
+        second = anew.look(files.sources(copied=True), at_ns, remembers=False)
+        try:
+            assert_same(first, second)
+        except AssertionError as error:
+            raise AssertionError(f"after {done}") from error
+        done.append(files.change())
