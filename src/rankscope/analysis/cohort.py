@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.instances import Entry, Instance, at_places, calls_at
+from rankscope.analysis.instances import Entry, Instance, calls_at
 from rankscope.analysis.presence import Absence
 from rankscope.schema import Group
 
@@ -145,7 +145,7 @@ class Cohorts:
         places = [(group, seq) for group, label in groups for name, seq in wanted if name == label]
         table = pl.DataFrame(places, schema={"group": pl.UInt32, "seq": pl.Int64}, orient="row")
         found: dict[tuple[int, int], dict[int, float]] = {}
-        rows = at_places(self.facts.calls, table) if places else self.facts.calls.clear()
+        rows = self.facts.calls_at(table)
         for group, seq, rank, row in rows.select("group", "seq", "rank", "row").iter_rows():
             found.setdefault((group, seq), {})[rank] = row
         for step in wanted:

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.instances import at_places
 from rankscope.analysis.signatures import ROOTED
 
 CLOCKS_NS = 60 * 1_000_000_000
@@ -102,7 +101,7 @@ def _next_ops(facts: Facts) -> dict[tuple[int, int], str]:
     """Names of the operations that follow the last completed one of some rank."""
     wanted = {(group, seq + 1) for (_, group), seq in facts.completed.items()}
     keys = pl.DataFrame(sorted(wanted), schema={"group": pl.UInt32, "seq": pl.Int64}, orient="row")
-    rows = at_places(facts.calls, keys).filter(pl.col("key").is_not_null())
+    rows = facts.calls_at(keys).filter(pl.col("key").is_not_null())
     return {(group, seq): op for group, seq, op in rows.select("group", "seq", "key").unique().sort("key").iter_rows()}
 
 

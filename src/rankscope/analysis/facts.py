@@ -58,6 +58,21 @@ class Facts:
         return instances(self.calls)
 
     @cached_property
+    def _places(self) -> pl.DataFrame:
+        """Group and sequence number of each instance, in their order."""
+        found = self.instances
+        return pl.DataFrame({"group": found.group, "seq": found.seq}, schema_overrides={"group": pl.UInt32})
+
+    def calls_at(self, places: pl.DataFrame) -> pl.DataFrame:
+        """The calls at the `group` and `seq` of any row of `places`, in their order."""
+        wanted = self._places.with_row_index("code").join(
+            places.select("group", "seq"), on=["group", "seq"], how="semi"
+        )
+        there = np.zeros(self._places.height, np.bool_)
+        there[wanted["code"].to_numpy()] = True
+        return self.calls[np.flatnonzero(there[self.instances.code])]
+
+    @cached_property
     def pairs(self) -> pl.DataFrame:
         """Sends and receives; see `collect_pairs`."""
         return collect_pairs(self.dataset, self.presence)

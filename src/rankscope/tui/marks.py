@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.analysis.agreement import instances as numbered
-from rankscope.analysis.instances import at_places
 from rankscope.analysis.model import Finding
 from rankscope.schema import Dataset
 from rankscope.tui.selection import Absence
@@ -23,8 +22,21 @@ DENSE = 32
 _PENDING = pl.col("state").is_in(["scheduled", "started"])
 
 
-def instances(dataset: Dataset, columns: NDArray[np.int64]) -> pl.DataFrame:
-    """One row per collective, sorted: group, seq, col (where it stands), members that have a row, pending."""
+class Collectives(NamedTuple):
+    """The collectives of a job, and the rows of ops that are theirs."""
+
+    table: pl.DataFrame
+    """One row for each, sorted: group, seq, col (where it stands), members that have a row, pending."""
+    places: NDArray[np.int64]
+    """The number of each row of the table."""
+    rows: NDArray[np.uint32]
+    """Rows of ops."""
+    code: NDArray[np.int64]
+    """The number of the collective each of these is of."""
+
+
+def collectives(dataset: Dataset, columns: NDArray[np.int64]) -> Collectives:
+    """All collectives, with the columns of the rows of ops."""
     rows = dataset.ops.select("rank", "group", "seq", "is_p2p", _PENDING.alias("pending")).with_row_index("row")
     rows = rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null() & pl.col("group").is_not_null())
     known = numbered(rows)
@@ -37,11 +49,12 @@ def instances(dataset: Dataset, columns: NDArray[np.int64]) -> pl.DataFrame:
     pending = np.zeros(count, np.bool_)
     pending[code[rows["pending"].fill_null(value=False).to_numpy()]] = True
     present = _members(code, rows["rank"].fill_null(-1).to_numpy(), count)
+    places = np.flatnonzero(col >= 0)
     table = pl.DataFrame(
         {"group": known.group, "seq": known.seq, "col": col, "present": present, "pending": pending},
         schema_overrides={"group": pl.UInt32, "present": pl.UInt32},
     )
-    return table.filter(pl.col("col") >= 0)
+    return Collectives(table[places], places, rows["row"].to_numpy(), code)
 
 
 def _members(code: NDArray[np.int64], rank: NDArray[np.int32], count: int) -> NDArray[np.int64]:
@@ -57,7 +70,7 @@ def _members(code: NDArray[np.int64], rank: NDArray[np.int32], count: int) -> ND
     return np.bincount(pairs[np.flatnonzero(np.diff(pairs, prepend=-1))] // ranks, minlength=count)
 
 
-def absences(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
+def absences(dataset: Dataset, found: Collectives) -> pl.DataFrame:
     """Members without a row: rank, group, seq, col, created_ns (of their peers), reason (a number
     of REASONS), is_p2p.
 
@@ -68,12 +81,14 @@ def absences(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
     seen = members.filter(pl.col("rank").is_in(list(dataset.seen_ranks)))
     wanted = pl.when(pl.col("pending")).then(pl.col("size")).otherwise(pl.col("seen")).fill_null(0)
     short = (
-        table.join(members.group_by("group").agg(pl.len().alias("size")), on="group")
+        found.table.with_columns(place=pl.Series(found.places))
+        .join(members.group_by("group").agg(pl.len().alias("size")), on="group")
         .join(seen.group_by("group").agg(pl.len().alias("seen")), on="group", how="left")
         .filter(pl.col("present") < wanted)
     )
-    calls = dataset.ops.select("rank", "group", "seq", "is_p2p", "created_ns")
-    present = at_places(calls.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null()), short)
+    lacks = np.zeros(int(found.code.max(initial=-1)) + 1, np.bool_)
+    lacks[short["place"].to_numpy()] = True
+    present = dataset.ops.select("rank", "group", "seq", "created_ns")[found.rows[lacks[found.code]]]
     when = present.group_by("group", "seq").agg(pl.col("created_ns").median().cast(pl.Int64, strict=False))
     expected = short.join(when, on=["group", "seq"], how="left").join(members, on="group")
     lacking = expected.join(present, on=["rank", "group", "seq"], how="anti")

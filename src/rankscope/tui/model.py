@@ -15,7 +15,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.report.settings import settings
 from rankscope.schema import Dataset
 from rankscope.tui.letters import NUMBER, Codes, Mark, code, op_codes
-from rankscope.tui.marks import REASONS, absences, instances, p2p_absences
+from rankscope.tui.marks import REASONS, Collectives, absences, collectives, p2p_absences
 
 if TYPE_CHECKING:
     from rankscope.tui.traces.lanes import TraceLanes
@@ -62,7 +62,7 @@ class Model:
     columns: Ints
     """The column of each row of ops."""
     instances: pl.DataFrame
-    """One row per collective; see `marks.instances`."""
+    """One row per collective; see `marks.collectives`."""
     traces: TraceLanes | None = None
     """The lanes of the traces that there are; None without any."""
 
@@ -114,13 +114,13 @@ def build_model(dataset: Dataset, analysis: Analysis, before: Model | None = Non
 def _build(dataset: Dataset, analysis: Analysis) -> Model:
     columns = logical_columns(dataset)
     ranks = _all_ranks(dataset)
-    table = instances(dataset, columns)
+    found = collectives(dataset, columns)
     real = _operations(dataset, analysis, columns)
-    marks = _marks(dataset, analysis, table, columns)
+    marks = _marks(dataset, analysis, found, columns)
     items = _items(_in_lanes(marks, real, ranks))
     width = int(items.col.max(initial=-1)) + 1
     until, reason = _gaps(dataset, ranks, items, width)
-    return Model(dataset, analysis, ranks, items, until, reason, width, columns, table)
+    return Model(dataset, analysis, ranks, items, until, reason, width, columns, found.table)
 
 
 def _in_lanes(marks: pl.DataFrame, real: pl.DataFrame, ranks: NDArray[np.int32]) -> pl.DataFrame:
@@ -183,9 +183,9 @@ def _with_mismatches(dataset: Dataset, analysis: Analysis, codes: Codes) -> Code
     return out
 
 
-def _marks(dataset: Dataset, analysis: Analysis, table: pl.DataFrame, columns: Ints) -> pl.DataFrame:
+def _marks(dataset: Dataset, analysis: Analysis, known: Collectives, columns: Ints) -> pl.DataFrame:
     """Marks for rows that are not there. In a job that runs, what was not yet issued is no cause for one."""
-    found = pl.concat([absences(dataset, table), p2p_absences(dataset, analysis.findings, columns)])
+    found = pl.concat([absences(dataset, known), p2p_absences(dataset, analysis.findings, columns)])
     never = pl.col("reason") == REASONS.index("never issued")
     if analysis.status in ("healthy", "progressing"):
         found = found.filter(~never)

@@ -29,8 +29,8 @@ from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset, Group
 
 MOST_REFUSED = 8
-_TOLD_BY = ("traces", "tracks", "spans", "traced", "groups", "world_size")
-"""What of a dataset traces tell of, besides the paths of their files."""
+_TOLD_BY = ("traces", "tracks", "spans", "traced", "groups")
+"""Tables that make what traces tell, besides the number of ranks and the paths of their files."""
 _BESIDES = ("dataset", "spans", "recorded")
 """What tells of other tables as well; and all spans once more, which is much, and nobody asks for them again."""
 

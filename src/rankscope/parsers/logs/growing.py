@@ -23,11 +23,14 @@ class Growing:
         """Up to where it was read."""
         self._told: LogContent | None = None
         """What it said last."""
+        self._is_told = False
+        """Nothing was added since then that tells anything."""
 
     def add(self, content: LogContent, stretch: Stretch) -> None:
         """Takes a stretch, which begins at `start` or, of another file in the place of this one, at 0."""
         if stretch.start != self.start:
             self.__init__()  # type: ignore[misc]
+        self._is_told = self._is_told and _is_silent(content) and (self._loose is None or _is_silent(self._loose))
         self._loose, self.end = None, stretch.end
         if stretch.firm:
             self._firm.add(content)
@@ -37,18 +40,27 @@ class Growing:
 
     def content(self) -> LogContent:
         """All of it so far; the very same as last time if more lines are all that is new."""
+        if self._told is not None and self._is_told:
+            return self._told
         joiner = self._firm.copy()
         if self._loose is not None:
             joiner.add(_own(self._loose))
         content = joiner.done()
         if self._told is None or not _says_same(self._told, content):
             self._told = content
+        self._is_told = True
         return self._told
 
 
 def _own(content: LogContent) -> LogContent:
     """A copy for the joiner, which changes what it is given."""
     return replace(content, numbers=content.numbers.copy(), codes=content.codes.copy())
+
+
+def _is_silent(content: LogContent) -> bool:
+    """Whether a stretch has nothing but lines of which nothing is kept."""
+    tables = (getattr(content, name) for name in _COMPARED if name != "ranged")
+    return not content.numbers.shape[1] and not any(tables) and not any(_told(content).values())
 
 
 def _says_same(one: LogContent, other: LogContent) -> bool:
