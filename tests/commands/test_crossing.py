@@ -105,6 +105,7 @@ CHANGES: dict[str, Callable[[Rows], Rows]] = {
     "less at the beginning": lambda rows: rows[3:],
     "a null": lambda rows: [*rows[:9], None, *rows[10:]],
     "here and there": lambda rows: [-1 if at % 3000 < 20 else row for at, row in enumerate(rows)],
+    "everywhere a little": lambda rows: [-4 if at % 300 == 0 else row for at, row in enumerate(rows)],
     "the first and the last": lambda rows: [-2, *rows[1:-1], -3],
     "everything": lambda rows: [None if row is None else row + 1 for row in rows],
     "a repeat that looks like its neighbours": lambda rows: [*rows[:6000], *rows[5000:]],

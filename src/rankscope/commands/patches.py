@@ -13,6 +13,8 @@ Piece = pl.Series | npt.NDArray[Any]
 Places = npt.NDArray[np.int64]
 LEAST = 1 << 8
 """Pieces shorter than this are sent as they are, and so many values between two that differ are left out."""
+MOST = 128
+"""Of more stretches than this all is sent: to put them together would take longer, where keys have to wait for it."""
 _Kind = TypeVar("_Kind", pl.Series, npt.NDArray[Any])
 
 
@@ -74,7 +76,7 @@ def _patched(before: _Kind, now: _Kind) -> _Kind | Patch:
     differ = _differ(before[:common], now[:common])
     if len(before) == len(now):
         starts, ends = _stretches(differ)
-        if 2 * int((ends - starts).sum()) > common:
+        if 2 * int((ends - starts).sum()) > common or len(starts) > MOST:
             return now
         return Patch(starts.tolist(), ends.tolist(), (ends - starts).tolist(), now[_between(starts, ends)])
     head = int(differ[0]) if len(differ) else common
