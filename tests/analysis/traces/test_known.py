@@ -53,6 +53,13 @@ def test_traces_that_are_new_are_analysed_anew() -> None:
         assert said.culprits == tuple(slow)
 
 
+def test_a_job_that_has_grown_is_told_of_anew() -> None:
+    dataset, known = shorter(training(3, 6, slow_host={1: 30 * MS}).build(), 9), Known()
+    first = analyse(dataset, known=known).traces
+    grown = analyse(replace(dataset, world_size=dataset.world_size + 5), known=known).traces
+    assert first is not None and grown is not None and grown.matched is not first.matched
+
+
 def test_lanes_of_the_same_traces_are_the_same_lanes() -> None:
     dataset, known = training(3, 6, slow_host={1: 30 * MS}).build(), Known()
     models: list[Model] = []

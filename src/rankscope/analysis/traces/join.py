@@ -43,11 +43,9 @@ class Story:
 
     def again(self, dataset: Dataset) -> Story:
         """The story of a later dataset: what is still known of it if its traces are the very same."""
-        story = Story(dataset)
-        if (
-            all(getattr(dataset, name) is getattr(self.dataset, name) for name in _TOLD_BY)
-            and story.paths == self.paths
-        ):
+        story, before = Story(dataset), self.dataset
+        same = all(getattr(dataset, name) is getattr(before, name) for name in _TOLD_BY)
+        if same and dataset.world_size == before.world_size and story.paths == self.paths:
             story.__dict__.update({name: value for name, value in self.__dict__.items() if name not in _BESIDES})
         return story
 

@@ -9,6 +9,7 @@ from rankscope.schema import Dataset
 from rankscope.tui.live.progress import marks_of
 from rankscope.tui.model import build_model
 from rankscope.tui.overview import worst_by_column
+from rankscope.watching.same import TIMES
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
@@ -26,9 +27,6 @@ class Prepared:
     model: Model
     overview: Codes
     marks: Marks
-
-
-_TIMES = ("size", "mtime_ns")
 
 
 def prepare(update: Update, before: Prepared | None = None) -> Prepared:
@@ -49,7 +47,7 @@ def _same_tables(one: Dataset, other: Dataset) -> bool:
     names = [field.name for field in fields(Dataset) if field.name != "files"]
     if any(getattr(one, name) is not getattr(other, name) for name in names):
         return False
-    return one.files is other.files or one.files.drop(_TIMES).equals(other.files.drop(_TIMES))
+    return one.files is other.files or one.files.drop(TIMES).equals(other.files.drop(TIMES))
 
 
 def _same_findings(one: Analysis, other: Analysis) -> bool:
