@@ -23,8 +23,8 @@ from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.parsers.logs.growing import Growing
 from rankscope.parsers.logs.model import LogContent
 from rankscope.schema import Dataset
+from rankscope.tui.items import Items
 from rankscope.tui.live.prepared import Prepared, prepare
-from rankscope.tui.model import Items
 from rankscope.watching.job import Job
 from rankscope.watching.update import Reading, Update
 from tests.parsers.dumps import START_NS, job

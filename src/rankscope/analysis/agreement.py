@@ -30,8 +30,8 @@ class Instances:
         there = np.zeros(len(self.group), np.bool_)
         there[self.code[rows]] = True
         found = np.flatnonzero(there)
-        # they are in order, and of equal keys a dict keeps the last
-        return dict(zip(self.group[found].tolist(), self.seq[found].tolist(), strict=True))
+        last = found[np.diff(self.group[found], append=-1) != 0]
+        return dict(zip(self.group[last].tolist(), self.seq[last].tolist(), strict=True))
 
 
 def disagreements(calls: pl.DataFrame, instances: Instances) -> pl.DataFrame:

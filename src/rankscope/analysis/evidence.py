@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,8 +32,7 @@ class Reliability:
 
     def lagging_groups(self, facts: Facts, rank: int) -> list[int]:
         """Groups in which a rank has finished less than a peer."""
-        best = _furthest(facts)
-        return [g for (r, g), seq in facts.completed.items() if r == rank and seq < best[g]]
+        return [g for (r, g), seq in facts.completed.items() if r == rank and seq < facts.furthest[g]]
 
 
 def judge_reliability(facts: Facts) -> Reliability:
@@ -49,13 +47,16 @@ def _outdated(facts: Facts) -> frozenset[int]:
     A collective in which every member takes part cannot finish before all have issued it. Gloo also retires what
     failed, so nothing follows there from one operation; two are proof that the group went on.
     """
-    reached = facts.reached
-    out = set()
-    for (rank, group), frontier in facts.presence.frontiers.items():
-        slack = 1 if group in facts.gloo_groups else 0
-        if frontier.enqueued is not None and frontier.enqueued + slack < reached.get(group, -1):
-            out.add(rank)
-    return frozenset(out)
+    fronts = facts.presence.frontiers.table
+    slack = pl.col("group").is_in(list(facts.gloo_groups)).cast(pl.Int64)
+    behind = pl.col("enqueued") + slack < pl.col("reached")
+    told = fronts.join(_reached(facts), on="group")
+    return frozenset(told.filter(behind)["rank"].to_list())
+
+
+def _reached(facts: Facts) -> pl.DataFrame:
+    """`facts.reached` as a table: group, reached."""
+    return pl.DataFrame(list(facts.reached.items()), schema={"group": pl.UInt32, "reached": pl.Int64}, orient="row")
 
 
 def _written(facts: Facts) -> dict[int, int]:
@@ -83,30 +84,33 @@ def _dead_devices(facts: Facts, outdated: frozenset[int]) -> dict[int, tuple[int
 
     Only where every member takes part in the operation, and not where point-to-point operations share the counter.
     """
-    best = _furthest(facts)
-    ops, reached = _next_ops(facts), facts.reached
+    lagging = _lagging(facts, outdated)
+    ops, reached = _ops_at(facts, lagging), facts.reached
     out: dict[int, tuple[int, int]] = {}
-    for (rank, group), seq in sorted(facts.completed.items()):
-        if seq >= best[group] or rank in outdated or group in facts.gloo_groups or facts.groups[group].has_p2p:
-            continue
-        enqueued = facts.presence.frontiers[rank, group].enqueued
-        op = ops.get((group, seq + 1))
-        shared = reached.get(group, -1) > seq or (op is not None and op not in ROOTED)
-        if enqueued is not None and enqueued > seq and shared:
-            out.setdefault(rank, (group, seq + 1))
+    for rank, group, following in lagging.iter_rows():
+        op = ops.get((group, following))
+        if reached.get(group, -1) >= following or (op is not None and op not in ROOTED):
+            out.setdefault(rank, (group, following))
     return out
 
 
-def _next_ops(facts: Facts) -> dict[tuple[int, int], str]:
-    """Names of the operations that follow the last completed one of some rank."""
-    wanted = {(group, seq + 1) for (_, group), seq in facts.completed.items()}
-    keys = pl.DataFrame(sorted(wanted), schema={"group": pl.UInt32, "seq": pl.Int64}, orient="row")
-    rows = facts.calls_at(keys).filter(pl.col("key").is_not_null())
+def _lagging(facts: Facts, outdated: frozenset[int]) -> pl.DataFrame:
+    """Who issued more than it finished, and finished less than a peer: rank, group, and the `seq` it did not finish."""
+    mixed = [group.id for group in facts.groups if group.has_p2p or group.id in facts.gloo_groups]
+    best = pl.DataFrame(list(facts.furthest.items()), schema=_BEST, orient="row")
+    issued = facts.presence.frontiers.table.select("rank", "group", "enqueued")
+    return (
+        facts.completions.join(best, on="group").join(issued, on=["rank", "group"])
+        .filter((pl.col("seq") < pl.col("best")) & (pl.col("enqueued") > pl.col("seq")))
+        .filter(~pl.col("rank").is_in(list(outdated)) & ~pl.col("group").is_in(mixed))
+        .select("rank", "group", pl.col("seq") + 1).sort("rank", "group")
+    )  # fmt: skip
+
+
+_BEST = {"group": pl.UInt32, "best": pl.Int64}
+
+
+def _ops_at(facts: Facts, places: pl.DataFrame) -> dict[tuple[int, int], str]:
+    """Names of the operations at the `group` and `seq` of these rows."""
+    rows = facts.calls_at(places.select("group", "seq").unique()).filter(pl.col("key").is_not_null())
     return {(group, seq): op for group, seq, op in rows.select("group", "seq", "key").unique().sort("key").iter_rows()}
-
-
-def _furthest(facts: Facts) -> Counter[int]:
-    best = Counter[int]()
-    for (_, group), seq in facts.completed.items():
-        best[group] = max(best[group], seq)
-    return best

@@ -104,13 +104,25 @@ class Facts:
         return self.instances.last_of(rows)
 
     @cached_property
+    def completions(self) -> pl.DataFrame:
+        """Last collective finished (rank, group, seq), on groups where that can be known; aborts do not count."""
+        known = self.presence.frontiers.table.select("rank", "group", pl.col("completed").alias("seq")).drop_nulls(
+            "seq"
+        )
+        opened = self.pending.select("rank", "group", pl.col("seq") - 1)
+        both = pl.concat([known, opened.group_by("rank", "group").agg(pl.col("seq").min())])
+        return both.group_by("rank", "group", maintain_order=True).agg(pl.col("seq").min())
+
+    @cached_property
     def completed(self) -> dict[tuple[int, int], int]:
-        """Last collective finished, by (rank, group), on groups where that can be known; aborts do not count."""
-        known = {key: f.completed for key, f in self.presence.frontiers.items() if f.completed is not None}
-        opened = self.pending.group_by("rank", "group").agg(pl.col("seq").min())
-        for rank, group, seq in opened.iter_rows():
-            known[rank, group] = min(known.get((rank, group), seq - 1), seq - 1)
-        return known
+        """The same by (rank, group)."""
+        ranks, groups, seqs = (self.completions[name].to_list() for name in ("rank", "group", "seq"))
+        return dict(zip(zip(ranks, groups, strict=True), seqs, strict=True))
+
+    @cached_property
+    def furthest(self) -> dict[int, int]:
+        """By group the last collective that any rank has finished."""
+        return dict(self.completions.group_by("group").agg(pl.col("seq").max()).iter_rows())
 
     @cached_property
     def has_timing(self) -> bool:

@@ -134,16 +134,15 @@ def _told_together(ops: pl.DataFrame) -> dict[int, int]:
 
 def _evicted(facts: Facts) -> list[tuple[int, CallKey]]:
     """Heads the ring has overwritten: enqueued, not completed, older than the oldest entry kept."""
-    out = []
-    for (rank, group), frontier in facts.presence.frontiers.items():
-        done = facts.completed.get((rank, group))
-        if done is None or frontier.enqueued is None or done >= frontier.enqueued or not frontier.wrapped:
-            continue
-        if group in facts.gloo_groups or facts.groups[group].has_p2p:
-            continue
-        if frontier.first_kept is None or done + 1 < frontier.first_kept:
-            out.append((rank, (group, done + 1)))
-    return out
+    mixed = [group.id for group in facts.groups if group.has_p2p or group.id in facts.gloo_groups]
+    next_one = pl.col("seq") + 1
+    gone = pl.col("wrapped") & (pl.col("first_kept").is_null() | (next_one < pl.col("first_kept")))
+    found = (
+        facts.presence.frontiers.table.join(facts.completions, on=["rank", "group"], maintain_order="left")
+        .filter(gone & (next_one <= pl.col("enqueued")) & ~pl.col("group").is_in(mixed))
+        .select("rank", "group", next_one)
+    )
+    return [(rank, (group, seq)) for rank, group, seq in found.iter_rows()]
 
 
 def pending_pairs(facts: Facts) -> dict[PairKey, Instance]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
-from typing import NamedTuple
 
 import polars as pl
 
+from rankscope.analysis.fronts import frontiers_of
 from rankscope.schema import Dataset
 
 
@@ -21,23 +21,13 @@ class Absence(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Frontier(NamedTuple):
-    """What is known of one rank in one group; collective sequence numbers, None where the dump cannot tell."""
-
-    enqueued: int | None
-    completed: int | None
-    first_kept: int | None
-    wrapped: bool | None
-    filtered: str
-
-
 class Presence:
     """Answers for one Dataset who issued what, and why a row is absent."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.seen = frozenset(dataset.seen_ranks)
         self._from_logs = dataset.from_logs
-        self.frontiers = _frontiers(dataset)
+        self.frontiers = frontiers_of(dataset)
         self._members = tuple(group.ranks for group in dataset.group_list)
         files = dataset.dumps.filter(pl.col("rank").is_not_null())
         self._whole = {
@@ -75,24 +65,3 @@ class Presence:
     def absences(self, group: int, seq: int, issued: Collection[int]) -> dict[int, Absence]:
         """For every member of `group` that is not among `issued`, why it has no row for collective `seq`."""
         return {rank: self.absence(rank, group, seq) for rank in self._members[group] if rank not in issued}
-
-
-def _frontiers(dataset: Dataset) -> dict[tuple[int, int], Frontier]:
-    """Frontiers by (rank, group), with completions seen in rows where pg_status lags behind them."""
-    done = (
-        dataset.ops.lazy()
-        .filter(~pl.col("is_p2p") & (pl.col("state") == "completed"))
-        .group_by("rank", "group")
-        .agg(pl.col("seq").max().alias("done_seq"))
-        .collect()
-    )
-    table = dataset.frontiers.join(done, on=["rank", "group"], how="left").select(
-        "rank",
-        "group",
-        "last_enqueued",
-        pl.max_horizontal("last_completed", "done_seq"),
-        "first_kept",
-        "wrapped",
-        pl.col("filtered").cast(pl.String),
-    )
-    return {(row[0], row[1]): Frontier(*row[2:]) for row in table.iter_rows()}

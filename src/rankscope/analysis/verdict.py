@@ -136,8 +136,8 @@ def _quiet(situation: Situation) -> tuple[Status, str]:
 def _behind(facts: Facts) -> str | None:
     """What gloo has ended on some ranks and others never issued: it failed, or their dumps are a moment older."""
     for group in sorted(facts.gloo_groups):
-        fronts = {r: f.enqueued for (r, g), f in facts.presence.frontiers.items() if g == group}
-        late = sorted(r for r, seq in fronts.items() if seq is not None and seq < facts.reached.get(group, -1))
+        behind = (pl.col("group") == group) & (pl.col("enqueued") < facts.reached.get(group, -1))
+        late = sorted(facts.presence.frontiers.table.filter(behind)["rank"].to_list())
         if late:
             have, dumps = ("has", "its dump is") if len(late) == 1 else ("have", "their dumps are")
             what = f"#{facts.reached[group]} of {facts.label(group)}"

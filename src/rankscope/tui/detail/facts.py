@@ -8,9 +8,9 @@ from typing import get_args
 
 import polars as pl
 
+from rankscope.analysis.fronts import Frontier
 from rankscope.analysis.host_stacks import HostStack, host_stacks
 from rankscope.analysis.model import Analysis, Finding, Step
-from rankscope.analysis.presence import Frontier
 from rankscope.schema import SOURCES, Dataset, Frame, Group
 from rankscope.tui.detail.folds import Fold, fold
 from rankscope.tui.detail.format import group_short

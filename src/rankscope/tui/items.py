@@ -1,0 +1,96 @@
+"""What lanes hold, cut from the frame into arrays: operations, and between them marks of what is not there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from rankscope.analysis.logical_time import drawn_rows
+from rankscope.schema import Dataset
+from rankscope.tui.letters import Codes
+
+Ints = NDArray[np.int64]
+Array = NDArray[Any]
+NO_GROUP = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Items:
+    """What lanes hold, operations and marks of absent ones alike, sorted by lane, then by column.
+
+    The arrays are of one length.
+    """
+
+    lane: NDArray[np.int32]
+    col: NDArray[np.int32]
+    code: Codes
+    row: NDArray[np.int32]
+    """Index into ops; -1 for a mark."""
+    group: NDArray[np.int32]
+    """-1 where there is none."""
+    p2p: NDArray[np.bool_]
+    seq: Ints
+    created: Ints
+    """Nanoseconds since the epoch; of a mark, when its peers issued it. -1 where not known."""
+    reason: NDArray[np.uint8]
+    """Of a mark, its number in REASONS."""
+
+
+Loose = dict[str, Array]
+"""The same before it lies in lanes, in any order: `rank` instead of `lane`, and what else `Items` has."""
+
+
+def operations(dataset: Dataset, codes: Codes, columns: Ints) -> Loose:
+    """The operations that are drawn, with the code and the column of each row of ops."""
+    ops = dataset.ops
+    group = filled(ops["group"], NO_GROUP).astype(np.int32)
+    # also where the table of groups does not have it
+    group[(group < 0) | (group >= dataset.groups.height)] = -1
+    every: Loose = {
+        "rank": filled(ops["rank"], -1),
+        "col": columns.astype(np.int32),
+        "code": codes,
+        "row": np.arange(ops.height, dtype=np.int32),
+        "group": group,
+        "p2p": filled(ops["is_p2p"], False),
+        "seq": filled(ops["seq"], -1),
+        "created": filled(ops["created_ns"], -1),
+        "reason": np.zeros(ops.height, np.uint8),
+    }
+    drawn = drawn_rows(ops) & ops["rank"].is_not_null()
+    return every if drawn.all() else _take(every, drawn.arg_true().to_numpy())
+
+
+def filled(column: pl.Series, value: int) -> Array:
+    """A column of numbers with something else for null."""
+    return (column.fill_null(value) if column.null_count() else column).to_numpy()
+
+
+def in_lanes(marks: Loose, real: Loose, ranks: NDArray[np.int32]) -> Items:
+    """Items with their lane, sorted by lane, then by column; of one column marks first, others as they come."""
+    width = 1 + max(int(part["col"].max(initial=0)) for part in (marks, real))
+    placed = _placed(real, ranks, width)
+    if len(marks["col"]):
+        before = _placed(marks, ranks, width)
+        placed = {name: np.concatenate([before[name], placed[name]]) for name in placed}
+    if (placed["place"][1:] < placed["place"][:-1]).any():
+        placed = _take(placed, np.argsort(placed["place"], kind="stable"))
+    del placed["place"], placed["rank"]
+    return Items(**placed)
+
+
+def _placed(part: Loose, ranks: NDArray[np.int32], width: int) -> Loose:
+    """The same with the lane of each item, and its place among all lanes."""
+    rank = part["rank"]
+    # the items of a rank stand together
+    starts = np.flatnonzero(np.diff(rank, prepend=-1))
+    lane = np.repeat(np.searchsorted(ranks, rank[starts]), np.diff(starts, append=len(rank)))
+    return {**part, "lane": lane.astype(np.int32), "place": lane * width + part["col"]}
+
+
+def _take(part: Loose, places: Array) -> Loose:
+    return {name: values[places] for name, values in part.items()}
