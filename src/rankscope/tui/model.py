@@ -14,9 +14,10 @@ from rankscope.analysis.logical_time import logical_columns
 from rankscope.analysis.model import Analysis
 from rankscope.report.settings import settings
 from rankscope.schema import Dataset
+from rankscope.tui.collectives import Collectives, collectives
 from rankscope.tui.items import Ints, Items, Loose, filled, in_lanes, operations
 from rankscope.tui.letters import NUMBER, Codes, Mark, code, op_codes
-from rankscope.tui.marks import REASONS, Collectives, absences, collectives, p2p_absences
+from rankscope.tui.marks import REASONS, absences, p2p_absences
 
 if TYPE_CHECKING:
     from rankscope.tui.traces.lanes import TraceLanes
@@ -120,10 +121,11 @@ def _with_mismatches(dataset: Dataset, analysis: Analysis, codes: Codes) -> Code
 
 def _marks(dataset: Dataset, analysis: Analysis, known: Collectives, columns: Ints) -> Loose:
     """Marks for rows that are not there. In a job that runs, what was not yet issued is no cause for one."""
-    found = pl.concat([absences(dataset, known), p2p_absences(dataset, analysis.findings, columns)])
+    moves = analysis.status in ("healthy", "progressing")
+    found = pl.concat(
+        [absences(dataset, known, never=not moves), p2p_absences(dataset, () if moves else analysis.findings, columns)]
+    )
     never = pl.col("reason") == REASONS.index("never issued")
-    if analysis.status in ("healthy", "progressing"):
-        found = found.filter(~never)
     guilty = never & pl.col("rank").is_in(list(analysis.culprits))
     codes = pl.when(guilty).then(code(Mark.ABSENT)).when(never).then(code(Mark.MISSING)).otherwise(code(Mark.GONE))
     return {

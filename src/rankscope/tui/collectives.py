@@ -1,0 +1,64 @@
+"""The collectives of a job as the lanes need them: where each stands, who has a row of it, and which rows these are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from rankscope.analysis.agreement import instances as numbered
+from rankscope.schema import Dataset
+
+DENSE = 32
+"""Where there are no more pairs of an instance and a rank than this for each row, they are counted in a table."""
+_PENDING = pl.col("state").is_in(["scheduled", "started"])
+
+
+class Collectives(NamedTuple):
+    """The collectives of a job, and the rows of ops that are theirs."""
+
+    table: pl.DataFrame
+    """One row for each, sorted: group, seq, col (where it stands), members that have a row, pending."""
+    places: NDArray[np.int64]
+    """The number of each row of the table."""
+    rows: NDArray[np.uint32]
+    """Rows of ops."""
+    code: NDArray[np.int64]
+    """The number of the collective each of these is of."""
+
+
+def collectives(dataset: Dataset, columns: NDArray[np.int64]) -> Collectives:
+    """All collectives, with the columns of the rows of ops."""
+    rows = dataset.ops.select("rank", "group", "seq", "is_p2p", _PENDING.alias("pending")).with_row_index("row")
+    rows = rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null() & pl.col("group").is_not_null())
+    known = numbered(rows)
+    code, count = known.code, len(known.group)
+    at, col = columns[rows["row"].to_numpy()], np.full(count, -1, np.int64)
+    col[code] = at
+    # members stand apart only where they wait for each other in a circle
+    apart = np.flatnonzero(at > col[code])
+    np.maximum.at(col, code[apart], at[apart])
+    pending = np.zeros(count, np.bool_)
+    pending[code[rows["pending"].fill_null(value=False).to_numpy()]] = True
+    present = _members(code, rows["rank"].fill_null(-1).to_numpy(), count)
+    places = np.flatnonzero(col >= 0)
+    table = pl.DataFrame(
+        {"group": known.group, "seq": known.seq, "col": col, "present": present, "pending": pending},
+        schema_overrides={"group": pl.UInt32, "present": pl.UInt32},
+    )
+    return Collectives(table[places], places, rows["row"].to_numpy(), code)
+
+
+def _members(code: NDArray[np.int64], rank: NDArray[np.int32], count: int) -> NDArray[np.int64]:
+    """How many ranks each code stands beside."""
+    ranks = int(rank.max(initial=0)) + 2
+    pairs = code * ranks + rank + 1
+    if count * ranks <= DENSE * len(code):
+        there = np.zeros(count * ranks, np.bool_)
+        there[pairs] = True
+        counts: NDArray[np.int64] = np.count_nonzero(there.reshape(count, ranks), axis=1)
+        return counts
+    pairs.sort(kind="stable")
+    return np.bincount(pairs[np.flatnonzero(np.diff(pairs, prepend=-1))] // ranks, minlength=count)
