@@ -13,6 +13,7 @@ Mask = npt.NDArray[np.bool_]
 
 SPARSE = 1 << 20
 """So many sequence numbers without a row are borne, besides as many as there are rows."""
+_ENDS = (np.iinfo(np.int64).max, np.iinfo(np.int64).min)
 _MUST_AGREE = {"ops": "key", "sizes": "elements", "dtypes": "dtype"}
 
 
@@ -66,10 +67,13 @@ def instances(calls: pl.DataFrame) -> Instances:
 
     Sequence numbers are dense, so that a row's instance is found by counting; numbers that lie far apart are sorted.
     """
-    bounds = calls.group_by("group").agg(low=pl.col("seq").min(), high=pl.col("seq").max()).sort("group")
-    groups, lows = bounds["group"].to_numpy().astype(np.int64), bounds["low"].to_numpy()
-    widths = bounds["high"].to_numpy().astype(np.float64) - lows + 1
     group, seq = calls["group"].to_numpy().astype(np.int64), calls["seq"].to_numpy()
+    low, high = (np.full(int(group.max(initial=-1)) + 1, end) for end in _ENDS)
+    np.minimum.at(low, group, seq)
+    np.maximum.at(high, group, seq)
+    groups = np.flatnonzero(low <= high)
+    lows = low[groups]
+    widths = high[groups].astype(np.float64) - lows + 1
     if widths.sum() > calls.height + SPARSE:
         return _sorted(calls, group, seq)
     firsts = np.concatenate([[0], np.cumsum(widths.astype(np.int64))])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from rankscope.analysis.arrays import filled
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.signatures import ROOTED
 
@@ -67,7 +68,7 @@ def _written(facts: Facts) -> dict[int, int]:
     ops = facts.dataset.ops
     starts = facts.first_rows
     columns = [ops[name] for name in ("created_ns", "completed_ns", "started_ns")]
-    events = [column.fill_null(0).to_numpy() for column in columns if column.null_count() < len(column)]
+    events = [filled(column, 0) for column in columns if column.null_count() < len(column)]
     none = np.zeros(len(starts), np.int64)
     latest = np.max([none, *(np.maximum.reduceat(times, starts) for times in events)], axis=0)
     newest = dict(zip(ops["rank"].gather(starts).to_list(), latest.tolist(), strict=True))

@@ -156,10 +156,12 @@ def _gaps_ns(facts: Facts) -> tuple[int, int]:
 
 def _newest_ns(facts: Facts) -> int | None:
     """The newest event of any rank. Writing a dump makes the recorder look once more: what it notices then is none."""
-    ops = facts.dataset.ops.select("file", "created_ns", noticed=pl.max_horizontal("started_ns", "completed_ns"))
+    ops = facts.dataset.ops.select("file", "created_ns", "started_ns", "completed_ns")
     issued = ops["created_ns"].max()
     written = facts.dataset.files.select("file", "mtime_ns")
-    later = ops.filter(pl.col("noticed") > issued) if issued is not None else ops
+    # of most rows no column is later, which is quickly seen
+    later = ops if issued is None else ops.filter((ops["started_ns"] > issued) | (ops["completed_ns"] > issued))
+    later = later.with_columns(noticed=pl.max_horizontal("started_ns", "completed_ns"))
     at_dump = (pl.col("noticed") > pl.col("mtime_ns") - POLL_NS).fill_null(False)
     noticed = later.join(written, on="file", how="left").filter(~at_dump)["noticed"].max()
     return max((int(t) for t in (issued, noticed) if isinstance(t, int)), default=None)

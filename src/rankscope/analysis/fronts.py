@@ -6,9 +6,17 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from rankscope.analysis.arrays import filled, true_of
 from rankscope.schema import Dataset
+
+DENSE = 8
+"""Where there are no more pairs of a rank and a group than this for each row, they are found in a table of all."""
+NONE = -(2**62)
+Ints = NDArray[np.int64]
 
 Key = tuple[int, int]
 """(rank, group)."""
@@ -53,17 +61,34 @@ class Frontiers(Mapping[Key, Frontier]):
 
 def frontiers_of(dataset: Dataset) -> Frontiers:
     """The frontiers of a job, with completions seen in rows where pg_status lags behind them."""
-    done = (
-        dataset.ops.lazy()
-        .filter(~pl.col("is_p2p") & (pl.col("state") == "completed"))
-        .group_by("rank", "group")
-        .agg(pl.col("seq").max().alias("done_seq"))
-    )
-    table = dataset.frontiers.lazy().join(done, on=["rank", "group"], how="left", maintain_order="left")
-    return Frontiers(
-        table.select(
-            "rank", "group", pl.col("last_enqueued").alias("enqueued"),
-            pl.max_horizontal("last_completed", "done_seq").alias("completed"),
-            "first_kept", "wrapped", pl.col("filtered").cast(pl.String),
-        ).collect()
+    table = dataset.frontiers.with_columns(done_seq=pl.Series(_done(dataset))).select(
+        "rank", "group", pl.col("last_enqueued").alias("enqueued"),
+        pl.max_horizontal("last_completed", pl.when(pl.col("done_seq") > NONE).then("done_seq")).alias("completed"),
+        "first_kept", "wrapped", pl.col("filtered").cast(pl.String),
     )  # fmt: skip
+    return Frontiers(table)
+
+
+def _done(dataset: Dataset) -> Ints:
+    """For each frontier the last collective that a row says is completed; NONE without one."""
+    ops, fronts = dataset.ops, dataset.frontiers
+    done = true_of((ops["state"] == "completed") & ~ops["is_p2p"] & ops["group"].is_not_null())
+    seq = np.where(done, filled(ops["seq"], NONE), NONE)
+    groups = 1 + max(int(filled(table["group"], 0).max(initial=0)) for table in (ops, fronts))
+    rows, keys = (filled(t["rank"], -1).astype(np.int64) * groups + filled(t["group"], 0) for t in (ops, fronts))
+    last = np.full(len(keys) + 1, NONE)
+    np.maximum.at(last, _places(rows, keys, DENSE * ops.height), seq)
+    return last[:-1]
+
+
+def _places(wanted: Ints, keys: Ints, most: int) -> Ints:
+    """Where in `keys` each of those that are wanted stands, and their number where it does not."""
+    low, high = int(keys.min(initial=0)), int(keys.max(initial=0))
+    if low >= 0 and high < most:
+        place_of = np.full(high + 2, len(keys))
+        place_of[keys] = np.arange(len(keys))
+        return place_of[np.where((wanted >= 0) & (wanted <= high), wanted, high + 1)]
+    order = np.argsort(keys, kind="stable")
+    rising = np.append(keys[order], np.iinfo(np.int64).max)
+    found = np.searchsorted(rising, wanted)
+    return np.append(order, len(keys))[np.where(rising[found] == wanted, found, len(keys))]

@@ -148,5 +148,7 @@ def _whole_ranks(dataset: Dataset) -> list[int]:
 
 
 def _fill_forward(columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    if not len(columns) or columns.min() >= 0:
+        return columns
     last = np.maximum.accumulate(np.where(columns >= 0, np.arange(len(columns)), 0))
     return np.maximum(columns[last], 0)

@@ -10,7 +10,6 @@ up on the device, the first of them has all the waiting.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ import polars as pl
 
 from rankscope.analysis.design import Design
 from rankscope.analysis.doubts import not_always_last
-from rankscope.analysis.facts import Facts
+from rankscope.analysis.facts import Array, Facts
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import duration, plural
 
@@ -116,26 +115,48 @@ def _met(facts: Facts) -> pl.DataFrame:
 
 def _last(met: pl.DataFrame) -> list[Last]:
     """For every group the rank that is last in most of its collectives; the first one, where all warm up, is out."""
-    columns = [met[name].to_numpy() for name in ("group", "last", "margin_ns", "first_ns")]
-    starts = np.flatnonzero(np.diff(columns[0].astype(np.int64), prepend=-1))
-    out = []
-    for begin, end in pairwise([*starts.tolist(), met.height]):
-        group, last, margin, first = (column[begin + 1 : end] for column in columns)
-        if len(group) < LEAST:
-            continue
-        ranks, counts = np.unique(last, return_counts=True)
-        rank, times = int(ranks[counts.argmax()]), int(counts.max())
-        if times >= MOSTLY * len(group):
-            margins = np.where(last == rank, margin, 0)
-            worth = max(FLOOR_NS, FLOOR_SHARE * _median(np.diff(first)))
-            out.append(Last(int(group[0]), rank, times, len(group), int(_median(margins)), int(worth), margins))
-    return out
+    warm = met["group"].to_numpy()
+    kept = np.flatnonzero(warm[1:] == warm[:-1]) + 1
+    group, last, margin, first = (met[name].to_numpy()[kept] for name in ("group", "last", "margin_ns", "first_ns"))
+    starts = np.flatnonzero(np.diff(group.astype(np.int64), prepend=-1))
+    bounds = np.append(starts, len(group))
+    part = np.repeat(np.arange(len(starts)), np.diff(bounds))
+    rank, times = _most_frequent(last, part, len(starts))
+    margins = np.where(last == rank[part], margin, 0)
+    apart = np.flatnonzero(part[1:] == part[:-1])
+    usual = FLOOR_SHARE * _medians(first[apart + 1] - first[apart], part[apart], len(starts))
+    middle, length = _medians(margins, part, len(starts)), np.diff(bounds)
+    return [
+        Last(
+            int(group[starts[one]]), int(rank[one]), int(times[one]), int(length[one]), int(middle[one]),
+            int(max(FLOOR_NS, usual[one])), margins[bounds[one] : bounds[one + 1]],
+        )
+        for one in np.flatnonzero((length >= LEAST) & (times >= MOSTLY * length))
+    ]  # fmt: skip
 
 
-def _median(values: npt.NDArray[np.int64]) -> float:
-    """The same as numpy's, which takes ten times as long for the few values of one of a thousand groups."""
-    ordered, middle = np.sort(values), len(values) // 2
-    return float(ordered[middle]) if len(values) % 2 else (float(ordered[middle - 1]) + float(ordered[middle])) / 2
+def _most_frequent(values: npt.NDArray[np.int32], part: Array, parts: int) -> tuple[Array, Array]:
+    """For each part its most frequent value, and how often it is there."""
+    size = int(values.max(initial=0)) + 1
+    keys = np.sort(part * size + values)
+    runs = np.flatnonzero(np.diff(keys, prepend=-1))
+    of, counts = keys[runs] // size, np.diff(runs, append=len(keys))
+    most, value = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
+    np.maximum.at(most, of, counts)
+    top = counts == most[of]
+    value[of[top]] = keys[runs[top]] % size
+    return value, most
+
+
+def _medians(values: Array, part: Array, parts: int) -> npt.NDArray[np.float64]:
+    """The median of each part, 0 of one without values; parts stand together, in order."""
+    values = values[np.lexsort((values, part))]
+    counts = np.bincount(part, minlength=parts)
+    firsts = np.cumsum(counts) - counts
+    padded = np.append(values, 0).astype(np.float64)
+    middle = np.maximum(counts - 1, 0) // 2, counts // 2
+    low, high = (padded[np.minimum(firsts + place, len(values))] for place in middle)
+    return np.where(counts > 0, (low + high) / 2, 0)
 
 
 def _late(facts: Facts, last: Last, everywhere: list[Last]) -> Late | None:

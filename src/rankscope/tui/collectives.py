@@ -13,6 +13,8 @@ from rankscope.schema import Dataset
 
 DENSE = 32
 """Where there are no more pairs of an instance and a rank than this for each row, they are counted in a table."""
+SMALL = 1 << 25
+"""And where there are no more at all."""
 _PENDING = pl.col("state").is_in(["scheduled", "started"])
 
 
@@ -55,9 +57,11 @@ def _members(code: NDArray[np.int64], rank: NDArray[np.int32], count: int) -> ND
     """How many ranks each code stands beside."""
     ranks = int(rank.max(initial=0)) + 2
     pairs = code * ranks + rank + 1
-    if count * ranks <= DENSE * len(code):
+    if count * ranks <= max(SMALL, DENSE * len(code)):
         there = np.zeros(count * ranks, np.bool_)
         there[pairs] = True
+        if np.count_nonzero(there) == len(pairs):
+            return np.bincount(code, minlength=count)
         counts: NDArray[np.int64] = np.count_nonzero(there.reshape(count, ranks), axis=1)
         return counts
     pairs.sort(kind="stable")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
+from rankscope.analysis.arrays import filled
 from rankscope.analysis.logical_time import drawn_rows
 from rankscope.schema import Dataset
 from rankscope.tui.letters import Codes
@@ -63,11 +63,6 @@ def operations(dataset: Dataset, codes: Codes, columns: Ints) -> Loose:
     }
     drawn = drawn_rows(ops) & ops["rank"].is_not_null()
     return every if drawn.all() else _take(every, drawn.arg_true().to_numpy())
-
-
-def filled(column: pl.Series, value: int) -> Array:
-    """A column of numbers with something else for null."""
-    return (column.fill_null(value) if column.null_count() else column).to_numpy()
 
 
 def in_lanes(marks: Loose, real: Loose, ranks: NDArray[np.int32]) -> Items:

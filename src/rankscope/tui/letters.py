@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rankscope.analysis.arrays import filled
+
 Codes = NDArray[np.uint8]
 
 
@@ -82,13 +84,14 @@ def _mark_number(state: str | None) -> int:
 
 def _by_name(names: pl.Series, number: Callable[[str | None], int]) -> Codes:
     """What `number` makes of each name; asked once for each that is there."""
-    places = names.to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
-    distinct = names.unique()
-    # the last place stands for null, which is -1
-    table = np.full(int(places.max(initial=-1)) + 2, number(None), np.uint8)
-    for place, name in zip(distinct.to_physical().to_list(), distinct.cast(pl.String).to_list(), strict=True):
-        if place is not None:
-            table[place] = number(name)
+    physical = names.to_physical()
+    # one more than the last place stands for null
+    places = filled(physical.cast(pl.UInt32), int(physical.max() or 0) + 1 if names.null_count() else 0)  # type: ignore
+    row_of = np.full(int(places.max(initial=0)) + 1, -1)
+    row_of[places] = np.arange(len(places))
+    there = np.flatnonzero(row_of >= 0)
+    table = np.zeros(len(row_of), np.uint8)
+    table[there] = [number(name) for name in names.gather(row_of[there]).cast(pl.String).to_list()]
     codes: Codes = table[places]
     return codes
 

@@ -10,12 +10,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rankscope.analysis.arrays import filled
 from rankscope.analysis.logical_time import logical_columns
 from rankscope.analysis.model import Analysis
 from rankscope.report.settings import settings
 from rankscope.schema import Dataset
 from rankscope.tui.collectives import Collectives, collectives
-from rankscope.tui.items import Ints, Items, Loose, filled, in_lanes, operations
+from rankscope.tui.items import Ints, Items, Loose, in_lanes, operations
 from rankscope.tui.letters import NUMBER, Codes, Mark, code, op_codes
 from rankscope.tui.marks import REASONS, absences, p2p_absences
 

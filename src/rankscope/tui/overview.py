@@ -42,9 +42,7 @@ class Strip:
 def worst_by_column(model: Model) -> Codes:
     """The worst code of all lanes in each column."""
     items, out = model.items, np.zeros(max(model.width, 1), np.uint8)
-    # of what is put in one place the last stays: the worst
-    for code in np.flatnonzero(np.bincount(items.code)):
-        out[items.col[items.code == code]] = code
+    np.maximum.at(out, items.col, items.code)
     return out
 
 

@@ -201,7 +201,7 @@ def _wrapped(fact: SourceFacts, kept: Kept | None, status: GroupStatus | None) -
 
 def p2p_groups(ops: pl.DataFrame, descriptions: pl.DataFrame) -> set[int]:
     """Groups with sends or receives, and those of the same description: theirs may all be gone."""
-    seen = ops.filter(pl.col("is_p2p"))["group"].unique()
+    seen = ops.select("group", "is_p2p").filter(pl.col("is_p2p"))["group"].unique()
     roles = descriptions.filter(pl.col("group").is_in(seen.implode()))["description"].unique()
     roles = roles.filter(~roles.is_in(["", "undefined"]))
     alike = descriptions.filter(pl.col("description").is_in(roles.implode()))["group"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from rankscope.analysis.arrays import filled
 from rankscope.schema import Dataset
 
 Marks = dict[int, tuple[int, ...]]
@@ -18,9 +19,7 @@ def marks_of(dataset: Dataset) -> Marks:
     starts = np.flatnonzero(np.diff(ranks, prepend=-1))
     if not len(starts):
         return {}
-    columns = [
-        np.maximum.reduceat(ops[name].fill_null(0).to_numpy(), starts) for name in ("created_ns", "completed_ns")
-    ]
+    columns = [np.maximum.reduceat(filled(ops[name], 0), starts) for name in ("created_ns", "completed_ns")]
     done = np.add.reduceat((ops["state"] == "completed").fill_null(value=False).to_numpy(), starts, dtype=np.int64)
     counts = np.diff(starts, append=len(ranks))
     rows = zip(*(part.tolist() for part in (ranks[starts], *columns, done, counts)), strict=True)
