@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +62,37 @@ def disagreements(calls: pl.DataFrame, instances: Instances) -> pl.DataFrame:
         .with_columns((pl.col("seq") < pl.col("together").fill_null(-1)).alias("settled"))
         .drop("together").cast({"group": pl.UInt32}).sort("group", "seq")
     )  # fmt: skip
+
+
+class Collectives:
+    """The rows of ops that are collectives with a number, and which of them belong together; asked for in many places.
+
+    What was found for the frame that was asked about last is kept as long as that frame is.
+    """
+
+    def __init__(self, ops: pl.DataFrame) -> None:
+        known = ~ops["is_p2p"] & ops["seq"].is_not_null() & ops["group"].is_not_null()
+        self.rows: Array | None = (
+            None if known.all(ignore_nulls=False) else known.arg_true().to_numpy().astype(np.int64)
+        )
+        """None: all of them."""
+        own = ops.select("group", "seq")
+        self.instances = instances(own if self.rows is None else own[self.rows])
+
+    def of(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Of a column of ops what is theirs."""
+        return column if self.rows is None else column[self.rows]
+
+
+def collectives_of(ops: pl.DataFrame) -> Collectives:
+    """The collectives of a frame."""
+    last = _last.get("ops")
+    if last is None or last[0]() is not ops:
+        last = _last["ops"] = ref(ops, lambda _: _last.clear()), Collectives(ops)
+    return last[1]
+
+
+_last: dict[str, tuple[ref[pl.DataFrame], Collectives]] = {}
 
 
 def instances(calls: pl.DataFrame) -> Instances:

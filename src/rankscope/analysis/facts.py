@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.agreement import Instances, disagreements, instances
+from rankscope.analysis.agreement import Instances, collectives_of, disagreements, instances
 from rankscope.analysis.calls import PENDING, collect_calls
 from rankscope.analysis.pairs import collect_pairs
 from rankscope.analysis.presence import Presence
@@ -55,7 +55,9 @@ class Facts:
     @cached_property
     def instances(self) -> Instances:
         """Which of the calls belong together."""
-        return instances(self.calls)
+        known = collectives_of(self.dataset.ops).instances
+        # unless operations of a coalesced group became one call, the calls are all of them
+        return known if len(known.code) == self.calls.height else instances(self.calls)
 
     @cached_property
     def _places(self) -> pl.DataFrame:
@@ -85,7 +87,8 @@ class Facts:
     @cached_property
     def gloo_groups(self) -> frozenset[int]:
         """Groups of gloo, which marks an operation as retired late, and also when it failed."""
-        return frozenset(self.dataset.ops.filter(pl.col("library") == "gloo")["group"].unique().to_list())
+        rows = self.dataset.ops.select("library", "group").filter(pl.col("library") == "gloo")
+        return frozenset(rows["group"].unique().to_list())
 
     @cached_property
     def open_groups(self) -> frozenset[int]:

@@ -180,7 +180,7 @@ def _gave_up(facts: Facts) -> bool:
 
 def _timed_out(facts: Facts, *, own: bool) -> bool:
     """Whether an operation was older than its timeout when its `own` dump was written, or when the last one was."""
-    pending = facts.dataset.ops.filter(PENDING).select("file", "created_ns", "timeout_ms")
+    pending = facts.dataset.ops.select("file", "created_ns", "timeout_ms", "state").filter(PENDING)
     if own:
         dumps = facts.dataset.dumps.filter(pl.col("rank").is_not_null())
         times = pending.join(dumps.select("file", "mtime_ns"), on="file", how="inner")

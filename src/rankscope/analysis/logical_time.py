@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.agreement import instances
+from rankscope.analysis.agreement import collectives_of, instances
 from rankscope.analysis.waves import columns_in_waves
 from rankscope.schema import Dataset
 
@@ -30,7 +30,11 @@ def logical_columns(dataset: Dataset) -> NDArray[np.int64]:
     drawn = drawn_rows(dataset.ops)
     rows = dataset.ops.select(_NEEDED).with_row_index("row")
     rows = _in_order(rows if drawn.all() else rows.filter(drawn))
-    instance = _instances(rows, _whole_ranks(dataset))
+    plain = _plain(rows)
+    if plain.all():
+        instance = _dense(collectives_of(dataset.ops).instances.code)
+    else:
+        instance = _instances(rows, plain, _whole_ranks(dataset))
     starts = np.flatnonzero(np.diff(rows["rank"].fill_null(-1).to_numpy(), prepend=-(2**31)))
     placed = columns_in_waves(instance, np.append(starts, rows.height))
     columns = np.full(dataset.ops.height, -1, np.int64)
@@ -78,21 +82,33 @@ def _is_send() -> pl.Expr:
     return pl.col("op").cast(pl.String).str.contains("send", literal=True)
 
 
-def _instances(rows: pl.DataFrame, whole: list[int]) -> NDArray[np.int64]:
+def _plain(rows: pl.DataFrame) -> pl.Series:
+    """Which rows are collectives that stand for themselves."""
+    return rows.select((_IS_COLLECTIVE & (pl.col("coalesced") != "inner")).fill_null(False)).to_series()
+
+
+def _instances(rows: pl.DataFrame, plain: pl.Series, whole: list[int]) -> NDArray[np.int64]:
     """One number for each operation, the same on all ranks that take part in it, from 0 on.
 
     Sends and receives come first: of a circle the first is let go, and where that is a collective more stands apart.
     """
-    plain = rows.select((_IS_COLLECTIVE & (pl.col("coalesced") != "inner")).fill_null(False)).to_series()
     out = np.zeros(rows.height, np.int64)
     known = instances(rows.select("group", "seq").filter(plain))
     rest = (~plain).arg_true()
     if len(rest):
         out[rest.to_numpy()] = _others(rows[rest], whole)
     out[plain.to_numpy()] = int(out.max(initial=-1)) + 1 + known.code
-    there = np.zeros(int(out.max(initial=-1)) + 1, np.bool_)
-    there[out] = True
-    dense: NDArray[np.int64] = np.cumsum(there, dtype=np.int64)[out] - 1
+    return _dense(out)
+
+
+def _dense(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same numbers without those that none has, if these are many."""
+    count = int(numbers.max(initial=-1)) + 1
+    if count <= 2 * len(numbers):
+        return numbers
+    there = np.zeros(count, np.bool_)
+    there[numbers] = True
+    dense: NDArray[np.int64] = np.cumsum(there, dtype=np.int64)[numbers] - 1
     return dense
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from rankscope.analysis.arrays import filled, true_of
 from rankscope.analysis.design import Design
 from rankscope.analysis.doubts import not_always_last
 from rankscope.analysis.facts import Array, Facts
@@ -90,23 +91,23 @@ def find_stragglers(facts: Facts) -> list[Finding]:
 def _met(facts: Facts) -> pl.DataFrame:
     """Finished collectives that every member issued: group, seq, last rank, margin, first arrival; in their order."""
     calls, found = facts.calls, facts.instances
-    done = ((calls["state"] == "completed") & calls["created_ns"].is_not_null() & ~calls["rooted"]).to_numpy()
-    code, rank = found.code[done], calls["rank"].to_numpy()[done]
-    created = calls["created_ns"].fill_null(0).to_numpy()[done]
+    done = true_of((calls["state"] == "completed") & calls["created_ns"].is_not_null() & ~calls["rooted"])
+    code, rank, created = found.code, calls["rank"].to_numpy(), filled(calls["created_ns"], 0)
     count = len(found.group)
     top, first, second = np.full(count, _BEFORE), np.full(count, _AFTER), np.full(count, _BEFORE)
-    np.maximum.at(top, code, created)
-    np.minimum.at(first, code, created)
+    early = np.where(done, created, _BEFORE)
+    np.maximum.at(top, code, early)
+    np.minimum.at(first, code, np.where(done, created, _AFTER))
     came_last = np.zeros(count, np.int64)
-    at_top = np.flatnonzero(created == top[code])
+    at_top = np.flatnonzero(done & (created == top[code]))
     came_last[code[at_top]] = at_top
-    others = np.ones(len(code), np.bool_)
-    others[came_last[code]] = False
-    np.maximum.at(second, code[others], created[others])
+    met_by = np.bincount(code[at_top], minlength=count) > 0
+    early[came_last[met_by]] = _BEFORE
+    np.maximum.at(second, code, early)
     size = np.zeros(int(found.group.max(initial=-1)) + 1, np.int64)
     for group in facts.groups[: len(size)]:
         size[group.id] = len(group.ranks)
-    met = (np.bincount(code, minlength=count) == size[found.group]) & (size[found.group] > 1)
+    met = (np.bincount(code[done], minlength=count) == size[found.group]) & (size[found.group] > 1)
     return pl.DataFrame({
         "group": found.group[met], "seq": found.seq[met], "last": rank[came_last[met]],
         "first_ns": first[met], "margin_ns": top[met] - second[met],

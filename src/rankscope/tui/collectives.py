@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.agreement import instances as numbered
+from rankscope.analysis.agreement import collectives_of
+from rankscope.analysis.arrays import filled, true_of
 from rankscope.schema import Dataset
 
 DENSE = 32
@@ -25,7 +26,7 @@ class Collectives(NamedTuple):
     """One row for each, sorted: group, seq, col (where it stands), members that have a row, pending."""
     places: NDArray[np.int64]
     """The number of each row of the table."""
-    rows: NDArray[np.uint32]
+    rows: NDArray[np.int64]
     """Rows of ops."""
     code: NDArray[np.int64]
     """The number of the collective each of these is of."""
@@ -33,24 +34,23 @@ class Collectives(NamedTuple):
 
 def collectives(dataset: Dataset, columns: NDArray[np.int64]) -> Collectives:
     """All collectives, with the columns of the rows of ops."""
-    rows = dataset.ops.select("rank", "group", "seq", "is_p2p", _PENDING.alias("pending")).with_row_index("row")
-    rows = rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null() & pl.col("group").is_not_null())
-    known = numbered(rows)
+    mine = collectives_of(dataset.ops)
+    known = mine.instances
     code, count = known.code, len(known.group)
-    at, col = columns[rows["row"].to_numpy()], np.full(count, -1, np.int64)
+    at, col = mine.of(columns), np.full(count, -1, np.int64)
     col[code] = at
     # members stand apart only where they wait for each other in a circle
     apart = np.flatnonzero(at > col[code])
     np.maximum.at(col, code[apart], at[apart])
     pending = np.zeros(count, np.bool_)
-    pending[code[rows["pending"].fill_null(value=False).to_numpy()]] = True
-    present = _members(code, rows["rank"].fill_null(-1).to_numpy(), count)
+    pending[code[np.flatnonzero(mine.of(true_of(dataset.ops.select(_PENDING).to_series())))]] = True
+    present = _members(code, mine.of(filled(dataset.ops["rank"], -1)), count)
     places = np.flatnonzero(col >= 0)
     table = pl.DataFrame(
         {"group": known.group, "seq": known.seq, "col": col, "present": present, "pending": pending},
         schema_overrides={"group": pl.UInt32, "present": pl.UInt32},
     )
-    return Collectives(table[places], places, rows["row"].to_numpy(), code)
+    return Collectives(table[places], places, mine.of(np.arange(dataset.ops.height)), code)
 
 
 def _members(code: NDArray[np.int64], rank: NDArray[np.int32], count: int) -> NDArray[np.int64]:

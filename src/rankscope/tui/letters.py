@@ -92,7 +92,7 @@ def _by_name(names: pl.Series, number: Callable[[str | None], int]) -> Codes:
     there = np.flatnonzero(row_of >= 0)
     table = np.zeros(len(row_of), np.uint8)
     table[there] = [number(name) for name in names.gather(row_of[there]).cast(pl.String).to_list()]
-    codes: Codes = table[places]
+    codes: Codes = table.take(places)
     return codes
 
 
