@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 from rankscope.commands.crossing import LARGE, Receiver, Sender
+from rankscope.commands.patches import Patch, patch
 
 
 @dataclass(frozen=True)
@@ -154,3 +155,11 @@ def test_an_end_that_is_gone_is_told() -> None:
     here.close()
     with pytest.raises(EOFError):
         Receiver(there).receive()
+
+
+def test_a_column_that_is_the_same_memory_is_not_sent() -> None:
+    values = pl.Series("a", np.arange(1000))
+    told = patch(values, values.clone())
+    assert isinstance(told, Patch)
+    assert told.starts == []
+    assert isinstance(patch(values.to_numpy(), values.to_numpy()[::-1]), np.ndarray)

@@ -106,4 +106,7 @@ def _differ(one: Piece, other: Piece) -> Places:
         if one.null_count() or other.null_count() or not one.dtype.is_numeric():
             found: Places = one.ne_missing(other).arg_true().to_numpy()
             return found
-    return np.flatnonzero(np.asarray(one) != np.asarray(other))
+    first, second = np.asarray(one), np.asarray(other)
+    # a column that was not touched is often the same memory
+    same = first.__array_interface__["data"][0] == second.__array_interface__["data"][0]
+    return np.zeros(0, np.int64) if same and first.strides == second.strides else np.flatnonzero(first != second)

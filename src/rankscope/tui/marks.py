@@ -81,7 +81,8 @@ def _shown(table: pl.DataFrame, members: pl.DataFrame, never: bool) -> _Ints:
     lost = seen.filter(~silent & pl.col("wrapped") & (pl.col("filtered") != "only-active"))
     shown -= _above(lost.select("group", pl.min_horizontal("first_kept", last).fill_null(FAR)), group, seq)
     if not never:
-        ended = seen.select("group", ended=pl.when(silent).then(-1).otherwise(last)).filter(pl.col("ended") < FAR - 2)
+        nothing = silent & pl.col("first_kept").is_null()
+        ended = seen.select("group", ended=pl.when(nothing).then(-1).otherwise(last)).filter(pl.col("ended") < FAR - 2)
         shown -= np.where(pending, _all(ended, group) - _above(ended, group, seq), 0)
     return shown
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
+from numpy.typing import NDArray
 
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
@@ -97,6 +101,21 @@ def test_only_the_dumps_that_changed_are_worked_out() -> None:
     assert_equal(again, put_together(sources))
 
 
+def test_columns_in_which_nothing_is_new_are_not_copied() -> None:
+    sources, memory = [_recorded(rank, 20) for rank in range(3)], Memory()
+    before = put_together(sources, memory).ops
+    sources[1] = _recorded(1, 20, late_ns=7)
+    again = put_together(sources, memory)
+    assert_equal(again, put_together(sources))
+    shared = {name for name in before.columns if np.shares_memory(_values(before[name]), _values(again.ops[name]))}
+    assert {"rank", "seq", "state", "stack_id"} <= shared
+    assert "created_ns" not in shared
+
+
+def _values(column: pl.Series) -> NDArray[Any]:
+    return column.to_physical().to_numpy()
+
+
 def test_another_rank_another_group_and_a_file_less_are_worked_out_anew() -> None:
     sources = [_recorded(rank, 5) for rank in range(3)]
     memory = Memory()
@@ -118,11 +137,12 @@ def test_stacks_that_nobody_has_any_more_are_let_go() -> None:
         assert memory.made is not None and len(memory.made.stacks) < 20
 
 
-def _recorded(rank: int, count: int, group: str = "0", line: int = 1) -> Source:
+def _recorded(rank: int, count: int, group: str = "0", line: int = 1, late_ns: int = 0) -> Source:
     recorder = job(3, {"0": ("default_pg", [0, 1, 2]), "later": ("later", [0, 1, 2])})[rank]
     for _ in range(count):
         recorder.collective(group)
     for entry in recorder.entries:
         entry["frames"] = [{"name": "step", "filename": "train.py", "line": line}]
+        entry["time_created_ns"] += late_ns
     data = recorder.pickle()
     return Source(f"rank_{rank}", "flight-recorder", len(data), 1, None, decode(data))

@@ -23,6 +23,9 @@ from rankscope.parsers.flight_recorder.model import Dump
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.traces.bring import Brought
 
+FEW = 16
+"""Of so many dumps that changed it is looked in which columns they did."""
+Stretches = list[tuple[int, int]]
 FORGOTTEN = 3
 """Stacks that nobody has any more are let go when there are so many times as many as at the beginning."""
 
@@ -125,12 +128,23 @@ def _patched(
 ) -> pl.DataFrame:
     """The rows of all sources with those of the sources that changed in the place of what they were."""
     old = _bounds([_rows(source) for source in before.sources])
-    new = _bounds([_rows(used[i]) for i in changed])
+    new = list(pairwise(_bounds([_rows(used[i]) for i in changed])))
+    were = [(old[i], old[i + 1]) for i in changed]
+    kept = _alike(rows, were, news, new) if len(changed) <= FEW else []
     parts, end = [], 0
-    for i, (first, last) in zip(changed, pairwise(new), strict=True):
-        parts += [rows[end : old[i]], news[first:last]]
-        end = old[i + 1]
-    return pl.concat([*parts, rows[end:]], rechunk=True)
+    for (start, stop), (first, last) in zip(were, new, strict=True):
+        parts += [rows[end:start], news[first:last]]
+        end = stop
+    others = pl.concat([part.drop(kept) for part in (*parts, rows[end:])], rechunk=True)
+    return pl.DataFrame([rows[name] if name in kept else others[name] for name in rows.columns]) if kept else others
+
+
+def _alike(rows: pl.DataFrame, were: Stretches, news: pl.DataFrame, new: Stretches) -> list[str]:
+    """Columns in which nothing is new: they need not be copied, nor be compared before they are sent to the screen."""
+    if [end - start for start, end in were] != [end - start for start, end in new]:
+        return []
+    pairs = [(rows[start:end], news[first:last]) for (start, end), (first, last) in zip(were, new, strict=True)]
+    return [name for name in rows.columns if all(one[name].equals(other[name]) for one, other in pairs)]
 
 
 def _bounds(counts: list[int]) -> list[int]:
