@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from rankscope.analysis.arrays import filled
-from rankscope.analysis.facts import Facts
+from rankscope.analysis.facts import Array, Facts
+from rankscope.analysis.fronts import NONE
 from rankscope.analysis.signatures import ROOTED
 
 CLOCKS_NS = 60 * 1_000_000_000
@@ -48,16 +50,19 @@ def _outdated(facts: Facts) -> frozenset[int]:
     A collective in which every member takes part cannot finish before all have issued it. Gloo also retires what
     failed, so nothing follows there from one operation; two are proof that the group went on.
     """
-    fronts = facts.presence.frontiers.table
-    slack = pl.col("group").is_in(list(facts.gloo_groups)).cast(pl.Int64)
-    behind = pl.col("enqueued") + slack < pl.col("reached")
-    told = fronts.join(_reached(facts), on="group")
-    return frozenset(told.filter(behind)["rank"].to_list())
+    fronts = facts.presence.frontiers.columns
+    slack = np.isin(fronts.group, list(facts.gloo_groups)).astype(np.int64)
+    reached = _by_group(facts.reached, fronts.group)
+    behind = (fronts.enqueued != NONE) & (fronts.enqueued + slack < reached)
+    return frozenset(fronts.rank[behind].tolist())
 
 
-def _reached(facts: Facts) -> pl.DataFrame:
-    """`facts.reached` as a table: group, reached."""
-    return pl.DataFrame(list(facts.reached.items()), schema={"group": pl.UInt32, "reached": pl.Int64}, orient="row")
+def _by_group(values: Mapping[int, int], groups: Array) -> Array:
+    """What a mapping has for each of these groups; NONE for nothing."""
+    table = np.full(max([int(groups.max(initial=0)), *values]) + 1, NONE)
+    table[list(values)] = list(values.values())
+    found: Array = table[groups]
+    return found
 
 
 def _written(facts: Facts) -> dict[int, int]:
@@ -85,33 +90,23 @@ def _dead_devices(facts: Facts, outdated: frozenset[int]) -> dict[int, tuple[int
 
     Only where every member takes part in the operation, and not where point-to-point operations share the counter.
     """
-    lagging = _lagging(facts, outdated)
-    ops, reached = _ops_at(facts, lagging), facts.reached
+    done = facts.completions
+    behind = (done.seq < _by_group(facts.furthest, done.group)) & (done.enqueued > done.seq)
+    behind &= np.isin(done.group, list(facts.counts_alone)) & ~np.isin(done.rank, list(outdated))
+    group, following = done.group[behind], done.seq[behind] + 1
+    ops, reached = _ops_at(facts, group, following), facts.reached
     out: dict[int, tuple[int, int]] = {}
-    for rank, group, following in lagging.iter_rows():
-        op = ops.get((group, following))
-        if reached.get(group, -1) >= following or (op is not None and op not in ROOTED):
-            out.setdefault(rank, (group, following))
+    for rank, key in zip(done.rank[behind].tolist(), zip(group.tolist(), following.tolist(), strict=True), strict=True):
+        op = ops.get(key)
+        if reached.get(key[0], -1) >= key[1] or (op is not None and op not in ROOTED):
+            out.setdefault(rank, key)
     return out
 
 
-def _lagging(facts: Facts, outdated: frozenset[int]) -> pl.DataFrame:
-    """Who issued more than it finished, and finished less than a peer: rank, group, and the `seq` it did not finish."""
-    mixed = [group.id for group in facts.groups if group.has_p2p or group.id in facts.gloo_groups]
-    best = pl.DataFrame(list(facts.furthest.items()), schema=_BEST, orient="row")
-    issued = facts.presence.frontiers.table.select("rank", "group", "enqueued")
-    return (
-        facts.completions.join(best, on="group").join(issued, on=["rank", "group"])
-        .filter((pl.col("seq") < pl.col("best")) & (pl.col("enqueued") > pl.col("seq")))
-        .filter(~pl.col("rank").is_in(list(outdated)) & ~pl.col("group").is_in(mixed))
-        .select("rank", "group", pl.col("seq") + 1).sort("rank", "group")
-    )  # fmt: skip
-
-
-_BEST = {"group": pl.UInt32, "best": pl.Int64}
-
-
-def _ops_at(facts: Facts, places: pl.DataFrame) -> dict[tuple[int, int], str]:
-    """Names of the operations at the `group` and `seq` of these rows."""
-    rows = facts.calls_at(places.select("group", "seq").unique()).filter(pl.col("key").is_not_null())
+def _ops_at(facts: Facts, group: Array, seq: Array) -> dict[tuple[int, int], str]:
+    """Names of the operations with these groups and sequence numbers."""
+    if not len(group):
+        return {}
+    places = pl.DataFrame({"group": group, "seq": seq}, schema_overrides={"group": pl.UInt32}).unique()
+    rows = facts.calls_at(places).filter(pl.col("key").is_not_null())
     return {(group, seq): op for group, seq, op in rows.select("group", "seq", "key").unique().sort("key").iter_rows()}

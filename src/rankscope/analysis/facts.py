@@ -11,6 +11,7 @@ import polars as pl
 
 from rankscope.analysis.agreement import Instances, collectives_of, disagreements, instances
 from rankscope.analysis.calls import PENDING, collect_calls
+from rankscope.analysis.fronts import NONE, Completions, completions
 from rankscope.analysis.pairs import collect_pairs
 from rankscope.analysis.presence import Presence
 from rankscope.schema import Dataset, Group
@@ -107,25 +108,31 @@ class Facts:
         return self.instances.last_of(rows)
 
     @cached_property
-    def completions(self) -> pl.DataFrame:
-        """Last collective finished (rank, group, seq), on groups where that can be known; aborts do not count."""
-        known = self.presence.frontiers.table.select("rank", "group", pl.col("completed").alias("seq")).drop_nulls(
-            "seq"
-        )
-        opened = self.pending.select("rank", "group", pl.col("seq") - 1)
-        both = pl.concat([known, opened.group_by("rank", "group").agg(pl.col("seq").min())])
-        return both.group_by("rank", "group", maintain_order=True).agg(pl.col("seq").min())
+    def completions(self) -> Completions:
+        """Last collective finished, where that can be known; aborts do not count."""
+        return completions(self.presence.frontiers, self.pending)
 
     @cached_property
     def completed(self) -> dict[tuple[int, int], int]:
         """The same by (rank, group)."""
-        ranks, groups, seqs = (self.completions[name].to_list() for name in ("rank", "group", "seq"))
+        ranks, groups, seqs, _ = (column.tolist() for column in self.completions)
         return dict(zip(zip(ranks, groups, strict=True), seqs, strict=True))
 
     @cached_property
     def furthest(self) -> dict[int, int]:
         """By group the last collective that any rank has finished."""
-        return dict(self.completions.group_by("group").agg(pl.col("seq").max()).iter_rows())
+        found = self.completions
+        best = np.full(int(found.group.max(initial=-1)) + 1, NONE)
+        np.maximum.at(best, found.group, found.seq)
+        return {group: int(best[group]) for group in np.flatnonzero(best > NONE).tolist()}
+
+    @cached_property
+    def counts_alone(self) -> frozenset[int]:
+        """Groups in which the numbers of collectives tell by themselves who is behind.
+
+        Not where sends and receives share the counter, and not on gloo, which retires late, and what failed, too.
+        """
+        return frozenset(group.id for group in self.groups if not group.has_p2p) - self.gloo_groups
 
     @cached_property
     def has_timing(self) -> bool:

@@ -16,6 +16,8 @@ from rankscope.schema import Dataset
 DENSE = 8
 """Where there are no more pairs of a rank and a group than this for each row, they are found in a table of all."""
 NONE = -(2**62)
+"""Stands for a sequence number that is not known."""
+_ALL = 2**62
 Ints = NDArray[np.int64]
 
 Key = tuple[int, int]
@@ -30,6 +32,27 @@ class Frontier(NamedTuple):
     first_kept: int | None
     wrapped: bool | None
     filtered: str
+
+
+class Columns(NamedTuple):
+    """Frontiers one below the other, with NONE for what is not known."""
+
+    rank: Ints
+    group: Ints
+    enqueued: Ints
+    completed: Ints
+    first_kept: Ints
+    wrapped: NDArray[np.bool_]
+
+
+class Completions(NamedTuple):
+    """The last collective of each rank and group that is finished; sorted by rank and group."""
+
+    rank: Ints
+    group: Ints
+    seq: Ints
+    enqueued: Ints
+    """The last that was issued; NONE where it is not known."""
 
 
 class Frontiers(Mapping[Key, Frontier]):
@@ -50,6 +73,14 @@ class Frontiers(Mapping[Key, Frontier]):
         return self.table.height
 
     @cached_property
+    def columns(self) -> Columns:
+        """All of them as arrays."""
+        table = self.table
+        rank, group = (table[name].to_numpy().astype(np.int64) for name in ("rank", "group"))
+        enqueued, completed, first = (filled(table[name], NONE) for name in ("enqueued", "completed", "first_kept"))
+        return Columns(rank, group, enqueued, completed, first, true_of(table["wrapped"]))
+
+    @cached_property
     def _places(self) -> dict[Key, int]:
         keys = zip(self.table["rank"].to_list(), self.table["group"].to_list(), strict=True)
         return {key: place for place, key in enumerate(keys)}
@@ -67,6 +98,21 @@ def frontiers_of(dataset: Dataset) -> Frontiers:
         "first_kept", "wrapped", pl.col("filtered").cast(pl.String),
     )  # fmt: skip
     return Frontiers(table)
+
+
+def completions(frontiers: Frontiers, pending: pl.DataFrame) -> Completions:
+    """How far each rank has finished, where that can be known: never what is still among the `pending` calls."""
+    fronts, opened = frontiers.columns, pending.select("rank", "group", "seq").drop_nulls()
+    rank, group, seq = (opened[name].to_numpy().astype(np.int64) for name in ("rank", "group", "seq"))
+    rank, group = np.concatenate([fronts.rank, rank]), np.concatenate([fronts.group, group])
+    groups = int(group.max(initial=0)) + 1
+    keys, place = np.unique(rank * groups + group, return_inverse=True)
+    done, enqueued = np.full(len(keys), _ALL), np.full(len(keys), NONE)
+    known = np.where(fronts.completed == NONE, _ALL, fronts.completed)
+    np.minimum.at(done, place, np.concatenate([known, seq - 1]))
+    np.maximum.at(enqueued, place[: len(known)], fronts.enqueued)
+    told = done != _ALL
+    return Completions(keys[told] // groups, keys[told] % groups, done[told], enqueued[told])
 
 
 def _done(dataset: Dataset) -> Ints:

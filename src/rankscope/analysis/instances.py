@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from rankscope.analysis.calls import PENDING
 from rankscope.analysis.facts import Facts
+from rankscope.analysis.fronts import NONE
 
 CallKey = tuple[int, int]
 """(group, seq)."""
@@ -134,15 +136,14 @@ def _told_together(ops: pl.DataFrame) -> dict[int, int]:
 
 def _evicted(facts: Facts) -> list[tuple[int, CallKey]]:
     """Heads the ring has overwritten: enqueued, not completed, older than the oldest entry kept."""
-    mixed = [group.id for group in facts.groups if group.has_p2p or group.id in facts.gloo_groups]
-    next_one = pl.col("seq") + 1
-    gone = pl.col("wrapped") & (pl.col("first_kept").is_null() | (next_one < pl.col("first_kept")))
-    found = (
-        facts.presence.frontiers.table.join(facts.completions, on=["rank", "group"], maintain_order="left")
-        .filter(gone & (next_one <= pl.col("enqueued")) & ~pl.col("group").is_in(mixed))
-        .select("rank", "group", next_one)
-    )
-    return [(rank, (group, seq)) for rank, group, seq in found.iter_rows()]
+    fronts = facts.presence.frontiers.columns
+    lost = fronts.wrapped & np.isin(fronts.group, list(facts.counts_alone)) & (fronts.enqueued != NONE)
+    keys = zip(fronts.rank[lost].tolist(), fronts.group[lost].tolist(), strict=True)
+    following = np.array([facts.completed.get(key, -NONE) for key in keys], np.int64) + 1
+    first, last = fronts.first_kept[lost], fronts.enqueued[lost]
+    gone = np.flatnonzero((following <= last) & ((first == NONE) | (following < first)))
+    rank, group = fronts.rank[lost][gone].tolist(), fronts.group[lost][gone].tolist()
+    return [(r, (g, seq)) for r, g, seq in zip(rank, group, following[gone].tolist(), strict=True)]
 
 
 def pending_pairs(facts: Facts) -> dict[PairKey, Instance]:

@@ -135,8 +135,11 @@ def _patched(
     for (start, stop), (first, last) in zip(were, new, strict=True):
         parts += [rows[end:start], news[first:last]]
         end = stop
-    others = pl.concat([part.drop(kept) for part in (*parts, rows[end:])], rechunk=True)
-    return pl.DataFrame([rows[name] if name in kept else others[name] for name in rows.columns]) if kept else others
+    parts.append(rows[end:])
+    if not kept:
+        return pl.concat(parts, rechunk=True)
+    others = pl.concat([part.drop(kept) for part in parts], rechunk=True)
+    return pl.DataFrame([rows[name] if name in kept else others[name] for name in rows.columns])
 
 
 def _alike(rows: pl.DataFrame, were: Stretches, news: pl.DataFrame, new: Stretches) -> list[str]:
