@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import pairwise
 from multiprocessing import Pipe
 from pathlib import Path
@@ -27,7 +28,7 @@ from rankscope.tui.live.prepared import Prepared, prepare
 from rankscope.watching.job import Job
 from rankscope.watching.update import Reading, Update
 
-TIMES = 5
+TIMES = 9
 Cost = tuple[float, ...]
 """Seconds: read, assembled, analysed, prepared, sent."""
 
@@ -81,18 +82,24 @@ def _read(path: Path) -> Source:
     return Source(path.name, content.kind, about.st_size, about.st_mtime_ns, content.problem, content.decoded)
 
 
-def _costs(ranks: int, entries: int, counts: Sequence[int]) -> list[list[object]]:
-    """A row for each number of dumps that change, of a job of so many."""
+def _costs(ranks: Sequence[int], entries: int, counts: Sequence[int]) -> list[list[object]]:
+    """A row for one changed dump of a job of each size, measured in turn, and for each count of the largest."""
+    cases = [(size, 1) for size in ranks] + [(ranks[-1], count) for count in counts]
+    found: list[list[Cost]] = [[] for _ in cases]
+    with ExitStack() as stack:
+        jobs: dict[int, Watched] = {}
+        for size in ranks:
+            jobs[size] = Watched(Path(stack.enter_context(tempfile.TemporaryDirectory())), size, entries)
+            jobs[size].update(range(size))
+            jobs[size].update([0])
+        for _ in range(TIMES):
+            for costs, (size, count) in zip(found, cases, strict=True):
+                # of ranks all over the job
+                costs.append(jobs[size].update(range(0, size, size // count)))
     rows: list[list[object]] = []
-    with tempfile.TemporaryDirectory() as scratch:
-        watched = Watched(Path(scratch), ranks, entries)
-        watched.update(range(ranks))
-        watched.update([0])
-        for count in counts:
-            # of ranks all over the job
-            costs = [watched.update(range(0, ranks, ranks // count)) for _ in range(TIMES)]
-            parts = [median(part) for part in zip(*costs, strict=True)]
-            rows.append([ranks, count, *(f"{1000 * part:.0f} ms" for part in (*parts, sum(parts)))])
+    for costs, (size, count) in zip(found, cases, strict=True):
+        parts = [median(part) for part in zip(*costs, strict=True)]
+        rows.append([size, count, *(f"{1000 * part:.0f} ms" for part in (*parts, sum(parts)))])
     return rows
 
 
@@ -104,10 +111,9 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
     args = parser.parse_args()
     gc.disable()
-    rows = [row for part in (16, 4) for row in _costs(args.ranks // part, args.entries, [1])]
-    rows += _costs(args.ranks, args.entries, (1, 32, args.ranks))
+    rows = _costs([args.ranks // 16, args.ranks // 4, args.ranks], args.entries, (32, args.ranks))
     head = ["dumps", "changed", "read", "assembled", "analysed", "prepared for the screen", "sent there", "together"]
-    text = f"Dumps of {args.entries} entries, processor time, medians of {TIMES}. {machine()}\n\n"
+    text = f"Dumps of {args.entries} entries, processor time, medians of {TIMES}, in turn. {machine()}\n\n"
     text += table(head, rows)
     print(text)
     if not args.dry:
