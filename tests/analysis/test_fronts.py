@@ -7,6 +7,7 @@ import pytest
 
 from rankscope.analysis import fronts
 from rankscope.analysis.agreement import collectives_of
+from rankscope.analysis.facts import Facts
 from rankscope.analysis.fronts import Frontier, frontiers_of
 from rankscope.schema import Dataset
 from tests.analysis.jobs import mesh, running
@@ -69,3 +70,15 @@ def test_sends_and_what_has_no_number_are_no_collectives() -> None:
     assert found.rows is not None
     assert found.rows.tolist() == told.to_list()
     assert found.of(ops["rank"].to_numpy()).tolist() == ops["rank"].gather(told).to_list()
+
+
+def test_calls_are_numbered_by_themselves_where_some_became_one() -> None:
+    job = JobBuilder(2)
+    job.collective()
+    job.collective(coalesced="inner")
+    job.seqs = {key: seq - 1 for key, seq in job.seqs.items()}
+    job.collective(coalesced="inner")
+    facts = Facts(job.build())
+    assert facts.calls.height == facts.dataset.ops.height - 2
+    told = [int(facts.instances.seq[code]) for code in facts.instances.code]
+    assert told == facts.calls["seq"].to_list()

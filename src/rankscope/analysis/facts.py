@@ -56,9 +56,10 @@ class Facts:
     @cached_property
     def instances(self) -> Instances:
         """Which of the calls belong together."""
-        known = collectives_of(self.dataset.ops).instances
+        known = collectives_of(self.dataset.ops)
         # unless operations of a coalesced group became one call, the calls are all of them
-        return known if len(known.code) == self.calls.height else instances(self.calls)
+        same = np.array_equal(self.calls["row"].to_numpy(), known.of(np.arange(self.dataset.ops.height)))
+        return known.instances if same else instances(self.calls)
 
     @cached_property
     def _places(self) -> pl.DataFrame:

@@ -31,7 +31,7 @@ def logical_columns(dataset: Dataset) -> NDArray[np.int64]:
     rows = dataset.ops.select(_NEEDED).with_row_index("row")
     rows = _in_order(rows if drawn.all() else rows.filter(drawn))
     plain = _plain(rows)
-    if plain.all():
+    if rows.height == dataset.ops.height and plain.all():
         instance = _dense(collectives_of(dataset.ops).instances.code)
     else:
         instance = _instances(rows, plain, _whole_ranks(dataset))
