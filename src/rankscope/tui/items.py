@@ -82,7 +82,7 @@ def _placed(part: Loose, ranks: NDArray[np.int32], width: int) -> Loose:
     """The same with the lane of each item, and its place among all lanes."""
     rank = part["rank"]
     # the items of a rank stand together
-    starts = np.flatnonzero(np.diff(rank, prepend=-1))
+    starts = np.flatnonzero(np.diff(rank, prepend=-2))
     lane = np.repeat(np.searchsorted(ranks, rank[starts]), np.diff(starts, append=len(rank)))
     return {**part, "lane": lane.astype(np.int32), "place": lane * width + part["col"]}
 

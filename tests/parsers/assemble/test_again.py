@@ -107,6 +107,8 @@ def test_columns_in_which_nothing_is_new_are_not_copied() -> None:
     sources[1] = _recorded(1, 20, late_ns=7)
     again = put_together(sources, memory)
     assert_equal(again, put_together(sources))
+    sources[1] = _recorded(1, 20, late_ns=7)
+    assert put_together(sources, memory).ops is again.ops
     shared = {name for name in before.columns if np.shares_memory(_values(before[name]), _values(again.ops[name]))}
     assert {"rank", "seq", "state", "stack_id"} <= shared
     assert "created_ns" not in shared

@@ -131,6 +131,8 @@ def _patched(
     new = list(pairwise(_bounds([_rows(used[i]) for i in changed])))
     were = [(old[i], old[i + 1]) for i in changed]
     kept = _alike(rows, were, news, new) if len(changed) <= FEW else []
+    if len(kept) == rows.width:
+        return rows
     parts, end = [], 0
     for (start, stop), (first, last) in zip(were, new, strict=True):
         parts += [rows[end:start], news[first:last]]
