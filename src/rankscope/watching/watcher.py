@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from rankscope.watching.looker import Looker, Sight
 from rankscope.watching.patience import Asker
 from rankscope.watching.store import Store
 from rankscope.watching.update import Reading, Update
+from rankscope.watching.wake import Wake
 
 GATHER_S = 0.3
 """What has been read is shown after so long though more is still being read; after slow updates, later."""
@@ -54,7 +54,7 @@ class Watcher:
         errors = None if load.errors is None else str(load.errors.resolve())
         freeze_ns = None if options.freeze_after_s is None else round(options.freeze_after_s * 1e9)
         self._paths = list(paths)
-        self._stopped, self._wake = threading.Event(), threading.Event()
+        self._stopped, self._wake = False, Wake()
         self._store = Store(load.jobs, environment)
         self._looker = Looker(paths, options.poll_s, self._tell)
         self._asker = Asker(self._looker.look, self._wake.set)
@@ -68,14 +68,14 @@ class Watcher:
         self._gathering_since: float | None = None
 
     def stop(self) -> None:
-        """Ends `run`; may be called from any thread."""
-        self._stopped.set()
+        """Ends `run`; may be called from any thread, and from a signal handler."""
+        self._stopped = True
         self._wake.set()
 
     def run(self, publish: Publish) -> None:
         """Follows until `stop`. Raises WorkerError if no process can be started."""
         try:
-            while not self._stopped.is_set():
+            while not self._stopped:
                 self._step(publish)
         finally:
             self._store.close()
@@ -96,7 +96,7 @@ class Watcher:
             # nothing is read, or taken for damaged, while the files cannot be seen
             self._store.work(monotonic())
         self._wait()
-        if self._stopped.is_set() or (self._sight is None and not self._asker.hangs):
+        if self._stopped or (self._sight is None and not self._asker.hangs):
             return
         self._show(publish)
         reading = self._how()
@@ -125,7 +125,6 @@ class Watcher:
         times = (look_at, work_at, self._show_at(), self._judge_at())
         until = min(at for at in times if at is not None)
         self._wake.wait(max(0.0, min(until - monotonic(), LONGEST_S)))
-        self._wake.clear()
 
     # Updates
 
