@@ -65,10 +65,7 @@ def disagreements(calls: pl.DataFrame, instances: Instances) -> pl.DataFrame:
 
 
 class Collectives:
-    """The rows of ops that are collectives with a number, and which of them belong together; asked for in many places.
-
-    What was found for the frame that was asked about last is kept as long as that frame is.
-    """
+    """The rows of ops that are collectives with a number, and which of them belong together."""
 
     def __init__(self, ops: pl.DataFrame) -> None:
         known = ~ops["is_p2p"] & ops["seq"].is_not_null() & ops["group"].is_not_null()
@@ -85,7 +82,7 @@ class Collectives:
 
 
 def collectives_of(ops: pl.DataFrame) -> Collectives:
-    """The collectives of a frame."""
+    """The collectives of a frame; rules, lanes and columns ask, so those found last are kept as long as their frame."""
     last = _last.get("ops")
     if last is None or last[0]() is not ops:
         last = _last["ops"] = ref(ops, lambda _: _last.clear()), Collectives(ops)

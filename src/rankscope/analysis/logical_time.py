@@ -34,7 +34,7 @@ def logical_columns(dataset: Dataset) -> NDArray[np.int64]:
     if rows.height == dataset.ops.height and plain.all():
         instance = _dense(collectives_of(dataset.ops).instances.code)
     else:
-        instance = _instances(rows, plain, _whole_ranks(dataset))
+        instance = _instances(rows, plain, whole_ranks(dataset))
     starts = np.flatnonzero(np.diff(rows["rank"].fill_null(-1).to_numpy(), prepend=-(2**31)))
     placed = columns_in_waves(instance, np.append(starts, rows.height))
     columns = np.full(dataset.ops.height, -1, np.int64)
@@ -157,7 +157,7 @@ def _p2p_keys(keyed: pl.LazyFrame, whole: list[int]) -> pl.LazyFrame:
     )
 
 
-def _whole_ranks(dataset: Dataset) -> list[int]:
+def whole_ranks(dataset: Dataset) -> list[int]:
     """Ranks whose dump holds all they issued."""
     whole = dataset.dumps.filter(~pl.col("wrapped") & (pl.col("filtered") == "none"))
     return whole["rank"].drop_nulls().unique().to_list()

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from rankscope.analysis.agreement import collectives_of
 from rankscope.analysis.arrays import filled, true_of
+from rankscope.analysis.calls import PENDING
 from rankscope.schema import Dataset
 
 DENSE = 32
 """Where there are no more pairs of an instance and a rank than this for each row, they are counted in a table."""
 SMALL = 1 << 25
 """And where there are no more at all."""
-_PENDING = pl.col("state").is_in(["scheduled", "started"])
 
 
 class Collectives(NamedTuple):
@@ -43,7 +43,7 @@ def collectives(dataset: Dataset, columns: NDArray[np.int64]) -> Collectives:
     apart = np.flatnonzero(at > col[code])
     np.maximum.at(col, code[apart], at[apart])
     pending = np.zeros(count, np.bool_)
-    pending[code[np.flatnonzero(mine.of(true_of(dataset.ops.select(_PENDING).to_series())))]] = True
+    pending[code[np.flatnonzero(mine.of(true_of(dataset.ops.select(PENDING).to_series())))]] = True
     present = _members(code, mine.of(filled(dataset.ops["rank"], -1)), count)
     places = np.flatnonzero(col >= 0)
     table = pl.DataFrame(

@@ -16,6 +16,7 @@ from rankscope.tui.letters import Codes
 Ints = NDArray[np.int64]
 Array = NDArray[Any]
 NO_GROUP = 2**32 - 1
+"""What no group has for a number: it is -1 in the 32 bits of `Items`."""
 
 
 @dataclass(frozen=True)

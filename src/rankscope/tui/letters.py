@@ -84,9 +84,10 @@ def _mark_number(state: str | None) -> int:
 
 def _by_name(names: pl.Series, number: Callable[[str | None], int]) -> Codes:
     """What `number` makes of each name; asked once for each that is there."""
-    physical = names.to_physical()
+    physical = names.to_physical().cast(pl.UInt32)
+    last = physical.max()
     # one more than the last place stands for null
-    places = filled(physical.cast(pl.UInt32), int(physical.max() or 0) + 1 if names.null_count() else 0)  # type: ignore
+    places = filled(physical, last + 1 if isinstance(last, int) else 0)
     row_of = np.full(int(places.max(initial=0)) + 1, -1)
     row_of[places] = np.arange(len(places))
     there = np.flatnonzero(row_of >= 0)

@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rankscope.analysis.calls import PENDING
+from rankscope.analysis.logical_time import whole_ranks
 from rankscope.analysis.model import Finding
 from rankscope.schema import Dataset
 from rankscope.tui.collectives import Collectives
@@ -19,7 +21,6 @@ REASONS: tuple[Absence, ...] = get_args(Absence)
 
 FAR = 1 << 40
 """Sequence numbers from here on are not told apart when members are counted; groups have less than 22 bits."""
-_PENDING = pl.col("state").is_in(["scheduled", "started"])
 _NUMBER = {reason: pl.lit(i, pl.UInt8) for i, reason in enumerate(REASONS)}
 _Ints = NDArray[np.int64]
 
@@ -49,7 +50,7 @@ def absences(dataset: Dataset, found: Collectives, *, never: bool) -> pl.DataFra
 def p2p_absences(dataset: Dataset, findings: Sequence[Finding], columns: NDArray[np.int64]) -> pl.DataFrame:
     """The sides that findings say were never posted, in the columns where their peers wait; columns as `absences`."""
     ops = dataset.ops.select("rank", "peer", "group", "seq", "is_p2p", "state", "created_ns")
-    waiting = ops.with_columns(col=pl.Series(columns)).filter(pl.col("is_p2p") & _PENDING)
+    waiting = ops.with_columns(col=pl.Series(columns)).filter(pl.col("is_p2p") & PENDING)
     parts = [
         waiting.filter(pl.col("peer").is_in(f.culprit_ranks) & (pl.col("group") == f.group.key))
         for f in findings
@@ -67,7 +68,7 @@ def _members(dataset: Dataset) -> pl.DataFrame:
     known = dataset.frontiers.select("rank", "group", "last_enqueued", "first_kept", "wrapped", "filtered")
     members = dataset.groups.select("group", pl.col("ranks").alias("rank")).explode("rank").drop_nulls()
     return members.join(known, on=["rank", "group"], how="left").with_columns(
-        seen=pl.col("rank").is_in(list(dataset.seen_ranks)), whole=pl.col("rank").is_in(_whole_ranks(dataset))
+        seen=pl.col("rank").is_in(list(dataset.seen_ranks)), whole=pl.col("rank").is_in(whole_ranks(dataset))
     )
 
 
@@ -123,8 +124,3 @@ def _reason() -> pl.Expr:
         .when(pl.col("wrapped") & before).then(_NUMBER["overwritten"])
         .otherwise(_NUMBER["unknown"])
     )  # fmt: skip
-
-
-def _whole_ranks(dataset: Dataset) -> list[int]:
-    whole = dataset.dumps.filter(~pl.col("wrapped") & (pl.col("filtered") == "none"))
-    return whole["rank"].drop_nulls().unique().to_list()

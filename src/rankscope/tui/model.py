@@ -41,7 +41,7 @@ class Model:
     columns: Ints
     """The column of each row of ops."""
     instances: pl.DataFrame
-    """One row per collective; see `marks.collectives`."""
+    """One row per collective; see `collectives.Collectives`."""
     traces: TraceLanes | None = None
     """The lanes of the traces that there are; None without any."""
 
