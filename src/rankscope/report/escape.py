@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-_BENIGN = re.compile(r"""["'(]?[^\W_]+(?:['%+=-][^\W_]+|[.,:](?<=\d.)\d+)*%?[)"']?[.,;:!?]?""")
-"""A word that no Markdown dialect reads as anything but text."""
+_BENIGN = re.compile(r"""(?:["'(]?[^\W_]+(?:['%+=-][^\W_]+|[.,:](?<=\d.)\d+)*%?|%)[)"']?[.,;:!?]?""")
+"""A word that no Markdown dialect reads as anything but text, or a percent sign by itself."""
 _LINKABLE = re.compile(r"www\d*\b|[a-z]+-\d|[0-9a-f]{7,}\b", re.IGNORECASE)
 """Plain words that GitHub turns into links all the same: hosts, ticket numbers, commits."""
 _LIST_NUMBER = re.compile(r"\d+[.)]$")
