@@ -11,6 +11,8 @@ import pytest
 from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.doubts import not_always_last
+from rankscope.analysis.evidence import judge_reliability
+from rankscope.analysis.facts import Facts
 from rankscope.schema import Dataset
 from tests.analysis.jobs import running
 from tests.builders import START_NS, JobBuilder
@@ -55,6 +57,21 @@ def test_times_that_were_lost_do_not_make_a_dump_without_events_old(ago: float, 
     dataset = dataset_of(named(made, only_active=True))
     first = (dumps.START_NS - START_NS) / SECOND
     assert analyse(written(dataset, {}, rest=first - ago)).culprits == culprits
+
+
+@pytest.mark.parametrize(("cut_ns", "known"), [(0, {0, 1, 2, 3}), (1, {2})])
+def test_a_file_whose_time_was_cut_to_a_whole_second_is_not_older_than_what_is_in_it(
+    cut_ns: int, known: set[int]
+) -> None:
+    """Tar keeps whole seconds; a dump that finds operations ended says so of its own moment."""
+    dataset = missing().build()
+    second = (START_NS // SECOND + 100) * SECOND
+    noticed = pl.when(pl.col("state") == "scheduled").then(second + SECOND // 2).otherwise("completed_ns")
+    dataset = dataclasses.replace(dataset, ops=dataset.ops.with_columns(completed_ns=noticed))
+    files = dataset.files.with_columns(mtime_ns=pl.lit(second + cut_ns, dtype=pl.Int64))
+    times = judge_reliability(Facts(dataclasses.replace(dataset, files=files))).written_ns
+    assert times.keys() == known
+    assert all(times[rank] == second + SECOND // 2 for rank in known - {2})
 
 
 @pytest.mark.parametrize(("seconds", "confidence"), [(9, "medium"), (30, "high")])

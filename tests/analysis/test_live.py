@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import polars as pl
+import pytest
 
 from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.freeze import Freeze
-from rankscope.analysis.live import FROZEN_NS, SECOND, SILENT_NS, Gate, Live, Look
+from rankscope.analysis.live import FROZEN_NS, SECOND, SILENT_NS, Gate, Live, Look, with_state
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
-from tests.builders import JobBuilder
+from tests.builders import START_NS, JobBuilder
 
 
 def job(done: int, waiting: bool = False, ranks: int = 4, failed: bool = False) -> Dataset:
@@ -152,6 +153,56 @@ def test_a_job_that_has_ended_is_idle_and_nobody_is_blamed() -> None:
     _, live, analysis = seen(gate, written(job(20), 0.1), 2 * SILENT_NS / SECOND, fresh=False)
     assert live.state == "idle"
     assert analysis.status == "healthy" and not analysis.is_critical
+
+
+def ended(dataset: Dataset, reasons: list[str]) -> Dataset:
+    """With a sidecar of each of the first ranks that says how its process ended."""
+    rows = [
+        {"rank": rank, "kind": "process-end", "severity": "info", "text": "", "values": f'{{"reason":"{reason}"}}'}
+        for rank, reason in enumerate(reasons)
+    ]
+    return replace(dataset, messages=pl.DataFrame(rows, schema=dict(schema.MESSAGES)))
+
+
+def test_a_job_whose_processes_all_came_to_their_end_is_over_at_once() -> None:
+    over = ended(written(job(30), 0.1), ["exit"] * 4)
+    gate, live, analysis = seen(Gate(freeze_after_ns=SECOND), over, 10)
+    assert (live.state, live.reason) == ("waiting", "dumps of more ranks are coming in")
+    _, live, analysis = seen(gate, over, 12)
+    assert (live.state, analysis.status) == ("idle", "healthy")
+    told = "4 ranks, nothing is pending: every process came to the end of its program"
+    assert with_state(analysis, live, 4).verdict == told
+
+
+@pytest.mark.parametrize("reasons", [["exit"] * 3, ["exit", "exit", "exit", "terminated"]])
+def test_a_job_of_which_not_every_process_came_to_its_end_is_not_over(reasons: list[str]) -> None:
+    gate, _, _ = seen(Gate(), ended(written(job(10), 0.1), reasons), 0)
+    _, live, _ = seen(gate, ended(written(job(30), 0.1), reasons), 10)
+    assert live.state == "progressing"
+    _, live, _ = seen(gate, ended(written(job(30, waiting=True), 0.1), ["exit"] * 4), 10)
+    assert live.state == "progressing"
+
+
+def test_a_rank_that_is_late_stays_named_whatever_is_pending_when_dumps_are_written() -> None:
+    """Some member of some collective is always on its way in a job that moves."""
+
+    def late(pending: bool) -> Dataset:
+        builder = JobBuilder(4)
+        for _ in range(20):
+            builder.clock = {rank: max(builder.clock.values(), default=START_NS) for rank in range(4)}
+            done = max(builder.clock.values()) + SECOND
+            for rank in range(4):
+                builder.collective(ranks=[rank], delay_ns=400_000_000 * (rank == 1), completed_ns=done)
+        if pending:
+            builder.collective(ranks=[0, 2, 3], state="started")
+        return builder.build()
+
+    _, _, whole = seen(Gate(), written(late(False), 0.1), 0)
+    gate, _, partly = seen(Gate(), written(late(True), 0.1), 0)
+    assert (whole.status, whole.culprits) == (partly.status, partly.culprits) == ("slow", (1,))
+    _, live, still = seen(gate, written(late(True), 40, since_s=1), 40)
+    assert live.state == "still"
+    assert with_state(still, live, 4).verdict.endswith(f"; now {live.reason}; called frozen after 60 s")
 
 
 def test_a_watchdog_that_gave_up_needs_no_waiting_but_the_dumps_of_all_ranks() -> None:

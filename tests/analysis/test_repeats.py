@@ -106,6 +106,29 @@ def test_one_rank_that_went_on_shows_that_the_job_did() -> None:
     assert freeze.reason.endswith("; operations went on between two dumps 50 s apart")
 
 
+def test_a_rank_that_was_not_dumped_any_more_is_not_going_on() -> None:
+    """A process that was killed, or stopped by a debugger: its last two dumps show that it moved before."""
+    dataset = repeated(hanging(), {**same(0, 1, 3, ago=40), 2: (58, True)})
+    before = pl.when(pl.col("rank") == 2).then(NOW - 50 * SECOND).otherwise(pl.col("later_ns"))
+    gone = dataclasses.replace(dataset, repeats=dataset.repeats.with_columns(later_ns=before))
+    assert Repeats(gone).still == (NOW - 40 * SECOND, NOW)
+    since = pl.when(pl.col("rank") == 2).then(NOW - 30 * SECOND).otherwise(pl.col("later_ns"))
+    assert Repeats(dataclasses.replace(dataset, repeats=dataset.repeats.with_columns(later_ns=since))).still is None
+
+
+def test_what_was_only_noticed_when_a_dump_was_written_makes_no_gap() -> None:
+    """Once NCCL failed nobody retires an operation, and every dump finds anew that it ended."""
+    job = running()
+    job.collective(ranks=[0, 1, 3], state="scheduled")
+    dataset = repeated(job.build(), {})
+    last = pl.col("created_ns") == pl.col("created_ns").max()
+    noticed = pl.when(last).then(pl.lit(NOW + 1)).otherwise(pl.col("completed_ns"))
+    found = judge_freeze(Facts(dataclasses.replace(dataset, ops=dataset.ops.with_columns(completed_ns=noticed))))
+    plain = judge_freeze(Facts(dataset))
+    assert (found.needed_ns, found.still_ns) == (plain.needed_ns, plain.still_ns)
+    assert plain.needed_ns < 10 * SECOND
+
+
 def test_still_since_the_second_of_three_dumps() -> None:
     dataset = repeated(hanging(), same(0, 1, 2, 3))
     third = dataset.repeats.with_columns(written_ns=pl.col("written_ns") - 100 * SECOND, progressed=pl.lit(True))

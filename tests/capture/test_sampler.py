@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 import types
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rankscope.capture import files, sampler
+from rankscope.capture import files, recorder, sampler
 from rankscope.capture.card import Card
 from rankscope.capture.sampler import INTERVAL, Request, Sampler
 from rankscope.capture.settings import Settings
@@ -89,6 +90,35 @@ def test_a_rank_that_stands_still_gets_stacks(torch: Torch, tmp_path: Path) -> N
     assert ("fr", True) not in torch.calls
     serve(one)
     assert torch.calls[-1] == ("fr", True)
+
+
+def entries(noticed: int, retired: bool = False, state: str = "completed") -> bytes:
+    """What a recorder says of one operation that ended a while ago and of one of which that was just `noticed`."""
+    old = {"profiling_name": "nccl:all_reduce", "record_id": 0, "time_discovered_completed_ns": 10, "retired": True}
+    new = {**old, "record_id": 1, "time_discovered_completed_ns": noticed, "retired": retired, "state": state}
+    return pickle.dumps({"version": "2.10", "padding": "-" * 1000, "entries": [old, new]})
+
+
+def test_what_every_dump_notices_anew_is_no_progress() -> None:
+    assert recorder.says_same(entries(1 << 40), entries((1 << 40) + 1))
+    assert recorder.says_same(entries(7), entries(7))
+    assert not recorder.says_same(entries(1 << 40, retired=True), entries((1 << 40) + 1, retired=True))
+    assert not recorder.says_same(entries(1 << 40, state="scheduled"), entries(1 << 40, state="completed"))
+    assert not recorder.says_same(entries(1 << 40, state="scheduled"), entries(1 << 40, state="schedulex"))
+    assert not recorder.says_same(b"", entries(7))
+    assert not recorder.says_same(entries(7)[:-9] + b"123456789", entries(7)[:-9] + b"abcdefghi")
+
+
+def test_a_rank_that_nobody_retires_operations_of_stands_still(
+    torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, dumps = made(tmp_path, stacks="never"), iter(range(1 << 40, (1 << 40) + 9))
+    monkeypatch.setattr(recorder, "read", lambda _recorder, _stacks: entries(next(dumps)))
+    serve(one)
+    for _ in range(6):
+        serve(one)
+    kept = sorted(path.read_bytes() for path in (tmp_path / files.HISTORY).iterdir())
+    assert kept == [entries(1 << 40)]
 
 
 def test_stacks_are_taken_at_once_where_torch_has_its_compiler(

@@ -134,7 +134,7 @@ def _conclude(
     )
     causes = [replace(f, id=f"f{i}") for i, (f, _) in enumerate(written, 1)]
     divergences = find_divergences(facts, writer.graph, reliability, [*roots, *suspects])
-    slow = [] if roots or suspects else _slow(facts)
+    slow = [] if roots else _slow(facts)
     rest = [*slow, *([_moving(writer, suspects, freeze)] if suspects else [])]
     rest += find_consequences(facts, divergences, causes[0].id) if causes else []
     mesh = recover_mesh(facts.dataset)

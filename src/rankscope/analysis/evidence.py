@@ -12,6 +12,7 @@ from rankscope.analysis.arrays import filled
 from rankscope.analysis.facts import Array, Facts
 from rankscope.analysis.fronts import NONE
 from rankscope.analysis.signatures import ROOTED
+from rankscope.schema import latest_ns
 
 CLOCKS_NS = 60 * 1_000_000_000
 """Clocks of hosts and of file systems differ by less."""
@@ -82,7 +83,11 @@ def _written(facts: Facts) -> dict[int, int]:
     for rank, mtime in used.select("rank", "mtime_ns").iter_rows():
         times[rank] = max(mtime, times.get(rank, 0))
     lost = any(mtime + CLOCKS_NS < newest.get(rank, 0) for rank, mtime in times.items())
-    return {rank: mtime for rank, mtime in times.items() if mtime >= newest.get(rank, mtime + lost)}
+    return {
+        rank: max(mtime, newest.get(rank, 0))
+        for rank, mtime in times.items()
+        if (latest_ns(mtime) >= newest[rank] if rank in newest else not lost)
+    }
 
 
 def _dead_devices(facts: Facts, outdated: frozenset[int]) -> dict[int, tuple[int, int]]:

@@ -12,12 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.calls import PENDING
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.wording import duration
+
+Times = npt.NDArray[np.int64]
 
 FLOOR_NS = 2_000_000_000
 GAPS = 20
@@ -72,8 +75,8 @@ def judge_freeze(facts: Facts) -> Freeze:
 
 def _weigh(facts: Facts) -> Freeze:
     """What the newest dumps say by themselves."""
-    needed = max(_needed_ns(*_gaps_ns(facts)), _dumping_ns(facts))
     newest, written = _newest_ns(facts), _written_ns(facts)
+    needed = max(_needed_ns(*_gaps_ns(facts, newest)), _dumping_ns(facts))
     if newest is None:
         return Freeze(None, None, needed, "no operation carries a time")
     still = _still_ns(newest, written, max(FLOOR_NS, _dumping_ns(facts)))
@@ -132,13 +135,14 @@ def _needed_twice_ns(facts: Facts, needed: int) -> int:
     return max(min(needed, own_needed), _dumping_ns(facts))
 
 
-def _gaps_ns(facts: Facts) -> tuple[int, int]:
+def _gaps_ns(facts: Facts, newest: int | None) -> tuple[int, int]:
     """(99th percentile, longest) of the time between two events of the job, whichever rank they are of.
 
-    Host clocks that differ only make gaps shorter, as long as no rank works alone.
+    Host clocks that differ only make gaps shorter, as long as no rank works alone. What is later than the `newest`
+    event was only noticed when a dump was written: it would make a gap of the time that the job stood still.
     """
-    columns = [facts.dataset.ops[name].drop_nulls() for name in ("created_ns", "completed_ns")]
-    times = [column.to_numpy() for column in columns if len(column)]
+    columns = [facts.dataset.ops[name].drop_nulls().to_numpy() for name in ("created_ns", "completed_ns")]
+    times = [kept for column in columns if len(kept := _until(column, newest))]
     count = sum(map(len, times))
     if count < 2:
         return 0, 0
@@ -152,6 +156,10 @@ def _gaps_ns(facts: Facts) -> tuple[int, int]:
     place = min(int(PERCENTILE * (count - 1)) + 1, count - 1) - 1 - (count - 1 - len(gaps))
     usual = int(np.searchsorted(np.cumsum(np.bincount(gaps)), place, "right")) if place >= 0 else 0
     return usual << shift, int(gaps.max(initial=0)) << shift
+
+
+def _until(times: Times, newest: int | None) -> Times:
+    return times if newest is None or times.max(initial=newest) == newest else times[times <= newest]
 
 
 def _newest_ns(facts: Facts) -> int | None:

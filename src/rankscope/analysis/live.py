@@ -166,23 +166,41 @@ def _remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
 def _judge(memory: Memory, asked_ns: int | None, dataset: Dataset, freeze: Freeze, look: Look) -> Live:
     needed = asked_ns or max(FROZEN_NS, freeze.needed_ns, LONGER * memory.got_over_ns)
     still, why = _still(dataset, freeze)
-    quiet = look.at_ns - (memory.fresh_at_ns if memory.fresh_at_ns is not None else look.at_ns)
     moving = len(memory.samples) > 1
     live = Live("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, _rates(memory))
     live = replace(live, reason="operations go on" if moving else "nothing tells yet whether operations go on")
     if look.unread or look.at_ns - memory.ranks_at_ns < _complete_ns(dataset, asked_ns):
-        return replace(live, reason="dumps of more ranks are coming in")
+        more = "dumps of more ranks are coming in"
+        return replace(live, reason=f"{live.reason}; {more}" if moving else more)
     pending = bool(dataset.ops.select(PENDING.any()).item()) if dataset.ops.height else False
+    if not pending and _came_to_the_end(dataset):
+        return replace(live, state="idle", reason="every process came to the end of its program", rates=())
     if freeze.proven:
         return replace(live, state="frozen", reason=freeze.reason, rates=())
     if pending and still is not None and still >= needed:
         return replace(live, state="frozen", reason=why, rates=())
-    if quiet >= _silent_ns(memory, needed, asked_ns):
-        state: State = "silent" if pending or dataset.dumps.is_empty() else "idle"
-        return replace(live, state=state, reason=f"nothing was written for {duration(quiet)}", rates=())
-    if still is not None and still > freeze.needed_ns:
-        return replace(live, state="still" if pending else "idle", reason=why, rates=())
-    return live
+    return _quiet(live, memory, asked_ns, look, pending or dataset.dumps.is_empty()) or (
+        replace(live, state="still" if pending else "idle", reason=why, rates=())
+        if still is not None and still > freeze.needed_ns else live
+    )  # fmt: skip
+
+
+def _quiet(live: Live, memory: Memory, asked_ns: int | None, look: Look, waits: bool) -> Live | None:
+    """How the job is if nothing was written for long; None if something was."""
+    quiet = look.at_ns - (memory.fresh_at_ns if memory.fresh_at_ns is not None else look.at_ns)
+    if quiet < _silent_ns(memory, live.needed_ns, asked_ns):
+        return None
+    state: State = "silent" if waits else "idle"
+    return replace(live, state=state, reason=f"nothing was written for {duration(quiet)}", rates=())
+
+
+def _came_to_the_end(dataset: Dataset) -> bool:
+    """Whether the sidecar of every rank says so, and of none that it was ended."""
+    ends = dataset.messages.filter(pl.col("kind") == "process-end")
+    if ends.height < dataset.world_size:
+        return False
+    reasons = ends["values"].str.json_path_match("$.reason")
+    return set(ends["rank"]) == set(range(dataset.world_size)) and bool((reasons == "exit").all())
 
 
 def _complete_ns(dataset: Dataset, asked_ns: int | None) -> int:
@@ -222,6 +240,9 @@ def _allowed(live: Live, freeze: Freeze) -> Freeze:
 
 def with_state(analysis: Analysis, live: Live, ranks: int) -> Analysis:
     """The analysis of a job that is watched; where there is no verdict, it says how the job is instead."""
+    soon = f"; called frozen after {duration(live.needed_ns)}"
+    if analysis.status == "slow" and live.state == "still":
+        return replace(analysis, verdict=f"{analysis.verdict}; now {live.reason}{soon}")
     if analysis.status not in ("progressing", "healthy") or live.is_stopped:
         return analysis
     told = plural(ranks, "rank")
@@ -230,8 +251,7 @@ def with_state(analysis: Analysis, live: Live, ranks: int) -> Analysis:
     if live.state == "idle":
         return replace(analysis, verdict=f"{told}, nothing is pending: {live.reason}")
     line = f"{told}: {live.reason}"
-    if live.state == "still":
-        line += f"; called frozen after {duration(live.needed_ns)}"
+    line += soon if live.state == "still" else ""
     return replace(analysis, status="progressing", verdict=line)
 
 

@@ -38,12 +38,15 @@ class Repeats:
     def still(self) -> Span | None:
         """When the whole job stood still: the time that the unchanged dumps of all ranks have in common.
 
-        None unless most ranks have two dumps, none of them moved last, and no other rank shows an event in that time.
+        None unless most ranks have two dumps that show the same, and no other rank shows an event in that time. Of one
+        that was not dumped any more when the others stood still nothing is known but that it moved before.
         """
         seen, unchanged = self.dataset.seen_ranks, self.unchanged
-        if 2 * len(unchanged) <= len(seen) or self.moved.keys() - unchanged.keys():
+        if 2 * len(unchanged) <= len(seen):
             return None
         since, until = max(s for s, _ in unchanged.values()), min(u for _, u in unchanged.values())
+        if any(later > since for rank, (_, later) in self.moved.items() if rank not in unchanged):
+            return None
         return (since, until) if since < until and self._quiet_since(since) else None
 
     def _quiet_since(self, since: int) -> bool:

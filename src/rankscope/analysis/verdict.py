@@ -36,8 +36,9 @@ def verdict(situation: Situation) -> tuple[Status, str]:
     """(status, sentence) of the whole."""
     dataset = situation.facts.dataset
     if not dataset.seen_ranks and not has_logs(dataset):
-        known = dataset.threads.height and situation.findings
-        return "unknown", situation.findings[0].title if known else "no dump could be read"
+        if dataset.threads.height and situation.findings:
+            return "unknown", situation.findings[0].title
+        return "unknown", "no dump can be read yet" if situation.freeze.watched else "no dump could be read"
     critical = [f for f in situation.findings if f.root_cause and f.severity == "critical"]
     if critical:
         return _word(critical[0]), _sentence(critical, situation.places)

@@ -6,6 +6,7 @@ the interpreter: 10 to 30 ms for 2,000 operations.
 
 from __future__ import annotations
 
+import pickle
 import re
 import sys
 from collections.abc import Iterable
@@ -17,6 +18,9 @@ _SAFE_WHEN_GONE = {"gloo"}
 """Backends that record no device events: their recorder can be read after its process groups were destroyed."""
 _NAMES = re.compile(r"[a-z_0-9]+")
 _ENTRY = b"profiling_name"
+_NOTICED = ("time_discovered_started_ns", "time_discovered_completed_ns")
+"""What each dump of an operation that nobody has retired says anew: when this dump found that it had started or ended.
+Once NCCL failed nobody retires anything, and no two dumps are the same any more."""
 
 
 class Recorder(NamedTuple):
@@ -53,6 +57,29 @@ def read(recorder: Recorder, stacks: bool) -> bytes:
     except TypeError:
         # torch 2.2 takes no arguments
         return bytes(function())
+
+
+def says_same(one: bytes, other: bytes) -> bool:
+    """Whether nothing went on between two reads of a recorder of this process."""
+    half = len(one) // 2
+    if one == other or len(one) != len(other) or one[:half] != other[:half]:
+        # the first entries of a ring that went on are others
+        return one == other
+    try:
+        first, second = (pickle.loads(data) for data in (one, other))  # noqa: S301 - this process has written them
+        entries = zip(first.pop("entries"), second.pop("entries"), strict=True)
+        return bool(first == second and all(_is_same(before, after) for before, after in entries))
+    except (pickle.UnpicklingError, EOFError, AttributeError, KeyError, TypeError, ValueError):
+        return False
+
+
+def _is_same(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether an entry says the same, but for when it was noticed what it says."""
+    if before == after or before.keys() != after.keys() or after.get("retired"):
+        return before == after
+    return all(
+        value == after[key] or (key in _NOTICED and None not in (value, after[key])) for key, value in before.items()
+    )
 
 
 def has_entries(data: bytes) -> bool:

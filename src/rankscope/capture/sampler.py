@@ -149,7 +149,7 @@ class Sampler(threading.Thread):
         allowed = self.settings.stacks != "never"
         cheap = allowed and (recorder.stacks_are_cheap() or self.settings.stacks == "always")
         data, taken_ns = self._read(one, cheap)
-        self._still[one] = self._still.get(one, 0) + 1 if self._last.get(one) == data else 0
+        self._still[one] = self._still.get(one, 0) + 1 if recorder.says_same(self._last.get(one, b""), data) else 0
         wanted = request.stacks or (request.reason == INTERVAL and self._still[one] >= STILL)
         due = request.reason != INTERVAL or self._rounds % REMEMBERED_EVERY == 0
         # the first that the next one repeats stays for as long as they do: it shows since when

@@ -6,6 +6,7 @@ Whatever a file says is data, never trusted text: it is escaped where it leaves 
 """
 
 from rankscope.schema.dataset import Dataset, Frame, Group
+from rankscope.schema.moments import latest_ns
 from rankscope.schema.tables import (
     ATTEMPTS,
     COALESCED,
@@ -81,4 +82,5 @@ __all__ = [
     "State",
     "TrackKind",
     "empty",
+    "latest_ns",
 ]

@@ -158,6 +158,17 @@ def test_times_older_than_the_content_are_not_believed() -> None:
     assert repeats({"t0/rank_0": (early, T1), "t1/rank_0": (made.pickle(), T0)}) == [(0, "t0/rank_0", None, None, True)]
 
 
+def test_times_cut_to_whole_seconds_are_believed() -> None:
+    made = hung()
+    end(made, 3, time_discovered_completed_ns=T0 + SECOND // 2, retired=False)
+    early = made.pickle()
+    end(made, 3, time_discovered_completed_ns=T1 + SECOND // 2, retired=False)
+    cut = repeats({"t0/rank_0": (early, T0), "t1/rank_0": (made.pickle(), T1)})
+    assert cut == [(0, "t0/rank_0", 30, 90, False)]
+    kept = repeats({"t0/rank_0": (early, T0 + 1), "t1/rank_0": (made.pickle(), T1 + 1)})
+    assert kept == [(0, "t0/rank_0", None, None, False)]
+
+
 def test_torn_dump_tells_nothing_of_progress() -> None:
     made = hung()
     whole = made.pickle()

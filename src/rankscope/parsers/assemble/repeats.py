@@ -120,7 +120,7 @@ def _may_be_copy(one: Source, other: Source) -> bool:
 
 def _believed(source: Source) -> bool:
     """Whether a file is not older than what is in it."""
-    return source.mtime_ns is not None and source.mtime_ns >= (source.span or (0, 0))[1]
+    return source.mtime_ns is not None and schema.latest_ns(source.mtime_ns) >= (source.span or (0, 0))[1]
 
 
 def progressed(before: Dump, after: Dump, written_ns: int | None) -> bool | None:
