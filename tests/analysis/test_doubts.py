@@ -13,6 +13,7 @@ from rankscope.analysis import analyse
 from rankscope.analysis.doubts import not_always_last
 from rankscope.analysis.evidence import judge_reliability
 from rankscope.analysis.facts import Facts
+from rankscope.analysis.freeze import judge_freeze
 from rankscope.schema import Dataset
 from tests.analysis.jobs import running
 from tests.builders import START_NS, JobBuilder
@@ -128,6 +129,24 @@ def test_culprit_that_went_on_between_two_dumps() -> None:
     assert text.startswith(
         "between its dumps 8.33 min apart its operations went on, while nothing moved on ranks 0,1,3"
     )
+
+
+@pytest.mark.parametrize(("later_ns", "dead"), [(-1, False), (SECOND, False), (30 * SECOND, True)])
+def test_a_dump_from_before_the_others_finished_shows_no_dead_device(later_ns: int, dead: bool) -> None:
+    job = JobBuilder(4)
+    job.collective()
+    job.collective(ranks=[0, 2, 3])
+    done = max(row["completed_ns"] for row in job.rows)
+    job.collective(ranks=[1], state="started")
+    dataset = written(job.build(), {1: (done + later_ns - START_NS) / SECOND})
+    assert judge_reliability(Facts(dataset)).dead_devices.keys() == ({1} if dead else set())
+
+
+def test_one_rank_that_was_dumped_later_shows_nothing_of_the_others() -> None:
+    """The threads that write dumps may be held up on all ranks but one."""
+    late = {0: 1.0, 1: 1.0, 2: 1.0}
+    assert judge_freeze(Facts(written(missing().build(), late))).stopped is False
+    assert judge_freeze(Facts(written(missing().build(), {0: 1.0, 2: 1.0}))).stopped is True
 
 
 def test_device_that_finished_something_later_is_not_dead() -> None:

@@ -47,6 +47,26 @@ def test_a_rank_that_leaves_a_ring_out_falls_out_of_step(kept: int) -> None:
     assert "rank 2 had issued 28 operations in default_pg, each other member 30" in found.explanation
 
 
+def test_what_a_rank_left_out_is_found_though_it_has_issued_the_like_again() -> None:
+    """Launched ahead of the device, as with NCCL: the send of the next step takes the place of the one left out."""
+    made = job(4)
+    for recorder in made:
+        for _ in range(6):
+            exchange(recorder, 4)
+            recorder.collective("0")
+        if recorder.rank == 1:
+            recorder.batch("0", [("recv", 0)])
+        else:
+            exchange(recorder, 4, "completed" if recorder.rank != 2 else "scheduled")
+        if recorder.rank != 2:
+            recorder.collective("0", state="scheduled")
+            exchange(recorder, 4, "scheduled")
+    found = analyse(dataset_of(named(made))).findings[0]
+    assert (found.kind, found.culprit_ranks) == ("p2p-unmatched", (1,))
+    assert found.title == "rank 1 left out a send or receive in default_pg"
+    assert (found.seq, found.waiting_ranks) == (7, (0, 2, 3))
+
+
 def test_too_few_rounds_prove_no_step() -> None:
     dataset = ring(4, steps=2, without=2)
     assert find_odd(Facts(dataset), dataset.group_list[0]) is None

@@ -87,13 +87,31 @@ def test_extra_collective_shifts_what_follows() -> None:
     assert (root.kind, root.culprit_ranks) == ("extra-collective", (1,))
 
 
-def test_difference_that_the_group_got_over_is_no_finding() -> None:
+@pytest.mark.parametrize(
+    ("ranks", "sizes"),
+    [([0, 1, 2], "[[8]]"), ([0, 1], "[[64]]")],
+    ids=["of another size", "a member is not there"],
+)
+def test_difference_that_the_group_got_over_is_no_finding(ranks: list[int], sizes: str) -> None:
     job = running()
-    job.collective(ranks=[0, 1, 2])
-    job.collective(ranks=[3], op="all_gather")
+    job.collective(ranks=ranks)
+    job.collective(ranks=[3], op="all_gather", sizes=sizes)
+    job.seqs.update({(rank, "0"): max(job.seqs.values()) for rank in range(4)})
     for _ in range(3):
         job.collective()
     assert not analyse(job.build()).is_critical
+
+
+def test_different_operations_that_met_without_a_hang_are_told() -> None:
+    """NCCL finishes a broadcast of one rank and a sum of the others, if they are equally long: with wrong results."""
+    job = running()
+    job.collective(ranks=[0, 1, 2])
+    job.collective(ranks=[3], op="broadcast")
+    for _ in range(3):
+        job.collective()
+    root = root_of(job)
+    assert (root.kind, root.culprit_ranks, root.confidence) == ("collective-mismatch", (3,), "medium")
+    assert root.confidence_reasons == ("it finished all the same: no hang, but wrong results",)
 
 
 def test_different_types_that_met_without_a_hang_are_told() -> None:

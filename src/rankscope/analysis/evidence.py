@@ -16,6 +16,8 @@ from rankscope.schema import latest_ns
 
 CLOCKS_NS = 60 * 1_000_000_000
 """Clocks of hosts and of file systems differ by less."""
+LATER_NS = 2_000_000_000
+"""So long after its peers a device that works has finished, and its watchdog has noticed."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Reliability:
 
 def judge_reliability(facts: Facts) -> Reliability:
     """Compares completion frontiers of all members of every group."""
-    outdated = _outdated(facts)
-    return Reliability(outdated, _written(facts), _dead_devices(facts, outdated))
+    outdated, written = _outdated(facts), _written(facts)
+    return Reliability(outdated, written, _dead_devices(facts, outdated, written))
 
 
 def _outdated(facts: Facts) -> frozenset[int]:
@@ -90,10 +92,11 @@ def _written(facts: Facts) -> dict[int, int]:
     }
 
 
-def _dead_devices(facts: Facts, outdated: frozenset[int]) -> dict[int, tuple[int, int]]:
+def _dead_devices(facts: Facts, outdated: frozenset[int], written_ns: Mapping[int, int]) -> dict[int, tuple[int, int]]:
     """Ranks that issued a collective that its peers finished and they did not.
 
-    Only where every member takes part in the operation, and not where point-to-point operations share the counter.
+    Only where every member takes part in the operation, not where point-to-point operations share the counter, and
+    not if the rank's dump was written when the first of its peers finished, or before.
     """
     done = facts.completions
     behind = (done.seq < _by_group(facts.furthest, done.group)) & (done.enqueued > done.seq)
@@ -102,16 +105,20 @@ def _dead_devices(facts: Facts, outdated: frozenset[int]) -> dict[int, tuple[int
     ops, reached = _ops_at(facts, group, following), facts.reached
     out: dict[int, tuple[int, int]] = {}
     for rank, key in zip(done.rank[behind].tolist(), zip(group.tolist(), following.tolist(), strict=True), strict=True):
-        op = ops.get(key)
-        if reached.get(key[0], -1) >= key[1] or (op is not None and op not in ROOTED):
+        op, finished_ns = ops.get(key, (None, None))
+        early = finished_ns is not None and written_ns.get(rank, finished_ns + LATER_NS) < finished_ns + LATER_NS
+        if not early and (reached.get(key[0], -1) >= key[1] or (op is not None and op not in ROOTED)):
             out.setdefault(rank, key)
     return out
 
 
-def _ops_at(facts: Facts, group: Array, seq: Array) -> dict[tuple[int, int], str]:
-    """Names of the operations with these groups and sequence numbers."""
+def _ops_at(facts: Facts, group: Array, seq: Array) -> dict[tuple[int, int], tuple[str | None, int | None]]:
+    """Names of the operations with these groups and sequence numbers, and when a member finished them first."""
     if not len(group):
         return {}
     places = pl.DataFrame({"group": group, "seq": seq}, schema_overrides={"group": pl.UInt32}).unique()
-    rows = facts.calls_at(places).filter(pl.col("key").is_not_null())
-    return {(group, seq): op for group, seq, op in rows.select("group", "seq", "key").unique().sort("key").iter_rows()}
+    finished = pl.col("completed_ns").filter(pl.col("state") == "completed").min()
+    rows = (
+        facts.calls_at(places).group_by("group", "seq").agg(pl.col("key").drop_nulls().cast(pl.String).max(), finished)
+    )
+    return {(group, seq): (op, at) for group, seq, op, at in rows.iter_rows()}

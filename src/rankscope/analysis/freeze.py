@@ -176,9 +176,11 @@ def _newest_ns(facts: Facts) -> int | None:
 
 
 def _written_ns(facts: Facts) -> int | None:
+    """When at least half of the ranks had been dumped last: one that was dumped alone later says nothing of the job."""
     used = facts.dataset.dumps.filter(pl.col("rank").is_not_null())
-    found = used["mtime_ns"].max()
-    return int(found) if isinstance(found, int) else None
+    latest = used.group_by("rank").agg(pl.col("mtime_ns").max())["mtime_ns"].drop_nulls().sort(descending=True)
+    half = (used["rank"].n_unique() + 1) // 2
+    return int(latest[min(half, len(latest)) - 1]) if len(latest) else None
 
 
 def _gave_up(facts: Facts) -> bool:
@@ -193,6 +195,6 @@ def _timed_out(facts: Facts, *, own: bool) -> bool:
         dumps = facts.dataset.dumps.filter(pl.col("rank").is_not_null())
         times = pending.join(dumps.select("file", "mtime_ns"), on="file", how="inner")
     else:
-        times = pending.with_columns(mtime_ns=pl.lit(_written_ns(facts), dtype=pl.Int64))
+        times = pending.with_columns(mtime_ns=pl.lit(facts.dataset.dumps["mtime_ns"].max(), dtype=pl.Int64))
     late = pl.col("mtime_ns") - pl.col("created_ns") > pl.col("timeout_ms") * 1_000_000
     return bool(times.select(late.fill_null(False).any()).item())

@@ -14,6 +14,8 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.schema import Group
 
+FEWEST = 3
+"""Members that have to come to a collective: of two nobody tells which is the odd one."""
 LEAST = 3
 """Numbers of sends and receives at which all members have stood together, before a difference means anything."""
 
@@ -32,17 +34,21 @@ class Odd(NamedTuple):
 
 
 def find_odd(facts: Facts, group: Group) -> Odd | None:
-    """The member that fell out of step, if the others, two at least, agree, and all had been in step before."""
-    if len(group.ranks) < 3:
+    """The member that fell out of step, if the others, two at least, agree, and all had been in step before.
+
+    Who waits for it does not come to the next collective any more: those that do are enough.
+    """
+    if len(group.ranks) < FEWEST:
         return None
     marks = list(_marks(facts, group).iter_rows(named=True))
     before = next((i for i, mark in enumerate(marks) if len(set(mark["counts"])) > 1), len(marks))
-    if len({mark["pairs"] for mark in marks[:before]}) < LEAST:
+    if len({mark["pairs"] for mark in marks[:before] if mark["whole"]}) < LEAST:
         return None
-    after = [_alone(mark["ranks"], mark["counts"]) for mark in marks[before:]]
-    if not after or after[0] is None or {one and one[0] for one in after} != {after[0][0]}:
+    first = _alone(marks[before]["ranks"], marks[before]["counts"]) if before < len(marks) else None
+    after = [_alone(mark["ranks"], mark["counts"]) for mark in marks[before:] if first and first[0] in mark["ranks"]]
+    if first is None or {one and one[0] for one in after} != {first[0]}:
         return None
-    return Odd(*after[0], marks[before]["place"], before)
+    return Odd(*first, marks[before]["place"], before)
 
 
 def _alone(ranks: list[int], counts: list[int]) -> tuple[int, int, int] | None:
@@ -55,9 +61,10 @@ def _alone(ranks: list[int], counts: list[int]) -> tuple[int, int, int] | None:
 
 
 def _marks(facts: Facts, group: Group) -> pl.DataFrame:
-    """Collectives to which every member came, in order: place, pairs (of the first member), ranks, counts.
+    """Collectives to which every member came, in order: place, pairs (of the first member), ranks, counts, whole.
 
-    Only where every record between the last operation of the group and the collective is there.
+    After the last of a kind to which all came those of this kind follow to which a few did. Only where every record
+    between the last operation of the group and the collective is there.
     """
     labels = pl.DataFrame(
         {"group": [g.id for g in facts.groups], "label": [facts.label(g.id) for g in facts.groups]},
@@ -65,7 +72,8 @@ def _marks(facts: Facts, group: Group) -> pl.DataFrame:
     )
     own = pl.col("group") == group.id
     collective = ~pl.col("is_p2p") & pl.col("seq").is_not_null() & (pl.col("coalesced") != "inner")
-    ranks = pl.col("ranks").list
+    came = pl.col("ranks").list.len()
+    whole_until = pl.col("seq").filter("whole").max().over("label")
     return (
         facts.dataset.ops.with_row_index("row")
         .filter(pl.col("rank").is_in(group.ranks))
@@ -78,9 +86,12 @@ def _marks(facts: Facts, group: Group) -> pl.DataFrame:
         .join(labels, on="group", how="left", maintain_order="left")
         .group_by("label", "seq", maintain_order=True)
         .agg(pl.col("row", "op", "pairs").first(), pl.col("rank").alias("ranks"), pl.col("count").alias("counts"))
-        .filter((ranks.n_unique() == len(group.ranks)) & (ranks.len() == len(group.ranks)))
+        .filter((pl.col("ranks").list.n_unique() == came) & (came >= FEWEST))
+        .with_columns(whole=came == len(group.ranks))
+        .filter(pl.col("whole") | (pl.col("seq") > whole_until))
         .sort("row")
         .select(
-            "pairs", "ranks", "counts", place=pl.format("{} #{} of {}", pl.col("op").cast(pl.String), "seq", "label")
+            "pairs", "ranks", "counts", "whole",
+            place=pl.format("{} #{} of {}", pl.col("op").cast(pl.String), "seq", "label"),
         )
-    )
+    )  # fmt: skip

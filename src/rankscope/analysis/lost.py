@@ -7,7 +7,6 @@ that send or receive, it belongs to the program, and the rank without it is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -96,7 +95,7 @@ class LostPairs:
         roots = []
         for group in self.facts.groups:
             odd = find_odd(self.facts, group) if group.id in self._pending else None
-            nodes = tuple(sorted(self._because_of(odd, group.id))) if odd else ()
+            nodes = self._because_of(odd, group.id) if odd else ()
             if odd and nodes:
                 roots.append(self._out_of_step(odd, self.graph.instances[nodes[0].key], nodes))  # type: ignore[index]
         return roots
@@ -106,12 +105,19 @@ class LostPairs:
         """Groups in which a send or receive waits."""
         return frozenset(i.group for i in self.graph.instances.values() if i.is_pair)
 
-    def _because_of(self, odd: Odd, group: int) -> Iterator[Node]:
-        """Sends and receives of which the rank left its side out, or which it has too many."""
-        for key, instance in self.graph.instances.items():
-            alone = len(key) == 4 and key[0] == group and odd.rank in key[1:3] and len(instance.entries) == 1
-            if alone and (odd.rank in instance.entries) == (odd.own > odd.usual):
-                yield Node("op", -1, key)
+    def _because_of(self, odd: Odd, group: int) -> tuple[Node, ...]:
+        """Sends and receives of which the rank left its side out, or which it has too many.
+
+        If it has issued the like again since, that took the place of what it left out: the first of these waits.
+        """
+        own = [
+            (key, instance) for key, instance in self.graph.instances.items()
+            if len(key) == 4 and key[0] == group and odd.rank in key[1:3]
+        ]  # fmt: skip
+        surplus = odd.own > odd.usual
+        alone = [key for key, i in own if len(i.entries) == 1 and (odd.rank in i.entries) == surplus]
+        both = [] if surplus else [(i.since_ns or 0, key) for key, i in own if len(i.entries) == 2]
+        return tuple(Node("op", -1, key) for key in sorted(alone) or [key for _, key in sorted(both)[:1]])
 
     def _out_of_step(self, odd: Odd, instance: Instance, component: tuple[Node, ...]) -> Root:
         rank, label = odd.rank, self.facts.label(instance.group)

@@ -18,10 +18,15 @@ from rankscope.analysis.wording import fold, plural, ranks_text
 def find_mismatches(facts: Facts, cohorts: Cohorts) -> list[Root]:
     """The first disagreement of every group that did not go on together afterwards, oldest first.
 
-    Different types meet without a hang where they are equally long: then the results are wrong, and that is told, too.
+    Different types meet without a hang where they are equally long, and so do different operations on as many elements:
+    then the results are wrong, and that is told, too.
     """
-    wrong = pl.col("settled") & pl.col("dtypes") & ~pl.col("ops")
-    first = facts.disagreements.filter(~pl.col("settled") | wrong).sort("settled", "group", "seq")
+    other = pl.col("ops") & pl.col("finished") & ~pl.col("sizes") & pl.col("whole")
+    wrong = pl.col("settled") & ((pl.col("dtypes") & ~pl.col("ops")) | other)
+    sizes = pl.DataFrame({"group": [g.id for g in facts.groups], "size": [len(g.ranks) for g in facts.groups]})
+    members = facts.disagreements.join(sizes.cast({"group": pl.UInt32}), on="group", how="left", maintain_order="left")
+    found = members.with_columns(whole=pl.col("members") == pl.col("size"))
+    first = found.filter(~pl.col("settled") | wrong).sort("settled", "group", "seq")
     first = first.unique("group", keep="first", maintain_order=True)
     instances = calls_at(facts, first)
     roots = [_judge(facts, cohorts, instances[key]) for key in sorted(instances)]

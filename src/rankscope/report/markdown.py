@@ -64,7 +64,7 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
             ("Kind", finding.kind),
             ("Who", words.who(finding)),
             ("On the mesh", words.on_mesh(finding, analysis.mesh)),
-            ("Or else", words.ranks_phrase(others) if others else ""),
+            (words.instead(finding), words.ranks_phrase(others) if others else ""),
             ("Where", words.place(finding)),
             ("Held up", words.held_up(finding)),
             ("Confidence", words.certainty(finding)),

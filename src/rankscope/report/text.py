@@ -66,7 +66,7 @@ def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator
     others = tuple(r for r in finding.candidates if r not in finding.culprit_ranks)
     yield "who", [words.who(finding)]
     yield "mesh", [words.on_mesh(finding, analysis.mesh)]
-    yield "or else", [words.ranks_phrase(others)] if others else []
+    yield words.instead(finding).lower(), [words.ranks_phrase(others)] if others else []
     yield "where", [words.place(finding)]
     yield "held up", [words.held_up(finding)]
     yield "confidence", [words.certainty(finding)] if finding.severity != "info" else []

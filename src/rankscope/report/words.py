@@ -46,6 +46,11 @@ def ranks_phrase(ranks: Sequence[int]) -> str:
     return f"rank{'' if len(set(ranks)) == 1 else 's'} {fold_ranks(ranks)}"
 
 
+def instead(finding: Finding) -> str:
+    """What ranks that may be to blame are called: beside a culprit, or where nobody is accused."""
+    return "Or else" if finding.culprit_ranks else "Suspect"
+
+
 def moment(ns: int, zone: str = "UTC") -> str:
     """Nanoseconds since the epoch as UTC date and time, to the second; `zone` is what stands behind it."""
     if not 0 <= ns <= _LAST_NS:

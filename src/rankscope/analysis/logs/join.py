@@ -51,13 +51,19 @@ def has_logs(dataset: Dataset) -> bool:
 
 
 def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
-    """What is known of the standstill: a job whose watchdog gave up had stopped, whatever files' times say."""
+    """What is known of the standstill, whatever files' times say.
+
+    A job whose watchdog gave up had stopped, and none goes on for long after NCCL has failed in a communicator.
+    """
     messages = facts.dataset.messages
     late = (pl.col("kind") == "watchdog-timeout") | pl.col("pattern").is_in(TIMEOUTS)
-    if messages.is_empty() or freeze.proven or not messages.select(late.any()).item():
+    failed = pl.col("kind") == "async-error"
+    told = (False, False) if messages.is_empty() else messages.select(late=late.any(), failed=failed.any()).row(0)
+    if freeze.proven or not any(told):
         return freeze
-    reason = freeze.reason if freeze.stopped else "a log tells of a rank that gave up waiting"
-    return replace(freeze, stopped=True, reason=reason, proven=True)
+    what = "of a rank that gave up waiting" if told[0] else "that NCCL failed"
+    reason = freeze.reason if freeze.stopped else f"a log tells {what}"
+    return replace(freeze, stopped=True, reason=reason, proven=told[0])
 
 
 @dataclass(frozen=True)

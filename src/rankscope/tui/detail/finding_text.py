@@ -45,7 +45,7 @@ def short_text(analysis: Analysis, finding: Finding, width: int) -> list[Line]:
     lines += wrap(line(plain(finding.explanation)), width) if finding.explanation else []
     parts = {
         "confidence": _confidence(finding),
-        "or else": _otherwise(finding),
+        words.instead(finding).lower(): _otherwise(finding),
         "caused by": _cause(analysis, finding),
         "next": list(finding.next_steps),
     }
@@ -56,7 +56,7 @@ def short_text(analysis: Analysis, finding: Finding, width: int) -> list[Line]:
 
 def _parts(analysis: Analysis, finding: Finding, groups: Mapping[str, str]) -> Iterable[tuple[str, list[str]]]:
     yield "who", [words.who(finding)]
-    yield "or else", _otherwise(finding)
+    yield words.instead(finding).lower(), _otherwise(finding)
     yield "where", [words.place(finding)]
     yield "held up", [words.held_up(finding)]
     yield "confidence", _confidence(finding)
@@ -76,7 +76,8 @@ def _confidence(finding: Finding) -> list[str]:
 def _otherwise(finding: Finding) -> list[str]:
     """Who else it may be: what speaks against the accusation."""
     others = [rank for rank in finding.candidates if rank not in finding.culprit_ranks]
-    return [f"{words.ranks_phrase(others)} may be to blame instead"] if others else []
+    instead = " instead" if finding.culprit_ranks else ""
+    return [f"{words.ranks_phrase(others)} may be to blame{instead}"] if others else []
 
 
 def _cause(analysis: Analysis, finding: Finding) -> list[str]:
