@@ -16,9 +16,10 @@ GROUPS = 32
 
 
 def verdict_key(analysis: Analysis, live: Live) -> tuple[Any, ...]:
-    """What is the same as long as nothing else is to be said of a job."""
+    """What is the same as long as nothing else is to be said of a job: whoever is late, not in which of its groups."""
     roots = [f for f in analysis.findings if f.root_cause]
-    causes = tuple((f.kind, f.culprit_ranks, f.group and f.group.id, f.seq) for f in roots)
+    places = [(f.group and f.group.id, f.seq) if f.kind != "straggler" else () for f in roots]
+    causes = tuple((f.kind, f.culprit_ranks, place) for f, place in zip(roots, places, strict=True))
     return live.state, analysis.status, causes
 
 
