@@ -13,7 +13,7 @@ from rankscope.analysis.logical_time import logical_columns
 from rankscope.schema import Dataset
 from rankscope.tui.collectives import collectives
 from rankscope.tui.marks import FAR, REASONS, absences
-from tests.builders import JobBuilder
+from tests.builders import START_NS, JobBuilder
 
 Absent = set[tuple[int, int, int, str]]
 """Rank, group, sequence number, reason."""
@@ -102,3 +102,18 @@ def test_absences_found_by_counting_are_those_of_every_member(seed: int) -> None
 def test_all_reasons_occur_in_these_jobs() -> None:
     occurring = {one[3] for seed in range(150) for one in one_by_one(true_to_itself(job(seed)))}
     assert occurring == {*REASONS} - {"overwritten"} - ({"present"} & {*REASONS})
+
+
+@pytest.mark.parametrize(
+    ("written_s", "reason"), [(3600.0, "never issued"), (1.0, "unknown"), (-3600.0, "never issued")],
+    ids=["dumped later", "dumped before", "its time was lost"],
+)  # fmt: skip
+def test_what_others_issued_after_a_dump_was_written_is_not_known_of_its_rank(written_s: float, reason: str) -> None:
+    builder = JobBuilder(4)
+    builder.collective()
+    builder.collective(ranks=[0, 1, 3], state="scheduled", delay_ns=30 * 10**9)
+    dataset = builder.build()
+    at = pl.when(pl.col("rank") == 2).then(START_NS + int(written_s * 1e9)).otherwise(START_NS + 10**12)
+    dataset = replace(dataset, files=dataset.files.with_columns(mtime_ns=at.cast(pl.Int64)))
+    found = absences(dataset, collectives(dataset, logical_columns(dataset)), never=True)
+    assert [(rank, REASONS[why]) for rank, why in found.select("rank", "reason").iter_rows()] == [(2, reason)]

@@ -13,6 +13,7 @@ from rankscope.analysis.calls import PENDING
 from rankscope.analysis.logical_time import whole_ranks
 from rankscope.analysis.model import Finding
 from rankscope.schema import Dataset
+from rankscope.schema.moments import SECOND_NS
 from rankscope.tui.collectives import Collectives
 from rankscope.tui.selection import Absence
 
@@ -39,12 +40,32 @@ def absences(dataset: Dataset, found: Collectives, *, never: bool) -> pl.DataFra
     lacks[short["place"].to_numpy()] = True
     present = dataset.ops.select("rank", "group", "seq", "created_ns")[found.rows[lacks[found.code]]]
     lacking = short.join(members, on="group").join(present, on=["rank", "group", "seq"], how="anti")
-    judged = lacking.with_columns(_reason().alias("reason"))
     when = present.group_by("group", "seq").agg(pl.col("created_ns").median().cast(pl.Int64, strict=False))
+    judged = lacking.with_columns(_reason().alias("reason")).join(when, on=["group", "seq"], how="left")
     return (
-        judged.filter(~_hidden(never)).join(when, on=["group", "seq"], how="left")
+        (_proven(dataset, judged) if never else judged).filter(~_hidden(never))
         .select("rank", "group", "seq", "col", "created_ns", "reason", pl.lit(False).alias("is_p2p"))
     )  # fmt: skip
+
+
+def _proven(dataset: Dataset, judged: pl.DataFrame) -> pl.DataFrame:
+    """What peers issued only after the dump of a rank was written is not known of it, where the time is believed."""
+    written = dataset.dumps.drop_nulls(["rank", "mtime_ns"]).group_by("rank").agg(written=pl.col("mtime_ns").max())
+    never = pl.col("reason") == _NUMBER["never issued"]
+    later = judged.join(written, on="rank", how="left", maintain_order="left").with_columns(
+        later=(never & (pl.col("created_ns") > pl.col("written"))).fill_null(False)
+    )
+    ranks = later.filter("later")["rank"].unique()
+    if ranks.is_empty():
+        return judged
+    events = (
+        dataset.ops.filter(pl.col("rank").is_in(ranks.implode()))
+        .group_by("rank")
+        .agg(newest=pl.max_horizontal(pl.col("created_ns", "started_ns", "completed_ns").max()))
+    )
+    known = later.join(events, on="rank", how="left", maintain_order="left")
+    believed = pl.col("later") & (pl.col("newest") < pl.col("written") + SECOND_NS)
+    return known.with_columns(reason=pl.when(believed).then(_NUMBER["unknown"]).otherwise("reason"))
 
 
 def p2p_absences(dataset: Dataset, findings: Sequence[Finding], columns: NDArray[np.int64]) -> pl.DataFrame:

@@ -108,6 +108,13 @@ def test_nobody_is_accused(name: str, tmp_path: Path) -> None:
     assert found.culprits == ()
 
 
+def test_who_gave_up_in_two_groups_is_named_once(tmp_path: Path) -> None:
+    status = "failure detected by watchdog at work sequence id: {} PG status: last enqueued work: 19, "
+    status += "last completed work: 14\n"
+    found = verdict(tmp_path, "".join(HEAD.format(3) + status.format(number) for number in (15, 18)))
+    assert found.verdict.startswith("rank 3 gave up waiting at #15 and at #18 (job.log:1); for whom")
+
+
 def test_counters_do_not_tell_a_dead_device_from_another_collective(tmp_path: Path) -> None:
     found = verdict(tmp_path, gave_up(1, 121) + gave_up(0, 122, "BROADCAST"))
     assert found.verdict.startswith(

@@ -140,7 +140,8 @@ def _waited(own: list[Line], sends: str) -> Finding:
     more = f" and others elsewhere{', ' + far if far else ''}" if others else ""
     open_ = "why it did not come" if first.values.get("waits_for") is not None else "for whom"
     if len(others) == 1:
-        more = f" and {who_text(others[0][1])}{others[0][0]}"
+        (place, waiting), who = others[0], who_text(there)
+        more = f" and{place}" if who_text(waiting) == who else f" and {who_text(waiting)}{place}"
     return Finding(
         kind="known-error",
         severity="critical",
