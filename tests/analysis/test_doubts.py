@@ -142,11 +142,41 @@ def test_a_dump_from_before_the_others_finished_shows_no_dead_device(later_ns: i
     assert judge_reliability(Facts(dataset)).dead_devices.keys() == ({1} if dead else set())
 
 
+@pytest.mark.parametrize("done", ["completed", "started"])
+@pytest.mark.parametrize(("seconds", "culprits"), [(0.5, ()), (300, (1,))])
+def test_a_device_is_not_called_stuck_by_a_dump_of_the_moment_in_which_it_was_given_its_work(
+    seconds: float, culprits: tuple[int, ...], done: str
+) -> None:
+    made = job(4)
+    for recorder in made:
+        for _ in range(3):
+            recorder.collective()
+        recorder.collective(state="scheduled" if recorder.rank == 1 else done)
+        recorder.collective(state="scheduled")
+    dataset = dataset_of(named(made))
+    last = max(recorder.clock for recorder in made)
+    found = analyse(written(dataset, {1: (last - START_NS) / SECOND + seconds}, rest=(last - START_NS) / SECOND + 600))
+    assert found.culprits == culprits
+
+
 def test_one_rank_that_was_dumped_later_shows_nothing_of_the_others() -> None:
     """The threads that write dumps may be held up on all ranks but one."""
     late = {0: 1.0, 1: 1.0, 2: 1.0}
     assert judge_freeze(Facts(written(missing().build(), late))).stopped is False
     assert judge_freeze(Facts(written(missing().build(), {0: 1.0, 2: 1.0}))).stopped is True
+
+
+def test_dumps_that_were_taken_one_host_after_the_other_show_no_standstill() -> None:
+    """The last ones are of the newest event: when half of the ranks had been dumped it had not happened yet."""
+    job = JobBuilder(4, {"a": [0, 1, 2], "b": [3]})
+    for _ in range(20):
+        job.collective("a")
+        job.collective("b", delay_ns=2 * SECOND)
+    job.collective("a", ranks=[0, 1], state="scheduled")
+    dataset = job.build()
+    last = dict(dataset.ops.group_by("rank").agg(pl.col("created_ns").max()).iter_rows())
+    freeze = judge_freeze(Facts(written(dataset, {r: (at - START_NS) / SECOND + 0.01 for r, at in last.items()})))
+    assert (freeze.stopped, freeze.still_ns) == (False, 0)
 
 
 def test_device_that_finished_something_later_is_not_dead() -> None:

@@ -183,6 +183,14 @@ def test_a_job_of_which_not_every_process_came_to_its_end_is_not_over(reasons: l
     assert live.state == "progressing"
 
 
+def test_of_nothing_nothing_has_ended() -> None:
+    one = job(1)
+    none = replace(one, ops=one.ops.clear(), files=one.files.clear(), frontiers=one.frontiers.clear(), world_size=0)
+    gate, _, _ = seen(Gate(), none, 0)
+    _, live, _ = seen(gate, none, 20)
+    assert live.state == "waiting"
+
+
 def test_a_rank_that_is_late_stays_named_whatever_is_pending_when_dumps_are_written() -> None:
     """Some member of some collective is always on its way in a job that moves."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.lockstep import find_odd
+from rankscope.analysis.lockstep import Odd, find_odd
 from rankscope.schema import Dataset
 from tests.analysis.test_simulated import judge
 from tests.parsers.dumps import Recorder, dataset_of, job, named
@@ -67,6 +67,27 @@ def test_what_a_rank_left_out_is_found_though_it_has_issued_the_like_again() -> 
     assert (found.seq, found.waiting_ranks) == (7, (0, 2, 3))
 
 
+@pytest.mark.parametrize("batched", [True, False])
+def test_a_rank_that_does_not_come_makes_nobody_fall_out_of_step(batched: bool) -> None:
+    """Rank 0 gathers a value of each rank by hand, and sends back one; rank 3 is stuck on its host before it."""
+    made = job(4)
+    for recorder in made:
+        for _ in range(6):
+            exchange(recorder, 4)
+            recorder.collective("0")
+        if recorder.rank == 0 and batched:
+            recorder.batch("0", [("recv", 1), ("recv", 2), ("recv", 3)], state="scheduled")
+        elif recorder.rank == 0:
+            for peer in (1, 2, 3):
+                recorder.p2p("0", "send", peer, state="completed" if peer < 3 else "scheduled")
+        elif recorder.rank != 3:
+            recorder.p2p("0", "send" if batched else "recv", 0)
+        if recorder.rank != 3:
+            recorder.collective("0", state="scheduled")
+    roots = [f for f in analyse(dataset_of(named(made))).findings if f.root_cause]
+    assert [(f.kind, f.culprit_ranks) for f in roots] == [("missing-rank", (3,))]
+
+
 def test_too_few_rounds_prove_no_step() -> None:
     dataset = ring(4, steps=2, without=2)
     assert find_odd(Facts(dataset), dataset.group_list[0]) is None
@@ -91,7 +112,7 @@ def apart(odd: Iterable[int], after: bool = False, world: int = 4) -> Dataset:
 
 def test_the_odd_one_is_told_with_its_place() -> None:
     dataset = apart({1})
-    assert find_odd(Facts(dataset), dataset.group_list[0]) == (1, 21, 19, "all_reduce #7 of default_pg", 6)
+    assert find_odd(Facts(dataset), dataset.group_list[0]) == Odd(1, 21, 19, "all_reduce #7 of default_pg", 6)
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,38 @@ def test_different_types_that_met_without_a_hang_are_told() -> None:
     assert (root.kind, root.culprit_ranks, root.confidence) == ("dtype-mismatch", (3,), "medium")
 
 
+def met(op: str, sizes: str = "[[64]]") -> JobBuilder:
+    job = running()
+    job.collective(ranks=[0, 1, 2], sizes=sizes)
+    job.collective(ranks=[3], op=op, sizes=sizes)
+    for _ in range(3):
+        job.collective()
+    return job
+
+
+@pytest.mark.parametrize("missing", [2, 3])
+def test_a_hang_leads_before_wrong_results_of_earlier(missing: int) -> None:
+    """They made nobody wait: neither is their culprit that of the hang, nor is another wait explained by them."""
+    job = met("broadcast")
+    job.collective(ranks=[r for r in range(4) if r != missing], state="scheduled")
+    analysis = analyse(job.build())
+    assert (analysis.status, analysis.culprits) == ("hang", (missing,))
+    (told,) = [f for f in analysis.findings if f.kind == "collective-mismatch"]
+    assert (told.severity, told.root_cause, told.culprit_ranks) == ("warning", False, (3,))
+
+
+def test_all_that_joined_a_collective_that_does_not_finish_are_not_explained_by_wrong_results() -> None:
+    job = met("broadcast")
+    job.collective(state="scheduled")
+    analysis = analyse(job.build())
+    assert (analysis.findings[0].kind, analysis.culprits) == ("stuck-in-collective", ())
+
+
+@pytest.mark.parametrize("op", ["all_reduce_barrier", "allreduce_coalesced", "all_to_all", "barrier"])
+def test_operations_that_may_be_one_on_the_wire_or_have_no_size_are_not_held_against_each_other(op: str) -> None:
+    assert not analyse(met(op).build()).findings
+
+
 def test_two_names_of_one_operation_are_no_mismatch() -> None:
     job = running()
     job.collective(ranks=[0, 1, 2], op="_all_gather_base")

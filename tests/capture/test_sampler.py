@@ -106,7 +106,16 @@ def test_what_every_dump_notices_anew_is_no_progress() -> None:
     assert not recorder.says_same(entries(1 << 40, state="scheduled"), entries(1 << 40, state="completed"))
     assert not recorder.says_same(entries(1 << 40, state="scheduled"), entries(1 << 40, state="schedulex"))
     assert not recorder.says_same(b"", entries(7))
+    assert not recorder.says_same(b"", b"x")
     assert not recorder.says_same(entries(7)[:-9] + b"123456789", entries(7)[:-9] + b"abcdefghi")
+
+
+def test_a_ring_that_went_on_is_told_by_its_first_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch pickles it: what entries are called is written once; reading all of them again would take long."""
+    before, after = (Path(__file__).read_bytes()[:300] + b"entriesq\x01]q\x02(}q\x03(X\x09\x00\x00\x00record_idq\x04K"
+                     + bytes([number]) + b"profiling_name" * 999 for number in (7, 8))  # fmt: skip
+    monkeypatch.setattr(pickle, "loads", pytest.fail)
+    assert not recorder.says_same(before, after)
 
 
 def test_a_rank_that_nobody_retires_operations_of_stands_still(

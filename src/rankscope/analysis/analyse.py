@@ -83,7 +83,8 @@ def _independent(roots: list[Root]) -> list[Root]:
     """Without roots whose culprits an older mismatch accuses already: a rank off the path disagrees everywhere."""
     out: list[Root] = []
     for root in roots:
-        blamed = {rank for other in out if not other.needs_stillness for rank in other.culprits}
+        off = [other for other in out if not other.needs_stillness and not other.settled]
+        blamed = {rank for other in off for rank in other.culprits}
         own = set(root.culprits)
         if own and (own <= blamed or (not root.needs_stillness and own & blamed)):
             continue
@@ -96,7 +97,7 @@ def _explained(roots: list[Root]) -> list[Root]:
 
     What a rank computes between two operations is not recorded: an operation may wait for it, and it for the root.
     """
-    accusing = [root for root in roots if root.culprits]
+    accusing = [root for root in roots if root.culprits and not root.settled]
     certain = any(not root.needs_stillness for root in accusing)
     oldest = min((root.since_ns for root in accusing), default=0)
     return [
@@ -129,13 +130,17 @@ def _conclude(
     writer: Writer, reliability: Reliability, freeze: Freeze, roots: list[Root], suspects: list[Root]
 ) -> Analysis:
     facts = writer.facts
+    leading = [root for root in roots if not root.settled] or roots
     written = sorted(
-        ((writer.write(r), r) for r in roots), key=lambda item: (-item[0].blast_radius, item[1].since_ns, item[0].title)
+        ((writer.write(r), r) for r in leading),
+        key=lambda item: (-item[0].blast_radius, item[1].since_ns, item[0].title),
     )
     causes = [replace(f, id=f"f{i}") for i, (f, _) in enumerate(written, 1)]
     divergences = find_divergences(facts, writer.graph, reliability, [*roots, *suspects])
-    slow = [] if roots else _slow(facts)
+    # of a job that is watched some operation is pending always; one dump alone may be of a hang that began just now
+    slow = [] if roots or (suspects and not freeze.watched) else _slow(facts)
     rest = [*slow, *([_moving(writer, suspects, freeze)] if suspects else [])]
+    rest += [replace(writer.write(r, "warning"), root_cause=False) for r in roots if r not in leading]
     rest += find_consequences(facts, divergences, causes[0].id) if causes else []
     mesh = recover_mesh(facts.dataset)
     rest += find_misfits(facts.dataset, mesh, writer.places.hosts) if roots or suspects else []

@@ -75,11 +75,11 @@ def judge_freeze(facts: Facts) -> Freeze:
 
 def _weigh(facts: Facts) -> Freeze:
     """What the newest dumps say by themselves."""
-    newest, written = _newest_ns(facts), _written_ns(facts)
+    newest, (written, half) = _newest_ns(facts), _written_ns(facts)
     needed = max(_needed_ns(*_gaps_ns(facts, newest)), _dumping_ns(facts))
     if newest is None:
         return Freeze(None, None, needed, "no operation carries a time")
-    still = _still_ns(newest, written, max(FLOOR_NS, _dumping_ns(facts)))
+    still = _still_ns(newest, written, half, max(FLOOR_NS, _dumping_ns(facts)))
     if _gave_up(facts):
         return Freeze(True, still, needed, "an operation was given up by its watchdog", proven=True)
     if still is None:
@@ -110,14 +110,14 @@ def _dumping_ns(facts: Facts) -> int:
     return max(min(PAUSE_NS, INTERVALS * interval), SLOW * delay)
 
 
-def _still_ns(newest: int, written: int | None, ahead: int) -> int | None:
-    """From the newest event to the last dump; None if the files' times cannot be believed.
+def _still_ns(newest: int, written: int | None, half: int | None, ahead: int) -> int | None:
+    """From the newest event until half of the ranks had been dumped; None if the files' times cannot be believed.
 
     Whoever notes when the recorder was asked, and not when the file was written, may be `ahead` of what is copied then.
     """
-    if written is None or not newest - ahead <= written < newest + COPIED_NS:
+    if written is None or half is None or not newest - ahead <= written < newest + COPIED_NS:
         return None
-    return max(0, written - newest)
+    return max(0, half - newest)
 
 
 def _needed_ns(usual: int, longest: int) -> int:
@@ -175,12 +175,14 @@ def _newest_ns(facts: Facts) -> int | None:
     return max((int(t) for t in (issued, noticed) if isinstance(t, int)), default=None)
 
 
-def _written_ns(facts: Facts) -> int | None:
-    """When at least half of the ranks had been dumped last: one that was dumped alone later says nothing of the job."""
+def _written_ns(facts: Facts) -> tuple[int | None, int | None]:
+    """When the last rank had been dumped, and when half of them had: one that is dumped alone later is not the job."""
     used = facts.dataset.dumps.filter(pl.col("rank").is_not_null())
     latest = used.group_by("rank").agg(pl.col("mtime_ns").max())["mtime_ns"].drop_nulls().sort(descending=True)
+    if latest.is_empty():
+        return None, None
     half = (used["rank"].n_unique() + 1) // 2
-    return int(latest[min(half, len(latest)) - 1]) if len(latest) else None
+    return int(latest[0]), int(latest[min(half, len(latest)) - 1])
 
 
 def _gave_up(facts: Facts) -> bool:
@@ -195,6 +197,6 @@ def _timed_out(facts: Facts, *, own: bool) -> bool:
         dumps = facts.dataset.dumps.filter(pl.col("rank").is_not_null())
         times = pending.join(dumps.select("file", "mtime_ns"), on="file", how="inner")
     else:
-        times = pending.with_columns(mtime_ns=pl.lit(facts.dataset.dumps["mtime_ns"].max(), dtype=pl.Int64))
+        times = pending.with_columns(mtime_ns=pl.lit(_written_ns(facts)[0], dtype=pl.Int64))
     late = pl.col("mtime_ns") - pl.col("created_ns") > pl.col("timeout_ms") * 1_000_000
     return bool(times.select(late.fill_null(False).any()).item())

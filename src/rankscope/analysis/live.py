@@ -197,10 +197,10 @@ def _quiet(live: Live, memory: Memory, asked_ns: int | None, look: Look, waits: 
 def _came_to_the_end(dataset: Dataset) -> bool:
     """Whether the sidecar of every rank says so, and of none that it was ended."""
     ends = dataset.messages.filter(pl.col("kind") == "process-end")
-    if ends.height < dataset.world_size:
+    if ends.is_empty() or ends.height < dataset.world_size:
         return False
-    reasons = ends["values"].str.json_path_match("$.reason")
-    return set(ends["rank"]) == set(range(dataset.world_size)) and bool((reasons == "exit").all())
+    came = (ends["values"].str.json_path_match("$.reason") == "exit").fill_null(False)
+    return set(ends["rank"]) == set(range(dataset.world_size)) and came.all()
 
 
 def _complete_ns(dataset: Dataset, asked_ns: int | None) -> int:

@@ -31,12 +31,15 @@ class Odd(NamedTuple):
     """The first collective at which they differ."""
     before: int
     """Collectives before it at which all were at one number."""
+    absent: tuple[int, ...] = ()
+    """Members that did not come to `place`."""
 
 
 def find_odd(facts: Facts, group: Group) -> Odd | None:
     """The member that fell out of step, if the others, two at least, agree, and all had been in step before.
 
-    Who waits for it does not come to the next collective any more: those that do are enough.
+    Who waits for what it left out does not come to the next collective any more: those that do are enough then. That
+    it did too much they do not show, for what is right may be what the absent one has not done yet.
     """
     if len(group.ranks) < FEWEST:
         return None
@@ -48,7 +51,9 @@ def find_odd(facts: Facts, group: Group) -> Odd | None:
     after = [_alone(mark["ranks"], mark["counts"]) for mark in marks[before:] if first and first[0] in mark["ranks"]]
     if first is None or {one and one[0] for one in after} != {first[0]}:
         return None
-    return Odd(*first, marks[before]["place"], before)
+    absent = tuple(sorted(set(group.ranks) - set(marks[before]["ranks"])))
+    rank, own, usual = first
+    return None if absent and own > usual else Odd(rank, own, usual, marks[before]["place"], before, absent)
 
 
 def _alone(ranks: list[int], counts: list[int]) -> tuple[int, int, int] | None:
@@ -63,8 +68,8 @@ def _alone(ranks: list[int], counts: list[int]) -> tuple[int, int, int] | None:
 def _marks(facts: Facts, group: Group) -> pl.DataFrame:
     """Collectives to which every member came, in order: place, pairs (of the first member), ranks, counts, whole.
 
-    After the last of a kind to which all came those of this kind follow to which a few did. Only where every record
-    between the last operation of the group and the collective is there.
+    After the last of a kind to which all came those of this kind follow to which a few members of one group did. Only
+    where every record between the last operation of the group and the collective is there.
     """
     labels = pl.DataFrame(
         {"group": [g.id for g in facts.groups], "label": [facts.label(g.id) for g in facts.groups]},
@@ -85,10 +90,13 @@ def _marks(facts: Facts, group: Group) -> pl.DataFrame:
         .filter(collective & pl.col("count").is_not_null())
         .join(labels, on="group", how="left", maintain_order="left")
         .group_by("label", "seq", maintain_order=True)
-        .agg(pl.col("row", "op", "pairs").first(), pl.col("rank").alias("ranks"), pl.col("count").alias("counts"))
+        .agg(
+            pl.col("row", "op", "pairs").first(), pl.col("rank").alias("ranks"), pl.col("count").alias("counts"),
+            one=pl.col("group").n_unique() == 1,
+        )
         .filter((pl.col("ranks").list.n_unique() == came) & (came >= FEWEST))
         .with_columns(whole=came == len(group.ranks))
-        .filter(pl.col("whole") | (pl.col("seq") > whole_until))
+        .filter(pl.col("whole") | (pl.col("one") & (pl.col("seq") > whole_until)))
         .sort("row")
         .select(
             "pairs", "ranks", "counts", "whole",

@@ -108,7 +108,8 @@ class LostPairs:
     def _because_of(self, odd: Odd, group: int) -> tuple[Node, ...]:
         """Sends and receives of which the rank left its side out, or which it has too many.
 
-        If it has issued the like again since, that took the place of what it left out: the first of these waits.
+        If it has issued the like again since, that took the place of what it left out: the first of these waits. Who
+        did not come to the next collective has to wait in one of these: else it may be the one that does less.
         """
         own = [
             (key, instance) for key, instance in self.graph.instances.items()
@@ -117,7 +118,9 @@ class LostPairs:
         surplus = odd.own > odd.usual
         alone = [key for key, i in own if len(i.entries) == 1 and (odd.rank in i.entries) == surplus]
         both = [] if surplus else [(i.since_ns or 0, key) for key, i in own if len(i.entries) == 2]
-        return tuple(Node("op", -1, key) for key in sorted(alone) or [key for _, key in sorted(both)[:1]])
+        found = sorted(alone) or [key for _, key in sorted(both)[:1]]
+        held_up = {rank for key in found for rank in self.graph.instances[key].waiting() if rank != odd.rank}
+        return tuple(Node("op", -1, key) for key in found) if held_up.issuperset(odd.absent) else ()
 
     def _out_of_step(self, odd: Odd, instance: Instance, component: tuple[Node, ...]) -> Root:
         rank, label = odd.rank, self.facts.label(instance.group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import polars as pl
 
@@ -14,23 +15,44 @@ from rankscope.analysis.logs.unnamed import REASON, SEVERAL, are_several, unname
 from rankscope.analysis.root import Root
 from rankscope.analysis.wording import fold, plural, ranks_text
 
+WHOLE = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
+"""Operations that carry all that each member puts in: what is as long on all members can finish, whichever they are."""
+
 
 def find_mismatches(facts: Facts, cohorts: Cohorts) -> list[Root]:
     """The first disagreement of every group that did not go on together afterwards, oldest first.
 
-    Different types meet without a hang where they are equally long, and so do different operations on as many elements:
-    then the results are wrong, and that is told, too.
+    Different types meet without a hang where they are equally long, and so do different operations: then the results
+    are wrong, and that is told, too.
     """
-    other = pl.col("ops") & pl.col("finished") & ~pl.col("sizes") & pl.col("whole")
-    wrong = pl.col("settled") & ((pl.col("dtypes") & ~pl.col("ops")) | other)
-    sizes = pl.DataFrame({"group": [g.id for g in facts.groups], "size": [len(g.ranks) for g in facts.groups]})
-    members = facts.disagreements.join(sizes.cast({"group": pl.UInt32}), on="group", how="left", maintain_order="left")
-    found = members.with_columns(whole=pl.col("members") == pl.col("size"))
-    first = found.filter(~pl.col("settled") | wrong).sort("settled", "group", "seq")
-    first = first.unique("group", keep="first", maintain_order=True)
+    found = facts.disagreements
+    wrong = pl.col("settled") & pl.col("dtypes") & ~pl.col("ops")
+    first = pl.concat([found.filter(~pl.col("settled") | wrong), _met(facts)])
+    first = first.sort("settled", "group", "seq").unique("group", keep="first", maintain_order=True)
+    settled = set(first.filter("settled").select("group", "seq").iter_rows())
     instances = calls_at(facts, first)
-    roots = [_judge(facts, cohorts, instances[key]) for key in sorted(instances)]
+    roots = [replace(_judge(facts, cohorts, instances[key]), settled=key in settled) for key in sorted(instances)]
     return sorted(roots, key=lambda root: (root.since_ns, root.culprits))
+
+
+def _met(facts: Facts) -> pl.DataFrame:
+    """Instances in which all members issued different operations of equally many elements, and finished them.
+
+    Gloo marks as finished what failed, and its dumps may take two groups for one.
+    """
+    other = pl.col("settled") & pl.col("ops") & pl.col("finished") & ~pl.col("sizes")
+    other &= ~pl.col("group").is_in(list(facts.gloo_groups))
+    found = facts.disagreements.filter(other)
+    if found.is_empty():
+        return found
+    groups = {"group": [g.id for g in facts.groups], "size": [len(g.ranks) for g in facts.groups]}
+    sizes = pl.DataFrame(groups, schema={"group": pl.UInt32, "size": pl.UInt32})
+    plain = pl.col("key").cast(pl.String).is_in(WHOLE) & pl.col("elements").is_not_null()
+    met = (
+        facts.calls_at(found).group_by("group", "seq").agg(plain=plain.fill_null(False).all(), size=pl.len())
+        .filter("plain").join(sizes, on=["group", "size"], how="semi")
+    )  # fmt: skip
+    return found.join(met, on=["group", "seq"], how="semi")
 
 
 def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:

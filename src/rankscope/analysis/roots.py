@@ -8,7 +8,7 @@ from functools import cached_property
 import polars as pl
 
 from rankscope.analysis.cohort import Cohorts
-from rankscope.analysis.evidence import Reliability
+from rankscope.analysis.evidence import LATER_NS, Reliability
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, WaitGraph, reverse_edges, sinks, upstream
 from rankscope.analysis.host_steps import host_steps
@@ -282,7 +282,8 @@ class Judge:
         if any(not e.pending for e in focus.entries.values()):
             return self._left_behind(focus, node)
         started = sorted(r for r, e in focus.entries.items() if e.state == "started")
-        waiting = [r for r in focus.waiting() if r not in started]
+        issued_ns = max((e.created_ns or 0 for e in focus.entries.values()), default=0)
+        waiting = self._dumped_after(issued_ns, [r for r in focus.waiting() if r not in started])
         label = f"{focus.name} of {self.facts.label(focus.group)}"
         if started and waiting and self.facts.has_timing:
             return self._before(focus, node, tuple(waiting), label)
@@ -307,9 +308,12 @@ class Judge:
 
     def _left_behind(self, focus: Instance, node: Node) -> Root | None:
         """Others have finished an operation that takes part of everybody: the device of who has not is dead."""
-        behind = tuple(focus.waiting())
+        done = [entry.row for entry in focus.entries.values() if not entry.pending]
+        finished_ns = self.facts.dataset.ops["completed_ns"].gather(done).min()
+        behind = tuple(self._dumped_after(finished_ns if isinstance(finished_ns, int) else 0, focus.waiting()))
         rooted = wire_name(focus.op) in ROOTED
-        if focus.group in self.facts.gloo_groups or rooted or not focus.counted or 2 * len(behind) > len(focus.entries):
+        few = 0 < 2 * len(behind) <= len(focus.entries)
+        if focus.group in self.facts.gloo_groups or rooted or not focus.counted or not few:
             return None
         label = f"{focus.name} of {self.facts.label(focus.group)}"
         return Root(
@@ -325,6 +329,11 @@ class Judge:
             notes=dict.fromkeys(behind, "issued it, and never finished what the others finished"),
             next_steps=(f"Look for Xid and ECC errors on the hosts of {ranks_text(behind)} (dmesg, nvidia-smi -q).",),
         )
+
+    def _dumped_after(self, since_ns: int, ranks: list[int]) -> list[int]:
+        """Those of `ranks` whose dump is late enough to show what happened at a moment."""
+        written, enough = self.reliability.written_ns, since_ns + LATER_NS
+        return [rank for rank in ranks if written.get(rank, enough) >= enough]
 
     def _incomplete(self, focus: Instance) -> bool:
         if focus.is_pair:

@@ -149,7 +149,7 @@ class Sampler(threading.Thread):
         allowed = self.settings.stacks != "never"
         cheap = allowed and (recorder.stacks_are_cheap() or self.settings.stacks == "always")
         data, taken_ns = self._read(one, cheap)
-        self._still[one] = self._still.get(one, 0) + 1 if recorder.says_same(self._last.get(one, b""), data) else 0
+        self._still[one] = self._still.get(one, 0) + 1 if self._says_same(one, data) else 0
         wanted = request.stacks or (request.reason == INTERVAL and self._still[one] >= STILL)
         due = request.reason != INTERVAL or self._rounds % REMEMBERED_EVERY == 0
         # the first that the next one repeats stays for as long as they do: it shows since when
@@ -164,6 +164,13 @@ class Sampler(threading.Thread):
             begin = time.time_ns()
             data = recorder.read(one, True)
             files.put(path, data, False, _taken_ns(begin))
+
+    def _says_same(self, one: recorder.Recorder, data: bytes) -> bool:
+        """Whether a recorder says what it said the last time; comparing counts as a part of what the dump costs."""
+        begin = time.perf_counter()
+        same = recorder.says_same(self._last.get(one, b""), data)
+        self._costs[-1] += time.perf_counter() - begin
+        return same
 
     def _read(self, one: recorder.Recorder, stacks: bool) -> tuple[bytes, int]:
         """What it holds, and when that was so."""

@@ -36,6 +36,11 @@ from rankscope.analysis.model import Finding
 from rankscope.analysis.places import Places
 from rankscope.schema import Dataset
 
+AHEAD_NS = 10_000_000_000
+"""Operations may be issued for so long after NCCL failed in one communicator."""
+AFTER_NS = 25 * 60_000_000_000
+"""NCCL may notice so long after the last operation was issued; zones are half an hour apart."""
+
 
 def with_logs(facts: Facts, findings: Sequence[Finding], places: Places) -> list[Finding]:
     """The findings with what logs say, roots first, numbered anew; the same where there are no logs."""
@@ -53,17 +58,28 @@ def has_logs(dataset: Dataset) -> bool:
 def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
     """What is known of the standstill, whatever files' times say.
 
-    A job whose watchdog gave up had stopped, and none goes on for long after NCCL has failed in a communicator.
+    A job whose watchdog gave up had stopped, and so had one that did nothing more since NCCL failed in a communicator.
     """
     messages = facts.dataset.messages
     late = (pl.col("kind") == "watchdog-timeout") | pl.col("pattern").is_in(TIMEOUTS)
-    failed = pl.col("kind") == "async-error"
-    told = (False, False) if messages.is_empty() else messages.select(late=late.any(), failed=failed.any()).row(0)
-    if freeze.proven or not any(told):
+    if messages.is_empty() or freeze.proven:
         return freeze
-    what = "of a rank that gave up waiting" if told[0] else "that NCCL failed"
+    waited = messages.select(late.any()).item()
+    if not waited and (freeze.stopped or not _failed_last(facts)):
+        return freeze
+    what = "of a rank that gave up waiting" if waited else "that NCCL failed, and nothing was issued since"
     reason = freeze.reason if freeze.stopped else f"a log tells {what}"
-    return replace(freeze, stopped=True, reason=reason, proven=told[0])
+    return replace(freeze, stopped=True, reason=reason, proven=waited)
+
+
+def _failed_last(facts: Facts) -> bool:
+    """Whether NCCL failed when the last operation was issued, or soon after; where a log tells no time, nobody knows.
+
+    A job may get over an error, and a log may hold an earlier run. By times of another zone it was at another time.
+    """
+    newest = facts.dataset.ops["created_ns"].max()
+    failed = facts.dataset.messages.filter(pl.col("kind") == "async-error")["time_ns"].max()
+    return isinstance(newest, int) and isinstance(failed, int) and -AHEAD_NS <= failed - newest <= AFTER_NS
 
 
 @dataclass(frozen=True)
