@@ -8,6 +8,8 @@ from rankscope.analysis import analyse
 from rankscope.analysis.model import Finding
 from tests.analysis.jobs import running, wide_mesh
 from tests.builders import JobBuilder
+from tests.parsers.dumps import dataset_of
+from tests.parsers.dumps import job as recorders
 
 
 def root_of(job: JobBuilder) -> Finding:
@@ -161,3 +163,14 @@ def test_two_names_of_one_operation_are_no_mismatch() -> None:
     job.collective(ranks=[0, 1, 2], op="_all_gather_base")
     job.collective(ranks=[3], op="all_gather")
     assert not analyse(job.build()).findings
+
+
+@pytest.mark.parametrize("kept", [8, 15])
+def test_what_a_wrapped_ring_holds_in_part_is_not_held_against_the_others(kept: int) -> None:
+    """Sums of two types launched as one: the ring of rank 0 begins between them."""
+    made = recorders(3)
+    for recorder in made:
+        for _ in range(5):
+            recorder.coalesced(["Float", "BFloat16"])
+    files = {f"nccl_trace_rank_{r.rank}": r.pickle(ring=kept if r.rank == 0 else 15) for r in made}
+    assert not analyse(dataset_of(files)).culprits

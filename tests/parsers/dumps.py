@@ -66,6 +66,15 @@ class Recorder:
             self.counters[group][2] -= 1  # a closer is no operation of its own
             self._record(group, f"{self.library}:coalesced", state, True, empty)
 
+    def coalesced(self, dtypes: Sequence[str], op: str = "all_reduce") -> None:
+        """Collectives of these types launched as one, and their closer."""
+        self.counters["0"][0] += 1
+        for dtype in dtypes:
+            types = {"input_dtypes": [dtype], "output_dtypes": [dtype], "retired": False}
+            self._record("0", f"{self.library}:{op}", "scheduled", False, types)
+        nothing: dict[str, Any] = {f"{side}_{what}": [] for side in ("input", "output") for what in ("sizes", "dtypes")}
+        self._record("0", f"{self.library}:coalesced", "completed", False, nothing)
+
     def _p2p(self, group: str, op: str, peer: int, state: str, more: dict[str, Any]) -> None:
         own = list(self.groups[group][1]).index(self.rank)
         self._record(group, f"{self.library}:{op} {own}{'->' if op == 'send' else '<-'}{peer}", state, True, more)

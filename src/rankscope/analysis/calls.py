@@ -16,7 +16,8 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
     """One row per (rank, group, seq): `row` in ops, op, key, elements, dtype, state, times. Program order is kept.
 
     `key` is what must agree of the operation; null where only the closer of a coalesced group is known. The operations
-    of a coalesced group, with or without their closer, become one call, with the sum of what they carry. A completion
+    of a coalesced group, with or without their closer, become one call, with the sum of what they carry; of one that a
+    wrapped ring holds in part nothing can be compared. A completion
     that came only after the timeout was made by an abort (pytorch PR 119249) and counts as pending.
     """
     rows = (
@@ -36,7 +37,16 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
     if joined.is_empty():
         return rows.drop("coalesced", "many")
     alone = rows.filter(~pl.col("many")).drop("coalesced", "many")
-    return pl.concat([alone, _merge_coalesced(joined).select(alone.columns)]).sort("row")
+    torn = pl.col("row").is_in(_begins(dataset).implode())
+    whole = [pl.when(~torn).then(name).alias(name) for name in ("key", "elements", "dtype")]
+    return pl.concat([alone, _merge_coalesced(joined).with_columns(whole).select(alone.columns)]).sort("row")
+
+
+def _begins(dataset: Dataset) -> pl.Series:
+    """The first row of every ring that has wrapped: what came before it in its coalesced group is overwritten."""
+    wrapped = dataset.dumps.filter(pl.col("wrapped"))["file"]
+    rows = dataset.ops.select("file").with_row_index("row").filter(pl.col("file").is_in(wrapped.implode()))
+    return rows.group_by("file").agg(pl.col("row").min())["row"]
 
 
 _NEEDED = [
