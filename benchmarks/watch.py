@@ -78,12 +78,10 @@ def watch(ranks: int, every: float, minutes: float) -> Seen:
 
 
 def _measure(terminal: Terminal, seen: Seen, seconds: float) -> None:
-    begin, left, state = time.monotonic(), -1, ""
+    begin, turn, state = time.monotonic(), 0, ""
     while (now := time.monotonic()) - begin < seconds:
-        # an update may put the cursor into the first column, from where it can only go to the right
-        at = _cursor(terminal)
-        left = at if left < 0 else min(left, at)
-        seen.keys.append(_key(terminal, "l" if at <= left else "h"))
+        seen.keys.append(_key(terminal, "hl"[turn % 2]))
+        turn += 1
         title = _line(terminal, 0)
         lag = _LAG.search(title)
         if lag is not None and title != state:
