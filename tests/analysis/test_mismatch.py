@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rankscope.analysis import analyse
@@ -104,41 +106,32 @@ def test_difference_that_the_group_got_over_is_no_finding(ranks: list[int], size
     assert not analyse(job.build()).is_critical
 
 
-def test_different_operations_that_met_without_a_hang_are_told() -> None:
-    """NCCL finishes a broadcast of one rank and a sum of the others, if they are equally long: with wrong results."""
+def met(**more: Any) -> JobBuilder:
+    """A job in which rank 3 once did something else than the others, and all went on."""
     job = running()
     job.collective(ranks=[0, 1, 2])
-    job.collective(ranks=[3], op="broadcast")
-    for _ in range(3):
-        job.collective()
-    root = root_of(job)
-    assert (root.kind, root.culprit_ranks, root.confidence) == ("collective-mismatch", (3,), "medium")
-    assert root.confidence_reasons == ("it finished all the same: no hang, but wrong results",)
-
-
-def test_different_types_that_met_without_a_hang_are_told() -> None:
-    job = running()
-    job.collective(ranks=[0, 1, 2])
-    job.collective(ranks=[3], in_dtypes='["Int"]')
-    for _ in range(3):
-        job.collective()
-    root = root_of(job)
-    assert (root.kind, root.culprit_ranks, root.confidence) == ("dtype-mismatch", (3,), "medium")
-
-
-def met(op: str, sizes: str = "[[64]]") -> JobBuilder:
-    job = running()
-    job.collective(ranks=[0, 1, 2], sizes=sizes)
-    job.collective(ranks=[3], op=op, sizes=sizes)
+    job.collective(ranks=[3], **more)
     for _ in range(3):
         job.collective()
     return job
 
 
+def test_different_operations_that_met_without_a_hang_are_told() -> None:
+    """NCCL finishes a broadcast of one rank and a sum of the others, if they are equally long: with wrong results."""
+    root = root_of(met(op="broadcast"))
+    assert (root.kind, root.culprit_ranks, root.confidence) == ("collective-mismatch", (3,), "medium")
+    assert root.confidence_reasons == ("it finished all the same: no hang, but wrong results",)
+
+
+def test_different_types_that_met_without_a_hang_are_told() -> None:
+    root = root_of(met(in_dtypes='["Int"]'))
+    assert (root.kind, root.culprit_ranks, root.confidence) == ("dtype-mismatch", (3,), "medium")
+
+
 @pytest.mark.parametrize("missing", [2, 3])
 def test_a_hang_leads_before_wrong_results_of_earlier(missing: int) -> None:
     """They made nobody wait: neither is their culprit that of the hang, nor is another wait explained by them."""
-    job = met("broadcast")
+    job = met(op="broadcast")
     job.collective(ranks=[r for r in range(4) if r != missing], state="scheduled")
     analysis = analyse(job.build())
     assert (analysis.status, analysis.culprits) == ("hang", (missing,))
@@ -147,7 +140,7 @@ def test_a_hang_leads_before_wrong_results_of_earlier(missing: int) -> None:
 
 
 def test_all_that_joined_a_collective_that_does_not_finish_are_not_explained_by_wrong_results() -> None:
-    job = met("broadcast")
+    job = met(op="broadcast")
     job.collective(state="scheduled")
     analysis = analyse(job.build())
     assert (analysis.findings[0].kind, analysis.culprits) == ("stuck-in-collective", ())
@@ -155,7 +148,7 @@ def test_all_that_joined_a_collective_that_does_not_finish_are_not_explained_by_
 
 @pytest.mark.parametrize("op", ["all_reduce_barrier", "allreduce_coalesced", "all_to_all", "barrier"])
 def test_operations_that_may_be_one_on_the_wire_or_have_no_size_are_not_held_against_each_other(op: str) -> None:
-    assert not analyse(met(op).build()).findings
+    assert not analyse(met(op=op).build()).findings
 
 
 def test_two_names_of_one_operation_are_no_mismatch() -> None:

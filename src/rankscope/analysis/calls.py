@@ -17,8 +17,8 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
 
     `key` is what must agree of the operation; null where only the closer of a coalesced group is known. The operations
     of a coalesced group, with or without their closer, become one call, with the sum of what they carry; of one that a
-    wrapped ring holds in part nothing can be compared. A completion
-    that came only after the timeout was made by an abort (pytorch PR 119249) and counts as pending.
+    wrapped ring holds in part nothing can be compared. A completion that came only after the timeout was made by an
+    abort (pytorch PR 119249) and counts as pending.
     """
     rows = (
         dataset.ops.with_row_index("row")

@@ -47,6 +47,12 @@ def judge_reliability(facts: Facts) -> Reliability:
     return Reliability(outdated, written, _dead_devices(facts, outdated, written))
 
 
+def shows(written_ns: Mapping[int, int], rank: int, since_ns: int) -> bool:
+    """Whether the dump of a rank is late enough to show what its device did at a moment; also if nobody knows."""
+    enough = since_ns + LATER_NS
+    return written_ns.get(rank, enough) >= enough
+
+
 def _outdated(facts: Facts) -> frozenset[int]:
     """Ranks that never issued, says their dump, what a peer finished: impossible unless the dump is older.
 
@@ -80,10 +86,7 @@ def _written(facts: Facts) -> dict[int, int]:
     none = np.zeros(len(starts), np.int64)
     latest = np.max([none, *(np.maximum.reduceat(times, starts) for times in events)], axis=0)
     newest = dict(zip(ops["rank"].gather(starts).to_list(), latest.tolist(), strict=True))
-    used = facts.dataset.dumps.filter(pl.col("mtime_ns").is_not_null() & pl.col("rank").is_not_null())
-    times: dict[int, int] = {}
-    for rank, mtime in used.select("rank", "mtime_ns").iter_rows():
-        times[rank] = max(mtime, times.get(rank, 0))
+    times = dict(facts.dataset.written.iter_rows())
     lost = any(mtime + CLOCKS_NS < newest.get(rank, 0) for rank, mtime in times.items())
     return {
         rank: max(mtime, newest.get(rank, 0))
@@ -106,7 +109,7 @@ def _dead_devices(facts: Facts, outdated: frozenset[int], written_ns: Mapping[in
     out: dict[int, tuple[int, int]] = {}
     for rank, key in zip(done.rank[behind].tolist(), zip(group.tolist(), following.tolist(), strict=True), strict=True):
         op, finished_ns = ops.get(key, (None, None))
-        early = finished_ns is not None and written_ns.get(rank, finished_ns + LATER_NS) < finished_ns + LATER_NS
+        early = finished_ns is not None and not shows(written_ns, rank, finished_ns)
         if not early and (reached.get(key[0], -1) >= key[1] or (op is not None and op not in ROOTED)):
             out.setdefault(rank, key)
     return out

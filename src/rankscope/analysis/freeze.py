@@ -177,11 +177,10 @@ def _newest_ns(facts: Facts) -> int | None:
 
 def _written_ns(facts: Facts) -> tuple[int | None, int | None]:
     """When the last rank had been dumped, and when half of them had: one that is dumped alone later is not the job."""
-    used = facts.dataset.dumps.filter(pl.col("rank").is_not_null())
-    latest = used.group_by("rank").agg(pl.col("mtime_ns").max())["mtime_ns"].drop_nulls().sort(descending=True)
+    latest = facts.dataset.written["written_ns"].sort(descending=True)
     if latest.is_empty():
         return None, None
-    half = (used["rank"].n_unique() + 1) // 2
+    half = (facts.dataset.dumps["rank"].drop_nulls().n_unique() + 1) // 2
     return int(latest[0]), int(latest[min(half, len(latest)) - 1])
 
 

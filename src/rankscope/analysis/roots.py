@@ -8,7 +8,7 @@ from functools import cached_property
 import polars as pl
 
 from rankscope.analysis.cohort import Cohorts
-from rankscope.analysis.evidence import LATER_NS, Reliability
+from rankscope.analysis.evidence import Reliability, shows
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, WaitGraph, reverse_edges, sinks, upstream
 from rankscope.analysis.host_steps import host_steps
@@ -332,8 +332,7 @@ class Judge:
 
     def _dumped_after(self, since_ns: int, ranks: list[int]) -> list[int]:
         """Those of `ranks` whose dump is late enough to show what happened at a moment."""
-        written, enough = self.reliability.written_ns, since_ns + LATER_NS
-        return [rank for rank in ranks if written.get(rank, enough) >= enough]
+        return [rank for rank in ranks if shows(self.reliability.written_ns, rank, since_ns)]
 
     def _incomplete(self, focus: Instance) -> bool:
         if focus.is_pair:

@@ -87,6 +87,12 @@ class Dataset:
         return self.files.filter(pl.col("used") & (pl.col("kind") == SOURCES[0]))
 
     @cached_property
+    def written(self) -> pl.DataFrame:
+        """When each rank was dumped last: rank, written_ns; without ranks of which no file has a time."""
+        known = self.dumps.drop_nulls(["rank", "mtime_ns"])
+        return known.group_by("rank", maintain_order=True).agg(written_ns=pl.col("mtime_ns").max())
+
+    @cached_property
     def from_logs(self) -> bool:
         """Whether no rank left a dump, and there are logs: all that is known comes from them."""
         return self.dumps.is_empty() and self.has_logs

@@ -50,10 +50,9 @@ def absences(dataset: Dataset, found: Collectives, *, never: bool) -> pl.DataFra
 
 def _proven(dataset: Dataset, judged: pl.DataFrame) -> pl.DataFrame:
     """What peers issued only after the dump of a rank was written is not known of it, where the time is believed."""
-    written = dataset.dumps.drop_nulls(["rank", "mtime_ns"]).group_by("rank").agg(written=pl.col("mtime_ns").max())
     never = pl.col("reason") == _NUMBER["never issued"]
-    later = judged.join(written, on="rank", how="left", maintain_order="left").with_columns(
-        later=(never & (pl.col("created_ns") > pl.col("written"))).fill_null(False)
+    later = judged.join(dataset.written, on="rank", how="left", maintain_order="left").with_columns(
+        later=(never & (pl.col("created_ns") > pl.col("written_ns"))).fill_null(False)
     )
     ranks = later.filter("later")["rank"].unique()
     if ranks.is_empty():
@@ -64,7 +63,7 @@ def _proven(dataset: Dataset, judged: pl.DataFrame) -> pl.DataFrame:
         .agg(newest=pl.max_horizontal(pl.col("created_ns", "started_ns", "completed_ns").max()))
     )
     known = later.join(events, on="rank", how="left", maintain_order="left")
-    believed = pl.col("later") & (pl.col("newest") < pl.col("written") + SECOND_NS)
+    believed = pl.col("later") & (pl.col("newest") < pl.col("written_ns") + SECOND_NS)
     return known.with_columns(reason=pl.when(believed).then(_NUMBER["unknown"]).otherwise("reason"))
 
 
