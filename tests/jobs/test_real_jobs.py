@@ -6,21 +6,37 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from rankscope.parsers.load import load
 from tests.jobs.official import Complaint, complaints
 from tests.jobs.scenarios import EXPECTED, SAMPLES, causes, check, report
 
 pytestmark = pytest.mark.torch
 
 RANKS = {0, 1, 2, 3}
+RUNS = 3
+LONGEST_PAUSE_NS = 100_000_000
+"""A job is called still after twenty times as long."""
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_job_that_runs_now_is_told_as_it_is(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(SAMPLES / "make.py"), "--out", str(tmp_path), name]
-    subprocess.run(command, capture_output=True, check=True, timeout=120)
+    for _ in range(RUNS):
+        subprocess.run(command, capture_output=True, check=True, timeout=120)
+        if EXPECTED[name].exit_code == 0 or not held_up(tmp_path / name):
+            break
     check(name, tmp_path / name)
+
+
+def held_up(folder: Path) -> bool:
+    """Whether the machine made a job pause for so long that its dumps, 2 s after the last event, show no standstill."""
+    ops = load([folder]).ops
+    events = pl.concat([ops["created_ns"], ops["completed_ns"]]).drop_nulls().sort()
+    longest = events.diff().max()
+    return isinstance(longest, int) and longest > LONGEST_PAUSE_NS
 
 
 @pytest.mark.parametrize("name", ["healthy", "straggler"])
