@@ -71,22 +71,22 @@ def test_the_end_of_a_child_of_multiprocessing(tmp_path: Path, body: str, reason
     assert told == {"reason": reason, **error}
 
 
-SLOW = """
+OF_DUMPS = """
 from rankscope.capture.sampler import Sampler
 
-def stuck(self, request):
-    import time
-    time.sleep(60)
+def dumps(self, files, request):
+    {body}
 
-Sampler._dumps = stuck
+Sampler._dumps = dumps
 from rankscope.capture import agent
 agent.END_WAIT_S = 3.0
 raise ValueError("bad sample")
 """
 
 
-def test_the_end_is_told_though_a_dump_takes_long(tmp_path: Path) -> None:
-    assert ended(tmp_path, START + SLOW)["error"] == "ValueError: bad sample"
+@pytest.mark.parametrize("body", ["import time; time.sleep(60)", "raise TypeError('not a recorder')"])
+def test_the_end_is_told_though_a_dump_takes_long_or_fails(tmp_path: Path, body: str) -> None:
+    assert ended(tmp_path, START + OF_DUMPS.format(body=body))["error"] == "ValueError: bad sample"
     assert "bad sample" in (tmp_path / "dumps" / "exception_rank_0.log").read_text()
 
 

@@ -111,11 +111,9 @@ class Agent:
         until = time.monotonic() + wait
         self.card.end(reason, error)
         text = "" if error is None else "".join(traceback.format_exception(error))[-TRACEBACK_LIMIT:]
-        told = Request(reason, False, text)
-        self.teller.end(told)
-        written = self.sampler.ask(reason, error is not None, wait, text)
-        if not written:
-            told.done.wait(max(0.0, until - time.monotonic()))
+        self.teller.end(Request(reason, False, text))
+        self.sampler.ask(reason, error is not None, wait, text)
+        self.teller.told.wait(max(0.0, until - time.monotonic()))
 
     def _on_exit(self) -> None:
         if _running.pop(os.getpid(), None) is self:

@@ -133,6 +133,8 @@ class Sampler(threading.Thread):
             write(files, request)
         except OSError as error:
             self.card.problem(f"cannot write: {error.strerror or error}")
+        except Exception as error:  # noqa: BLE001 - of a recorder that cannot be read, the rest is still told
+            self.card.problem(f"{type(error).__name__}: {error}")
 
     def _dumps(self, files: Files, request: Request) -> None:
         if identity.initialized():

@@ -16,6 +16,7 @@ class Teller(threading.Thread):
         super().__init__(name="rankscope-end", daemon=True)
         self._sampler = sampler
         self._requests: queue.Queue[Request] = queue.Queue(1)
+        self.told = threading.Event()
 
     def end(self, request: Request) -> None:
         """Has it written; only the first time."""
@@ -29,4 +30,4 @@ class Teller(threading.Thread):
             self._sampler.tell(request)
         except Exception as error:  # noqa: BLE001 - nothing that goes wrong here may reach the job
             self._sampler.card.problem(f"{type(error).__name__}: {error}")
-        request.done.set()
+        self.told.set()
