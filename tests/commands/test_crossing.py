@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from rankscope.commands.crossing import LARGE, Receiver, Sender
-from rankscope.commands.patches import Patch, patch
+from rankscope.commands.patches import Patch, Spots, news, renewed
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,42 @@ def test_an_end_that_is_gone_is_told() -> None:
         Receiver(there).receive()
 
 
+def test_of_a_table_only_the_rows_and_the_columns_that_differ_are_told() -> None:
+    before = pl.DataFrame({"a": range(1000), "b": pl.Series(range(1000)).cast(pl.String), "c": [[1]] * 1000})
+    assert news(before, before.clone()) == []
+    now = pl.concat([before[:500], before[:7], before[507:]]).with_columns(c=before["c"])
+    names, patch = news(before, now)
+    assert names == ["a", "b", "c"]
+    assert isinstance(patch, Patch) and isinstance(patch.middle, pl.DataFrame)
+    assert (patch.starts, patch.sizes, patch.middle.columns) == ([500], [7], ["a", "b"])
+    again = renewed(before, [names, patch])
+    assert isinstance(again, pl.DataFrame) and again.equals(now)
+
+
+def test_of_an_array_with_changes_all_over_it_those_are_told() -> None:
+    before = np.zeros(100_000, np.int64)
+    now = before.copy()
+    now[::400] = 1
+    (spots,) = news(before, now)
+    assert isinstance(spots, Spots)
+    assert len(spots.places) == 250
+    again = renewed(before, [spots])
+    assert np.array_equal(again, now) and (before == 0).all()
+
+
+@pytest.mark.parametrize("other", [None, pl.DataFrame({"a": [1]}), np.zeros(3)])
+def test_news_of_another_table_are_refused(other: pl.DataFrame | npt.NDArray[Any] | None) -> None:
+    before, array = pl.DataFrame({"b": range(1000), "c": range(1000)}), np.arange(1000)
+    now, later = before.with_columns(pl.Series("b", [*range(999), 0])), array + 1
+    later[5:] = array[5:]
+    for one in (news(before, now), news(array, later)):
+        if other is None or isinstance(other, np.ndarray) == isinstance(one[0], list):
+            with pytest.raises(ValueError, match="without what it is for"):
+                renewed(other, one)
+
+
 def test_a_column_that_is_the_same_memory_is_not_sent() -> None:
-    values = pl.Series("a", np.arange(1000))
-    told = patch(values, values.clone())
-    assert isinstance(told, Patch)
-    assert told.starts == []
-    assert isinstance(patch(values.to_numpy(), values.to_numpy()[::-1]), np.ndarray)
+    values = pl.DataFrame({"a": np.arange(1000)})
+    assert news(values, values.clone()) == []
+    array = values["a"].to_numpy()
+    assert isinstance(news(array, array[::-1])[0], np.ndarray)

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import io
 import pickle
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from multiprocessing.connection import Connection
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from rankscope.commands.patches import Patch, Piece, patch, patched
+from rankscope.commands.patches import Table, Told, news, renewed
 
-LARGE = 1 << 16
-"""Tables of so many cells, and arrays of so many bytes, are sent apart from what they belong to."""
+LARGE = 1 << 13
+"""Tables and arrays of so many bytes are sent apart from what they belong to."""
+PARCEL = 1 << 16
+"""Pieces are sent together up to so many bytes."""
 _PROTOCOL = 5
-Table = pl.DataFrame | npt.NDArray[Any]
 
 
 class _Packer(pickle.Pickler):
@@ -32,11 +33,11 @@ class _Packer(pickle.Pickler):
         self.tables: dict[int, tuple[int, Table]] = {}
         """By identity the number of a table."""
 
-    def persistent_id(self, obj: object) -> int | None:
-        """The number of a large table."""
+    def reducer_override(self, obj: object) -> Any:
+        """A call for the number of a large table; asked for nothing that Python itself has a type for."""
         if not _is_large(obj):
-            return None
-        return self.tables.setdefault(id(obj), (len(self.tables), obj))[0]
+            return NotImplemented
+        return _table, (self.tables.setdefault(id(obj), (len(self.tables), obj))[0],)
 
 
 class _Unpacker(pickle.Unpickler):
@@ -46,9 +47,15 @@ class _Unpacker(pickle.Unpickler):
         super().__init__(io.BytesIO(data))
         self._tables = tables
 
-    def persistent_load(self, pid: int) -> Table:
-        """The table with a number."""
-        return self._tables[pid]
+    def find_class(self, module: str, name: str) -> Any:
+        """What is called when it is unpacked."""
+        ours = (module, name) == (__name__, _table.__name__)
+        return self._tables.__getitem__ if ours else super().find_class(module, name)
+
+
+def _table(number: int) -> Table:
+    """Stands in what is sent for the table with a number."""
+    raise LookupError(f"table {number} was sent apart")
 
 
 class Sender:
@@ -64,12 +71,12 @@ class Sender:
         packer = _Packer(file)
         packer.dump(thing)
         tables = [table for _, table in packer.tables.values()]
-        told = [_news(before, now) for before, now in zip_longest(self._sent[: len(tables)], tables)]
+        before = [*self._sent, *[None] * len(tables)]
+        told = [news(*each) for each in zip(before, tables, strict=False)]
         self._connection.send([len(pieces) for pieces in told])
-        for pieces in told:
-            for piece in pieces:
-                self._connection.send_bytes(pickle.dumps(piece, _PROTOCOL))
-        self._connection.send_bytes(file.getbuffer())
+        pieces = (pickle.dumps(piece, _PROTOCOL) for piece in chain.from_iterable(told))
+        for parcel in _parcels(chain(pieces, [file.getvalue()])):
+            self._connection.send_bytes(pickle.dumps(parcel, _PROTOCOL))
         self._sent = tables or self._sent
 
 
@@ -82,38 +89,34 @@ class Receiver:
 
     def receive(self) -> Any:
         """What was sent. Raises EOFError or OSError if the other end is gone."""
-        connection = self._connection
-        counts: list[int] = connection.recv()
-        before = [*self._got, *[None] * len(counts)]
-        tables = [_joined(before[i], [connection.recv() for _ in range(count)]) for i, count in enumerate(counts)]
+        counts: list[int] = self._connection.recv()
+        pieces = self._pieces()
+        tables: list[Table] = []
+        for before, count in zip([*self._got, *[None] * len(counts)], counts, strict=False):
+            told: list[Told] = [_Unpacker(piece, []).load() for piece in islice(pieces, count)]
+            tables.append(renewed(before, told))
         self._got = tables or self._got
-        return _Unpacker(connection.recv_bytes(), tables).load()
+        return _Unpacker(next(pieces), tables).load()
+
+    def _pieces(self) -> Iterator[bytes]:
+        while True:
+            yield from self._connection.recv()
+
+
+def _parcels(pieces: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Pieces, small ones together."""
+    parcel: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        if parcel and size + len(piece) > PARCEL:
+            yield parcel
+            parcel, size = [], 0
+        parcel.append(piece)
+        size += len(piece)
+    yield parcel
 
 
 def _is_large(thing: object) -> TypeGuard[Table]:
     if isinstance(thing, np.ndarray):
         return thing.nbytes >= LARGE and not thing.dtype.hasobject
-    return type(thing) is pl.DataFrame and thing.width > 0 and thing.height * thing.width >= LARGE
-
-
-def _news(before: Table | None, now: Table) -> list[Piece | Patch]:
-    """The pieces of a table, as far as they are not what they were; none of them if it is the same table."""
-    if before is now:
-        return []
-    old = _pieces(before) if type(before) is type(now) and before is not None else []
-    return [patch(one, other) for one, other in zip_longest(old[: len(_pieces(now))], _pieces(now))]
-
-
-def _pieces(table: Table) -> list[Piece]:
-    return list(table.iter_columns()) if isinstance(table, pl.DataFrame) else [table]
-
-
-def _joined(before: Table | None, told: list[Piece | Patch]) -> Table:
-    if not told:
-        assert before is not None
-        return before
-    old = [*(_pieces(before) if before is not None else []), *[None] * len(told)]
-    pieces = [patched(one, piece) for one, piece in zip(old, told, strict=False)]
-    columns = [piece for piece in pieces if isinstance(piece, pl.Series)]
-    table: Table = pl.DataFrame(columns) if columns else cast("npt.NDArray[Any]", pieces[0])
-    return table
+    return type(thing) is pl.DataFrame and thing.width > 0 and thing.estimated_size() >= LARGE
