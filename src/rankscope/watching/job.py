@@ -25,8 +25,6 @@ REST_NS = 10 * 10**9
 """A job that does not move is judged no more often, as long as its dumps say the same again and again."""
 SHORT_REST_NS = 10**9
 """And one of which that is not known yet."""
-_Said = tuple[str, str, object, str | None]
-"""Path, kind and content of a file, and what is wrong with it."""
 
 
 class Job:
@@ -49,8 +47,7 @@ class Job:
         self._gate: Gate = Gate(freeze_after_ns)
         self._memory, self._known = Memory(), Known()
         self._dataset: Dataset | None = None
-        self._said: list[_Said] = []
-        """What was taken last."""
+        self._taken: list[Source] = []
         self._waiting: list[Source] | None = None
         """The same, while it is not assembled."""
         self._fresh = False
@@ -69,9 +66,8 @@ class Job:
         """
         if not any(source.tells for source in sources):
             return False
-        said: list[_Said] = [(source.shown, source.kind, source.content, source.problem) for source in sources]
-        again = len(said) == len(self._said) and all(map(_is_same, said, self._said))
-        self._said, self._waiting = said, list(sources)
+        again = len(sources) == len(self._taken) and all(map(_says_same, sources, self._taken))
+        self._taken = self._waiting = list(sources)
         return not again or at_ns >= self._rests_until_ns
 
     def assemble(self) -> None:
@@ -90,13 +86,13 @@ class Job:
         from rankscope.parsers.assemble.repeats import repeat_table
 
         dataset = assemble(sources, self._root, self._pattern, self._world_size, None, self._memory, self._errors)
-        placed = self._memory.sources
-        if self._history.link(placed):
+        placed, fresh = self._memory.sources, self._memory.fresh
+        if self._history.link(placed, fresh):
             former = self._history.without_former(placed)
             dataset = assemble(former, self._root, self._pattern, self._world_size, None, self._memory, self._errors)
-            placed = self._memory.sources
+            placed, fresh = self._memory.sources, None
             self._history.link(placed)
-        self._dataset = replace(dataset, repeats=repeat_table(placed, self._memory.repeats))
+        self._dataset = replace(dataset, repeats=repeat_table(placed, self._memory.repeats, fresh))
 
     @property
     def dataset(self) -> Dataset:
@@ -160,9 +156,12 @@ class Job:
         return min(max(0, time_ns() - newest), AGES_NS) if isinstance(newest, int) else 0
 
 
-def _is_same(one: _Said, other: _Said) -> bool:
+def _says_same(one: Source, other: Source) -> bool:
     """Whether a file says what it said: content that does is the very same object."""
-    return one[2] is other[2] and (one[0], one[1], one[3]) == (other[0], other[1], other[3])
+    if one is other:
+        return True
+    same = one.content is other.content
+    return same and (one.shown, one.kind, one.problem) == (other.shown, other.kind, other.problem)
 
 
 def _rest_ns(live: Live) -> int:

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from rankscope.parsers.assemble import snapshots
+from rankscope.parsers.assemble.claims import Seen
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.assemble.tables import Memory
 from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.members import members
 from rankscope.parsers.sidecar.model import Card, CardGroup
 from tests.parsers.assemble.test_again import assert_equal, put_together
@@ -93,7 +96,7 @@ def test_only_the_files_of_the_rank_that_wrote_are_new(captured: Captured) -> No
     assert memory.placed is not None and memory.placed.fresh is not None
     names = {captured.sources[place].shown for place in memory.placed.fresh}
     own = {"fr_trace_rank_2", "history/1_fr_trace_rank_2", "history/2_fr_trace_rank_2", "capture_rank_2.json"}
-    assert names == {*own, "notes.txt", "fr_trace_rank_9"}
+    assert names == {*own, "fr_trace_rank_9"}
 
 
 def test_the_end_of_a_process_is_news_and_moves_nothing(captured: Captured) -> None:
@@ -129,3 +132,34 @@ def test_where_runs_are_told_apart_by_time_nothing_is_taken_for_granted(captured
     check(captured, memory, again=False)
     captured.write(2)
     check(captured, memory, again=False)
+
+
+def test_where_dumps_and_sidecars_are_all_there_is_only_the_new_ones_are_put_together(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del captured.files["fr_trace_rank_9"]
+    memory, chance = Memory(), random.Random(5)
+    whole: list[int] = []
+    settle = snapshots.settle
+
+    def counted(*args: Any) -> list[Seen]:
+        whole.append(1)
+        return settle(*args)
+
+    monkeypatch.setattr(snapshots, "settle", counted)
+    check(captured, memory, again=False)
+    for _ in range(6):
+        cards = {name: source for name, source in captured.files.items() if isinstance(source.content, Card)}
+        for rank in chance.sample(range(RANKS), chance.randint(0, 3)):
+            captured.write(rank)
+        captured.files |= cards
+        check(captured, memory, again=True)
+    assert len(whole) == 8, "once with what is remembered, and each time to compare"
+    captured.card(1, ended="exit")
+    check(captured, memory, again=True)
+    assert len(whole) == 10, "a sidecar says how its process ended"
+    captured.files["notes.txt"] = Source("notes.txt", "log", 3, 1, None, LogContent())
+    check(captured, memory, again=True)
+    captured.write(1)
+    check(captured, memory, again=True)
+    assert len(whole) == 14, "a log may tell of any rank"

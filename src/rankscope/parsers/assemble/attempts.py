@@ -6,6 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import polars as pl
+
+from rankscope import schema
 from rankscope.parsers.assemble.sources import Source, config_world
 
 SAME_RUN_NS = 600 * 1_000_000_000
@@ -98,15 +101,39 @@ def _place(source: Source, attempts: list[Attempt]) -> None:
     (tagged or choice)[-1].sources.append(source)
 
 
+def table(runs: list[Attempt]) -> pl.DataFrame:
+    """A row for each run, columns of schema.ATTEMPTS."""
+    rows = [
+        {"attempt": i, "label": label(run, runs), "newest_ns": run.newest_ns, "dumps": len(run.sources)}
+        for i, run in enumerate(runs)
+    ]
+    return pl.DataFrame(rows, schema=dict(schema.ATTEMPTS))
+
+
+def table_again(before: pl.DataFrame, run: Attempt, news: list[Source]) -> pl.DataFrame:
+    """The table of the only run after some of its sources were replaced by `news`."""
+    was = before["newest_ns"][0]
+    newest = max((source.span[1] for source in news if source.span), default=None)
+    if was is None or newest is None or newest < was:
+        return table([run])
+    by_time = before["label"][0] == _moment(was)
+    return before.with_columns(
+        label=pl.lit(_moment(newest)) if by_time else "label", newest_ns=pl.lit(newest, pl.Int64)
+    ).select(before.columns)  # fmt: skip
+
+
 def label(attempt: Attempt, others: list[Attempt]) -> str:
     """What to call a run: its directory, if that is its own, else when it ended."""
     own = {_top(s) for s in attempt.sources}
     taken = {_top(s) for other in others if other is not attempt for s in other.sources}
     if others and len(own) == 1 and own.isdisjoint(taken) and own != {"."}:
         return own.pop()
-    if attempt.newest_ns is None:
-        return "no events"
-    return datetime.fromtimestamp(attempt.newest_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    newest = attempt.newest_ns
+    return "no events" if newest is None else _moment(newest)
+
+
+def _moment(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _top(source: Source) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.parsers.assemble import attempts, cards, copies, environments, naming, ranks, snapshots
 from rankscope.parsers.assemble import ends as ended
+from rankscope.parsers.assemble.again import again
 from rankscope.parsers.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.parsers.assemble.files import file_table, with_rows
 from rankscope.parsers.assemble.placed import Asked, Placed, claim, place_again, with_peers
@@ -46,7 +45,10 @@ def assemble(
     if memory is None:
         placed, memory = _placed(sources, asked), Memory()
     else:
-        placed = memory.placed = _placed_again(sources, asked, memory.placed)
+        placed = _placed_again(sources, asked, memory.placed)
+        if (dataset := again(memory, placed)) is not None:
+            return dataset
+    memory.placed, memory.dataset = placed, None
     sources, runs, used = placed.sources, placed.runs, placed.used
     chosen = len(runs) - 1 if attempt is None else attempt
     _place_undecoded(sources, chosen)
@@ -63,15 +65,16 @@ def assemble(
     tables, world = _brought(tables, scene, windows, world, memory, fixed=world_size)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
     told_by_processes = _of_processes(tables, sources, chosen, pattern, errors)
-    return Dataset(
+    memory.dataset = Dataset(
         **tables,
         files=_files(placed, memory),
-        attempts=_attempt_table(runs),
+        attempts=attempts.table(runs),
         repeats=repeat_table(sources, memory.repeats),
         attempt=max(0, chosen),
         world_size=world or told_by_processes,
         root=root,
     )
+    return memory.dataset
 
 
 def _of_processes(
@@ -248,14 +251,3 @@ def _known_world(used: Sequence[Source]) -> int:
     """The number of ranks where groups are written down; 0 where only the dumps that are there tell."""
     world = config_world(list(used))
     return max([world, *(1 + s.rank for s in used if s.rank is not None)]) if world else 0
-
-
-def _attempt_table(runs: list[Attempt]) -> pl.DataFrame:
-    dumps: dict[int, int] = defaultdict(int)
-    for i, run in enumerate(runs):
-        dumps[i] = len(run.sources)
-    rows = [
-        {"attempt": i, "label": attempts.label(run, runs), "newest_ns": run.newest_ns, "dumps": dumps[i]}
-        for i, run in enumerate(runs)
-    ]
-    return pl.DataFrame(rows, schema=dict(schema.ATTEMPTS))

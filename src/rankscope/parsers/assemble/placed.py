@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rankscope.parsers.assemble import copies, ranks
 from rankscope.parsers.assemble.attempts import Attempt
@@ -37,6 +37,9 @@ class Placed:
     peers: _Places = field(default_factory=dict)
     """For each dump all dumps of its rank, and for each sidecar its dumps; empty where times tell dumps apart."""
 
+    plain: bool = False
+    """There is nothing but these, and files that tell nothing."""
+
 
 def with_peers(placed: Placed) -> Placed:
     """The same, fit to be placed again: where there is one run, and each recorder in one file or in copies of it."""
@@ -54,7 +57,8 @@ def with_peers(placed: Placed) -> Placed:
     for place, source in enumerate(placed.sources):
         if isinstance(source.content, Card):
             peers[place] = of_card.get(id(source.content), [])
-    return Placed(placed.asked, placed.given, placed.sources, placed.runs, placed.used, placed.fresh, peers)
+    plain = bool(peers) and _are_plain(peers, enumerate(placed.sources))
+    return replace(placed, peers=peers, plain=plain)
 
 
 def place_again(before: Placed, asked: Asked, given: Sequence[Source]) -> Placed | None:
@@ -71,7 +75,8 @@ def place_again(before: Placed, asked: Asked, given: Sequence[Source]) -> Placed
     instead = {id(before.sources[place]): source for place, source in news.items()}
     runs = [Attempt([instead.get(id(source), source) for source in run.sources]) for run in before.runs]
     used = [instead.get(id(source), source) for source in before.used]
-    return Placed(asked, list(given), sources, runs, used, sorted(news), before.peers)
+    plain = before.plain and _are_plain(before.peers, news.items())
+    return Placed(asked, list(given), sources, runs, used, sorted(news), before.peers, plain)
 
 
 def _changed(before: Placed, given: Sequence[Source]) -> list[int] | None:
@@ -79,6 +84,8 @@ def _changed(before: Placed, given: Sequence[Source]) -> list[int] | None:
     out = []
     for place, (last, now) in enumerate(zip(before.given, given, strict=True)):
         lasting = place in before.peers
+        if last is now and _tells_nothing(before.sources[place]):
+            continue
         if lasting and (last is now or (last.content is now.content and _about(last) == _about(now))):
             continue
         if last.shown != now.shown or lasting != _is_lasting(now) or (lasting and not _stays(last, now)):
@@ -112,6 +119,15 @@ def _news(before: Placed, given: Sequence[Source], changed: Sequence[int]) -> di
 def _is_lasting(source: Source) -> bool:
     """Whether it is a dump or a sidecar: these are placed together, everything else after them."""
     return source.dump is not None or isinstance(source.content, Card)
+
+
+def _are_plain(peers: _Places, sources: Iterable[tuple[int, Source]]) -> bool:
+    return all(place in peers or _tells_nothing(source) for place, source in sources)
+
+
+def _tells_nothing(source: Source) -> bool:
+    """Whether it is a file that nobody asks about anything."""
+    return source.kind == "unknown" and source.content is None
 
 
 def _about(source: Source) -> tuple[str, str, int, int | None, str | None]:

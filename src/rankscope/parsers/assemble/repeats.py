@@ -48,27 +48,52 @@ class Told:
 
     def __init__(self) -> None:
         self.by_place: dict[int, _About] = {}
-        self.rows: list[Row] = []
-        self.table = schema.empty(schema.REPEATS)
+        self.parts = [schema.empty(schema.REPEATS)] * 2
+        """Rows of dumps before others, and of dumps that were written anew, by file."""
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """All of it."""
+        return pl.concat(self.parts)
 
 
-def repeat_table(sources: Sequence[Source], told: Told | None = None) -> pl.DataFrame:
+def repeat_table(
+    sources: Sequence[Source], told: Told | None = None, fresh: Sequence[int] | None = None
+) -> pl.DataFrame:
     """A row for each source with a `newer` that is used, unless it is only a copy of it; columns of schema.REPEATS.
 
     A file that was written anew while it was watched has rows for what its versions say. `sources` are all files, in
-    the order of their rows. What was `told` the last time is told again, and kept there for the next time.
+    the order of their rows. What was `told` the last time is told again, and kept there for the next time; only the
+    sources at the places `fresh` are looked at then, if that is given.
     """
     told = told or Told()
-    before, told.by_place = told.by_place, {}
-    for place, source in enumerate(sources):
-        if source.newer is not None or (source.used and source.versions is not None):
-            about = before.get(place)
-            told.by_place[place] = about if about is not None and about.is_of(source) else _about(place, source)
-    rows = [row for about in told.by_place.values() for row in about.earlier]
-    rows += [row for about in told.by_place.values() for row in about.watched]
-    if len(rows) != len(told.rows) or any(one is not other for one, other in zip(rows, told.rows, strict=True)):
-        told.rows, told.table = rows, pl.DataFrame(rows, schema=dict(schema.REPEATS))
+    gone = [place for place in told.by_place if place >= len(sources)]
+    news: dict[int, _About | None] = dict.fromkeys(gone)
+    for place in range(len(sources)) if fresh is None else fresh:
+        source, before = sources[place], told.by_place.get(place)
+        compares = source.newer is not None or (source.used and source.versions is not None)
+        if not compares and before is not None:
+            news[place] = None
+        elif compares and (before is None or not before.is_of(source)):
+            news[place] = _about(place, source)
+    _keep(told, news)
     return told.table
+
+
+def _keep(told: Told, news: dict[int, _About | None]) -> None:
+    """What is told of some places from now on; None: nothing."""
+    if not news:
+        return
+    for place, about in news.items():
+        told.by_place.pop(place, None)
+        if about is not None:
+            told.by_place[place] = about
+    abouts = [about for _, about in sorted(news.items()) if about is not None]
+    rows = [row for about in abouts for row in about.earlier], [row for about in abouts for row in about.watched]
+    others = ~pl.col("file").is_in(list(news))
+    for number, own in enumerate(rows):
+        table = pl.DataFrame(own, schema=dict(schema.REPEATS))
+        told.parts[number] = pl.concat([told.parts[number].filter(others), table]).sort("file", maintain_order=True)
 
 
 def _about(place: int, source: Source) -> _About:

@@ -22,6 +22,7 @@ from rankscope.parsers.flight_recorder.model import Dump
 
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.traces.bring import Brought
+    from rankscope.schema import Dataset
 
 FEW = 16
 """Of so many dumps that changed it is looked in which columns they did."""
@@ -45,6 +46,10 @@ class Made:
     first_stacks: int
     """How many there were when all dumps were read anew."""
     tables: dict[str, pl.DataFrame]
+    counts: tuple[int, ...]
+    """How many entries each source has."""
+    at: dict[int, int]
+    """The number of each source by its place."""
 
 
 class Memory:
@@ -56,11 +61,18 @@ class Memory:
         self.files: pl.DataFrame | None = None
         self.traces: Brought | None = None
         self.repeats = Told()
+        self.dataset: Dataset | None = None
+        """What was put together last, of all of this."""
 
     @property
     def sources(self) -> list[Source]:
         """All files as they were placed last."""
         return self.placed.sources if self.placed is not None else []
+
+    @property
+    def fresh(self) -> list[int] | None:
+        """Places of those that are not what they were the time before; None: all of them."""
+        return self.placed.fresh if self.placed is not None else None
 
 
 def dump_tables(used: list[Source], places: list[int], world: int, memory: Memory) -> dict[str, pl.DataFrame]:
@@ -79,6 +91,18 @@ def dump_tables(used: list[Source], places: list[int], world: int, memory: Memor
     return dict(memory.made.tables)
 
 
+def tables_again(memory: Memory, used: list[Source], fresh: Sequence[int]) -> dict[str, pl.DataFrame] | None:
+    """The same tables where only sources at the places `fresh` are others than before; None if more may be new."""
+    before = memory.made
+    if before is None or len(used) != len(before.sources):
+        return None
+    changed = _renewed(before, used, [before.at[place] for place in fresh if place in before.at])
+    if changed is None:
+        return None
+    memory.made = _again(before, used, changed) if changed else replace(before, sources=tuple(used))
+    return dict(memory.made.tables)
+
+
 def _nothing() -> dict[str, pl.DataFrame]:
     """The tables of no dump: many directories hold only logs, or only traces."""
     tables = {"ops": schema.OPS, "groups": schema.GROUPS, "frontiers": schema.FRONTIERS}
@@ -91,7 +115,8 @@ def _anew(used: list[Source], places: list[int], world: int) -> Made:
     facts = [facts_of(i, source, groups) for i, source in enumerate(used)]
     tables = {**_tables(frame, used, places, groups, facts), "stacks": stacks.table()}
     kept = None if _stand_alone(frame, used, facts) else frame
-    return Made(tuple(used), tuple(places), world, groups, kept, tuple(facts), stacks, len(stacks), tables)
+    counts, at = tuple(map(_rows, used)), {place: i for i, place in enumerate(places)}
+    return Made(tuple(used), tuple(places), world, groups, kept, tuple(facts), stacks, len(stacks), tables, counts, at)
 
 
 def _again(before: Made, used: list[Source], changed: list[int]) -> Made:
@@ -104,7 +129,10 @@ def _again(before: Made, used: list[Source], changed: list[int]) -> Made:
     for i in changed:
         facts[i] = facts_of(i, used[i], groups)
     stacks = before.tables["stacks"] if len(before.stacks) == known else before.stacks.table()
-    made = replace(before, sources=tuple(used), groups=groups, facts=tuple(facts))
+    counts = list(before.counts)
+    for i in changed:
+        counts[i] = _rows(used[i])
+    made = replace(before, sources=tuple(used), groups=groups, facts=tuple(facts), counts=tuple(counts))
     if before.entries is not None:
         frame = _patched(before, before.entries, news, used, changed)
         return replace(made, entries=frame, tables={**_tables(frame, used, places, groups, facts), "stacks": stacks})
@@ -127,7 +155,7 @@ def _patched(
     before: Made, rows: pl.DataFrame, news: pl.DataFrame, used: list[Source], changed: list[int]
 ) -> pl.DataFrame:
     """The rows of all sources with those of the sources that changed in the place of what they were."""
-    old = _bounds([_rows(source) for source in before.sources])
+    old = _bounds(before.counts)
     new = list(pairwise(_bounds([_rows(used[i]) for i in changed])))
     were = [(old[i], old[i + 1]) for i in changed]
     kept = _alike(rows, were, news, new) if len(changed) <= FEW else []
@@ -152,7 +180,7 @@ def _alike(rows: pl.DataFrame, were: Stretches, news: pl.DataFrame, new: Stretch
     return [name for name in rows.columns if all(one[name].equals(other[name]) for one, other in pairs)]
 
 
-def _bounds(counts: list[int]) -> list[int]:
+def _bounds(counts: Sequence[int]) -> list[int]:
     return [0, *np.cumsum(counts).tolist()]
 
 
@@ -164,14 +192,18 @@ def _changed(before: Made, used: list[Source], places: list[int], world: int) ->
     """Which dumps have another content; None if anything else changed, so that nothing of before can be kept."""
     if (world, tuple(places), len(used)) != (before.world, before.places, len(before.sources)):
         return None
+    others = [i for i, (old, new) in enumerate(zip(before.sources, used, strict=True)) if old is not new]
+    return _renewed(before, used, others)
+
+
+def _renewed(before: Made, used: list[Source], others: Sequence[int]) -> list[int] | None:
+    """Which of the sources that are others have another content; None if they tell of other places or groups."""
     if len(before.stacks) > FORGOTTEN * before.first_stacks + FORGOTTEN:
         return None
-    changed = [
-        i for i, (old, new) in enumerate(zip(before.sources, used, strict=True)) if old.content is not new.content
-    ]
-    pairs = [(old, new) for old, new in zip(before.sources, used, strict=True) if old is not new]
+    pairs = [(before.sources[i], used[i]) for i in others]
     if any(_place(old) != _place(new) or old.carded != new.carded for old, new in pairs):
         return None
+    changed = sorted(i for i in others if before.sources[i].content is not used[i].content)
     return changed if all(_speaks_alike(before.sources[i], used[i]) for i in changed) else None
 
 

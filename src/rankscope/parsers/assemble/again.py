@@ -1,0 +1,39 @@
+"""The Dataset of a job that is watched once more, where only dumps of its ranks were written anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rankscope.parsers.assemble import attempts, cards
+from rankscope.parsers.assemble.files import with_rows
+from rankscope.parsers.assemble.placed import Placed
+from rankscope.parsers.assemble.repeats import repeat_table
+from rankscope.parsers.assemble.tables import Memory, tables_again
+from rankscope.schema import Dataset
+
+
+def again(memory: Memory, placed: Placed) -> Dataset | None:
+    """The last Dataset with what is new in it; None if the whole has to be put together, of which nothing is done then.
+
+    Dumps and sidecars must be all there is: what logs, traces, stacks and environments tell goes over many ranks.
+    """
+    before, fresh = memory.dataset, placed.fresh
+    if before is None or fresh is None or memory.files is None or not placed.plain:
+        return None
+    news = [placed.sources[place] for place in fresh]
+    tables = tables_again(memory, placed.used, fresh) if all(source.dump is not None for source in news) else None
+    if tables is None:
+        return None
+    cards.place(news)
+    memory.placed, memory.files = placed, with_rows(memory.files, placed.sources, fresh)
+    memory.dataset = replace(
+        before,
+        ops=tables["ops"],
+        groups=tables["groups"],
+        stacks=tables["stacks"],
+        frontiers=tables["frontiers"],
+        files=memory.files,
+        attempts=attempts.table_again(before.attempts, placed.runs[0], news),
+        repeats=repeat_table(placed.sources, memory.repeats, fresh),
+    )
+    return memory.dataset
