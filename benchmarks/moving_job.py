@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 import pickletools
-import re
 import sys
 import time
 from pathlib import Path
@@ -19,7 +18,6 @@ import numpy as np
 FAR = 1 << 20
 """Added to numbers, so that all of them are written as four bytes."""
 _NUMBERS = ("record_id", "collective_seq_id", "op_id")
-_INT, _LONG = re.compile(rb"J(?=(.{4}))", re.DOTALL), re.compile(rb"\x8a\x08(?=(.{8}))", re.DOTALL)
 TIMES = (1 << 60, 1 << 62)
 
 
@@ -32,9 +30,9 @@ class Moving:
         self.entries = len(dump["entries"])
         # without the memo entries nobody asks for, as the recorder writes
         self.data = bytearray(pickletools.optimize(pickle.dumps(dump, protocol=2)))
-        raw = bytes(self.data)
-        self._numbers = _places(raw, _INT, 1, np.int32, FAR, 1 << 30)
-        self._times = _places(raw, _LONG, 2, np.int64, *TIMES)
+        written = [(code.name, value, at) for code, value, at in pickletools.genops(bytes(self.data))]
+        self._numbers = _places(written, "BININT", 1, FAR, 1 << 30)
+        self._times = _places(written, "LONG1", 2, *TIMES)
 
     def move(self, numbers: int, nanoseconds: int) -> None:
         """Moves the job on."""
@@ -54,11 +52,9 @@ def _raise(dump: dict[str, Any]) -> None:
         status.update(dict.fromkeys(status, max(status.values())))
 
 
-def _places(raw: bytes, pattern: re.Pattern[bytes], skip: int, kind: Any, low: int, high: int) -> Any:
-    found = [match.start() + skip for match in pattern.finditer(raw)]
-    size = np.dtype(kind).itemsize
-    values = [int.from_bytes(raw[at : at + size], "little", signed=True) for at in found]
-    return np.array([at for at, value in zip(found, values, strict=True) if low <= value < high], np.int64)
+def _places(written: list[tuple[str, Any, int | None]], name: str, skip: int, low: int, high: int) -> Any:
+    """Where the bytes of numbers between two others stand that were written by an instruction."""
+    return np.array([(at or 0) + skip for code, value, at in written if code == name and low <= value < high], np.int64)
 
 
 def _add(data: bytearray, places: Any, kind: Any, amount: int) -> None:
