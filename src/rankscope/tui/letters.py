@@ -88,8 +88,8 @@ def _by_name(names: pl.Series, number: Callable[[str | None], int]) -> Codes:
     last = physical.max()
     # one more than the last place stands for null
     places = filled(physical, last + 1 if isinstance(last, int) else 0)
-    row_of = np.full(int(places.max(initial=0)) + 1, -1)
-    row_of[places] = np.arange(len(places))
+    row_of = np.full(int(places.max(initial=0)) + 1, -1, np.int32)
+    row_of[places] = np.arange(len(places), dtype=np.int32)
     there = np.flatnonzero(row_of >= 0)
     table = np.zeros(len(row_of), np.uint8)
     table[there] = [number(name) for name in names.gather(row_of[there]).cast(pl.String).to_list()]

@@ -102,7 +102,10 @@ def _build(dataset: Dataset, analysis: Analysis) -> Model:
 
 
 def _all_ranks(dataset: Dataset) -> NDArray[np.int32]:
-    known = {*range(dataset.world_size), *dataset.seen_ranks, *dataset.ops["rank"].drop_nulls().unique().to_list()}
+    ranks = dataset.ops["rank"].drop_nulls().to_numpy()
+    # the operations of a rank stand together, mostly
+    acting = ranks[np.flatnonzero(np.diff(ranks, prepend=-1))]
+    known = {*range(dataset.world_size), *dataset.seen_ranks, *acting.tolist()}
     members = dataset.groups["ranks"].explode().drop_nulls().unique().to_list()
     return np.array(sorted(known.union(members)), np.int32)
 
@@ -146,11 +149,11 @@ def _gaps(dataset: Dataset, ranks: NDArray[np.int32], items: Items, width: int) 
     """For each lane, the column before which nothing is known of it, and why."""
     used = dataset.dumps.filter(pl.col("rank").is_not_null())
     lost = set(used.filter(pl.col("wrapped").fill_null(False))["rank"].to_list())
-    real = np.flatnonzero(items.row >= 0)
-    lanes = items.lane[real]
-    firsts = np.flatnonzero(np.diff(lanes, prepend=-1))
+    starts = np.flatnonzero(np.diff(items.lane, prepend=-1))
     first = np.full(len(ranks), width, np.int64)
-    first[lanes[firsts]] = items.col[real[firsts]]
+    if len(starts):
+        # marks lie between operations, and before them
+        first[items.lane[starts]] = np.minimum.reduceat(np.where(items.row >= 0, items.col, width), starts)
     seen = np.isin(ranks, dataset.seen_ranks)
     until = np.where(seen, np.where(np.isin(ranks, list(lost)), first, 0), width)
     reason = np.where(seen, REASONS.index("overwritten"), REASONS.index("no dump"))
