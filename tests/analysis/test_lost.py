@@ -10,9 +10,11 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.lockstep import Odd, find_odd
+from rankscope.parsers.load import load
 from rankscope.schema import Dataset
 from tests.analysis.test_simulated import judge
 from tests.parsers.dumps import Recorder, dataset_of, job, named
+from tests.simulator.options import MODES
 from tests.simulator.scenario import make
 
 ENDS = ("send", "recv")
@@ -161,3 +163,15 @@ def test_rings(fault: str, mode: str, tmp_path: Path) -> None:
     assert [line for found, line in got if found in ("accused", "other-kind")] == []
     if mode == "full":
         assert all(found in ("exact", "allowed") for found, _ in got), got
+
+
+@pytest.mark.parametrize(("seed", "mode"), [(92001, "only-active"), (92001, "wrapped"), (92128, "only-active")])
+def test_a_send_without_its_receive_does_not_hide_that_a_rank_is_elsewhere(
+    seed: int, mode: str, tmp_path: Path
+) -> None:
+    """It issued a collective that nobody else did: its peers wait for it in several others, and one in a send."""
+    scenario = make("extra", seed, "small")
+    truth = scenario.write(tmp_path, MODES[mode])
+    (root,) = [finding for finding in analyse(load([tmp_path])).findings if finding.root_cause]
+    assert frozenset(root.culprit_ranks) == truth.culprits
+    assert root.confidence == "medium"

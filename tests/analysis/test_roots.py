@@ -120,6 +120,21 @@ def test_in_a_circle_with_two_that_wait_alone_either_may_be_the_one() -> None:
     assert "Half of the ranks" not in root.explanation
 
 
+@pytest.mark.parametrize(("groups", "said"), [(("1", "2"), ((0,), "medium")), (("1", "3"), ((0, 1, 2), "low"))])
+def test_who_is_alone_where_several_never_came_that_wait_for_it_elsewhere_strayed(
+    groups: tuple[str, str], said: tuple[tuple[int, ...], str]
+) -> None:
+    job = JobBuilder(3, {"1": [0, 1], "2": [0, 2], "3": [1, 2]})
+    for name in ("0", "1", "2", "3"):
+        job.collective(name)
+    job.collective("0", ranks=[0], op="barrier", state="scheduled")
+    for rank, name in enumerate(groups, 1):
+        job.collective(name, ranks=[rank], state="scheduled")
+    root = only_root(job)
+    assert root.kind == "order-deadlock"
+    assert (root.culprit_ranks, root.confidence) == said
+
+
 def test_collective_of_one_rank_only_accuses_the_one() -> None:
     job = running(8)
     job.collective(ranks=[0], op="barrier", state="scheduled")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 from rankscope.analysis.cohort import Cohorts
@@ -12,6 +13,9 @@ from rankscope.analysis.graph import Node, WaitGraph
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.root import Root
 from rankscope.analysis.wording import fold, ranks_text, wait_text
+
+SEVERAL = 2
+"""So many ranks that wait for another one where it never came outweigh the one."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +28,11 @@ class Deadlocks:
 
     def judge(self, component: tuple[Node, ...]) -> Root:
         """The root of a strongly connected component of more than one node."""
-        if self._uncounted(component) or self._unsure(component):
+        strayed = self.strayed(component)
+        if not strayed and (self._uncounted(component) or self._unsure(component)):
             return self._among_pairs(component)
         path, ranks = self._cycle(component)
-        culprits = self._alone(component) or self._minority(component)
+        culprits = strayed or self._alone(component) or self._minority(component)
         focus = self._focus(component)
         everybody = self._ranks(component)
         loop = " -> ".join(str(r) for r in (*ranks, ranks[0])) if ranks else fold(everybody)
@@ -49,6 +54,33 @@ class Deadlocks:
         if culprits:
             return root.weaken("medium", "the order of the majority is taken for the right one")
         return root.weaken("low", "no majority tells which order is the right one")
+
+    def strayed(self, component: tuple[Node, ...]) -> tuple[int, ...]:
+        """The only rank that is elsewhere than its peers, whatever became of the sends and receives between them.
+
+        It waits alone in a collective. Several members that never came to that wait for it in others,
+        to which it never came: that two ranks enter collectives in opposite order is no doing of a third.
+        """
+        found = [(node, i) for node in component if (i := self.graph.instance(node)) is not None and not i.is_pair]
+        single = [(node, i) for node, i in found if len(i.entries) == 1]
+        strayed = [rank for node, i in single for rank in i.entries if len(self._called(rank, node)) >= SEVERAL]
+        return tuple(strayed) if len(strayed) == 1 else ()
+
+    def _called(self, rank: int, alone: Node) -> set[int]:
+        """Members that never came to the collective in which a rank is alone, and wait in others for its host."""
+        never = {edge.via for edge in self.graph.edges[alone] if edge.target.kind == "host"}
+        return never.intersection(r for i in self._without.get(rank, ()) if not i.is_pair for r in i.waiting())
+
+    @cached_property
+    def _without(self) -> dict[int, list[Instance]]:
+        """By rank the operations that it never came to."""
+        found: dict[int, list[Instance]] = {}
+        for node, edges in self.graph.edges.items():
+            instance = self.graph.instance(node)
+            for edge in edges if instance is not None else ():
+                if edge.target.kind == "host":
+                    found.setdefault(edge.via, []).append(self.graph.instances[node.key])  # type: ignore[index]
+        return found
 
     def _uncounted(self, component: tuple[Node, ...]) -> bool:
         """Whether the circle is made of sends and receives only, all met, and which belongs to which is not known."""
@@ -119,10 +151,8 @@ class Deadlocks:
         text = "The operations wait for each other in a circle: " + "; ".join(steps) + "."
         if culprits:
             others = [r for r in everybody if r not in culprits]
-            return (
-                text
-                + f" {ranks_text(culprits)} entered them in another order than {ranks_text(others)} and the replicas."
-            )
+            who = ranks_text(culprits).capitalize()
+            return f"{text} {who} entered them in another order than {ranks_text(others)} and the replicas."
         if len(path) > 2:
             return text + " Nothing tells who of them left something out, or came too early."
         return text + " Half of the ranks entered them in one order, half in the other."
