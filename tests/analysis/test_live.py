@@ -167,20 +167,82 @@ def ended(dataset: Dataset, reasons: list[str]) -> Dataset:
 def test_a_job_whose_processes_all_came_to_their_end_is_over_at_once() -> None:
     over = ended(written(job(30), 0.1), ["exit"] * 4)
     gate, live, analysis = seen(Gate(freeze_after_ns=SECOND), over, 10)
-    assert (live.state, live.reason) == ("waiting", "dumps of more ranks are coming in")
+    assert (live.state, live.reason) == ("waiting", "more dumps are coming in")
     _, live, analysis = seen(gate, over, 12)
     assert (live.state, analysis.status) == ("idle", "healthy")
     told = "4 ranks, nothing is pending: every process came to the end of its program"
     assert with_state(analysis, live, 4).verdict == told
 
 
-@pytest.mark.parametrize("reasons", [["exit"] * 3, ["exit", "exit", "exit", "terminated"]])
-def test_a_job_of_which_not_every_process_came_to_its_end_is_not_over(reasons: list[str]) -> None:
+def test_a_job_of_which_not_every_process_has_ended_is_not_over() -> None:
+    gate, _, _ = seen(Gate(), ended(written(job(10), 0.1), ["exit"] * 3), 0)
+    _, live, _ = seen(gate, ended(written(job(30), 0.1), ["exit"] * 3), 10)
+    assert live.state == "progressing"
+
+
+@pytest.mark.parametrize("reasons", [["exit"] * 4, ["exit", "exit", "exit", "terminated"]])
+def test_of_processes_that_all_have_ended_none_goes_on_and_nobody_is_blamed_for_what_is_pending(
+    reasons: list[str],
+) -> None:
     gate, _, _ = seen(Gate(), ended(written(job(10), 0.1), reasons), 0)
-    _, live, _ = seen(gate, ended(written(job(30), 0.1), reasons), 10)
+    _, live, analysis = seen(gate, ended(written(job(30, waiting=True), 0.1), reasons), 10)
+    assert (live.state, live.reason, live.rates) == ("idle", "every process has ended", ())
+    assert not analysis.culprits
+
+
+def dumping(dataset: Dataset, every_s: float) -> Dataset:
+    """Of ranks that dump again and again, as their sidecars say."""
+    return replace(dataset, files=dataset.files.with_columns(interval_ns=pl.lit(round(every_s * SECOND))))
+
+
+def test_ranks_that_dump_again_and_again_and_stop_doing_so_are_gone_though_nothing_is_pending() -> None:
+    gate = Gate(freeze_after_ns=8 * SECOND)
+    for at in range(5):
+        gate, live, _ = seen(gate, dumping(written(job(10 + at), 0.1), 2), at * 2)
+    _, live, analysis = seen(gate, dumping(written(job(14), 0.1), 2), 15, fresh=False)
     assert live.state == "progressing"
-    _, live, _ = seen(gate, ended(written(job(30, waiting=True), 0.1), ["exit"] * 4), 10)
-    assert live.state == "progressing"
+    _, live, analysis = seen(gate, dumping(written(job(14), 0.1), 2), 16, fresh=False)
+    assert (live.state, live.came) == ("frozen", True)
+    told = with_state(analysis, live, 4)
+    assert told.status == "unknown" and "the processes are gone, or cannot write" in told.verdict
+    old = dumping(written(job(14), 0.1), 2)
+    assert seen(Gate(), old, 0, age_s=3600)[1].state == "frozen", "also if it was so from the beginning"
+
+
+def test_ranks_that_all_stand_outside_of_collectives_are_frozen_when_newer_dumps_show_it() -> None:
+    gate, _, _ = seen(Gate(), written(job(19), 0.1), 0)
+    gate, live, _ = seen(gate, written(job(20), 30, since_s=1), 30)
+    assert live.state in ("progressing", "idle")
+    _, live, analysis = seen(gate, written(job(20), 70, since_s=1), 70)
+    assert live.state == "frozen"
+    verdict = with_state(analysis, live, 4).verdict
+    assert verdict == "4 ranks: dumps 69 s apart show the same frontiers, and no rank is in a collective"
+    assert not analysis.culprits
+
+
+def test_a_rate_is_that_of_now() -> None:
+    gate, _, _ = seen(Gate(), written(job(10), 0.1), 0)
+    gate, live, _ = seen(gate, written(job(30), 0.1), 10)
+    before = live.per_s
+    assert before > 0
+    gate, live, _ = seen(gate, written(job(30, waiting=True), 4, since_s=1), 14)
+    assert live.state in ("progressing", "still") and live.rates == ()
+    assert live.reason.endswith("after the newest event")
+    gate, live, _ = seen(gate, written(job(31), 0.1), 20)
+    assert live.rates == (), "one look after a pause tells none"
+    gate, live, _ = seen(gate, written(job(51), 0.1), 30)
+    assert live.per_s == pytest.approx(before, rel=0.1)
+
+
+def test_that_nothing_came_while_nothing_could_be_seen_is_no_silence() -> None:
+    gate = Gate(freeze_after_ns=8 * SECOND)
+    for at in range(5):
+        gate, _, _ = seen(gate, written(job(10 + at, waiting=True), 0.1), at * 2)
+    last = written(job(14, waiting=True), 0.1)
+    assert seen(gate, last, 40, fresh=False)[1].state == "silent"
+    back = gate.resumed(40 * SECOND)
+    assert seen(back, last, 41, fresh=False)[1].state == "progressing"
+    assert seen(back, last, 48, fresh=False)[1].state == "silent"
 
 
 def test_of_nothing_nothing_has_ended() -> None:

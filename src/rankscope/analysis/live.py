@@ -29,6 +29,8 @@ SILENT_NS = 600 * SECOND
 """Nothing came for so long, where it is not known how often something comes."""
 GAPS = 20
 """Nothing came for so many times the usual gap."""
+MISSED = 3
+"""At least for so many, where the user says from when on a job is frozen."""
 LONGER = 2
 """So many times as long as the job was seen to stand still before it went on."""
 WRITING_NS = 3 * SECOND
@@ -65,7 +67,9 @@ class Live:
     since_ns: int | None = None
     """When the newest event was, by the clocks of the ranks."""
     rates: tuple[Rate, ...] = ()
-    """Of the groups that move, the fastest first."""
+    """Of the groups that move, the fastest first; none of a job that does not just now."""
+    came: bool = False
+    """Whether anything was written while it was watched."""
 
     @property
     def per_s(self) -> float:
@@ -114,6 +118,8 @@ class Memory:
     """Those that have left anything."""
     ranks_at_ns: int = 0
     """When they became more the last time."""
+    resumed_ns: int = 0
+    """The newest event when it had gone on after a standstill: rates are not taken over that."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +132,18 @@ class Gate:
     judge_at_ns: int | None = None
     """When it is to be judged again if nothing comes before; None if that changes nothing."""
 
+    def resumed(self, at_ns: int) -> Gate:
+        """The same after a time in which nothing could be seen: that nothing came then says nothing."""
+        known = self.memory.fresh_at_ns is not None
+        return replace(self, memory=replace(self.memory, fresh_at_ns=at_ns)) if known else self
+
     def look(self, dataset: Dataset, freeze: Freeze, look: Look) -> tuple[Gate, Live, Freeze]:
         """The gate for the next look, how the job is, and what its standstill is to be taken for."""
         memory = _remember(self.memory, dataset, look)
         live = _judge(memory, self.freeze_after_ns, dataset, freeze, look)
         memory = replace(memory, still_ns=live.still_ns or 0)
-        silent_at = (memory.fresh_at_ns or 0) + _silent_ns(memory, live.needed_ns, self.freeze_after_ns)
+        silent_ns = _silent_ns(memory, live.needed_ns, self.freeze_after_ns, dataset)
+        silent_at = (memory.fresh_at_ns or 0) + silent_ns
         complete_at = memory.ranks_at_ns + _complete_ns(dataset, self.freeze_after_ns)
         later = [at for at in (silent_at, complete_at) if at > look.at_ns]
         return replace(self, memory=memory, judge_at_ns=min(later, default=None)), live, _allowed(live, freeze)
@@ -157,9 +169,11 @@ def _remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
     elif ranks - memory.ranks:
         ranks_at = look.at_ns
     got_over = max(memory.got_over_ns, memory.still_ns) if moved else memory.got_over_ns
+    went_on = moved and newest is not None and memory.still_ns > _pause_ns(memory)
     return replace(
         memory, samples=samples, newest_ns=newest, got_over_ns=got_over, gaps_ns=gaps,
         fresh_at_ns=fresh_at, still_ns=0 if moved else memory.still_ns, ranks=ranks, ranks_at_ns=ranks_at,
+        resumed_ns=newest if went_on and newest is not None else memory.resumed_ns,
     )  # fmt: skip
 
 
@@ -169,38 +183,72 @@ def _judge(memory: Memory, asked_ns: int | None, dataset: Dataset, freeze: Freez
     moving = len(memory.samples) > 1
     live = Live("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, _rates(memory))
     live = replace(live, reason="operations go on" if moving else "nothing tells yet whether operations go on")
+    live = replace(live, came=bool(memory.gaps_ns))
     if look.unread or look.at_ns - memory.ranks_at_ns < _complete_ns(dataset, asked_ns):
-        more = "dumps of more ranks are coming in"
+        more = "dumps of more ranks are coming in" if dataset.missing_ranks else "more dumps are coming in"
         return replace(live, reason=f"{live.reason}; {more}" if moving else more)
     pending = bool(dataset.ops.select(PENDING.any()).item()) if dataset.ops.height else False
-    if not pending and _came_to_the_end(dataset):
-        return replace(live, state="idle", reason="every process came to the end of its program", rates=())
+    return _stopped(live, memory, asked_ns, dataset, freeze, look, pending=pending) or _paused(
+        live, memory, freeze, why, pending=pending
+    )
+
+
+def _stopped(
+    live: Live, memory: Memory, asked_ns: int | None, dataset: Dataset, freeze: Freeze, look: Look, *, pending: bool
+) -> Live | None:
+    """How a job is that has ended, is frozen, or writes nothing any more; None of any other."""
+    stopped, reasons = replace(live, rates=()), _ended(dataset)
+    if not pending and reasons == {"exit"}:
+        return replace(stopped, state="idle", reason="every process came to the end of its program")
     if freeze.proven:
-        return replace(live, state="frozen", reason=freeze.reason, rates=())
-    if pending and still is not None and still >= needed:
-        return replace(live, state="frozen", reason=why, rates=())
-    return _quiet(live, memory, asked_ns, look, pending or dataset.dumps.is_empty()) or (
-        replace(live, state="still" if pending else "idle", reason=why, rates=())
-        if still is not None and still > freeze.needed_ns else live
-    )  # fmt: skip
+        return replace(stopped, state="frozen", reason=freeze.reason)
+    still, why = _still(dataset, freeze) if pending else _unchanged(dataset)
+    if still is not None and still >= live.needed_ns:
+        return replace(stopped, state="frozen", reason=why if pending else f"{why}, and no rank is in a collective")
+    if reasons:
+        return replace(stopped, state="idle", reason="every process has ended")
+    return _quiet(stopped, memory, asked_ns, dataset, look, pending or dataset.dumps.is_empty())
 
 
-def _quiet(live: Live, memory: Memory, asked_ns: int | None, look: Look, waits: bool) -> Live | None:
+def _paused(live: Live, memory: Memory, freeze: Freeze, why: str, *, pending: bool) -> Live:
+    """A job that is not known to have stopped, with how long it has not moved."""
+    if live.still_ns is None:
+        return live
+    if live.still_ns > freeze.needed_ns:
+        return replace(live, state="still" if pending else "idle", reason=why, rates=())
+    return replace(live, reason=why, rates=()) if live.rates and live.still_ns > _pause_ns(memory) else live
+
+
+def _pause_ns(memory: Memory) -> int:
+    """What does not move for longer has no rate any more."""
+    return max(WRITING_NS, LONGER * memory.got_over_ns)
+
+
+def _quiet(live: Live, memory: Memory, asked_ns: int | None, dataset: Dataset, look: Look, waits: bool) -> Live | None:
     """How the job is if nothing was written for long; None if something was."""
     quiet = look.at_ns - (memory.fresh_at_ns if memory.fresh_at_ns is not None else look.at_ns)
-    if quiet < _silent_ns(memory, live.needed_ns, asked_ns):
+    if quiet < _silent_ns(memory, live.needed_ns, asked_ns, dataset):
         return None
-    state: State = "silent" if waits else "idle"
-    return replace(live, state=state, reason=f"nothing was written for {duration(quiet)}", rates=())
+    nothing, interval = f"nothing was written for {duration(quiet)}", _interval_ns(dataset)
+    if waits or interval is None:
+        return replace(live, state="silent" if waits else "idle", reason=nothing)
+    gone = f"though each rank dumps every {duration(interval)}: the processes are gone, or cannot write"
+    return replace(live, state="frozen", reason=f"{nothing}, {gone}")
 
 
-def _came_to_the_end(dataset: Dataset) -> bool:
-    """Whether the sidecar of every rank says so, and of none that it was ended."""
+def _interval_ns(dataset: Dataset) -> int | None:
+    """How often each rank dumps, whatever it does; None if that is not known of all of them."""
+    told = dataset.dumps["interval_ns"]
+    longest = told.max()
+    return longest if isinstance(longest, int) and not told.null_count() else None
+
+
+def _ended(dataset: Dataset) -> frozenset[str]:
+    """How the processes of all ranks ended, as their sidecars say; empty if not all have."""
     ends = dataset.messages.filter(pl.col("kind") == "process-end")
-    if ends.is_empty() or ends.height < dataset.world_size:
-        return False
-    came = (ends["values"].str.json_path_match("$.reason") == "exit").fill_null(False)
-    return set(ends["rank"]) == set(range(dataset.world_size)) and came.all()
+    if ends.is_empty() or set(ends["rank"]) != set(range(dataset.world_size)):
+        return frozenset()
+    return frozenset(ends["values"].str.json_path_match("$.reason").fill_null("").to_list())
 
 
 def _complete_ns(dataset: Dataset, asked_ns: int | None) -> int:
@@ -209,21 +257,28 @@ def _complete_ns(dataset: Dataset, asked_ns: int | None) -> int:
     return wait if asked_ns is None else min(wait, asked_ns)
 
 
-def _silent_ns(memory: Memory, needed: int, asked_ns: int | None) -> int:
-    """For how long nothing may come: the median gap between what came tells it, if there are any."""
-    if not memory.gaps_ns:
-        return needed if asked_ns else max(needed, SILENT_NS)
-    usual = sorted(memory.gaps_ns)[len(memory.gaps_ns) // 2]
-    return max(needed, GAPS * usual)
+def _silent_ns(memory: Memory, needed: int, asked_ns: int | None, dataset: Dataset) -> int:
+    """For how long nothing may come: the median gap between what came tells it, or how often each rank dumps."""
+    usual = sorted(memory.gaps_ns)[len(memory.gaps_ns) // 2] if memory.gaps_ns else _interval_ns(dataset)
+    if usual is None:
+        return asked_ns or max(needed, SILENT_NS)
+    return max(asked_ns, MISSED * usual) if asked_ns else max(needed, GAPS * usual)
 
 
 def _still(dataset: Dataset, freeze: Freeze) -> tuple[int | None, str]:
     """How long files show that nothing moved: from the newest event to the newest dump, or between equal versions."""
-    since, until = Repeats(dataset).still or (0, 0)
+    same, why = _unchanged(dataset)
     own = freeze.still_ns or 0
-    if until - since > own:
-        return until - since, f"dumps {duration(until - since)} apart show the same frontiers"
+    if same is not None and same > own:
+        return same, why
     return (own, f"dumps were written {duration(own)} after the newest event") if own else (None, "")
+
+
+def _unchanged(dataset: Dataset) -> tuple[int | None, str]:
+    """For how long newer dumps show the same."""
+    since, until = Repeats(dataset).still or (0, 0)
+    same = until - since
+    return (same, f"dumps {duration(same)} apart show the same frontiers") if same > 0 else (None, "")
 
 
 def _allowed(live: Live, freeze: Freeze) -> Freeze:
@@ -243,9 +298,11 @@ def with_state(analysis: Analysis, live: Live, ranks: int) -> Analysis:
     soon = f"; called frozen after {duration(live.needed_ns)}"
     if analysis.status == "slow" and live.state == "still":
         return replace(analysis, verdict=f"{analysis.verdict}; now {live.reason}{soon}")
-    if analysis.status not in ("progressing", "healthy") or live.is_stopped:
-        return analysis
     told = plural(ranks, "rank")
+    if analysis.status not in ("progressing", "healthy") or live.state == "silent":
+        return analysis
+    if live.state == "frozen":
+        return replace(analysis, status="unknown", verdict=f"{told}: {live.reason}")
     if live.state == "idle" and (analysis.status != "healthy" or not live.reason):
         return analysis
     if live.state == "idle":
@@ -291,9 +348,10 @@ def _frontiers(dataset: Dataset) -> dict[Key, int]:
 
 
 def _rates(memory: Memory) -> tuple[Rate, ...]:
-    if len(memory.samples) < 2:
+    samples = [sample for sample in memory.samples if sample[0] >= memory.resumed_ns]
+    if len(samples) < 2:
         return ()
-    (begin, first), (end, last) = memory.samples[0], memory.samples[-1]
+    (begin, first), (end, last) = samples[0], samples[-1]
     seconds = (end - begin) / SECOND
     if seconds <= 0:
         return ()

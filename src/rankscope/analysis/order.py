@@ -15,7 +15,7 @@ from rankscope.analysis.root import Root
 from rankscope.analysis.wording import fold, ranks_text, wait_text
 
 SEVERAL = 2
-"""So many ranks that wait for another one where it never came outweigh the one."""
+"""So many ranks that wait for one that never came outweigh it."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,10 @@ class Deadlocks:
 
     def judge(self, component: tuple[Node, ...]) -> Root:
         """The root of a strongly connected component of more than one node."""
-        strayed = self.strayed(component)
-        if not strayed and (self._uncounted(component) or self._unsure(component)):
+        if self._uncounted(component) or self._unsure(component):
             return self._among_pairs(component)
         path, ranks = self._cycle(component)
-        culprits = strayed or self._alone(component) or self._minority(component)
+        culprits = self._alone(component) or self._minority(component)
         focus = self._focus(component)
         everybody = self._ranks(component)
         loop = " -> ".join(str(r) for r in (*ranks, ranks[0])) if ranks else fold(everybody)
@@ -55,21 +54,42 @@ class Deadlocks:
             return root.weaken("medium", "the order of the majority is taken for the right one")
         return root.weaken("low", "no majority tells which order is the right one")
 
-    def strayed(self, component: tuple[Node, ...]) -> tuple[int, ...]:
-        """The only rank that is elsewhere than its peers, whatever became of the sends and receives between them.
+    def strayed(self, component: tuple[Node, ...]) -> Root | None:
+        """The rank that is elsewhere than its peers, whatever became of the sends and receives between them.
 
-        It waits alone in a collective. Several members that never came to that wait for it in others,
-        to which it never came: that two ranks enter collectives in opposite order is no doing of a third.
+        It waits alone in a collective. Several members that never came to that wait in others, in which only this rank
+        is missing: that two ranks enter collectives in opposite order is no doing of a third. None where replicas tell
+        whose order is the odd one, and where more than one rank could be it.
         """
         found = [(node, i) for node in component if (i := self.graph.instance(node)) is not None and not i.is_pair]
-        single = [(node, i) for node, i in found if len(i.entries) == 1]
-        strayed = [rank for node, i in single for rank in i.entries if len(self._called(rank, node)) >= SEVERAL]
-        return tuple(strayed) if len(strayed) == 1 else ()
+        single = [(i, rank, self._calling(rank, n)) for n, i in found if len(i.entries) == 1 for rank in i.entries]
+        alone = [(i, rank, calling) for i, rank, calling in single if len(calling) >= SEVERAL]
+        if len(alone) != 1 or self._minority(component) not in ((), (alone[0][1],)):
+            return None
+        focus, rank, calling = alone[0]
+        label = f"{focus.name} of {self.facts.label(focus.group)}"
+        return Root(
+            kind="order-deadlock",
+            culprits=(rank,),
+            nodes=component,
+            focus=focus,
+            title=f"rank {rank} waits alone in {label}, and its peers wait for it elsewhere",
+            explanation=(
+                f"Only rank {rank} came to {label}. {ranks_text(calling).capitalize()} never did, and wait in "
+                f"collectives in which nobody but rank {rank} is missing: it took another way than they did."
+            ),
+            notes={rank: f"waits in {label}, to which nobody else came"},
+            next_steps=(
+                f"Look at the stack of rank {rank}: a collective on a branch that only it takes, or one it skipped.",
+            ),
+        ).weaken("medium", f"one rank against {len(calling)}: what the several did is taken for right")
 
-    def _called(self, rank: int, alone: Node) -> set[int]:
-        """Members that never came to the collective in which a rank is alone, and wait in others for its host."""
+    def _calling(self, rank: int, alone: Node) -> tuple[int, ...]:
+        """Members that never came to the collective in which a rank is alone, and wait where only that is missing."""
         never = {edge.via for edge in self.graph.edges[alone] if edge.target.kind == "host"}
-        return never.intersection(r for i in self._without.get(rank, ()) if not i.is_pair for r in i.waiting())
+        lacking = [i for i in self._without.get(rank, ()) if not i.is_pair]
+        lacking = [i for i in lacking if {*i.entries, rank} >= set(self.facts.groups[i.group].ranks)]
+        return tuple(sorted(never.intersection(r for i in lacking for r in i.waiting())))
 
     @cached_property
     def _without(self) -> dict[int, list[Instance]]:

@@ -61,7 +61,7 @@ class Judge:
         roots += [root for n in operations if (root := lost.by_counters((n,)) or self._operation(n)) is not None]
         roots += [
             lost.by_replicas(m) or lost.by_counters(m) or deadlocks.skipped(m) or lost.by_neighbours(m)
-            or (None if deadlocks.strayed(m) else lost.by_exclusion(m)) or deadlocks.judge(m)
+            or deadlocks.strayed(m) or lost.by_exclusion(m) or deadlocks.judge(m)
             for m in self.sinks
             if len(m) > 1
         ]  # fmt: skip

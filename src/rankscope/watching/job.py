@@ -8,6 +8,8 @@ from dataclasses import replace
 from time import time_ns
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from rankscope.parsers.files.walk import printable
 from rankscope.watching.history import History
 from rankscope.watching.same import grew_only, with_times
@@ -58,6 +60,7 @@ class Job:
         """Of what is assembled: the standstill as it was taken, and what was said then."""
         self._rests_until_ns = 0
         self._alarmed = False
+        self._known_processes: dict[int, tuple[str | None, int]] = {}
 
     def take(self, sources: Sequence[Source], at_ns: int) -> bool:
         """Takes all sources at a moment of a clock that never goes back; whether it is to be judged at once.
@@ -138,12 +141,27 @@ class Job:
         self._judged = said[0][0], analysis
         return analysis, said[0][1]
 
+    def resumed(self, at_ns: int) -> None:
+        """The files can be seen again after a time in which they could not."""
+        self._gate = self._gate.resumed(at_ns)
+
     def alarm(self, analysis: Analysis, live: Live) -> bool:
-        """Whether somebody is to be told: once when it freezes or fails, and again after it has gone on."""
-        bad = live.state == "frozen" or analysis.is_critical
-        alarm = bad and not self._alarmed
-        self._alarmed = bad or (self._alarmed and live.state != "progressing")
+        """Whether somebody is to be told: once when it stops or fails, and again after it went on or was restarted."""
+        silent = live.state == "silent" and live.came and analysis.status != "healthy"
+        bad = live.state == "frozen" or silent or analysis.is_critical
+        processes = self._processes()
+        others = [rank for rank, process in processes.items() if self._known_processes.get(rank, process) != process]
+        restarted = bool(others) and 2 * len(others) >= len(processes)
+        alarm = bad and (restarted or not self._alarmed)
+        self._alarmed = bad or (self._alarmed and live.state != "progressing" and not restarted)
+        self._known_processes = processes or self._known_processes
         return alarm
+
+    def _processes(self) -> dict[int, tuple[str | None, int]]:
+        """Host and process id of each rank, as far as sidecars tell them; those of the newest one."""
+        known = self.dataset.files.filter(pl.col("pid").is_not_null() & pl.col("rank").is_not_null())
+        newest = known.sort("mtime_ns", nulls_last=False).select("rank", "host", "pid")
+        return {rank: (host, pid) for rank, host, pid in newest.iter_rows()}
 
     def judge_at_ns(self) -> int | None:
         """When it is to be judged again though nothing new is written; None if never."""

@@ -108,6 +108,8 @@ class Watcher:
 
     def _look(self) -> None:
         for sight in self._asker.take():
+            if self._sight is not None and self._sight.away is not None and sight.away is None:
+                self._job.resumed(monotonic_ns())
             self._sight = sight
             for changes in sight.changes:
                 self._store.note(changes, monotonic())
@@ -178,7 +180,9 @@ class Watcher:
         reading = Reading(len(self._store.entries), len(unfinished), self._store.reading, away=self._away)
         if sight is None or reading.away is not None:
             return reading
-        full = sight.full and (bool(unfinished) or self._store.is_damaged)
+        # once it was so, it is over with the room, and not with the files that are cut short
+        was = self._reading is not None and self._reading.full
+        full = sight.full and (was or bool(unfinished) or self._store.is_damaged)
         return replace(reading, polled_s=sight.polled_s, why_polled=sight.why_polled, full=full)
 
 

@@ -11,6 +11,7 @@ import polars as pl
 from rankscope import schema
 from rankscope.parsers.assemble.frontiers import has_timing
 from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.sidecar.model import Card
 
 
 def file_table(sources: Sequence[Source]) -> pl.DataFrame:
@@ -31,6 +32,7 @@ def with_rows(table: pl.DataFrame, sources: Sequence[Source], fresh: Sequence[in
 
 def _row(place: int, source: Source) -> dict[str, Any]:
     dump, trace, complete = source.dump, source.trace, source.complete
+    own = source.card or (source.content if isinstance(source.content, Card) else None)
     library = dump.library_version if dump else trace.about.library_version if trace else None
     return {
         "file": place,
@@ -40,7 +42,7 @@ def _row(place: int, source: Source) -> dict[str, Any]:
         "rank_source": source.rank_source,
         "attempt": source.attempt,
         "host": source.host or (trace.about.host if trace else None) or None,
-        "pid": source.card.pid if source.card is not None else None,
+        "pid": own.pid if own is not None else None,
         "interval_ns": source.card.interval_ns if source.card is not None else None,
         "delay_ns": source.card.delay_ns if source.card is not None else None,
         "rows": source.content.rows if source.content else 0,
