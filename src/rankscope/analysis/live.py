@@ -152,8 +152,9 @@ class Gate:
 def _remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
     newest, fronts = _newest_ns(dataset), _frontiers(dataset)
     moved = memory.newest_ns is not None and newest is not None and newest > memory.newest_ns
+    went_on = moved and memory.still_ns > _pause_ns(memory)
     samples = memory.samples
-    if newest is not None and (not samples or fronts != samples[-1][1]):
+    if newest is not None and (not samples or went_on or fronts != samples[-1][1]):
         back = bool(samples) and any(fronts.get(key, count) < count for key, count in samples[-1][1].items())
         samples = ((newest, fronts),) if back else (*samples, (newest, fronts))
         old = [s for s in samples[:-2] if newest - s[0] <= RATE_NS]
@@ -169,7 +170,6 @@ def _remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
     elif ranks - memory.ranks:
         ranks_at = look.at_ns
     got_over = max(memory.got_over_ns, memory.still_ns) if moved else memory.got_over_ns
-    went_on = moved and newest is not None and memory.still_ns > _pause_ns(memory)
     return replace(
         memory, samples=samples, newest_ns=newest, got_over_ns=got_over, gaps_ns=gaps,
         fresh_at_ns=fresh_at, still_ns=0 if moved else memory.still_ns, ranks=ranks, ranks_at_ns=ranks_at,

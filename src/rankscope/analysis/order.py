@@ -186,7 +186,9 @@ class Deadlocks:
         single = [i for i in found if len(i.entries) == 1]
         alone = {i.waiting()[0] for i in single}
         many = any(len(self.facts.groups[i.group].ranks) > 2 for i in single)
-        return tuple(alone) if len(alone) == 1 and many else ()
+        # to one that few have come to, these few may have come too early
+        few = any(len(i.entries) > 1 and 2 * len(i.entries) < len(self.facts.groups[i.group].ranks) for i in found)
+        return tuple(alone) if len(alone) == 1 and many and not few else ()
 
     def _ranks(self, component: tuple[Node, ...]) -> tuple[int, ...]:
         """Ranks that wait in an operation of the circle and for which another one waits."""
