@@ -8,9 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
+
+from rankscope.commands.watch import Followed
+from rankscope.watching.update import Reading, Update
+from rankscope.watching.watcher import Watcher
+from tests.tui.live.drive import job, update_of
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "early_return"
 
@@ -85,3 +93,22 @@ def test_how_to_follow_is_no_question_where_nothing_is_followed(old: Path) -> No
     process = rankscope(str(old), "--freeze-after", "5")
     _, complaints = process.communicate(timeout=60)
     assert process.returncode == 2 and "need --watch" in complaints
+
+
+def test_what_became_of_the_command_stays_with_what_follows() -> None:
+    """Until the job freezes the next time: an update that comes a moment later must not take it away."""
+
+    class Once:
+        def run(self, publish: Callable[[Update | Reading], None]) -> None:
+            for number in range(1, 4):
+                publish(update_of(job(5), "frozen" if number == 1 else "still", number, alarm=number == 1))
+                while number == 1 and not any(isinstance(one, Reading) for one in got):
+                    time.sleep(0.01)
+
+        def stop(self) -> None:
+            raise AssertionError("nobody stops it")
+
+    got: list[Update | Reading] = []
+    Followed(cast(Watcher, Once()), "exit 3", ()).run(got.append)
+    said = [one.said if isinstance(one, Reading) else one.reading.said for one in got]
+    assert said == ["", *["--on-freeze: the command failed with exit code 3"] * 3]

@@ -65,22 +65,25 @@ class Followed:
         from rankscope.watching.update import Reading
 
         last: list[Reading] = [Reading()]
+        said = [""]
 
         def tell(text: str) -> None:
+            said[0] = text
             publish(replace(last[0], said=text))
 
         hook = Hook(self.on_freeze, tell) if self.on_freeze is not None else None
 
         def pass_on(news: Update | Reading) -> None:
             if isinstance(news, Reading):
-                last[0] = news
-                publish(news)
+                last[0] = replace(news, said=said[0])
+                publish(last[0])
                 return
-            last[0] = news.reading
             if news.alarm and hook is not None:
+                said[0] = ""
                 hook.fire(report_of(news, self.path_map))
+            last[0] = replace(news.reading, said=said[0])
             dataset, analysis = with_local_paths(news.dataset, news.analysis, self.path_map)
-            publish(replace(news, dataset=dataset, analysis=analysis))
+            publish(replace(news, dataset=dataset, analysis=analysis, reading=last[0]))
 
         try:
             self.watcher.run(pass_on)

@@ -61,6 +61,7 @@ class Job:
         self._rests_until_ns = 0
         self._alarmed = False
         self._known_processes: dict[int, tuple[str | None, int]] = {}
+        """By rank, as they were when somebody was told last, or since nothing is wrong."""
 
     def take(self, sources: Sequence[Source], at_ns: int) -> bool:
         """Takes all sources at a moment of a clock that never goes back; whether it is to be judged at once.
@@ -153,8 +154,12 @@ class Job:
         others = [rank for rank, process in processes.items() if self._known_processes.get(rank, process) != process]
         restarted = bool(others) and 2 * len(others) >= len(processes)
         alarm = bad and (restarted or not self._alarmed)
+        if restarted:
+            # the others will be replaced as well
+            self._known_processes = {rank: processes[rank] for rank in others}
+        elif not self._alarmed:
+            self._known_processes = processes
         self._alarmed = bad or (self._alarmed and live.state != "progressing" and not restarted)
-        self._known_processes = processes or self._known_processes
         return alarm
 
     def _processes(self) -> dict[int, tuple[str | None, int]]:

@@ -46,10 +46,11 @@ class Told:
         """How following goes."""
         self._news.put(reading)
 
-    def put(self, dataset: Dataset, state: State = "progressing", alarm: bool = False) -> None:
+    def put(self, dataset: Dataset, state: State = "progressing", alarm: bool = False, said: str = "") -> None:
         """The job is now like this."""
         self.count += 1
-        self._news.put(update_of(dataset, state, self.count, alarm))
+        update = update_of(dataset, state, self.count, alarm)
+        self._news.put(replace(update, reading=replace(update.reading, said=said)))
 
 
 def update_of(dataset: Dataset, state: State, number: int, alarm: bool = False) -> Update:

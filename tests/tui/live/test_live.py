@@ -194,6 +194,30 @@ async def test_trouble_with_the_files_is_said_and_what_was_read_stays() -> None:
         assert "every 2 s" in bar(app, "title")
 
 
+async def test_what_went_wrong_is_said_until_a_key_is_pressed() -> None:
+    async with watched(job(50)) as (app, pilot, told):
+        told.say(Reading(files=4, said="--on-freeze: the command failed with exit code 3"))
+        await until(app, pilot, lambda: "exit code 3" in bar(app, "keys"))
+        told.put(job(70), said="--on-freeze: the command failed with exit code 3")
+        await shown(app, pilot, told)
+        assert "exit code 3" in bar(app, "keys")
+        await press(app, pilot, "u")
+        assert "exit code 3" not in bar(app, "keys")
+        told.put(job(80), said="--on-freeze: the command failed with exit code 3")
+        await shown(app, pilot, told)
+        assert "exit code 3" not in bar(app, "keys")
+
+
+async def test_a_job_that_goes_on_takes_its_alarm_away() -> None:
+    async with watched(job(50)) as (app, pilot, told):
+        told.put(job(50, waiting=True), "frozen", alarm=True)
+        await shown(app, pilot, told)
+        await until(app, pilot, lambda: "FROZEN" in screen_text(app).split("\n", 3)[3])
+        told.put(job(70))
+        await shown(app, pilot, told)
+        await until(app, pilot, lambda: "FROZEN" not in screen_text(app).split("\n", 3)[3])
+
+
 async def test_before_there_is_anything_it_says_what_it_waits_for() -> None:
     async with watched(None) as (app, pilot, told):
         told.say(Reading(polled_s=2.0, why_polled="lustre tells of no changes"))

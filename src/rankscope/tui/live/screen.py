@@ -48,6 +48,8 @@ class LiveScreen(LanesScreen):
         self._key_at = self._tidied_at = monotonic()
         self._unvisited = False
         """The finding that is told came with an update: nobody has gone there yet."""
+        self._read = ""
+        """What was said of following when somebody pressed a key last."""
 
     def on_mount(self) -> None:
         """Shows the newest operations, or what is wrong."""
@@ -82,7 +84,7 @@ class LiveScreen(LanesScreen):
         """Says how following goes where the job is as it was."""
         self.reading = reading
         self._draw_head()
-        self.note(plain(reading.said or reading.trouble))
+        self.note("")
 
     @work(thread=True, exclusive=True, group="update-times")
     def _time(self, update: Updated) -> None:
@@ -101,6 +103,7 @@ class LiveScreen(LanesScreen):
 
     def _show(self, update: Updated, timed: UpdateTimed | None) -> None:
         before, board, finding = self.whole.analysis, self.operations, self.board.finding
+        stood = self.shown.update.live.is_stopped
         self.whole, self._worst, self._strips, self.shown = update.model, update.overview, {}, update
         share(update.index)
         model = timed.model if timed is not None else apply(update.model, self.wanted)
@@ -117,6 +120,9 @@ class LiveScreen(LanesScreen):
         self._mark_changed()
         if self.found is not None:
             self._search(self.found.text)
+        if stood and update.update.live.state == "progressing" and not update.update.analysis.is_critical:
+            # what was told of the standstill is over
+            self.app.clear_notifications()
         if update.update.alarm and self.following:
             self.following = False
             self.show_finding(at)
@@ -229,6 +235,7 @@ class LiveScreen(LanesScreen):
         self._key_at = monotonic()
         self._seen = self.shown.marks
         self.operations.fresh = frozenset()
+        self._read = _told(self.reading)
         self.app.clear_notifications()
         self.note("")
 
@@ -244,12 +251,21 @@ class LiveScreen(LanesScreen):
         self.bar("verdict").put(*verdict_parts(analysis, self.board.finding, width, palette))
 
     def note(self, text: str) -> None:
-        """Says something in the bottom line; without text how following goes, and the keys."""
-        if text:
-            super().note(text)
+        """Says something in the bottom line; without text how following goes, and the keys.
+
+        What went wrong with following stays there until a key is pressed.
+        """
+        told = _told(self.reading)
+        if text or (told and told != self._read):
+            super().note(text or told)
             return
+        self._read = told
         state = footer_parts(
             self.following, self.paused, self.waiting_count, self.reading.writing, self.operations.fresh
         )
         room = self.size.width - sum(len(part) for part, _ in state)
         self.bar("keys").put([*state, *key_parts(max(room, 1))])
+
+
+def _told(reading: Reading) -> str:
+    return plain(reading.said or reading.trouble)

@@ -1,0 +1,48 @@
+"""Who is told when: once for each standstill, and again when the job was started again meanwhile."""
+
+from __future__ import annotations
+
+from rankscope.analysis.live import Live, State
+from rankscope.analysis.model import Analysis
+from rankscope.watching.job import Job
+from tests.parsers.assemble.test_placed import RANKS, Captured
+
+QUIET = Analysis("nothing is wrong", "unknown", (), ())
+
+
+def watched(captured: Captured, at_s: int) -> Job:
+    job = Job("dumps", None, None, None)
+    assert job.take(captured.sources, at_s * 10**9)
+    job.assemble()
+    return job
+
+
+def told(job: Job, state: State, came: bool = False, status: str = "unknown") -> bool:
+    analysis = Analysis("nothing is wrong", "healthy", (), ()) if status == "healthy" else QUIET
+    return job.alarm(analysis, Live(state, "", came=came))
+
+
+def test_a_standstill_is_told_once_and_again_after_it_went_on() -> None:
+    job = watched(Captured(), 0)
+    assert [told(job, state) for state in ("progressing", "frozen", "frozen", "still", "frozen")] == [
+        False, True, False, False, False,
+    ]  # fmt: skip
+    assert [told(job, state) for state in ("progressing", "frozen")] == [False, True]
+
+
+def test_silence_is_told_where_something_came_before_and_all_is_not_well() -> None:
+    job = watched(Captured(), 0)
+    assert not told(job, "silent")
+    assert not told(job, "silent", came=True, status="healthy")
+    assert told(job, "silent", came=True)
+
+
+def test_a_job_that_was_started_again_is_told_of_again_though_it_never_went_on() -> None:
+    captured = Captured()
+    job = watched(captured, 0)
+    assert told(job, "frozen") and not told(job, "frozen")
+    for rank in range(RANKS):
+        captured.card(rank, pid=500 + rank)
+        assert job.take(captured.sources, (rank + 1) * 10**10)
+        job.assemble()
+        assert told(job, "frozen") == (rank == 1), "with half of its ranks it is another run"
