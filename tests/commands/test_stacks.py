@@ -118,6 +118,18 @@ def test_two_jobs_are_not_mixed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert ranks_here(tmp_path, [2, 3]) == {2: 0, 3: None}
 
 
+def test_where_sidecars_tell_the_job_another_one_on_the_host_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    jobs = [(10, 0, "29500"), (11, 1, "29500"), (20, 0, "29400"), (21, 1, "29400")]
+    made = [process(pid, 1, RANK=str(rank), MASTER_PORT=port) for pid, rank, port in jobs]
+    monkeypatch.setattr(processes, "_processes", lambda _: {one.pid: one for one in made})
+    told = {"rankscope_capture": 1, "rank": 0, "world_size": 2, "host": platform.node(), "pid": 10}
+    (tmp_path / "capture_rank_0.json").write_text(json.dumps(told))
+    assert ranks_here(tmp_path, []) == {10: 0, 11: 1}
+    assert ranks_here(tmp_path, [20]) == {20: 0}
+
+
 def test_no_rank_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured) -> None:
     monkeypatch.setattr(processes, "_processes", lambda _: {})
     assert run(["stacks", "-o", str(tmp_path)]) == 2

@@ -54,8 +54,11 @@ def ranks_here(directory: Path, pids: Iterable[int], proc: Path = PROC) -> dict[
     wanted = set(pids)
     processes = _processes(proc)
     told = {pid: rank for pid, rank in _from_cards(directory).items() if pid in processes and processes[pid].is_python}
+    jobs, ranks = {processes[pid].job for pid in told}, set(told.values())
     for pid, rank in _from_environment(processes, wanted).items():
-        told.setdefault(pid, rank)
+        # where sidecars tell the job, a process of another one that runs beside it is none of its ranks
+        if pid in wanted or not jobs or (processes[pid].job in jobs and rank not in ranks):
+            told.setdefault(pid, rank)
     if wanted:
         return {pid: told.get(pid) for pid in sorted(wanted)}
     _refuse_several_jobs(told, processes)
