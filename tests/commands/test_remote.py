@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from rankscope.cli import run
 from rankscope.commands import remote
 from rankscope.commands.remote import local
+from rankscope.watching.census import AwayError, Census
 from tests.triggers.pages import page, recorded, serving
 
 Captured = pytest.CaptureFixture[str]
@@ -51,6 +53,24 @@ def test_what_was_fetched_goes_with_it_and_is_fetched_again(monkeypatch: pytest.
             while len(json.loads(dump.read_bytes())["entries"]) == 5:
                 pass
         assert not Path(paths[1]).exists()
+
+
+def test_a_server_that_is_gone_is_away_until_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "EVERY_S", 0.01)
+    pages = {"fr_trace_json": page(recorded(2, missing=1), "fr_trace_json")}
+    with serving(pages) as address, local((address,), again=True) as (path,):
+        census, kept = Census([Path(path)]), dict(pages)
+        assert census.scan().changed
+        pages.clear()
+        with pytest.raises(AwayError, match=f"{address}: no rank answered"):
+            while True:
+                census.scan()
+        pages.update(kept)
+        back = None
+        while back is None:
+            with contextlib.suppress(AwayError):
+                back = census.scan()
+        assert not back.gone, "what it told before stays"
 
 
 def test_an_address_that_is_none() -> None:

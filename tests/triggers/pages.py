@@ -49,7 +49,7 @@ def recorded(ranks: int, missing: int) -> Sections:
 
 @contextmanager
 def serving(pages: dict[str, str]) -> Iterator[str]:
-    """A server with these pages; what is not among them is not found. Yields its address."""
+    """A server with these pages; what is not among them is not found, and "failed:" begins an error. Its address."""
 
     class Handler(BaseHTTPRequestHandler):
         """Shows the pages."""
@@ -62,7 +62,8 @@ def serving(pages: dict[str, str]) -> Iterator[str]:
                 self.send_header("Location", name[3:])
                 self.end_headers()
                 return
-            self.send_response(200 if name in pages else 404)
+            failed = pages.get(name, "").startswith("failed:")
+            self.send_response(404 if name not in pages else 500 if failed else 200)
             self.end_headers()
             self.wfile.write(pages.get(name, "").encode())
 

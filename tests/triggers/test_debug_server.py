@@ -63,6 +63,12 @@ def test_another_server_is_told_from_one(pages: dict[str, str], tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_why_a_server_fails_is_said(tmp_path: Path) -> None:
+    pages = {"fr_trace_json": "failed: <p>No module named\n'requests'</p>"}
+    with serving(pages) as address, pytest.raises(ServerError, match="server failed: failed: No module named 'req"):
+        DebugServer(address).poll(tmp_path)
+
+
 def test_nobody_is_followed_elsewhere(tmp_path: Path) -> None:
     pages = {"fr_trace_json": page(recorded(1, 9), "x")}
     with serving(pages) as other, serving({}) as address, pytest.raises(ServerError, match="302"):

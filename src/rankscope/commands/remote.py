@@ -78,8 +78,15 @@ def _begin(address: str, place: Path) -> DebugServer:
 
 def _ask_again(server: DebugServer, place: Path, stop: threading.Event) -> None:
     from rankscope.triggers.debug_server import ServerError
+    from rankscope.watching.census import away_note
 
+    note = away_note(place)
     while not stop.wait(EVERY_S):
-        # a server that is away for a while leaves what it said before
-        with contextlib.suppress(ServerError, OSError):
-            server.poll(place)
+        # a server that is away for a while leaves what it said before; a full disk is seen by who reads it
+        with contextlib.suppress(OSError):
+            try:
+                server.poll(place)
+            except ServerError as error:
+                note.write_text(plain(str(error), 400), "utf-8")
+            else:
+                note.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ LARGEST = 1 << 30
 """Bytes of one answer that are read at most."""
 AT_ONCE = 32
 _NOT_THERE = 404
+_FAILED = 500
 _FOUND = 200
 
 
@@ -58,12 +60,15 @@ class DebugServer:
         self.address = address.rstrip("/")
         if not urlsplit(self.address).hostname:
             raise ServerError(f"{address}: no host in it")
+        self._failed = ""
+        """What the server said of the last page that it failed to make."""
 
     def poll(self, directory: Path) -> Polled:
         """Writes what each rank answers to `directory`, in the place of what it answered before. Raises ServerError."""
         recorded = {"fr_trace": self._page("fr_trace_json"), "nccl_trace": self._page("fr_trace_nccl_json")}
         if not any(recorded.values()):
-            raise ServerError(f"{self.address}: no rank answered; is it a torch.distributed.debug server?")
+            why = self._failed or "is it a torch.distributed.debug server?"
+            raise ServerError(f"{self.address}: no rank answered; {why}")
         names: dict[int, list[str]] = {}
         for prefix, found in recorded.items():
             with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -98,7 +103,9 @@ class DebugServer:
         try:
             page = _get(urllib.request.Request(address), PAGE_TIMEOUT_S)
         except urllib.error.HTTPError as error:
-            if error.code in (_NOT_THERE, 500):
+            if error.code in (_NOT_THERE, _FAILED):
+                if error.code == _FAILED:
+                    self._failed = f"the server failed: {_said(error)}"
                 return []
             raise ServerError(f"{address}: {error.code} {error.reason}") from error
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -106,6 +113,12 @@ class DebugServer:
             reason = getattr(cause, "strerror", None) or cause
             raise ServerError(f"{address}: {reason}") from error
         return answers(page.decode("utf-8", "replace"))
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    """What stands on the page of an error, in one line, without tags."""
+    text = re.sub(r"<[^>]*>", " ", error.read(10_000).decode("utf-8", "replace"))
+    return " ".join(text.split())[:200] or str(error.reason)
 
 
 def _dump(directory: Path, prefix: str, answer: Answer) -> str | None:

@@ -12,6 +12,7 @@ from rankscope.parsers.files.walk import Found, walk
 
 AT_MOST = 0.1
 """Share of the time that may be spent on looking at everything."""
+NOTE_LENGTH = 500
 LONGEST_S = 60.0
 """And no file system is so slow that it is looked at less often."""
 
@@ -33,6 +34,11 @@ class Changes:
 
 class AwayError(Exception):
     """A directory that is followed cannot be seen; the message says why. It may come back."""
+
+
+def away_note(path: Path) -> Path:
+    """Where whoever brings files to a directory from elsewhere says why there are no new ones."""
+    return path.with_name(f".{path.name}.rankscope-away")
 
 
 class Census:
@@ -91,6 +97,10 @@ class Census:
 
     def _check_roots(self) -> None:
         """Takes a directory on another device than it was for one whose mount has gone, if it is empty."""
+        for path in self.paths:
+            note = away_note(path)
+            if note.is_file():
+                raise AwayError(note.read_text("utf-8", "replace")[:NOTE_LENGTH])
         devices = [path.stat().st_dev for path in self.paths]
         if self._devices is not None and devices != self._devices:
             for path, before, now in zip(self.paths, self._devices, devices, strict=True):
