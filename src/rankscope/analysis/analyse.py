@@ -146,8 +146,10 @@ def _conclude(
     rest += find_misfits(facts.dataset, mesh, writer.places.hosts) if roots or suspects else []
     rest += find_gaps(facts, hung=bool(causes))
     findings = [*causes, *(replace(f, id=f"f{i}") for i, f in enumerate(rest, len(causes) + 1))]
-    findings = _joined(facts, findings, writer.places, still=freeze.stopped is True and not reliability.outdated)
-    if freeze.watched and freeze.stopped is False:
+    moves = freeze.watched and freeze.stopped is False
+    still = freeze.stopped is True and not reliability.outdated
+    findings = _joined(facts, findings, writer.places, still=still, moves=moves)
+    if moves:
         findings = _held_back(findings)
     since = [i.since_ns for i in writer.graph.instances.values() if i.since_ns]
     status, line = verdict(Situation(facts, findings, bool(since), freeze, reliability, writer.places))
@@ -181,7 +183,7 @@ def _slow(facts: Facts) -> list[Finding]:
     return find_stragglers(facts)
 
 
-def _joined(facts: Facts, findings: list[Finding], places: Places, *, still: bool) -> list[Finding]:
+def _joined(facts: Facts, findings: list[Finding], places: Places, *, still: bool, moves: bool) -> list[Finding]:
     """The findings with what py-spy and the logs say for and against them."""
     if facts.dataset.threads.height:
         from rankscope.analysis.host_evidence import with_host_stacks
@@ -190,7 +192,7 @@ def _joined(facts: Facts, findings: list[Finding], places: Places, *, still: boo
     if facts.dataset.told_by_logs:
         from rankscope.analysis.logs.join import with_logs
 
-        findings = with_logs(facts, findings, places)
+        findings = with_logs(facts, findings, places, moves=moves)
     return findings
 
 

@@ -141,6 +141,25 @@ def test_of_two_that_noted_nothing_one_was_killed() -> None:
     assert candidates(made.analysis()) == (2, 4)
 
 
+def test_who_left_no_word_where_sigterm_ended_all_others_may_have_been_first() -> None:
+    made = Processes(4)
+    for rank in (0, 1, 3):
+        made.end(rank, 5, "terminated")
+    found = made.analysis()
+    assert (candidates(found), found.status) == ((2,), "failed")
+    assert "rank 2 left no word of how it ended, and the others were ended by SIGTERM" in found.verdict
+    made.issue(2, at_s=9)
+    assert candidates(made.analysis()) == (), "it was still there"
+
+
+@pytest.mark.parametrize("reasons", [["terminated"] * 2, ["terminated", "terminated", "exit"], ["interrupted"] * 3])
+def test_where_somebody_may_have_ended_the_job_nobody_is_suspected(reasons: list[str]) -> None:
+    made = Processes(4)
+    for rank, reason in enumerate(reasons):
+        made.end(rank, 5, reason)
+    assert candidates(made.analysis()) == ()
+
+
 def test_who_alone_was_terminated_first_is_named() -> None:
     made = Processes(4)
     made.issue(0, 1, 3)

@@ -21,6 +21,9 @@ from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, Gro
 from rankscope.analysis.wording import ranks_text
 
 SHOWN = 4
+TERMINATED = "terminated"
+LATER_NS = 2_000_000_000
+"""A dump so long after the others had ended shows that a rank was still there."""
 _KILLED = "A process that is killed (SIGKILL, out of memory), aborts or calls os._exit cannot note that it ends."
 _READ = "Read the end of its log, and dmesg of its host (out of memory, signals)."
 
@@ -50,6 +53,35 @@ def find_ended(scene: Scene, facts: Facts, place: Callable[[int], Culprit]) -> F
         return None
     judge = _Judge(scene, facts, place)
     return judge.of_waiting() if scene.waited else judge.of_closing()
+
+
+def find_unheard(scene: Scene, facts: Facts) -> Finding | None:
+    """Few ranks of whose end nothing is told, where SIGTERM ended all others: a launcher does that when one ends.
+
+    Not those that dumped afterwards: they were still there.
+    """
+    ends = [end.line.time_ns or 0 for end in scene.ends.values()]
+    if not ends or not scene.silent or any(end.reason != TERMINATED for end in scene.ends.values()):
+        return None
+    dumps = facts.dataset.dumps.filter(pl.col("rank").is_in(list(scene.silent)))
+    newest = dumps["mtime_ns"].max()
+    alive = isinstance(newest, int) and newest > max(ends) + LATER_NS
+    if alive or 2 * len(scene.silent) >= len(ends):
+        return None
+    ranks = tuple(sorted(scene.silent))
+    who = ranks_text(ranks)
+    return Finding(
+        kind="rank-failed",
+        severity="critical",
+        title=f"{who} left no word of how it ended, and the others were ended by SIGTERM",
+        explanation=f"A launcher ends all ranks when one of them has ended. {_KILLED}",
+        candidates=ranks,
+        waiting_ranks=tuple(sorted(scene.ends)),
+        confidence="low",
+        confidence_reasons=("who was first is not proven: somebody may have ended the job",),
+        evidence=tuple(end.line.evidence() for end in [*scene.ends.values()][:SHOWN]),
+        next_steps=(f"Read the end of the log of {who}, and dmesg of its host (out of memory, signals).",),
+    )
 
 
 @dataclass(frozen=True)

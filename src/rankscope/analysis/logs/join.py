@@ -14,7 +14,7 @@ from rankscope.analysis.live import WAITING
 from rankscope.analysis.logs.calls import returned, unknown_causes
 from rankscope.analysis.logs.clocks import read_clocks
 from rankscope.analysis.logs.counted import find_counted
-from rankscope.analysis.logs.ended import find_ended
+from rankscope.analysis.logs.ended import find_ended, find_unheard
 from rankscope.analysis.logs.ends import Scene, read_ends
 from rankscope.analysis.logs.failed import failed_finding, late_finding
 from rankscope.analysis.logs.failures import find_failures
@@ -42,12 +42,15 @@ AFTER_NS = 25 * 60_000_000_000
 """NCCL may notice so long after the last operation was issued; zones are half an hour apart."""
 
 
-def with_logs(facts: Facts, findings: Sequence[Finding], places: Places) -> list[Finding]:
-    """The findings with what logs say, roots first, numbered anew; the same where there are no logs."""
+def with_logs(facts: Facts, findings: Sequence[Finding], places: Places, *, moves: bool = False) -> list[Finding]:
+    """The findings with what logs say, roots first, numbered anew; the same where there are no logs.
+
+    Of a job that is watched and `moves`, what a process did not say may still come.
+    """
     dataset = facts.dataset
     if not has_logs(dataset):
         return list(findings)
-    return _Story(facts, places).joined(findings)
+    return _Story(facts, places, moves).joined(findings)
 
 
 def has_logs(dataset: Dataset) -> bool:
@@ -88,6 +91,7 @@ class _Story:
 
     facts: Facts
     places: Places
+    moves: bool
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -162,6 +166,8 @@ class _Story:
         own = {f.rank for f in find_failures(self.lines) if f.rank is not None}
         scene = Scene(read_ends(self.lines), self.world, frozenset(own))
         found = find_ended(scene, self.facts, self.places.culprit)
+        if found is None and not self.moves:
+            found = find_unheard(scene, self.facts)
         harmed = {end.rank for end in scene.harmed}
         if found is not None and found.root_cause:
             told = set(found.culprit_ranks)
