@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,14 @@ CASES = {
 def verdict(tmp_path: Path, text: str) -> Analysis:
     (tmp_path / "job.log").write_text(text)
     return analyse(load([tmp_path / "job.log"]))
+
+
+def test_the_end_of_a_traceback_is_waited_for_while_the_job_is_watched(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text(CASES["a process of a process"][0])
+    dataset = load([tmp_path / "job.log"])
+    waiting = analyse(dataset, lambda freeze: replace(freeze, watched=True, stopped=False))
+    assert not waiting.is_critical
+    assert analyse(dataset, lambda freeze: replace(freeze, watched=True, stopped=None)).is_critical
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -208,7 +208,7 @@ class _Story:
         waited = gave_up(self.lines, self.facts.dataset)
         hurt = harmed(self.lines)
         critical = hurt if hurt and hurt.severity == "critical" else None
-        return waited or critical or ended(self.lines) or hurt or returned(self.lines)
+        return waited or critical or ended(self.lines, moves=self.moves) or hurt or returned(self.lines)
 
     @property
     def _guessed(self) -> frozenset[int]:

@@ -170,14 +170,17 @@ def _waited_in(line: Line) -> str:
     return (f" in {str(op).lower()}" if op else " at") + f" #{seq}"
 
 
-def ended(lines: Sequence[Line]) -> Finding | None:
-    """That processes ended with errors of which these logs do not tell the cause; None if none did."""
+def ended(lines: Sequence[Line], *, moves: bool = False) -> Finding | None:
+    """That processes ended with errors of which these logs do not tell the cause; None if none did.
+
+    Of a job that is watched and `moves`, a traceback without its end is still being written.
+    """
     threw = [line for line, _ in raised(lines)]
     own = [line for line in threw if line.values.get("exception")]
     exits = [line for line in lines if line.kind in _ENDS and line.values["exitcode"] not in _ASKED]
     # srun only tells of what it started itself: torchrun, where that starts the ranks
     own = own or [line for line in exits if line.kind != "srun-exit"] or exits
-    own = own or threw
+    own = own or ([] if moves else threw)
     if not own:
         return None
     first = earliest(own)
