@@ -134,6 +134,7 @@ def test_a_full_disk_is_none_of_the_jobs_business(tmp_path: Path) -> None:
     assert len(entries(dumps, 0)) < 11
     assert [path.name for path in dumps.rglob(".*")] == []
     assert card(dumps, 0)["problems"] == ["cannot write: File too large"]
+    assert "dumps: cannot write: File too large" in (tmp_path / "output_0").read_text()
 
 
 ALONE = """

@@ -220,3 +220,22 @@ def test_what_goes_wrong_in_torch_is_noted_and_goes_no_further(
     one.end()
     one.join(60)
     assert not one.is_alive()
+
+
+def test_a_directory_that_was_replaced_is_told_again_who_writes(torch: Torch, tmp_path: Path) -> None:
+    one = made(tmp_path / "dumps")
+    serve(one)
+    (tmp_path / "dumps").rename(tmp_path / "old")
+    serve(one)
+    assert told(tmp_path / "dumps", 1) == told(tmp_path / "old", 1)
+
+
+def test_where_nothing_can_be_written_that_is_said_once(
+    torch: Torch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    one = made(tmp_path / "file" / "dumps")
+    for _ in range(3):
+        serve(one)
+    (record,) = caplog.records
+    assert record.getMessage() == f"rankscope.capture: {tmp_path / 'file' / 'dumps'}: cannot write: Not a directory"

@@ -51,10 +51,12 @@ class Card:
             except Exception as error:  # noqa: BLE001 - private tables of any version of torch, changing meanwhile
                 self.problem(f"members of process groups unknown: {type(error).__name__}: {error}")
 
-    def problem(self, text: str) -> None:
-        """Notes what went wrong, once."""
-        if text not in self.problems and len(self.problems) < 16:
+    def problem(self, text: str) -> bool:
+        """Notes what went wrong, once; whether that is new."""
+        new = text not in self.problems and len(self.problems) < 16
+        if new:
             self.problems.append(text)
+        return new
 
     def delayed(self, seconds: float) -> None:
         """Notes how late a dump came, or how long one took, if none was ever as slow; a machine under load is slow."""

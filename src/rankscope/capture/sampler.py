@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import threading
 import time
@@ -14,6 +15,7 @@ from .card import Card
 from .files import Files
 from .settings import Settings
 
+_LOG = logging.getLogger("rankscope.capture")
 INTERVAL = "interval"
 REMEMBERED_EVERY = 3
 """Of the dumps at intervals every so many is kept as an earlier one, and the first that the next one only repeats."""
@@ -132,7 +134,10 @@ class Sampler(threading.Thread):
         try:
             write(files, request)
         except OSError as error:
-            self.card.problem(f"cannot write: {error.strerror or error}")
+            text = f"cannot write: {error.strerror or error}"
+            if self.card.problem(text):
+                # where nothing can be written, no sidecar says so either
+                _LOG.warning("rankscope.capture: %s: %s", files.directory, text)
         except Exception as error:  # noqa: BLE001 - of a recorder that cannot be read, the rest is still told
             self.card.problem(f"{type(error).__name__}: {error}")
 
@@ -192,7 +197,7 @@ class Sampler(threading.Thread):
     def _card(self, files: Files, _request: Request) -> None:
         with self._placing:
             content = self.card.content()
-            if content != self._written:
+            if content != self._written or not files.card.exists():
                 files.put(files.card, content, False)
                 self._written = content
 

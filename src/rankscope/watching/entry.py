@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 FIRST_WAIT = 0.1
 """Seconds until a file that was not whole is read again; twice as long each time, ..."""
 LONGEST_WAIT = 5.0
-"""... up to this."""
+"""... up to this, ..."""
+SMALL, SMALL_WAIT = 1 << 24, 0.8
+"""... and of files up to so many bytes, which are quickly read again, up to that."""
 SETTLED = 5.0
 """What is still damaged when a file has not changed for so many seconds is no longer being written."""
 ENDED = 5.0
@@ -62,7 +64,8 @@ class Entry:
         self.due = now + self._wait() if self.due is None else self.due
 
     def _wait(self) -> float:
-        return min(FIRST_WAIT * 2 ** (self.tries - 1), LONGEST_WAIT) if self.tries else 0.0
+        longest = SMALL_WAIT if self.found.size <= SMALL else LONGEST_WAIT
+        return min(FIRST_WAIT * 2 ** (self.tries - 1), longest) if self.tries else 0.0
 
     @property
     def stamp(self) -> tuple[int, int, int]:
