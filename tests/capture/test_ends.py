@@ -117,3 +117,9 @@ def test_who_takes_its_groups_down_has_left_then() -> None:
     card.end("exit")
     assert card.ended is not None
     assert card.ended["time_ns"] <= since
+
+
+def test_who_takes_the_signal_later_is_told(tmp_path: Path) -> None:
+    ended(tmp_path, START + "import signal\nsignal.signal(signal.SIGUSR2, print)\n")
+    (problem,) = json.loads((tmp_path / "dumps" / "capture_rank_0.json").read_bytes())["problems"]
+    assert problem == "no dump at SIGUSR2: it is handled by somebody else now"

@@ -43,6 +43,7 @@ class Agent:
         self.sampler = Sampler(settings, self.card)
         self.teller = Teller(self.sampler)
         self.signals = self._take_signals(settings.signal)
+        self.sampler.look = self._look
         self._previous_hook = sys.excepthook
         self._problem(turn_recorder_on(identity.initialized()))
 
@@ -76,6 +77,12 @@ class Agent:
         if text is not None:
             self.card.problem(text)
             _LOG.warning("rankscope.capture: %s", text)
+
+    def _look(self) -> None:
+        """Notes who has taken a signal since; SIGTERM is the trainer's own affair."""
+        for number in self.signals.lost if self.signals is not None else ():
+            if number != signal.SIGTERM:
+                self.card.problem(f"no dump at {number.name}: it is handled by somebody else now")
 
     def _take_signals(self, name: str | None) -> Signals | None:
         if threading.current_thread() is not threading.main_thread():

@@ -52,6 +52,8 @@ class Sampler(threading.Thread):
         card.interval_s = settings.interval
         self.joined = threading.Event()
         """Set with the first process group."""
+        self.look: Callable[[], None] = _nothing
+        """Called before each dump, to note what is to be told with it."""
         self._files: Files | None = None
         self._placing = threading.Lock()
         """Held while it is found out where to write, and while what says who writes is written."""
@@ -108,6 +110,7 @@ class Sampler(threading.Thread):
         if files is None:
             return
         self._rounds += 1
+        self.look()
         # whichever of these finds room; the last says what did not
         for write in (self._dumps, self._exception, self._card):
             self._try(write, files, request)
@@ -200,6 +203,10 @@ class Sampler(threading.Thread):
             if content != self._written or not files.card.exists():
                 files.put(files.card, content, False)
                 self._written = content
+
+
+def _nothing() -> None:
+    """Nobody has anything to note."""
 
 
 def _taken_ns(begin_ns: int) -> int:

@@ -45,6 +45,11 @@ class Signals(threading.Thread):
                     if number in data and self.owns(number):
                         self._serve(number)
 
+    @property
+    def lost(self) -> list[signal.Signals]:
+        """Signals for which somebody else has set a handler since."""
+        return [number for number in self._before if not self.owns(number)]
+
     def owns(self, number: signal.Signals) -> bool:
         """Whether nobody has set another handler since."""
         return signal.getsignal(number) == self._handler
