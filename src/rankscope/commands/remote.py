@@ -15,6 +15,7 @@ import click
 from rankscope.commands.narrate import Narrator
 from rankscope.commands.source import Step
 from rankscope.report.escape import plain
+from rankscope.report.files import overwrite
 
 if TYPE_CHECKING:
     from rankscope.triggers.debug_server import DebugServer
@@ -87,6 +88,6 @@ def _ask_again(server: DebugServer, place: Path, stop: threading.Event) -> None:
             try:
                 server.poll(place)
             except ServerError as error:
-                note.write_text(plain(str(error), 400), "utf-8")
+                overwrite(note, plain(str(error), 400).encode())
             else:
                 note.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -98,9 +99,8 @@ class Census:
     def _check_roots(self) -> None:
         """Takes a directory on another device than it was for one whose mount has gone, if it is empty."""
         for path in self.paths:
-            note = away_note(path)
-            if note.is_file():
-                raise AwayError(note.read_text("utf-8", "replace")[:NOTE_LENGTH])
+            with contextlib.suppress(FileNotFoundError):
+                raise AwayError(away_note(path).read_text("utf-8", "replace")[:NOTE_LENGTH])
         devices = [path.stat().st_dev for path in self.paths]
         if self._devices is not None and devices != self._devices:
             for path, before, now in zip(self.paths, self._devices, devices, strict=True):
