@@ -19,6 +19,7 @@ from rankscope.analysis.calls import PENDING
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.wording import duration
+from rankscope.schema import Dataset
 
 Times = npt.NDArray[np.int64]
 
@@ -96,8 +97,14 @@ def _weigh(facts: Facts) -> Freeze:
 
 def _is_periodic(facts: Facts) -> bool:
     """Whether every rank dumps again and again: then two dumps show a standstill, and one alone nothing."""
-    dumps = facts.dataset.dumps
-    return not dumps.is_empty() and dumps["interval_ns"].null_count() == 0
+    return interval_ns(facts.dataset) is not None
+
+
+def interval_ns(dataset: Dataset) -> int | None:
+    """How often each rank dumps, whatever it does; None if that is not known of all of them."""
+    told = dataset.dumps["interval_ns"]
+    longest = told.max()
+    return longest if isinstance(longest, int) and not told.null_count() else None
 
 
 def _dumping_ns(facts: Facts) -> int:

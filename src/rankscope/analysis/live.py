@@ -15,7 +15,7 @@ from typing import Literal
 import polars as pl
 
 from rankscope.analysis.calls import PENDING
-from rankscope.analysis.freeze import Freeze
+from rankscope.analysis.freeze import Freeze, interval_ns
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.wording import duration, plural
@@ -229,18 +229,11 @@ def _quiet(live: Live, memory: Memory, asked_ns: int | None, dataset: Dataset, l
     quiet = look.at_ns - (memory.fresh_at_ns if memory.fresh_at_ns is not None else look.at_ns)
     if quiet < _silent_ns(memory, live.needed_ns, asked_ns, dataset):
         return None
-    nothing, interval = f"nothing was written for {duration(quiet)}", _interval_ns(dataset)
+    nothing, interval = f"nothing was written for {duration(quiet)}", interval_ns(dataset)
     if waits or interval is None:
         return replace(live, state="silent" if waits else "idle", reason=nothing)
     gone = f"though each rank dumps every {duration(interval)}: the processes are gone, or cannot write"
     return replace(live, state="frozen", reason=f"{nothing}, {gone}")
-
-
-def _interval_ns(dataset: Dataset) -> int | None:
-    """How often each rank dumps, whatever it does; None if that is not known of all of them."""
-    told = dataset.dumps["interval_ns"]
-    longest = told.max()
-    return longest if isinstance(longest, int) and not told.null_count() else None
 
 
 def _ended(dataset: Dataset) -> frozenset[str]:
@@ -259,7 +252,7 @@ def _complete_ns(dataset: Dataset, asked_ns: int | None) -> int:
 
 def _silent_ns(memory: Memory, needed: int, asked_ns: int | None, dataset: Dataset) -> int:
     """For how long nothing may come: the median gap between what came tells it, or how often each rank dumps."""
-    usual = sorted(memory.gaps_ns)[len(memory.gaps_ns) // 2] if memory.gaps_ns else _interval_ns(dataset)
+    usual = sorted(memory.gaps_ns)[len(memory.gaps_ns) // 2] if memory.gaps_ns else interval_ns(dataset)
     if usual is None:
         return asked_ns or max(needed, SILENT_NS)
     return max(asked_ns, MISSED * usual) if asked_ns else max(needed, GAPS * usual)

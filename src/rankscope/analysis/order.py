@@ -9,7 +9,7 @@ from itertools import combinations
 
 from rankscope.analysis.cohort import Cohorts
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, WaitGraph
+from rankscope.analysis.graph import Node, WaitGraph, reverse_edges
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.root import Root
 from rankscope.analysis.wording import fold, ranks_text, wait_text
@@ -87,20 +87,14 @@ class Deadlocks:
     def _calling(self, rank: int, alone: Node) -> tuple[int, ...]:
         """Members that never came to the collective in which a rank is alone, and wait where only that is missing."""
         never = {edge.via for edge in self.graph.edges[alone] if edge.target.kind == "host"}
-        lacking = [i for i in self._without.get(rank, ()) if not i.is_pair]
-        lacking = [i for i in lacking if {*i.entries, rank} >= set(self.facts.groups[i.group].ranks)]
+        waits = (self.graph.instance(node) for node in self._reverse.get(Node("host", rank), ()))
+        elsewhere = [i for i in waits if i is not None and not i.is_pair]
+        lacking = [i for i in elsewhere if {*i.entries, rank} >= set(self.facts.groups[i.group].ranks)]
         return tuple(sorted(never.intersection(r for i in lacking for r in i.waiting())))
 
     @cached_property
-    def _without(self) -> dict[int, list[Instance]]:
-        """By rank the operations that it never came to."""
-        found: dict[int, list[Instance]] = {}
-        for node, edges in self.graph.edges.items():
-            instance = self.graph.instance(node)
-            for edge in edges if instance is not None else ():
-                if edge.target.kind == "host":
-                    found.setdefault(edge.via, []).append(self.graph.instances[node.key])  # type: ignore[index]
-        return found
+    def _reverse(self) -> dict[Node, list[Node]]:
+        return reverse_edges(self.graph)
 
     def _uncounted(self, component: tuple[Node, ...]) -> bool:
         """Whether the circle is made of sends and receives only, all met, and which belongs to which is not known."""

@@ -50,6 +50,7 @@ class Job:
         self._memory, self._known = Memory(), Known()
         self._dataset: Dataset | None = None
         self._taken: list[Source] = []
+        """What was taken last."""
         self._waiting: list[Source] | None = None
         """The same, while it is not assembled."""
         self._fresh = False

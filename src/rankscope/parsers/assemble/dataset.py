@@ -46,9 +46,16 @@ def assemble(
         placed, memory = _placed(sources, asked), Memory()
     else:
         placed = _placed_again(sources, asked, memory.placed)
-        if (dataset := again(memory, placed)) is not None:
-            return dataset
-    memory.placed, memory.dataset = placed, None
+    dataset = again(memory, placed)
+    if dataset is None:
+        memory.placed, memory.dataset = placed, None
+        dataset = memory.dataset = _whole(placed, root, memory, errors)
+    return dataset
+
+
+def _whole(placed: Placed, root: str, memory: Memory, errors: str | None) -> Dataset:
+    """All of it, as the sources were placed."""
+    pattern, world_size, attempt = placed.asked
     sources, runs, used = placed.sources, placed.runs, placed.used
     chosen = len(runs) - 1 if attempt is None else attempt
     _place_undecoded(sources, chosen)
@@ -65,7 +72,7 @@ def assemble(
     tables, world = _brought(tables, scene, windows, world, memory, fixed=world_size)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
     told_by_processes = _of_processes(tables, sources, chosen, pattern, errors)
-    memory.dataset = Dataset(
+    return Dataset(
         **tables,
         files=_files(placed, memory),
         attempts=attempts.table(runs),
@@ -74,7 +81,6 @@ def assemble(
         world_size=world or told_by_processes,
         root=root,
     )
-    return memory.dataset
 
 
 def _of_processes(
