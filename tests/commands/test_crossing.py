@@ -141,6 +141,18 @@ def test_what_the_other_end_has_is_not_sent_again(crossed: Crossing) -> None:
     assert crossed.bytes < whole / 50
 
 
+def test_what_comes_in_between_does_not_make_the_rest_new(crossed: Crossing) -> None:
+    sent, other, array = table(LARGE), pl.DataFrame({"other": range(LARGE)}), np.arange(LARGE)
+    crossed([sent, array])
+    whole = crossed.bytes
+    new = array.copy()
+    new[7] = -1
+    tables = crossed([other.head(LARGE // 4), sent, new])
+    assert tables[1].equals(sent) and (tables[2] == new).all()
+    assert crossed.bytes < whole / 5
+    assert (crossed([sent, new])[1] == new).all() and crossed.bytes < whole / 100
+
+
 def test_other_tables_and_things_without_any_are_no_trouble(crossed: Crossing) -> None:
     first, second = np.arange(LARGE), np.arange(float(LARGE))
     assert (crossed([first, second])[1] == second).all()

@@ -29,7 +29,7 @@ def logical_columns(dataset: Dataset) -> NDArray[np.int64]:
         return np.zeros(0, np.int64)
     drawn = drawn_rows(dataset.ops)
     rows = dataset.ops.select(_NEEDED).with_row_index("row")
-    rows = _in_order(rows if drawn.all() else rows.filter(drawn))
+    rows = in_program_order(rows if drawn.all() else rows.filter(drawn))
     plain = _plain(rows)
     if rows.height == dataset.ops.height and plain.all():
         instance = _dense(collectives_of(dataset.ops).instances.code)
@@ -39,7 +39,7 @@ def logical_columns(dataset: Dataset) -> NDArray[np.int64]:
     placed = columns_in_waves(instance, np.append(starts, rows.height))
     columns = np.full(dataset.ops.height, -1, np.int64)
     columns[rows["row"].to_numpy()] = placed
-    return _fill_forward(columns)
+    return fill_forward(columns)
 
 
 def drawn_rows(ops: pl.DataFrame) -> pl.Series:
@@ -56,7 +56,7 @@ def drawn_rows(ops: pl.DataFrame) -> pl.Series:
     return marked.select((~hidden).alias("drawn")).collect()["drawn"]
 
 
-def _in_order(rows: pl.DataFrame) -> pl.DataFrame:
+def in_program_order(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows by rank in program order; those of one batch of sends and receives in the same order on both ends.
 
     The operations of a batch are posted together, so their order in the dump says nothing; one order over all pairs
@@ -84,7 +84,7 @@ def _is_send() -> pl.Expr:
 
 def _plain(rows: pl.DataFrame) -> pl.Series:
     """Which rows are collectives that stand for themselves."""
-    return rows.select((_IS_COLLECTIVE & (pl.col("coalesced") != "inner")).fill_null(False)).to_series()
+    return rows.select((IS_COLLECTIVE & (pl.col("coalesced") != "inner")).fill_null(False)).to_series()
 
 
 def _instances(rows: pl.DataFrame, plain: pl.Series, whole: list[int]) -> NDArray[np.int64]:
@@ -112,7 +112,8 @@ def _dense(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return dense
 
 
-_IS_COLLECTIVE = ~pl.col("is_p2p") & pl.col("seq").is_not_null() & pl.col("group").is_not_null()
+IS_COLLECTIVE = ~pl.col("is_p2p") & pl.col("seq").is_not_null() & pl.col("group").is_not_null()
+"""Rows that are, or belong to, a collective with a number."""
 
 
 def _others(rows: pl.DataFrame, whole: list[int]) -> NDArray[np.int64]:
@@ -133,7 +134,7 @@ def _inner_keys(keyed: pl.LazyFrame) -> pl.LazyFrame:
     """Collectives of a coalesced group by (group, seq) and their position in it."""
     none = pl.lit(None, pl.Int32)
     return (
-        keyed.filter(_IS_COLLECTIVE & (pl.col("coalesced") == "inner"))
+        keyed.filter(IS_COLLECTIVE & (pl.col("coalesced") == "inner"))
         .with_columns(k=pl.int_range(pl.len(), dtype=pl.Int64).over("rank", "group", "seq"))
         .select("at", "group", none.fill_null(-1).alias("low"), none.fill_null(-1).alias("high"), "seq", "k")
     )
@@ -163,7 +164,8 @@ def whole_ranks(dataset: Dataset) -> list[int]:
     return whole["rank"].drop_nulls().unique().to_list()
 
 
-def _fill_forward(columns: NDArray[np.int64]) -> NDArray[np.int64]:
+def fill_forward(columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Columns in which -1 stands for that of the row before."""
     if not len(columns) or columns.min() >= 0:
         return columns
     last = np.maximum.accumulate(np.where(columns >= 0, np.arange(len(columns)), 0))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from multiprocessing.connection import Connection
 from typing import Any, TypeGuard
@@ -71,9 +72,9 @@ class Sender:
         packer = _Packer(file)
         packer.dump(thing)
         tables = [table for _, table in packer.tables.values()]
-        before = [*self._sent, *[None] * len(tables)]
-        told = [news(*each) for each in zip(before, tables, strict=False)]
-        self._connection.send([len(pieces) for pieces in told])
+        before = versions(self._sent, tables)
+        told = [news(None if at is None else self._sent[at], table) for at, table in zip(before, tables, strict=True)]
+        self._connection.send([(at, len(pieces)) for at, pieces in zip(before, told, strict=True)])
         pieces = (pickle.dumps(piece, _PROTOCOL) for piece in chain.from_iterable(told))
         for parcel in _parcels(chain(pieces, [file.getvalue()])):
             self._connection.send_bytes(pickle.dumps(parcel, _PROTOCOL))
@@ -89,18 +90,30 @@ class Receiver:
 
     def receive(self) -> Any:
         """What was sent. Raises EOFError or OSError if the other end is gone."""
-        counts: list[int] = self._connection.recv()
+        counts: list[tuple[int | None, int]] = self._connection.recv()
         pieces = self._pieces()
         tables: list[Table] = []
-        for before, count in zip([*self._got, *[None] * len(counts)], counts, strict=False):
+        for at, count in counts:
             told: list[Told] = [_Unpacker(piece, []).load() for piece in islice(pieces, count)]
-            tables.append(renewed(before, told))
+            tables.append(renewed(None if at is None else self._got[at], told))
         self._got = tables or self._got
         return _Unpacker(next(pieces), tables).load()
 
     def _pieces(self) -> Iterator[bytes]:
         while True:
             yield from self._connection.recv()
+
+
+def versions(before: Sequence[Table], now: Sequence[Table]) -> list[int | None]:
+    """For each table the place of the one that it is a newer version of: the next with the same columns."""
+    places: dict[object, deque[int]] = defaultdict(deque)
+    for place, table in enumerate(before):
+        places[_kind(table)].append(place)
+    return [theirs.popleft() if (theirs := places[_kind(table)]) else None for table in now]
+
+
+def _kind(table: Table) -> object:
+    return (table.dtype, table.ndim) if isinstance(table, np.ndarray) else tuple(table.schema.items())
 
 
 def _parcels(pieces: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -12,6 +12,7 @@ import polars as pl
 
 from rankscope.parsers.files.walk import printable
 from rankscope.watching.history import History
+from rankscope.watching.pace import Glance, Pace
 from rankscope.watching.same import grew_only, with_times
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ class Job:
         self._judged: tuple[Freeze, Analysis] | None = None
         """Of what is assembled: the standstill as it was taken, and what was said then."""
         self._rests_until_ns = 0
+        self._pace = Pace()
+        self._news: frozenset[int] | None = None
+        """Ranks whose dumps were all that was new when it was assembled last; None: there was more."""
         self._alarmed = False
         self._known_processes: dict[int, tuple[str | None, int]] = {}
         """By rank, as they were when somebody was told last, or since nothing is wrong."""
@@ -80,7 +84,7 @@ class Job:
         if self._waiting is None:
             return
         if self._dataset is not None and grew_only(self._dataset, self._given, self._waiting):
-            self._dataset = with_times(self._dataset, self._waiting)
+            self._dataset, self._news = with_times(self._dataset, self._waiting), None
         else:
             self._assemble(self._waiting)
             self._judged = None
@@ -92,10 +96,11 @@ class Job:
 
         dataset = assemble(sources, self._root, self._pattern, self._world_size, None, self._memory, self._errors)
         placed, fresh = self._memory.sources, self._memory.fresh
+        self._news = self._memory.renewed
         if self._history.link(placed, fresh):
             former = self._history.without_former(placed)
             dataset = assemble(former, self._root, self._pattern, self._world_size, None, self._memory, self._errors)
-            placed, fresh = self._memory.sources, None
+            placed, fresh, self._news = self._memory.sources, None, None
             self._history.link(placed)
         self._dataset = replace(dataset, repeats=repeat_table(placed, self._memory.repeats, fresh))
 
@@ -111,6 +116,15 @@ class Job:
         """Whether there is anything to be judged."""
         return self._dataset is not None
 
+    def glance(self, at_ns: int) -> Glance | None:
+        """What may be said at a moment without judging what was taken; None if it has to be judged."""
+        self.assemble()
+        found = None if self._news is None else self._pace.glance(self._news, len(self.dataset.seen_ranks), at_ns)
+        if found is None:
+            return None
+        self._pace, glance = found
+        return glance
+
     def judge(self, at_ns: int, *, unread: bool) -> tuple[Analysis, Live]:
         """What is to be said of it at a moment. `unread`: there are files of which nothing was read yet."""
         from rankscope.analysis.live import with_state
@@ -118,7 +132,9 @@ class Job:
         self.assemble()
         analysis, live = self._judge(at_ns, unread)
         self._rests_until_ns = at_ns + _rest_ns(live)
-        return with_state(analysis, live, len(self.dataset.seen_ranks)), live
+        analysis = with_state(analysis, live, len(self.dataset.seen_ranks))
+        self._pace = Pace((analysis, live), at_ns)
+        return analysis, live
 
     def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, Live]:
         from rankscope.analysis import analyse
@@ -171,9 +187,12 @@ class Job:
 
     def judge_at_ns(self) -> int | None:
         """When it is to be judged again though nothing new is written; None if never."""
-        if self._waiting is None:
-            return self._gate.judge_at_ns
-        return min(self._rests_until_ns, self._gate.judge_at_ns or self._rests_until_ns)
+        times = [
+            self._gate.judge_at_ns,
+            self._pace.judge_at_ns,
+            None if self._waiting is None else self._rests_until_ns,
+        ]
+        return min((at for at in times if at is not None), default=None)
 
     def _age_ns(self) -> int:
         newest = self.dataset.files.filter(self.dataset.files["used"])["mtime_ns"].max()

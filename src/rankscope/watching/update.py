@@ -64,3 +64,5 @@ class Update:
     """When the oldest of these changes was seen, on the monotonic clock."""
     alarm: bool = False
     """The job froze or failed with this update: said once, until it has gone on."""
+    ranks: frozenset[int] | None = None
+    """Ranks whose operations are all that is new, and are not judged yet; None if all was judged."""

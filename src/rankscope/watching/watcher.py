@@ -158,13 +158,19 @@ class Watcher:
             self._publish(publish, now, None, 0)
 
     def _publish(self, publish: Publish, begin: float, noticed: float | None, changed: int) -> None:
-        analysis, live = self._job.judge(monotonic_ns(), unread=self._store.is_unread)
-        alarm = self._job.alarm(analysis, live)
+        unread = self._store.is_unread
+        glance = self._job.glance(monotonic_ns()) if changed and not unread else None
+        if glance is None:
+            analysis, live = self._job.judge(monotonic_ns(), unread=unread)
+            alarm, ranks = self._job.alarm(analysis, live), None
+            self._took = monotonic() - begin
+        else:
+            analysis, live, alarm, ranks = glance.analysis, glance.live, False, glance.ranks
         self._number += 1
         self._reading = self._how()
         self._shown_at = monotonic()
-        self._took = self._shown_at - begin
-        publish(Update(self._number, self._job.dataset, analysis, live, self._reading, changed, noticed, alarm))
+        told = self._number, self._job.dataset, analysis, live, self._reading, changed, noticed, alarm, ranks
+        publish(Update(*told))
 
     # How following goes
 

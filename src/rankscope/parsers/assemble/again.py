@@ -17,7 +17,7 @@ def again(memory: Memory, placed: Placed) -> Dataset | None:
 
     Dumps and sidecars must be all there is: what logs, traces, stacks and environments tell goes over many ranks.
     """
-    before, fresh = memory.dataset, placed.fresh
+    before, fresh, memory.renewed = memory.dataset, placed.fresh, None
     if before is None or fresh is None or memory.files is None or not placed.plain:
         return None
     news = [placed.sources[place] for place in fresh]
@@ -25,6 +25,7 @@ def again(memory: Memory, placed: Placed) -> Dataset | None:
     if tables is None:
         return None
     cards.place(news)
+    memory.renewed = frozenset(source.rank for source in news if source.used and source.rank is not None)
     memory.placed, memory.files = placed, with_rows(memory.files, placed.sources, fresh)
     memory.dataset = replace(
         before,

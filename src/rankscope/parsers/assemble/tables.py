@@ -63,6 +63,8 @@ class Memory:
         self.repeats = Told()
         self.dataset: Dataset | None = None
         """What was put together last, of all of this."""
+        self.renewed: frozenset[int] | None = None
+        """Ranks whose dumps were all that was new of it then; None: there was more."""
 
     @property
     def sources(self) -> list[Source]:

@@ -34,8 +34,23 @@ def prepare(update: Update, before: Prepared | None = None) -> Prepared:
     if before is not None and _looks_same(before.update, update):
         model = replace(before.model, dataset=update.dataset, analysis=update.analysis)
         return replace(before, update=update, model=model)
+    glanced = _glanced(before, update) if before is not None and update.ranks is not None else None
+    if glanced is not None:
+        return glanced
     model = build_model(update.dataset, update.analysis, before.model if before is not None else None)
     return Prepared(update, model, worst_by_column(model), marks_of(update.dataset))
+
+
+def _glanced(before: Prepared, update: Update) -> Prepared | None:
+    """An update of a few ranks; None if what was before it is not known, or the whole has to be laid out."""
+    from rankscope.tui.live.again import lanes_again
+
+    ranks = update.ranks or frozenset()
+    follows = before.update.number + 1 == update.number
+    model = lanes_again(before.model, update.dataset, update.analysis, ranks) if follows else None
+    if model is None:
+        return None
+    return Prepared(update, model, worst_by_column(model), before.marks | marks_of(update.dataset, ranks))
 
 
 def _looks_same(before: Update, now: Update) -> bool:

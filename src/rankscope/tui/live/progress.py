@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import polars as pl
 
@@ -12,9 +14,13 @@ Marks = dict[int, tuple[int, ...]]
 """By rank what changes whenever an operation of it is issued, starts or ends."""
 
 
-def marks_of(dataset: Dataset) -> Marks:
-    """The marks of all ranks that left anything: their newest events, and how many operations there are and done."""
+def marks_of(dataset: Dataset, only: Collection[int] | None = None) -> Marks:
+    """The marks of all ranks that left anything: their newest events, and how many operations there are and done.
+
+    Or of `only` some of them.
+    """
     ops = dataset.ops.filter(pl.col("rank").is_not_null()) if dataset.ops["rank"].null_count() else dataset.ops
+    ops = ops if only is None else ops.filter(pl.col("rank").is_in(list(only)))
     ranks = ops["rank"].to_numpy()
     starts = np.flatnonzero(np.diff(ranks, prepend=-1))
     if not len(starts):

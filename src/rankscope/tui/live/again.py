@@ -1,0 +1,163 @@
+"""The lanes once more where a few ranks have written something: their lanes are made anew, the others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from rankscope.analysis.model import Analysis
+from rankscope.schema import Dataset
+from rankscope.tui.items import Array, Ints, Items, Loose, in_lanes, operations
+from rankscope.tui.letters import op_codes
+from rankscope.tui.live.columns import Laid, lay_out
+from rankscope.tui.marks import REASONS
+from rankscope.tui.model import Model
+
+NEEDED = (
+    "rank", "group", "seq", "p2p_seq", "is_p2p", "op", "peer", "coalesced", "state", "created_ns", "record_id",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """Where the rows of some ranks stand in two tables, both sorted by rank. Arrays of one length."""
+
+    ranks: NDArray[np.int32]
+    was: Ints
+    was_end: Ints
+    now: Ints
+    now_end: Ints
+
+    @property
+    def sizes(self) -> Ints:
+        """How many rows each has now."""
+        return self.now_end - self.now
+
+
+def lanes_again(before: Model, dataset: Dataset, analysis: Analysis, ranks: Collection[int]) -> Model | None:
+    """The lanes of a dataset of which only operations of some ranks are others than before, or more of them.
+
+    None where these do not fit between the others: then all has to be laid out.
+    """
+    if not _fits(before, dataset, ranks):
+        return None
+    stretches = _stretches(before.dataset.ops["rank"], dataset.ops["rank"], sorted(ranks))
+    rows = dataset.ops.select(NEEDED)[_places(stretches.now, stretches.now_end)]
+    laid = lay_out(rows, _before(before, stretches), before.instances)
+    if laid is None:
+        return None
+    items = _items(before, replace(dataset, ops=rows), laid, stretches)
+    model = replace(
+        before,
+        dataset=dataset,
+        analysis=analysis,
+        items=items,
+        columns=_spliced(before.columns, stretches.was, stretches.was_end, laid.columns, stretches.sizes),
+        instances=pl.concat([before.instances, laid.instances]).sort("group", "seq"),
+        width=max(before.width, int(items.col.max(initial=-1)) + 1),
+    )
+    return replace(model, gap_until=_gaps(model, stretches.ranks))
+
+
+def _fits(before: Model, dataset: Dataset, ranks: Collection[int]) -> bool:
+    was = before.dataset
+    plain = before.traces is None and not dataset.has_traces and not before.analysis.divergences
+    same = was.world_size == dataset.world_size and was.groups.equals(dataset.groups)
+    known = not was.ops["rank"].null_count() and not dataset.ops["rank"].null_count()
+    return plain and same and known and all(rank in before.lane_of for rank in ranks)
+
+
+def _stretches(was: pl.Series, now: pl.Series, ranks: list[int]) -> _Stretches:
+    wanted = pl.Series(ranks, dtype=pl.Int32)
+    found = [
+        column.search_sorted(wanted, side).to_numpy().astype(np.int64)
+        for column in (was, now) for side in ("left", "right")
+    ]  # fmt: skip
+    return _Stretches(np.array(ranks, np.int32), *found)
+
+
+def _places(starts: Ints, ends: Ints) -> Ints:
+    """All places of some stretches."""
+    sizes = ends - starts
+    skipped = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
+    places: Ints = np.arange(len(skipped)) + skipped
+    return places
+
+
+def _before(before: Model, stretches: _Stretches) -> pl.DataFrame:
+    """The rows of these ranks as they were, with their columns."""
+    places = _places(stretches.was, stretches.was_end)
+    rows = before.dataset.ops.select("rank", "record_id")[places]
+    return rows.with_columns(col=pl.Series(before.columns[places])).drop_nulls()
+
+
+def _items(before: Model, part: Dataset, laid: Laid, stretches: _Stretches) -> Items:
+    """All items, those of the ranks of `part` anew; marks of what they have not written yet stay."""
+    real = operations(part, op_codes(part.ops), laid.columns)
+    own = in_lanes(_marks(before, real, stretches), real, stretches.ranks)
+    lanes = np.searchsorted(before.ranks, stretches.ranks)
+    places = _places(stretches.now, stretches.now_end)
+    own = replace(own, lane=lanes[own.lane].astype(np.int32), row=np.where(own.row >= 0, places[own.row], -1))
+    starts, ends = before.bounds[lanes], before.bounds[lanes + 1]
+    sizes = np.searchsorted(own.lane, lanes, "right") - np.searchsorted(own.lane, lanes, "left")
+    old = replace(before.items, row=_moved(before.items, lanes, stretches))
+    parts = {
+        name: _spliced(getattr(old, name), starts, ends, getattr(own, name).astype(getattr(old, name).dtype), sizes)
+        for name in Items.__dataclass_fields__
+    }
+    return Items(**parts)
+
+
+def _moved(items: Items, lanes: Ints, stretches: _Stretches) -> NDArray[np.int32]:
+    """The rows of all items where ranks before them have more operations now, or fewer."""
+    more = stretches.sizes - (stretches.was_end - stretches.was)
+    if not more.any():
+        return items.row
+    by_lane = np.zeros(int(items.lane.max(initial=0)) + 2, np.int64)
+    by_lane[lanes + 1] = more
+    moved: NDArray[np.int32] = np.where(items.row >= 0, items.row + np.cumsum(by_lane)[items.lane], -1).astype(np.int32)
+    return moved
+
+
+def _marks(before: Model, real: Loose, stretches: _Stretches) -> Loose:
+    """What these ranks had no rows of, and still have none of; nothing where something else stands now."""
+    lanes = np.searchsorted(before.ranks, stretches.ranks)
+    places = _places(before.bounds[lanes], before.bounds[lanes + 1])
+    places = places[before.items.row[places] < 0]
+    names = [name for name in Items.__dataclass_fields__ if name != "lane"]
+    marks: Loose = {name: getattr(before.items, name)[places] for name in names}
+    marks["rank"] = before.ranks[before.items.lane[places]]
+    if not len(places):
+        return marks
+    named, placed = ["rank", "group", "seq", "p2p"], ["rank", "col"]
+    columns = [*named, "col"]
+    there = pl.DataFrame({name: real[name] for name in columns})
+    found = pl.DataFrame({name: marks[name] for name in columns}).with_row_index("at")
+    left = found.join(there, on=named, how="anti").join(there, on=placed, how="anti")["at"].to_numpy()
+    return {name: values[np.sort(left)] for name, values in marks.items()}
+
+
+def _spliced(old: Array, starts: Ints, ends: Ints, own: Array, sizes: Ints) -> Array:
+    """An array with other values in some stretches of it, one after another in `own`."""
+    parts, at, last = [], 0, 0
+    for start, end, size in zip(starts.tolist(), ends.tolist(), sizes.tolist(), strict=True):
+        parts += [old[last:start], own[at : at + size]]
+        at, last = at + size, end
+    return np.concatenate([*parts, old[last:]])
+
+
+def _gaps(model: Model, ranks: NDArray[np.int32]) -> Ints:
+    """Where what is known of each lane begins: of those of `ranks` with what they have now."""
+    lanes = np.searchsorted(model.ranks, ranks)
+    used = model.dataset.dumps.filter(pl.col("wrapped").fill_null(value=False))
+    lost = np.isin(ranks, used["rank"].drop_nulls().to_numpy())
+    until = model.gap_until.copy()
+    for lane, wrapped in zip(lanes.tolist(), lost.tolist(), strict=True):
+        mine = slice(int(model.bounds[lane]), int(model.bounds[lane + 1]))
+        own = model.items.col[mine][model.items.row[mine] >= 0]
+        until[lane] = own.min(initial=model.width) if wrapped else 0
+    return np.where(model.gap_reason == REASONS.index("no dump"), model.gap_until, until)

@@ -1,0 +1,138 @@
+"""What few of many ranks write is shown at once, and judged soon; whatever may change the answer is judged at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rankscope.analysis.live import Live
+from rankscope.analysis.model import Analysis, Finding, Step, Wait
+from rankscope.watching import pace
+from rankscope.watching.pace import PART, SOON_NS, Pace
+from rankscope.watching.update import Update
+from tests.watching.following import Following
+from tests.watching.jobs import Running, target
+from tests.watching.writer import Writer
+
+RANKS = 2 * PART
+DOUBT = Finding("not-frozen", "info", "not seen to stand still", "", row=7)
+STEP = Step(3, Wait("0", 5, "all_reduce", 70), 4)
+MOVES = Analysis("goes on", "progressing", (replace(DOUBT, chain=(STEP,)),), waits={3: (STEP,), 5: (STEP,)})
+PROGRESSING = Live("progressing", "operations go on")
+
+
+def judged(analysis: Analysis = MOVES, live: Live = PROGRESSING) -> Pace:
+    return Pace((analysis, live), 100)
+
+
+def test_of_few_ranks_what_was_said_is_said_again_without_what_they_have_left_behind() -> None:
+    found = judged().glance(frozenset({3}), RANKS, 101)
+    assert found is not None
+    after, glance = found
+    assert glance.ranks == frozenset({3}) and glance.live is PROGRESSING
+    assert set(glance.analysis.waits) == {5}
+    (finding,), (step,) = glance.analysis.findings, glance.analysis.waits[5]
+    # the operations of a table are others now
+    assert finding.row is None and finding.chain[0].waits_in.row is None and step.waits_in == Wait("0", 5, "all_reduce")
+    assert after.judge_at_ns == 100 + SOON_NS and judged().judge_at_ns is None
+
+
+def test_an_eighth_of_the_ranks_is_judged_at_once() -> None:
+    assert judged().glance(frozenset({1, 2}), RANKS, 101) is not None
+    assert judged().glance(frozenset({1, 2, 3}), RANKS, 101) is None
+    assert judged().glance(frozenset({1}), PART - 1, 101) is None
+    found = judged().glance(frozenset({1, 2}), RANKS, 101)
+    assert found is not None
+    # those that are not judged yet count
+    assert found[0].glance(frozenset({2}), RANKS, 102) is not None
+    assert found[0].glance(frozenset({3}), RANKS, 102) is None
+
+
+def test_after_a_while_all_is_judged() -> None:
+    assert judged().glance(frozenset({1}), RANKS, 99 + SOON_NS) is not None
+    assert judged().glance(frozenset({1}), RANKS, 100 + SOON_NS) is None
+    assert Pace().glance(frozenset({1}), RANKS, 1) is None
+
+
+@pytest.mark.parametrize("state", ["waiting", "still", "frozen", "silent", "idle"])
+def test_of_a_job_that_is_not_known_to_go_on_everything_is_judged(state: str) -> None:
+    assert judged(live=Live(state, "")).glance(frozenset({1}), RANKS, 101) is None  # type: ignore[arg-type]
+
+
+def test_where_somebody_is_accused_everything_is_judged() -> None:
+    accused = replace(MOVES, findings=(replace(DOUBT, root_cause=True),))
+    for analysis in (accused, replace(MOVES, status="slow"), replace(MOVES, status="mismatch")):
+        assert judged(analysis).glance(frozenset({1}), RANKS, 101) is None
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> Path:
+    (tmp_path / "dumps").mkdir()
+    return tmp_path / "dumps"
+
+
+class Going:
+    """A job of many ranks that was seen to go on."""
+
+    def __init__(self, writer: Writer, following: Following, running: Running, dumps: Path) -> None:
+        self._writer, self.following, self.running, self._dumps = writer, following, running, dumps
+        for count in (5, 10):
+            running.step(5)
+            self.write(*range(RANKS))
+            self.until(count * RANKS, judged=True)
+        assert following.updates[-1].live.state == "progressing"
+
+    def until(self, height: int, *, judged: bool) -> Update:
+        """The update with so many operations."""
+        return self.following.until(lambda u: u.dataset.ops.height == height and (u.ranks is None) == judged)
+
+    def write(self, *ranks: int) -> None:
+        """These write what they know."""
+        for rank in ranks:
+            self._writer.do("replace", self.running.draft(rank), target(self._dumps, rank))
+
+
+@pytest.fixture
+def going(tmp_path: Path, dumps: Path) -> Iterator[Going]:
+    running = Running(tmp_path / "drafts", ranks=RANKS)
+    with Writer() as writer, Following(dumps) as following:
+        yield Going(writer, following, running, dumps)
+
+
+def test_one_dump_of_many_is_shown_and_not_judged(going: Going, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "SOON_NS", 3600 * 10**9)
+    last = going.following.updates[-1]
+    for count in (1, 2):
+        going.running.step()
+        going.write(3)
+        shown = going.until(10 * RANKS + count, judged=False)
+        assert shown.ranks == frozenset({3}) and shown.changed == 1 and not shown.alarm
+        assert shown.analysis.verdict == last.analysis.verdict and shown.live is last.live
+
+
+def test_what_was_only_shown_is_judged_soon_though_nothing_else_comes(going: Going) -> None:
+    last = going.following.updates[-1]
+    going.running.step()
+    going.write(3)
+    later = going.until(10 * RANKS + 1, judged=True)
+    assert later.changed == 0 and later.live is not last.live
+
+
+def test_what_a_rank_does_otherwise_is_found_soon(going: Going) -> None:
+    for recorder in going.running.ranks:
+        recorder.collective(op="broadcast" if recorder.rank == 3 else "all_reduce", state="started")
+    going.write(3, 4)
+    found = going.following.until(lambda u: u.analysis.status == "mismatch")
+    # the others have not written what they issued: of two that differ either may be the one
+    assert found.ranks is None and found.alarm and found.analysis.culprits == (3, 4)
+
+
+def test_what_most_ranks_write_is_judged_at_once(going: Going) -> None:
+    last = going.following.updates[-1].number
+    going.running.step(3)
+    going.write(*range(RANKS))
+    shown = going.until(13 * RANKS, judged=True)
+    assert shown.number > last and shown.changed
