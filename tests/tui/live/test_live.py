@@ -120,6 +120,34 @@ async def test_pause_holds_the_screen_and_counts_what_waits() -> None:
         assert "PAUSED" not in bar(app, "keys")
 
 
+async def test_the_title_of_a_paused_screen_tells_that_and_how_the_job_is_since() -> None:
+    async with watched(job(50)) as (app, pilot, told):
+        await press(app, pilot, "space")
+        assert "PAUSED - progressing 12.3/s" in bar(app, "title") and "WATCHING" not in bar(app, "title")
+        told.put(job(60))
+        await until(app, pilot, lambda: live_of(app).waiting_count == 1)
+        assert "PAUSED - progressing 12.3/s" in bar(app, "title")
+        told.put(job(60, waiting=True), "frozen", alarm=True)
+        await until(app, pilot, lambda: live_of(app).waiting_count == 2)
+        assert "PAUSED - now HANG, FROZEN" in bar(app, "title") and "progressing" not in bar(app, "title")
+        assert "ROOT" not in bar(app, "verdict") and selected(live_of(app))[1] == 50
+        told.put(job(70))
+        await until(app, pilot, lambda: "PAUSED - progressing 12.3/s" in bar(app, "title"))
+        told.put(job(70, waiting=True), "frozen", alarm=True)
+        await until(app, pilot, lambda: "PAUSED - now HANG, FROZEN" in bar(app, "title"))
+        await press(app, pilot, "space")
+        await shown(app, pilot, told)
+        assert "WATCHING - HANG, FROZEN" in bar(app, "title")
+
+
+@pytest.mark.parametrize("key", ["space", "F"])
+async def test_the_title_says_at_once_that_the_screen_goes_on(key: str) -> None:
+    async with watched(job(50)) as (app, pilot, _):
+        await press(app, pilot, "space")
+        await press(app, pilot, key)
+        assert "WATCHING - progressing" in bar(app, "title")
+
+
 async def test_updates_wait_while_another_screen_is_open() -> None:
     async with watched(job(50)) as (app, pilot, told):
         await press(app, pilot, "question_mark")

@@ -73,6 +73,7 @@ class LiveScreen(LanesScreen):
         self.reading = update.update.reading
         if self.paused or self.app.screen is not self:
             self.waiting, self.waiting_count = update, self.waiting_count + 1
+            self._draw_head()
             self._tell(update)
             self.note("")
         elif self.operations.view.kind == "time" and self.board is self.operations:
@@ -205,12 +206,14 @@ class LiveScreen(LanesScreen):
         if not self._catch_up():
             self._stick()
             self.lanes.changed()
+        self._draw_head()
         self.note("")
 
     def action_pause(self) -> None:
-        """Stops what is shown, or goes on; reading goes on in any case."""
+        """Stops what is shown, or goes on; reading goes on in any case, and the title tells how the job is."""
         self.paused = not self.paused
         self._catch_up()
+        self._draw_head()
         self.note("")
 
     def _catch_up(self) -> bool:
@@ -244,11 +247,12 @@ class LiveScreen(LanesScreen):
         self.operations.fresh = changed if len(changed) < len(self.shown.marks) else frozenset()
 
     def _draw_head(self) -> None:
-        options, analysis, update = self.options, self.whole.analysis, self.shown.update
-        state = state_text(analysis, update.live, self.reading, self._lag_s, ascii_only=options.ascii_only)
-        width, palette = self.size.width, options.palette
-        self.bar("title").put(title_parts(self.whole.dataset, analysis, width, palette, state=state))
-        self.bar("verdict").put(*verdict_parts(analysis, self.board.finding, width, palette))
+        options, width, palette = self.options, self.size.width, self.options.palette
+        held = self.shown.update if self.paused else None
+        newest = self.waiting.update if self.paused and self.waiting is not None else self.shown.update
+        state = state_text(newest, self.reading, self._lag_s, held, ascii_only=options.ascii_only)
+        self.bar("title").put(title_parts(self.whole.dataset, newest.analysis, width, palette, state=state))
+        self.bar("verdict").put(*verdict_parts(self.whole.analysis, self.board.finding, width, palette))
 
     def note(self, text: str) -> None:
         """Says something in the bottom line; without text how following goes, and the keys.

@@ -3,47 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import tzinfo
 
 from rich.style import Style
 
-from rankscope.analysis.live import Live
-from rankscope.analysis.model import Analysis
+from rankscope.analysis.live import Live, State
+from rankscope.analysis.model import Analysis, Status
 from rankscope.analysis.wording import plural
 from rankscope.tui.detail.format import clock, duration
 from rankscope.tui.fold import rank_label
 from rankscope.tui.parts import Parts
-from rankscope.watching.update import Reading
+from rankscope.watching.update import Reading, Update
 
 _BOLD, _DIM, _REVERSE = Style(bold=True), Style(dim=True), Style(reverse=True)
 
 
-def state_text(
-    analysis: Analysis, live: Live, reading: Reading, lag_s: float, *, ascii_only: bool, zone: tzinfo | None = None
-) -> str:
-    """How the job is and how old that is: "WATCHING . progressing 12.3/s . 0.4 s lag"."""
-    pieces = ["WATCHING", _job_text(analysis, live, zone)]
+def state_text(update: Update, reading: Reading, lag_s: float, held: Update | None, *, ascii_only: bool) -> str:
+    """How the job is and how old that is: "WATCHING . progressing 12.3/s . 0.4 s lag".
+
+    Where the screen is paused it shows the update that is `held`, and `update` is the newest all the same:
+    "PAUSED . now HANG, FROZEN since 12:30:05".
+    """
+    job = _job_text(update.analysis, update.live)
+    other = held is not None and _kind(held) != _kind(update)
+    pieces = ["WATCHING" if held is None else "PAUSED", f"now {job}" if other else job]
     if reading.away is not None:
         pieces.append("AWAY")
     elif reading.polled_s is not None:
         pieces.append(f"every {reading.polled_s:g} s")
-    if lag_s >= 0.05:
+    if lag_s >= 0.05 and held is None:
         pieces.append(f"{lag_s:.1f} s lag")
     return (" - " if ascii_only else " \u00b7 ").join(pieces)
 
 
-def _job_text(analysis: Analysis, live: Live, zone: tzinfo | None) -> str:
+def _kind(update: Update) -> tuple[State, Status | None]:
+    """What of a job is another state, and no other number."""
+    return update.live.state, update.analysis.status if _is_bad(update.analysis) else None
+
+
+def _is_bad(analysis: Analysis) -> bool:
+    return analysis.status in ("hang", "mismatch", "failed", "slow")
+
+
+def _job_text(analysis: Analysis, live: Live) -> str:
     if live.state == "progressing":
         text = f"progressing {live.per_s:.3g}/s" if live.rates else "progressing"
     elif live.state == "frozen":
-        since = f" since {clock(live.since_ns, zone)[:8]}" if live.since_ns is not None else ""
+        since = f" since {clock(live.since_ns)[:8]}" if live.since_ns is not None else ""
         text = f"FROZEN{since}"
     elif live.state == "still" and live.still_ns is not None:
         text = f"still {duration(live.still_ns)}"
     else:
         text = live.state
-    critical = analysis.status in ("hang", "mismatch", "failed", "slow")
-    return f"{analysis.status.upper()}, {text}" if critical else text
+    return f"{analysis.status.upper()}, {text}" if _is_bad(analysis) else text
 
 
 def footer_parts(following: bool, paused: bool, waiting: int, writing: int, changed: Collection[int]) -> Parts:
