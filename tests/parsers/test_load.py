@@ -64,7 +64,6 @@ def test_what_lies_beside_the_dumps_is_listed_and_does_no_harm(tmp_path: Path) -
     assert rows == [
         ("bomb_rank_5", "unreadable", "needs more memory than a file of its size can honestly hold: refused"),
         ("evil_rank_4", "pickle", "asks for os.system: refused"),
-        ("nccl_trace_rank_0.pipe", "not-a-file", "a pipe: not opened"),
         ("nccl_trace_rank_3", "flight-recorder", "empty file"),
         ("train.log", "unknown", "not a kind of file that is known"),
         ("truth.json", "unknown", "not a flight recorder dump"),

@@ -32,8 +32,14 @@ def test_a_file_is_shown_by_its_name_and_several_paths_by_themselves(tmp_path: P
     assert list(shown([one, two])) == [str(one), f"{two}/x"]
 
 
-def test_pipes_sockets_devices_and_dead_links_are_named_not_opened(tmp_path: Path) -> None:
+def test_pipes_are_named_only_where_they_are_given(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "trace0.pipe")
+    (tmp_path / "link").symlink_to("trace0.pipe")
+    assert shown([tmp_path]) == {}
+    assert shown([tmp_path / "trace0.pipe"]) == {"trace0.pipe": "a pipe: not opened"}
+
+
+def test_sockets_devices_and_dead_links_are_named_not_opened(tmp_path: Path) -> None:
     (tmp_path / "null").symlink_to("/dev/null")
     (tmp_path / "dead").symlink_to(tmp_path / "nothing")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -42,7 +48,6 @@ def test_pipes_sockets_devices_and_dead_links_are_named_not_opened(tmp_path: Pat
             "dead": "a link that leads nowhere",
             "null": "a device: not opened",
             "sock": "a socket: not opened",
-            "trace0.pipe": "a pipe: not opened",
         }
 
 

@@ -1,13 +1,13 @@
 """What lies under the paths a user gives: regular files to be read, and everything else with the reason why not.
 
-Nothing is opened here.
+Pipes in directories are left out: the recorder puts one there for each rank, to be asked by. Nothing is opened here.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def walk(paths: Sequence[Path]) -> list[Found]:
     """Everything under `paths`, sorted, each directory and file once. Raises FileNotFoundError for a missing path."""
     for path in paths:
         path.stat()
-    walker = _Walker()
+    walker = _Walker(frozenset(map(str, paths)))
     for path in paths:
         base = "" if len(paths) == 1 else str(path)
         walker.add(str(path), base if path.is_dir() else base or path.name)
@@ -48,7 +48,8 @@ def walk(paths: Sequence[Path]) -> list[Found]:
 class _Walker:
     """Visits real directories before links to them, so that a file is shown by its own path."""
 
-    def __init__(self) -> None:
+    def __init__(self, given: Set[str]) -> None:
+        self.given = given
         self.found: list[Found] = []
         self.seen: set[tuple[int, int]] = set()
         self.links: list[tuple[str, str]] = []
@@ -93,6 +94,8 @@ class _Walker:
                 yield child
 
     def _file(self, path: str, shown: str, about: os.stat_result) -> None:
+        if stat.S_ISFIFO(about.st_mode) and path not in self.given:
+            return
         special = next((reason for test, reason in _SPECIAL if test(about.st_mode)), None)
         if special is not None:
             self._refuse(path, shown, special)
