@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -48,6 +49,8 @@ class Census:
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = list(paths)
         self.known: dict[str, Found] = {}
+        self._gone: dict[str, Found] = {}
+        """What was told as gone since everything was looked at."""
         self.scanned_at = -1e9
         """When everything was looked at last, on the monotonic clock."""
         self._took: tuple[float, float] = (0.0, 0.0)
@@ -65,8 +68,10 @@ class Census:
         finally:
             self.scanned_at = monotonic()
             self._took = (self._took[1], self.scanned_at - begin)
-        before, self.known = self.known, found
+        before, gone = self.known, self._gone
+        self.known, self._gone = found, {}
         changed = [one for path, one in found.items() if before.get(path) != one]
+        before = {**gone, **before}
         return _moved(changed, {path for path in before if path not in found}, before)
 
     @property
@@ -79,22 +84,43 @@ class Census:
 
     def look(self, paths: Iterable[str]) -> tuple[Changes, bool]:
         """Looks at a few paths, and says whether everything must be looked at: something new is there, or is gone."""
-        changed, everything = [], False
+        changed: list[Found] = []
+        missing, strange, everything = [], set(), False
         for path in paths:
-            known = self.known.get(path)
+            known = self.known.get(path) or self._gone.get(path)
             try:
                 about = Path(path).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                missing.append(path)
             except OSError:
-                everything |= known is not None
-                continue
-            if known is None or known.problem is not None or not stat.S_ISREG(about.st_mode):
-                everything = True
-                continue
-            now = replace(known, size=about.st_size, mtime_ns=about.st_mtime_ns, inode=about.st_ino)
-            if now != known:
-                self.known[path] = now
-                changed.append(now)
-        return Changes(tuple(changed)), everything
+                everything |= path in self.known
+            else:
+                if known is not None and known.problem is None and stat.S_ISREG(about.st_mode):
+                    changed += self._again(known, about)
+                elif known is not None or not stat.S_ISFIFO(about.st_mode):
+                    everything = True
+                    strange.add(about.st_ino)
+        gone, more = self._miss(missing, strange)
+        return Changes(tuple(changed), gone), everything or more
+
+    def _again(self, known: Found, about: os.stat_result) -> list[Found]:
+        """Takes a file as it is now; nothing if it is what it was."""
+        now = replace(known, size=about.st_size, mtime_ns=about.st_mtime_ns, inode=about.st_ino)
+        if self.known.get(now.path) == now:
+            return []
+        self.known[now.path] = now
+        self._gone.pop(now.path, None)
+        return [now]
+
+    def _miss(self, paths: Iterable[str], strange: Set[int]) -> tuple[tuple[str, ...], bool]:
+        """Which of some paths where nothing is were files, and whether anything was known there.
+
+        What may be one of the new inodes under its former path is told with that one, by a look at everything.
+        """
+        known = [path for path in paths if path in self.known]
+        gone = [path for path in known if self.known[path].problem is None and self.known[path].inode not in strange]
+        self._gone.update((path, self.known.pop(path)) for path in gone)
+        return tuple(gone), bool(known)
 
     def _check_roots(self) -> None:
         """Takes a directory on another device than it was for one whose mount has gone, if it is empty."""

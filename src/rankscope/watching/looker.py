@@ -59,7 +59,7 @@ class Looker:
             self._why_polled = "as asked" if silent is None else f"{silent} tells of no changes"
             return
         self._why_polled = ""
-        self._notice = Notice(self._told)
+        self._notice = Notice(self._told, self._paths)
         self._notice.watch([path for path in self._paths if path.is_dir()], recursive=True)
         self._notice.watch(list({path.parent for path in self._paths if not path.is_dir()}), recursive=False)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 STEP_MS = 30
@@ -17,8 +17,10 @@ IDLE_MS = 250
 class Notice:
     """Threads that wait for the kernel; what they were told of is taken with `take`. None of it has to be complete."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], given: Sequence[Path] = ()) -> None:
+        """What lies below `given` is told by paths that begin as these do: the kernel's are absolute."""
         self._wake = wake
+        self._given = {str(path.absolute()): str(path) for path in given}
         self._lock = threading.Lock()
         self._paths: set[str] = set()
         self._begun = False
@@ -28,7 +30,8 @@ class Notice:
     def watch(self, paths: Sequence[Path], *, recursive: bool) -> None:
         """Begins to watch directories."""
         if paths:
-            thread = threading.Thread(target=self._run, args=(list(paths), recursive), daemon=True)
+            absolute = [path.absolute() for path in paths]
+            thread = threading.Thread(target=self._run, args=(absolute, recursive), daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -41,7 +44,7 @@ class Notice:
         """The paths that changed since the last time."""
         with self._lock:
             paths, self._paths = self._paths, set()
-        return paths
+        return {_as_given(path, self._given) for path in paths}
 
     def has_begun(self) -> bool:
         """Whether directories are watched since the last time that was asked: what came before was not told of."""
@@ -78,3 +81,11 @@ class Notice:
 def _identity(path: Path) -> tuple[int, int]:
     about = path.stat()
     return about.st_dev, about.st_ino
+
+
+def _as_given(path: str, given: Mapping[str, str]) -> str:
+    """An absolute path as it is called from the given path that it lies below."""
+    at = path
+    while at and at not in given:
+        at = at.rpartition("/")[0]
+    return given[at] + path[len(at) :] if at else path

@@ -13,7 +13,7 @@ from rankscope.parsers.workers.pool import Result
 from rankscope.watching.census import Changes
 from rankscope.watching.entry import Entry
 
-GRACE = 1.0
+GRACE = 0.6
 """A file that is gone for so many seconds is: some are deleted just before they are written anew."""
 
 
@@ -35,6 +35,9 @@ class Store:
     def note(self, changes: Changes, now: float) -> None:
         """Takes what a look at the files has found."""
         moving = [(self.entries.pop(old, None), found) for old, found in changes.moved]
+        for old, found in changes.moved:
+            self._gone.pop(old, None)
+            self._gone.pop(found.path, None)
         for entry, found in moving:
             if entry is None or not entry.is_shown:
                 self._seen(found, now)
@@ -48,7 +51,7 @@ class Store:
             self._seen(found, now)
         for path in changes.gone:
             if path in self.entries:
-                self._gone[path] = now
+                self._gone.setdefault(path, now)
 
     def _seen(self, found: Found, now: float) -> None:
         self._gone.pop(found.path, None)
