@@ -62,6 +62,13 @@ def test_a_new_name_is_no_new_file_whether_both_are_told_together_or_not(
     assert not changes.changed and not changes.gone
 
 
+def test_a_directory_that_left_with_its_files_asks_for_a_look_at_everything(folder: Path, census: Census) -> None:
+    (folder / "node").rename(folder.parent / "elsewhere")
+    assert census.look([str(folder / "node")])[1]
+    assert census.scan().gone == (str(folder / "node" / "rank_2"),)
+    assert not census.look([str(folder / "node")])[1]
+
+
 def test_a_file_that_is_rewritten_under_another_name_asks_for_none(folder: Path, census: Census) -> None:
     draft = folder / ".rank_0.tmp"
     draft.write_text("longer than it was")
@@ -80,3 +87,14 @@ def test_a_link_that_leads_nowhere_is_not_gone(folder: Path, census: Census) -> 
     (folder / "dead").symlink_to("nothing")
     assert [one.problem for one in census.scan().changed] == ["a link that leads nowhere"]
     assert not census.look([str(folder / "dead")])[0]
+
+
+@pytest.mark.parametrize(("target", "new"), [("../elsewhere", True), ("node", False), ("rank_0", False)])
+def test_only_links_to_directories_elsewhere_lead_to_what_nobody_watches(
+    folder: Path, census: Census, target: str, new: bool
+) -> None:
+    (folder.parent / "elsewhere").mkdir()
+    (folder / "link").symlink_to(target)
+    census.look([str(folder / "link")])
+    assert census.has_new_links() == new
+    assert not census.has_new_links()

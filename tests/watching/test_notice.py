@@ -1,4 +1,4 @@
-"""What the kernel tells is told by the paths as they were given."""
+"""What the kernel tells is told by the paths as they were given, and that another directory is in the place of one."""
 
 from __future__ import annotations
 
@@ -65,3 +65,14 @@ def test_a_file_is_told_as_it_was_given(tmp_path: Path, monkeypatch: pytest.Monk
     with watching(Path("job.log"), Path(), recursive=False) as listener:
         (tmp_path / "job.log").write_text("x")
         listener.until(lambda: "job.log" in listener.paths)
+
+
+def test_one_that_is_made_anew_is_another_whatever_its_inode(tmp_path: Path) -> None:
+    dumps = tmp_path / "dumps"
+    dumps.mkdir()
+    with watching(dumps, dumps) as listener:
+        assert listener.notice.works and not listener.notice.lost
+        dumps.rmdir()
+        dumps.mkdir()
+        listener.until(lambda: listener.notice.lost)
+        assert not listener.notice.works

@@ -1,8 +1,11 @@
-"""What goes is shown because it is told: no look by the clock is needed."""
+"""What goes, and what takes the place of a directory, is shown because it is told: no look by the clock is needed."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,92 @@ def test_a_deleted_dump_goes_and_one_that_is_written_again_comes_back(
         until_steps(following, 3)
         goes_on(following, running, dumps)
         goes_on(following, running, dumps)
+
+
+def test_a_directory_that_is_moved_away_goes_with_its_dumps(running: Running) -> None:
+    fill(Path("dumps/node"), running)
+    running.draft(0).rename(target(Path("dumps"), 0))
+    with Following(Path("dumps")) as following:
+        following.until(lambda u: u.dataset.files.height == RANKS + 1)
+        Path("dumps/node").rename("elsewhere")
+        following.until(lambda u: u.dataset.files.height == 1)
+
+
+@pytest.mark.parametrize(("dumps", "swapped"), [("dumps", "dumps"), ("run/dumps", "run"), ("dumps/node", "dumps/node")])
+def test_a_directory_that_is_swapped_for_another_is_followed(running: Running, dumps: str, swapped: str) -> None:
+    fill(Path(dumps), running)
+    root = Path(dumps).parent if dumps.endswith("node") else Path(dumps)
+    with Following(root) as following:
+        until_steps(following, 3)
+        running.step()
+        fill("new" / Path(dumps).relative_to(swapped), running)
+        Path(swapped).rename("old")
+        Path("new").rename(swapped)
+        until_steps(following, 4)
+        goes_on(following, running, Path(dumps))
+
+
+def test_a_directory_is_swapped_while_the_old_one_is_written_to(running: Running) -> None:
+    dumps = Path("run/dumps")
+    fill(dumps, running)
+    with Following(dumps) as following, noise(dumps):
+        until_steps(following, 3)
+        running.step()
+        fill(Path("new/dumps"), running)
+        Path("run").rename("old")
+        Path("new").rename("run")
+        until_steps(following, 4)
+        goes_on(following, running, dumps)
+
+
+@contextmanager
+def noise(directory: Path) -> Iterator[None]:
+    """A file of a directory is written to all the time, wherever the directory goes."""
+    stop = threading.Event()
+    inside = os.open(directory, os.O_RDONLY)
+    file = os.open("noise", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=inside)
+
+    def write() -> None:
+        while not stop.wait(0.005):
+            os.write(file, b"x\n")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        os.close(file)
+        os.close(inside)
+
+
+def test_a_directory_that_is_deleted_and_made_anew_is_followed(running: Running) -> None:
+    dumps = Path("dumps")
+    fill(dumps, running)
+    with Following(dumps) as following:
+        until_steps(following, 3)
+        for rank in range(RANKS):
+            target(dumps, rank).unlink()
+        dumps.rmdir()
+        running.step()
+        fill(dumps, running)
+        until_steps(following, 4)
+        goes_on(following, running, dumps)
+
+
+@pytest.mark.parametrize("dumps", ["dumps", "dumps/now"])
+def test_a_link_that_leads_elsewhere_is_followed(tmp_path: Path, running: Running, dumps: str) -> None:
+    fill(Path("old"), running)
+    Path(dumps).parent.mkdir(exist_ok=True)
+    Path(dumps).symlink_to(tmp_path / "old")
+    with Following(Path("dumps")) as following:
+        until_steps(following, 3)
+        running.step()
+        Path("new").mkdir()
+        Path("link").symlink_to(tmp_path / "new")
+        Path("link").rename(dumps)
+        goes_on(following, running, Path(dumps))
 
 
 def test_trigger_pipes_count_as_nothing(running: Running) -> None:

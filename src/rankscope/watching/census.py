@@ -51,6 +51,10 @@ class Census:
         self.known: dict[str, Found] = {}
         self._gone: dict[str, Found] = {}
         """What was told as gone since everything was looked at."""
+        self._directories: set[str] = set()
+        """Those that anything is known below."""
+        self._links: set[str] = set()
+        """Links to directories, as far as they are new."""
         self.scanned_at = -1e9
         """When everything was looked at last, on the monotonic clock."""
         self._took: tuple[float, float] = (0.0, 0.0)
@@ -69,10 +73,16 @@ class Census:
             self.scanned_at = monotonic()
             self._took = (self._took[1], self.scanned_at - begin)
         before, gone = self.known, self._gone
-        self.known, self._gone = found, {}
+        self.known, self._gone, self._directories = found, {}, _above(found)
         changed = [one for path, one in found.items() if before.get(path) != one]
         before = {**gone, **before}
         return _moved(changed, {path for path in before if path not in found}, before)
+
+    def has_new_links(self) -> bool:
+        """Whether links were made, since that was asked last, to directories that do not lie below the paths."""
+        links, self._links = self._links, set()
+        roots = {os.path.realpath(path) for path in self.paths} if links else set()
+        return any(roots.isdisjoint([real, *_above([real])]) for real in map(os.path.realpath, links))
 
     @property
     def may_scan_at(self) -> float:
@@ -100,6 +110,7 @@ class Census:
                 elif known is not None or not stat.S_ISFIFO(about.st_mode):
                     everything = True
                     strange.add(about.st_ino)
+                    self._note_link(path, about)
         gone, more = self._miss(missing, strange)
         return Changes(tuple(changed), gone), everything or more
 
@@ -112,6 +123,10 @@ class Census:
         self._gone.pop(now.path, None)
         return [now]
 
+    def _note_link(self, path: str, about: os.stat_result) -> None:
+        if stat.S_ISDIR(about.st_mode) and Path(path).is_symlink():
+            self._links.add(path)
+
     def _miss(self, paths: Iterable[str], strange: Set[int]) -> tuple[tuple[str, ...], bool]:
         """Which of some paths where nothing is were files, and whether anything was known there.
 
@@ -120,7 +135,7 @@ class Census:
         known = [path for path in paths if path in self.known]
         gone = [path for path in known if self.known[path].problem is None and self.known[path].inode not in strange]
         self._gone.update((path, self.known.pop(path)) for path in gone)
-        return tuple(gone), bool(known)
+        return tuple(gone), bool(known) or not self._directories.isdisjoint(paths)
 
     def _check_roots(self) -> None:
         """Takes a directory on another device than it was for one whose mount has gone, if it is empty."""
@@ -133,6 +148,15 @@ class Census:
                 if before != now and path.is_dir() and not any(path.iterdir()):
                     raise AwayError(f"{path}: the file system was unmounted")
         self._devices = devices
+
+
+def _above(paths: Iterable[str]) -> set[str]:
+    """The directories that some paths lie below."""
+    above: set[str] = set()
+    for path in paths:
+        while (path := path.rpartition("/")[0]) and path not in above:
+            above.add(path)
+    return above
 
 
 def _moved(changed: list[Found], gone: set[str], before: dict[str, Found]) -> Changes:

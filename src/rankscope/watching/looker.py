@@ -18,8 +18,8 @@ SAFETY_S = 10.0
 """And where something is: no event is sure to come."""
 SOONER = 0.8
 """Of the time that is told so much passes between two looks, so that what they find is shown within it."""
-AWAY_S = 2.0
-"""And while nothing can be seen."""
+AWAY_S = 0.75
+"""And while nothing can be seen: what is swapped for something else is away for a moment."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,9 @@ class Looker:
     def _changes(self) -> list[Changes]:
         now, found = monotonic(), []
         told = self._notice.take() if self._notice is not None else set()
-        self._wanted |= self._notice is not None and self._notice.has_begun()
+        if self._notice is not None:
+            # while it is away it is looked for from time to time
+            self._wanted |= self._notice.has_begun() or (self._notice.lost and self._away is None)
         if told:
             changes, everything = self._census.look(told)
             self._wanted |= everything
@@ -100,8 +102,10 @@ class Looker:
             self._away = str(error)
             return []
         back, self._away = self._away is not None, None
-        if self._notice is not None and (back or not self._notice.works):
-            # the threads end with their directory; where they cannot start again, looking has to do
+        # the threads end with their directory, and watch what links led to when they began; where they cannot start
+        # again, looking has to do
+        anew = self._census.has_new_links() or back
+        if self._notice is not None and (anew or not self._notice.works):
             self._notice.close()
             self._begin()
         return [changes]
