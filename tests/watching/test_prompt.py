@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.watching import looker
+from rankscope.watching.census import away_note
 from tests.watching.following import Following
 from tests.watching.jobs import RANKS, Running, target
 
@@ -155,3 +156,22 @@ def test_trigger_pipes_count_as_nothing(running: Running) -> None:
         update = following.until(lambda u: u.dataset.seen_ranks == (0, 1, 2, 3))
         assert update.reading.files == update.dataset.files.height == RANKS
         assert not update.dataset.files["problem"].drop_nulls().to_list()
+
+
+@pytest.mark.parametrize("path", [".", "..", "../dumps", "/"])
+def test_a_note_beside_any_path_has_a_place(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dumps").mkdir()
+    monkeypatch.chdir(tmp_path / "dumps")
+    note = away_note(Path(path))
+    assert note.parent.resolve() == Path(path).resolve().parent
+    assert note.name == f".{Path(path).resolve().name}.rankscope-away"
+
+
+def test_the_directory_one_stands_in_is_followed(
+    tmp_path: Path, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "dumps", running)
+    monkeypatch.chdir(tmp_path / "dumps")
+    with Following(Path()) as following:
+        until_steps(following, 3)
+        goes_on(following, running, tmp_path / "dumps")

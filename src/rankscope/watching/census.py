@@ -40,7 +40,9 @@ class AwayError(Exception):
 
 def away_note(path: Path) -> Path:
     """Where whoever brings files to a directory from elsewhere says why there are no new ones."""
-    return path.with_name(f".{path.name}.rankscope-away")
+    # "." and ".." have no name to begin with, and "/" has none at all
+    whole = path.absolute() if path.name and path.name != ".." else path.resolve()
+    return whole.parent / f".{whole.name}.rankscope-away"
 
 
 class Census:
