@@ -176,13 +176,18 @@ def test_a_mark_stays_until_there_is_an_operation_in_its_place() -> None:
 def test_an_update_of_few_ranks_has_their_lanes_and_marks_anew() -> None:
     job = collectives(random.Random(1))
     windows: Windows = dict.fromkeys(range(RANKS), (0, 20))
+    windows = {**windows, 3: (0, 21)}
     first = prepare(update(dumped(job, windows), 1))
-    later = dumped(job, {**windows, 3: (2, 24)})
+    later = dumped(job, {**windows, 3: (22, 26)})
     made = prepare(update(later, 2, frozenset({3})), first)
     anew = prepare(update(later, 2))
     assert real(made.model) == real(anew.model) and made.marks == anew.marks
     assert made.model.gap_until.tolist() == anew.model.gap_until.tolist()
     assert made.model.instances is not anew.model.instances and made.model.dataset is later
+    # once all is judged all is laid out
+    judged = prepare(update(later, 3), made)
+    assert judged.model.width == anew.model.width and judged.model.instances.equals(anew.model.instances)
+    assert prepare(update(later, 4), judged).model.items is judged.model.items
     # lanes of which it is not known what has become of them meanwhile are laid out anew
     missed = prepare(update(later, 3, frozenset({4})), first)
     assert real(missed.model) == real(anew.model) and missed.marks == anew.marks

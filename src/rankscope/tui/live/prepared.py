@@ -54,7 +54,12 @@ def _glanced(before: Prepared, update: Update) -> Prepared | None:
 
 
 def _looks_same(before: Update, now: Update) -> bool:
-    """Whether nothing is new in the lanes: files may have other times, and the verdict other words."""
+    """Whether nothing is new in the lanes: files may have other times, and the verdict other words.
+
+    Lanes of a few ranks that were put beside the others are laid out anew with all the rest once that is judged.
+    """
+    if before.ranks is not None and now.ranks is None:
+        return False
     return _same_tables(before.dataset, now.dataset) and _same_findings(before.analysis, now.analysis)
 
 
