@@ -135,13 +135,20 @@ def rankscope() -> None:
 @click.option("--bell/--no-bell", default=True, help="Ring the terminal's bell when it freezes.")
 def view(**options: Any) -> int:
     """Opens the app on dumps; without a terminal prints the text report."""
-    from rankscope.commands.remote import local
     from rankscope.commands.view import run
 
     if not options["watch"] and any(options[name] is not None for name in _FOLLOWING):
         raise click.UsageError("--poll, --freeze-after and --on-freeze need --watch")
-    with local(options.pop("paths"), again=options["watch"]) as paths:
-        return run(paths, **_with_follow(options))
+    return _on_local_paths(run, _with_follow(options), again=options["watch"])
+
+
+def _on_local_paths(command: Callable[..., int], options: dict[str, Any], *, again: bool) -> int:
+    """Runs a command on paths of this machine; it is told what the user calls them."""
+    from rankscope.commands.remote import local
+
+    given = options.pop("paths")
+    with local(given, again) as paths:
+        return command(paths, called=given, **options)
 
 
 def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
@@ -159,11 +166,9 @@ def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
 @click.option("--until-frozen", is_flag=True, help="End with exit code 1 when the job freezes or fails.")
 def watch(**options: Any) -> int:
     """Follows a job: a line for each change of its verdict."""
-    from rankscope.commands.remote import local
     from rankscope.commands.watch import run
 
-    with local(options.pop("paths"), again=True) as paths:
-        return run(paths, **_with_follow(options))
+    return _on_local_paths(run, _with_follow(options), again=True)
 
 
 @rankscope.command()
@@ -180,11 +185,9 @@ def watch(**options: Any) -> int:
 @click.option("--redact-sources", is_flag=True, help="As --redact, and names of source files too.")
 def report(**options: Any) -> int:
     """Prints what was found, as text, Markdown or JSON."""
-    from rankscope.commands.remote import local
     from rankscope.commands.report import run
 
-    with local(options.pop("paths"), again=False) as paths:
-        return run(paths, **options)
+    return _on_local_paths(run, options, again=False)
 
 
 @rankscope.command()

@@ -51,7 +51,7 @@ def test_a_path_opens_the_app(hang: list[Source], app: type[App]) -> None:
     assert (options.ascii_only, options.palette, options.mouse) == (True, "16", False)
     assert options.path_map == (("/a", "/b"),)
     assert app.opened["load"](print)[1].status == "hang"
-    assert hang == [Source(("dumps",), world_size=4)]
+    assert hang == [Source(("dumps",), world_size=4, called=("dumps",))]
 
 
 def test_the_terminal_is_asked_for_its_size(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from pathlib import Path
 
 import click
@@ -14,8 +15,10 @@ from rankscope.commands import remote
 from rankscope.commands.remote import local
 from rankscope.watching.census import AwayError, Census
 from tests.triggers.pages import page, recorded, serving
+from tests.tui.terminal import Terminal
 
 Captured = pytest.CaptureFixture[str]
+ENV = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
 def test_a_report_on_a_server(capsys: Captured) -> None:
@@ -25,6 +28,31 @@ def test_a_report_on_a_server(capsys: Captured) -> None:
     assert [f["culprit_ranks"] for f in said["findings"] if f["root_cause"]] == [[2]]
     assert said["findings"][0]["culprits"][0]["host"] == "node07"
     assert said["world_size"] == 4
+
+
+def test_a_report_calls_a_server_by_its_address(capsys: Captured, tmp_path: Path) -> None:
+    with serving({"fr_trace_json": page(recorded(4, missing=2), "fr_trace_json")}) as address:
+        run(["report", address])
+        alone = capsys.readouterr().out
+        run(["report", address, str(tmp_path)])
+        together = capsys.readouterr().out
+        run(["report", address, "--redact"])
+    assert f"\n{address}: 4 ranks, 1 group" in alone
+    assert f"\n{address} and 1 more: 4 ranks, 1 group" in together
+    assert "\nurl-1: 4 ranks, 1 group" in capsys.readouterr().out
+
+
+@pytest.mark.pty
+@pytest.mark.parametrize("how", [(), ("--watch",)])
+def test_the_screen_calls_a_server_by_its_address(how: tuple[str, ...]) -> None:
+    with serving({"fr_trace_json": page(recorded(4, missing=2), "fr_trace_json")}) as address:
+        title = f" rankscope {address}  4 ranks"
+        with Terminal([sys.executable, "-m", "rankscope", address, *how], ENV, (100, 24)) as terminal:
+            terminal.until(lambda text: text.startswith(title))
+            terminal.press("q")
+            assert terminal.wait() == 0
+        drawn = terminal.received
+    assert b"/rankscope-" not in drawn
 
 
 def test_no_server_is_one_line(capsys: Captured) -> None:

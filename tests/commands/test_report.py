@@ -41,7 +41,7 @@ def test_nothing_critical_is_exit_code_0(serve: Serve, capsys: Captured) -> None
 
 def test_what_the_user_knows_reaches_the_reader(hang: list[Source]) -> None:
     run(["report", "dumps", "dumps", "--rank-from", r"_(\d+)$", "--world-size", "8", "--attempt", "1", "--jobs", "3"])
-    assert hang == [Source(("dumps", "dumps"), r"_(\d+)$", 8, 1, 3)]
+    assert hang == [Source(("dumps", "dumps"), r"_(\d+)$", 8, 1, 3, called=("dumps", "dumps"))]
 
 
 @pytest.mark.parametrize(("name", "start"), [("a.md", "# Hang"), ("a.json", "{"), ("a.txt", "HANG"), ("a", "HANG")])

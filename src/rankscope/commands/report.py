@@ -25,6 +25,7 @@ _SUFFIXES: dict[str, Format] = {".json": "json", ".md": "markdown", ".markdown":
 def run(
     paths: tuple[str, ...],
     *,
+    called: tuple[str, ...] = (),
     form: Format | None = None,
     output: str | None = None,
     force: bool = False,
@@ -40,7 +41,7 @@ def run(
     errors: str | None = None,
 ) -> int:
     """Writes the report; its exit code says whether anything critical was found."""
-    source = Source(paths, rank_from, world_size, attempt, jobs, errors)
+    source = Source(paths, rank_from, world_size, attempt, jobs, errors, called)
     source.check()
     refuse_existing(output, force)
     dataset, analysis = with_local_paths(*_load(source), path_map)

@@ -36,11 +36,13 @@ class Source:
     attempt: int | None = None
     jobs: int | None = None
     errors: str | None = None
+    called: tuple[str, ...] = ()
+    """What the user calls the paths, where they are those of what was fetched for it; empty: the paths themselves."""
 
     @property
     def title(self) -> str:
         """The paths as they were given."""
-        return " ".join(self.paths)
+        return " ".join(self.called or self.paths)
 
     @property
     def options(self) -> LoadOptions:
@@ -48,7 +50,7 @@ class Source:
         from rankscope.parsers.load import LoadOptions
 
         errors = Path(self.errors) if self.errors is not None else None
-        return LoadOptions(self.rank_from, self.world_size, self.attempt, self.jobs, errors)
+        return LoadOptions(self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called)
 
     def check(self, *, may_come: bool = False) -> None:
         """Refuses paths that are not there, before anything is opened, unless they `may_come` into their directory."""

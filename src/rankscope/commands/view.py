@@ -31,6 +31,7 @@ SWITCH_S = 0.001
 def run(
     paths: tuple[str, ...],
     *,
+    called: tuple[str, ...] = (),
     ascii_only: bool = False,
     palette: Palette | None = None,
     mouse: bool | None = None,
@@ -45,12 +46,12 @@ def run(
     bell: bool = True,
 ) -> int:
     """Opens the app on a terminal; elsewhere prints the report, with its exit code, or follows the job in lines."""
-    source = Source(paths, rank_from, world_size, attempt, jobs, errors)
+    source = Source(paths, rank_from, world_size, attempt, jobs, errors, called)
     if not on_terminal():
         without = partial(watching.run, follow=follow) if watch else report.run
         return without(
-            paths, ascii_only=ascii_only, path_map=path_map, rank_from=rank_from, world_size=world_size,
-            attempt=attempt, jobs=jobs, errors=errors,
+            paths, called=called, ascii_only=ascii_only, path_map=path_map, rank_from=rank_from,
+            world_size=world_size, attempt=attempt, jobs=jobs, errors=errors,
         )  # fmt: skip
     source.check(may_come=watch)
     from rankscope.tui.app import RankscopeApp

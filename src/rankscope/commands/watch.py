@@ -110,6 +110,7 @@ def report_of(update: Update, path_map: tuple[tuple[str, str], ...] = ()) -> byt
 def run(
     paths: tuple[str, ...],
     *,
+    called: tuple[str, ...] = (),
     form: Literal["text", "json"] = "text",
     until_frozen: bool = False,
     follow: Follow = UNSAID,
@@ -122,7 +123,7 @@ def run(
     errors: str | None = None,
 ) -> int:
     """Follows until a signal ends it; its exit code says whether anything critical was found last."""
-    source = Source(paths, rank_from, world_size, attempt, jobs, errors)
+    source = Source(paths, rank_from, world_size, attempt, jobs, errors, called)
     source.check(may_come=True)
     watcher = watcher_for(source, follow)
     gc.enable()

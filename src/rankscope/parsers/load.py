@@ -38,6 +38,8 @@ class LoadOptions:
     """Worker processes at most; None: one for each core."""
     errors: Path | None = None
     """A table of known errors of the user's own; see parsers/logs/c10d/known_errors.tsv."""
+    called: tuple[str, ...] = ()
+    """What the user calls the paths; empty: they are what was given."""
     detail: str = "all"
     """How much of profilers' traces is read, one of schema.DETAILS: "collectives" is several times as fast."""
 
@@ -114,7 +116,7 @@ def _load(
         raise InputError(str(error)) from error
     finally:
         pool.close()
-    root = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    root = root_of(paths, options)
     if not any(source.tells for source in sources):
         raise InputError(_nothing(root, sources))
     try:
@@ -122,6 +124,12 @@ def _load(
         return assemble(sources, printable(root), pattern, options.world_size, options.attempt, errors=errors)
     except NoSuchAttemptError as error:
         raise InputError(str(error)) from error
+
+
+def root_of(paths: Sequence[Path], options: LoadOptions) -> str:
+    """What is read, in a few words, as the user calls it."""
+    names = options.called or tuple(map(str, paths))
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 @contextlib.contextmanager

@@ -36,7 +36,8 @@ def redact(
     replaced: the files, the root, the stacks, what logs say and the analysis, not the operations.
     """
     names = Names([*_hosts(dataset, analysis), *hosts], [*users, *_valued(dataset, _NAME_A_USER)], keep_source_names)
-    paths = [p for p in [dataset.root, *dataset.files["path"].drop_nulls()] if p]
+    roots = [dataset.root] if dataset.root and not _is_address(dataset.root) else []
+    paths = [*roots, *(p for p in dataset.files["path"].drop_nulls() if p)]
     said = _said(dataset)
     names.learn([*_strings(analysis), *_texts(dataset, said), *paths], paths)
     files = dataset.files.with_columns(
@@ -52,8 +53,17 @@ def redact(
         thread=_mapped(dataset.threads["thread"], names.text),
     )
     redacted = _redacted(analysis, names)
-    named = replace(dataset, files=files, stacks=stacks, threads=threads, root=names.path(dataset.root))
+    named = replace(dataset, files=files, stacks=stacks, threads=threads, root=_root(dataset.root, names))
     return _without_names_in_logs(named, said, names), redacted
+
+
+def _root(root: str, names: Names) -> str:
+    return names.text(root) if _is_address(root) else names.path(root)
+
+
+def _is_address(root: str) -> bool:
+    """Whether what was opened is a server, and no path."""
+    return "://" in root
 
 
 def _said(dataset: Dataset) -> pl.DataFrame:

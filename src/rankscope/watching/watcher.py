@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic, monotonic_ns
 from typing import TypeAlias
 
-from rankscope.parsers.load import LoadOptions, environment_of, pattern_of
+from rankscope.parsers.load import LoadOptions, environment_of, pattern_of, root_of
 from rankscope.watching.job import Job
 from rankscope.watching.looker import Looker, Sight
 from rankscope.watching.patience import Asker
@@ -50,7 +50,6 @@ class Watcher:
         """Raises InputError if the options are no good."""
         load = options.load
         pattern, environment = pattern_of(load.rank_from), environment_of(load.errors)
-        root = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
         errors = None if load.errors is None else str(load.errors.resolve())
         freeze_ns = None if options.freeze_after_s is None else round(options.freeze_after_s * 1e9)
         self._paths = list(paths)
@@ -61,7 +60,7 @@ class Watcher:
         self._told = True
         """There is something to be seen, or nothing was seen yet."""
         self._sight: Sight | None = None
-        self._job = Job(root, pattern, load.world_size, freeze_ns, errors)
+        self._job = Job(root_of(paths, load), pattern, load.world_size, freeze_ns, errors)
         self._reading: Reading | None = None
         """What was told last of how following goes."""
         self._number, self._took, self._shown_at = 0, 0.0, 0.0
