@@ -48,7 +48,7 @@ OTHERS = {
     "a note on an end": "The worker died unexpectedly, with a RuntimeError: CUDA error, so we asked the raylet",
     "an exception of anything": "ValueError: no such option",
     "csv": "step,loss\n1,2.5\n",
-    "zeros": "\0" * 500 + info(coll()),
+    "zeros": info(coll()) + "\0" * 500,
 }
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 KIND = "log"
 MEMORY_BYTES = 32 << 20
 """Decoding a log or a range of one takes what a dump of this size may take."""
+MOST_ZEROS = 1 << 32
+"""So many bytes that are zero are passed over in the beginning of a file: it was emptied while a program that does not
+append wrote to it, as logrotate's copytruncate does."""
 
 
 def read(stream: IO[bytes], size: int, part: tuple[int, int] | None = None, named: bool = False) -> LogContent | None:
@@ -36,7 +39,7 @@ def read(stream: IO[bytes], size: int, part: tuple[int, int] | None = None, name
 
 
 def _recognised(stream: IO[bytes], size: int, named: bool) -> bytes | None:
-    """The first bytes of a log, behind which the stream then stands; None if it is none.
+    """The first bytes of a log but zeros, behind which the stream then stands; None if it is none.
 
     `size` is that of a plain file, which can be searched, else 0.
     """
@@ -45,8 +48,9 @@ def _recognised(stream: IO[bytes], size: int, named: bool) -> bytes | None:
     first = _first(stream, recognise.HEAD_BYTES)
     found = recognise.looks_like_log(first)
     if not found and size > len(first) and b"\0" not in first:
+        behind = stream.tell()
         found = recognise.sampled(stream, size)
-        stream.seek(len(first))
+        stream.seek(behind)
     if not found and named:
         from rankscope.parsers.logs.telling import tells
 
@@ -70,19 +74,21 @@ def is_marked(stream: IO[bytes], start: int, mark: str) -> bool:
     return start > 0 and tailing.mark(stream, start) == mark
 
 
-def tail(stream: IO[bytes], size: int, start: int, ended: bool) -> Iterator[tuple[LogContent, Stretch]]:
+def tail(stream: IO[bytes], size: int, start: int, before: str, ended: bool) -> Iterator[tuple[LogContent, Stretch]]:
     """What stands behind `start` in a log that grows; see `tailing.stretches`."""
     from rankscope.parsers.logs import tailing
 
     with memory_limit(MEMORY_BYTES):
-        yield from tailing.stretches(stream, size, start, ended)
+        yield from tailing.stretches(stream, size, start, before, ended)
 
 
 def _first(stream: IO[bytes], count: int) -> bytes:
-    """The first bytes of a stream, as far as it can be read: damage shows again when all of it is read."""
+    """The first bytes of a stream but zeros, as far as it can be read: damage shows again when all of it is read."""
     read = getattr(stream, "read1", stream.read)
-    found = bytearray()
+    found, zeros = bytearray(), 0
     with contextlib.suppress(*layers.DAMAGE):
-        while len(found) < count and (chunk := read(count - len(found))):
-            found += chunk
+        while len(found) < count and zeros < MOST_ZEROS and (chunk := read(count - len(found))):
+            rest = chunk if found else chunk.lstrip(b"\0")
+            found += rest
+            zeros += len(chunk) - len(rest)
     return bytes(found)

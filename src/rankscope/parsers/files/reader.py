@@ -103,7 +103,8 @@ def _followed(stream: IO[bytes], place: _Place, start: int, mark: str, ended: bo
         yield from _contents(stream, place)
         return
     try:
-        for found, stretch in logs.tail(stream, place.size, start if same else 0, ended):
+        begin, before = (start, mark) if same else (0, "")
+        for found, stretch in logs.tail(stream, place.size, begin, before, ended):
             yield Content("", logs.KIND, found.problem, found, stretch=stretch)
     except MemoryError:
         yield Content("", "unreadable", "needs more memory than a file of its size can honestly hold: refused")

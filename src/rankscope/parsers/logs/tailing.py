@@ -30,19 +30,27 @@ def mark(stream: IO[bytes], at: int) -> str:
     return f"{at}:{seen.hexdigest()}"
 
 
-def stretches(stream: IO[bytes], size: int, start: int, ended: bool) -> Iterator[tuple[LogContent, Stretch]]:
+def stretches(
+    stream: IO[bytes], size: int, start: int, before: str, ended: bool
+) -> Iterator[tuple[LogContent, Stretch]]:
     """What stands between `start`, where a line begins, and `size`, in order; only the last stretch is not firm.
 
-    A last line without its end waits for it, unless the log has `ended`.
+    `before` is the mark of what stands before `start`; "" at the beginning. A file that is emptied meanwhile tells no
+    more. A last line without its end waits for it, unless the log has `ended`.
     """
     until = size if ended else _last_line_end(stream, start, size)
     firm = min(cut(stream, max(start, until - HOLD_BYTES)), until) if until - start > HOLD_BYTES else start
     while start < firm:
         end = min(cut(stream, start + STEP_BYTES), firm) if firm - start > STEP_BYTES else firm
-        yield _stretch(stream, start, end, True)
-        start = end
+        found = _stretch(stream, start, end, True)
+        if before and mark(stream, start) != before:
+            return
+        yield found
+        start, before = end, found[1].mark
     if until > start:
-        yield _stretch(stream, start, until, False)
+        found = _stretch(stream, start, until, False)
+        if not before or mark(stream, start) == before:
+            yield found
 
 
 def _stretch(stream: IO[bytes], start: int, end: int, firm: bool) -> tuple[LogContent, Stretch]:
