@@ -36,6 +36,13 @@ def append(source: str, target: str) -> None:
         file.write(Path(source).read_bytes())
 
 
+def write_at(source: str, target: str, offset: str) -> None:
+    """Writes where the writer of a file believes to be, which does not append."""
+    with Path(target).open("r+b") as file:
+        file.seek(int(offset))
+        file.write(Path(source).read_bytes())
+
+
 def replace(source: str, target: str) -> None:
     """Writes under another name, and renames."""
     name = Path(target).with_name("." + Path(target).name + ".tmp")
@@ -47,6 +54,7 @@ STEPS: dict[str, Callable[..., object]] = {
     "pieces": pieces,
     "part": part,
     "append": append,
+    "write-at": write_at,
     "replace": replace,
     "copy": shutil.copyfile,
     "truncate": lambda target: Path(target).write_bytes(b""),

@@ -54,9 +54,12 @@ class Entry:
     """More of a log was read than is in `sources`."""
     tail_open: bool = False
     """The last line of a log has no end yet."""
+    is_replaced: bool = False
+    """Another file has the place of a log, which has another name now or is gone: nothing was read of it yet."""
 
     def seen(self, found: Found, now: float) -> None:
         """Takes a change: the file is to be read again, at once unless it was not whole just now."""
+        self.is_replaced |= self.log is not None and found.inode != self.found.inode
         self.found, self.changed_at = found, now
         if self.asked is None and self.read == self.stamp:
             return  # it was read since
@@ -75,7 +78,8 @@ class Entry:
     @property
     def is_unread(self) -> bool:
         """Whether nothing was ever read of it, not even to find it cut short."""
-        return not self.sources and self.held is None and self.log is None and not self.is_shown
+        untold = not self.sources and self.held is None and self.log is None
+        return self.is_replaced or (untold and not self.is_shown)
 
     @property
     def is_shown(self) -> bool:
@@ -94,6 +98,7 @@ class Entry:
         results, self.parts, self.asked = [*self.parts, last], [], None
         contents = [one for one in results if one.kind is not None]
         self.read = last.stamp
+        self.is_replaced &= last.task.found.inode != self.found.inode
         if last.stamp is None:
             self.tries += 1
             self.due = now + self._wait()

@@ -63,7 +63,7 @@ def _whole(placed: Placed, root: str, memory: Memory, errors: str | None) -> Dat
     known = world_size or _known_world(used)
     seen = snapshots.settle(sources, runs, chosen, pattern, known)
     places = {id(source): i for i, source in enumerate(sources)}
-    scene = _logs(sources, places, runs, chosen, known, pattern, attempt is not None)
+    scene = _logs(placed, places, chosen, known, memory)
     windows = _windows(sources, max(0, chosen), pattern)
     told_worlds = (one.world for one in (windows, scene) if one is not None)
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
@@ -156,25 +156,21 @@ def _brought(
     return tables, world
 
 
-def _logs(
-    sources: Sequence[Source],
-    places: dict[int, int],
-    runs: list[Attempt],
-    chosen: int,
-    world: int,
-    pattern: re.Pattern[str] | None,
-    asked: bool,
-) -> Scene | None:
+def _logs(placed: Placed, places: dict[int, int], chosen: int, world: int, memory: Memory) -> Scene | None:
     """Who wrote the logs of the chosen attempt; None without a log, which costs nothing."""
-    if not any(source.kind == LOG_KIND for source in sources):
+    if not any(source.kind == LOG_KIND for source in placed.sources):
         return None
     from rankscope.parsers.assemble.logs import attempts as log_attempts
     from rankscope.parsers.assemble.logs.bring import read_scene
+    from rankscope.parsers.assemble.logs.recall import Recall
 
-    logs = [source for source in sources if source.log is not None]
+    (pattern, _, attempt), runs = placed.asked, placed.runs
+    memory.recall = memory.recall or Recall()
+    logs = [source for source in placed.sources if source.log is not None]
     log_attempts.settle(logs, runs)
     mine = [(places[id(source)], source) for source in logs if source.attempt == (max(0, chosen) if runs else 0)]
-    return read_scene(mine, world, pattern, log_attempts.run_in(logs, runs, chosen, asked))
+    run = log_attempts.run_in(logs, runs, chosen, attempt is not None)
+    return read_scene(mine, world, pattern, run, memory.recall)
 
 
 def _windows(sources: Sequence[Source], attempt: int, pattern: re.Pattern[str] | None) -> Windows | None:

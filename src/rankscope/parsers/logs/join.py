@@ -100,8 +100,8 @@ class Joiner:
             if row.parent and parent is None:
                 moved = moved._replace(parent_comm=self._last.get((key[0], row.parent)))
             before = self._last.get(key)
-            if before is not None and _continues(rows[before], row):
-                rows[before] = _joined(rows[before], moved)
+            if before is not None and continues(rows[before], row):
+                rows[before] = joined(rows[before], moved)
                 at.append(before)
                 continue
             self._last[key] = len(rows)
@@ -165,14 +165,15 @@ class Joiner:
             )  # fmt: skip
 
 
-def _continues(before: Comm, row: Comm) -> bool:
+def continues(before: Comm, row: Comm) -> bool:
     """Whether a communicator seen in a range is one that lived on from an earlier range."""
     if before.state in ENDED or row.start_offset is not None:
         return False
     return not row.init or before.state == "start"
 
 
-def _joined(before: Comm, row: Comm) -> Comm:
+def joined(before: Comm, row: Comm) -> Comm:
+    """The communicator with what a later range tells of it, without its counts."""
     keep = ("process", "pointer", "offset", "line", "init", "state", "fingerprints", "collectives", "p2p")
     told = {
         name: value

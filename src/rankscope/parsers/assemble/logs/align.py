@@ -58,13 +58,15 @@ class _Lane:
 
 def number(scene: Scene) -> dict[tuple[int, int], Numbering]:
     """By log and communicator; those whose place cannot be told are not in it."""
-    lanes = _lanes(scene)
+    lanes = _as_one(scene, _lanes(scene))
     found: dict[tuple[int, int], Numbering] = {}
     for lives in scene.identities().values():
         own = [lanes[id(life)] for life in lives if id(life) in lanes]
         for lane, numbering in _settle(own):
             last = int(lane.ordinals[-1]) + numbering.shift if not lane.torn else None
-            found[lane.life.log, lane.life.at] = numbering._replace(last=last)
+            for piece in lane.life.pieces:
+                if not piece.adrift:
+                    found[piece.log, piece.at] = numbering._replace(last=last)
     return found
 
 
@@ -91,13 +93,30 @@ def _lanes(scene: Scene) -> dict[int, _Lane]:
         for at in range(len(content.comms)):
             part = slice(int(bounds[at]), int(bounds[at + 1]))
             life = scene.by_place[number_, at]
-            if part.start == part.stop or life.twin:
+            if part.start == part.stop or life.twin or life.adrift:
                 continue
             torn = content.processes[life.comm.process].torn_at is not None
-            ordinals = content.column("ordinal")[alone[part]]
+            ordinals = content.column("ordinal")[alone[part]] + life.before[0]
             counted = content.column("op_count")[alone[part]]
             whole = life.comm.init or _from_zero(life, counted)
             lanes[id(life)] = _Lane(life, ordinals, codes[part], whole, torn)
+    return lanes
+
+
+def _as_one(scene: Scene, lanes: dict[int, _Lane]) -> dict[int, _Lane]:
+    """The lanes with those of the pieces of a life as one, as far back as no operation between them is missing."""
+    for life in scene.lives:
+        parts = [lanes.pop(id(piece)) for piece in life.pieces if id(piece) in lanes] if life.rest else []
+        if not parts:
+            continue
+        first = len(parts) - 1
+        while first and parts[first].ordinals[0] == parts[first - 1].ordinals[-1] + 1:
+            first -= 1
+        kept = parts[first:]
+        lanes[id(life)] = _Lane(
+            life, np.concatenate([part.ordinals for part in kept]), np.concatenate([part.codes for part in kept]),
+            life.comm.init or (parts[0].life is life and parts[0].whole), any(part.torn for part in parts),
+        )  # fmt: skip
     return lanes
 
 

@@ -12,14 +12,16 @@ import polars as pl
 from rankscope.parsers.assemble.logs import counts, messages, records, remark, whose
 from rankscope.parsers.assemble.logs.agreement import compare
 from rankscope.parsers.assemble.logs.align import Numbering, number
+from rankscope.parsers.assemble.logs.building import build
 from rankscope.parsers.assemble.logs.frontier_rows import frontier_rows
 from rankscope.parsers.assemble.logs.grouping import Groups
 from rankscope.parsers.assemble.logs.homes import evidence
 from rankscope.parsers.assemble.logs.identity import identify
 from rankscope.parsers.assemble.logs.parties import housed_rows
 from rankscope.parsers.assemble.logs.prints.place import place
+from rankscope.parsers.assemble.logs.recall import Recall
 from rankscope.parsers.assemble.logs.reports import Claim, Claims, highest_rank, read_reports
-from rankscope.parsers.assemble.logs.scene import Scene, build
+from rankscope.parsers.assemble.logs.scene import Scene
 from rankscope.parsers.assemble.logs.states import with_absences, with_claims
 from rankscope.parsers.assemble.sources import Source
 
@@ -29,14 +31,17 @@ Tables = dict[str, pl.DataFrame]
 
 
 def read_scene(
-    sources: Sequence[tuple[int, Source]], world: int, pattern: re.Pattern[str] | None, run: int = -1
+    sources: Sequence[tuple[int, Source]], world: int, pattern: re.Pattern[str] | None, run: int, recall: Recall
 ) -> Scene:
     """Who wrote the logs of one attempt, given with their rows of `files`; `world` is the job's size if it is known.
 
-    Of a log in which several runs of the job follow each other the one of that number is read.
+    Of a log in which several runs of the job follow each other the one of that number is read, -1 for the last.
+    `recall` is what was known of communicators when these logs were read before.
     """
     scene = build(sources, run)
+    recall.remind(scene)
     identify(scene)
+    recall.take(scene)
     whose.settle(scene, world, highest_rank(scene), pattern)
     return scene
 
@@ -61,7 +66,7 @@ def bring(tables: Tables, scene: Scene) -> Tables:
         if key not in dumped
     }
     counted = {k: n for k, n in _counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
-    rows = with_claims(rows, kept)
+    rows = with_claims(rows, kept, scene.lines_before)
     if messages.failed(scene):
         rows = with_absences(rows, kept, groups.members)
     if tables["ops"].height:
@@ -97,7 +102,7 @@ def _named(scene: Scene) -> dict[str, tuple[str, str]]:
     """Name and description of the process group of communicators, where c10d says which pointer is whose."""
     by_pointer: dict[str, list[Any]] = defaultdict(list)
     for life in scene.lives:
-        if life.identity and not life.twin:
+        if life.identity and life.stands:
             by_pointer[life.comm.pointer].append(life)
     found: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for log in scene.logs:
@@ -128,12 +133,14 @@ def _counted(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> di
     weak: set[tuple[int, int]] = set()
     furthest: dict[int, int] = defaultdict(int)
     for key, life in scene.by_place.items():
-        if life.twin or life.group is None or life.rank is None or not life.comm.collectives:
+        if not life.stands or life.group is None or life.rank is None:
             continue
-        last = numbering[key].last if key in numbering else None
+        if not any(piece.comm.collectives for piece in life.pieces):
+            continue
+        last = numbering[key].last if key in numbering and not life.pieces[-1].adrift else None
         counted[life.rank, life.group] = last
         furthest[life.group] = max(furthest[life.group], last or 0)
-        if not scene.logs[life.log].own:
+        if not all(scene.logs[piece.log].own for piece in life.pieces):
             weak.add((life.rank, life.group))
     for rank, group in weak:
         behind = furthest[group] - (counted[rank, group] or 0)

@@ -6,7 +6,7 @@ no sequence number, and the time of a line is its host's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ import polars as pl
 from rankscope import schema
 from rankscope.parsers.assemble.logs import names
 from rankscope.parsers.assemble.logs.align import FIRST_SEQ, Numbering
-from rankscope.parsers.assemble.logs.scene import Scene
+from rankscope.parsers.assemble.logs.scene import Life, Scene
 from rankscope.parsers.columnar import NULL, Numbers
-from rankscope.parsers.logs.model import IS_P2P
+from rankscope.parsers.logs.model import IS_P2P, LogContent
 
 _NO_END = 1 << 62
 _YEAR_NS = 366 * 86_400 * 1_000_000_000
@@ -65,11 +65,12 @@ def _of_log(scene: Scene, number: int, ops: dict[str, int]) -> dict[str, np.ndar
     """Columns of the operations of a log that can be placed; `life` is an index into the scene's, `code` into `ops`."""
     content = scene.logs[number].content
     at = [scene.by_place[number, i] for i in range(len(content.comms))]
-    usable = np.array([not one.twin and None not in (one.group, one.rank) for one in at] or [False], np.bool_)
+    rows = _usable(at, content)
     index = np.array([one.index for one in at] or [0], np.int64)
+    before = np.array([one.before for one in at] or [(0, 0)], np.int64)
     codes = np.array([ops.setdefault(op, len(ops)) for op in content.ops] or [0], np.int64)
     comm, code = content.code("comm"), content.code("op")
-    rows = np.flatnonzero(usable[comm] & (code >= 0)) if comm.size else np.empty(0, np.int64)
+    p2p = (content.code("flags")[rows] & IS_P2P) > 0
     return {
         "life": index[comm[rows]],
         "code": codes[code[rows]],
@@ -78,9 +79,17 @@ def _of_log(scene: Scene, number: int, ops: dict[str, int]) -> dict[str, np.ndar
         "root": content.column("root")[rows],
         "line": content.column("line")[rows],
         "stamp": _times(content.column("stamp_ns")[rows]),
-        "ordinal": content.column("ordinal")[rows],
-        "p2p": (content.code("flags")[rows] & IS_P2P) > 0,
+        "ordinal": content.column("ordinal")[rows] + before[comm[rows], p2p.astype(np.int64)],
+        "p2p": p2p,
     }
+
+
+def _usable(lives: Sequence[Life], content: LogContent) -> Numbers:
+    """The operations of known ranks and groups; of sends and receives those that can be counted."""
+    comm, p2p = content.code("comm"), (content.code("flags") & IS_P2P) > 0
+    known = np.array([not one.twin and None not in (one.group, one.rank) for one in lives] or [False], np.bool_)
+    adrift = np.array([one.adrift for one in lives] or [False], np.bool_)
+    return np.flatnonzero(known[comm] & ~(adrift[comm] & p2p) & (content.code("op") >= 0))
 
 
 def _life_table(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> pl.DataFrame:

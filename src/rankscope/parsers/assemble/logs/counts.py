@@ -31,7 +31,7 @@ def differing(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> l
     """Rows of `messages` for ranks that did something else at each count they share with another of the group."""
     out: list[dict[str, Any]] = []
     for lives in scene.identities().values():
-        placed = [life for life in lives if None not in (life.group, life.rank)][:MOST_LIVES]
+        placed = [life.pieces[-1] for life in lives if None not in (life.group, life.rank)][:MOST_LIVES]
         lost = [life for life in placed if (life.log, life.at) not in numbering]
         if lost:
             out += _of_group(scene, lost, placed)

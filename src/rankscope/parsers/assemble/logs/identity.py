@@ -18,10 +18,10 @@ DEPTH = 64
 
 def identify(scene: Scene) -> None:
     """Sets `identity` of every life that can be told."""
-    lives = [life for life in scene.lives if not life.twin]
+    lives = [life for life in scene.lives if life.stands]
     ordinals = _ordinals(lives)
     for life in lives:
-        life.identity = _direct(life)
+        life.identity = life.recalled or _direct(life)
     _keep_sound(lives)
     for life in lives:
         if not life.identity and _is_split(life):

@@ -28,7 +28,7 @@ def housed_rows(
     first = len(groups.members)
     for at, party in enumerate(parties):
         for life in party.lives:
-            life.group = first + at
+            life.put(first + at)
     rows = collective_rows(scene, [*groups.members, *(party.members for party in parties)], numbering)
     homes = _house(parties, choose(parties, rows, first, known), groups)
     old = range(first, first + len(homes))
@@ -75,9 +75,11 @@ def _house(parties: Sequence[Party], homes: Sequence[int | None], groups: Groups
         if at is None and not doubtful:
             at = groups.add(party.name or party.identity, party.description, party.members, True)
         for life in party.lives:
-            life.group = at
+            life.put(at)
         if at is not None:
-            groups.has_p2p[at] = groups.has_p2p[at] or any(life.comm.p2p for life in party.lives)
+            groups.has_p2p[at] = groups.has_p2p[at] or any(
+                piece.comm.p2p for life in party.lives for piece in life.pieces
+            )
         out.append(at)
     return out
 

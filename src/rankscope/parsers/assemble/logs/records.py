@@ -53,7 +53,7 @@ def comm_table(scene: Scene) -> pl.DataFrame:
     versions = _versions(scene)
     rows = []
     for life in scene.lives:
-        if life.twin:
+        if not life.stands:
             continue
         log, comm, speaker = scene.logs[life.log], life.comm, scene.speakers[life.speaker]
         written = log.source.mtime_ns
@@ -62,7 +62,8 @@ def comm_table(scene: Scene) -> pl.DataFrame:
                 "group": life.group, "rank": life.rank, "host": speaker.host, "pid": speaker.pid,
                 "comm_rank": comm.rank, "size": comm.nranks, "device": comm.device, "state": comm.state,
                 "identity": life.identity, "started_ns": moment(comm.started, written),
-                "completed_ns": moment(comm.completed, written), "collectives": comm.collectives,
+                "completed_ns": moment(comm.completed, written),
+                "collectives": sum(piece.comm.collectives for piece in life.pieces),
                 "version": versions.get(life.speaker) or versions.get(-1 - life.log), "file": log.place,
                 "line": comm.line,
             }

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rankscope.parsers.assemble.logs.numbers import rank, short, size
-from rankscope.parsers.assemble.logs.restarts import run_of
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.logs.model import Comm, LogContent
 
@@ -52,7 +49,7 @@ class Speaker:
 
 @dataclass(eq=False)
 class Life:
-    """One life of a communicator in one process."""
+    """One life of a communicator in one process; of a life that goes on in further files, what one of them has."""
 
     speaker: int
     log: int
@@ -64,12 +61,42 @@ class Life:
     parent: Life | None = None
     identity: str = ""
     """The same for all members; "" where it cannot be told which communicator of the others it is."""
+    recalled: str = ""
+    """The identity it had before the lines that told it were gone."""
     rank: int | None = None
     """Global rank."""
     group: int | None = None
     """Row of `groups`."""
     twin: bool = False
     """Another row tells more of the same life."""
+    rest: list[Life] = field(default_factory=list)
+    """Its further pieces, in the order in which they were printed."""
+    goes_on: bool = False
+    """It is such a piece: the first one stands for the life."""
+    before: tuple[int, int] = (0, 0)
+    """Of such a piece: collectives, and sends and receives, in the pieces before it."""
+    adrift: bool = False
+    """Lines between the pieces before it and this one are missing: its operations cannot be counted."""
+
+    @property
+    def pieces(self) -> tuple[Life, ...]:
+        """All of the life."""
+        return (self, *self.rest)
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is the one that stands for its life."""
+        return not (self.twin or self.goes_on)
+
+    @property
+    def told(self) -> int:
+        """How many operations are printed of it."""
+        return sum(piece.comm.collectives + piece.comm.p2p for piece in self.pieces)
+
+    def put(self, group: int | None) -> None:
+        """Gives all of the life its group."""
+        for piece in self.pieces:
+            piece.group = group
 
 
 @dataclass
@@ -83,6 +110,8 @@ class Scene:
     """By log and index in it."""
     since: dict[int, int] = field(default_factory=dict)
     """By log, where the last run of the job begins in it, if there are several."""
+    lines_before: dict[int, int] = field(default_factory=dict)
+    """By row of `files` how many lines its process wrote into other files before, if it did."""
     mixed_prints: dict[int, int] = field(default_factory=dict)
     """By log how many fingerprints could not be put to a group."""
     told_groups: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -105,74 +134,6 @@ class Scene:
         """The communicators that are told apart, with their lives."""
         found: dict[str, list[Life]] = defaultdict(list)
         for life in self.lives:
-            if life.identity and not life.twin:
+            if life.identity and life.stands:
                 found[life.identity].append(life)
         return dict(found)
-
-
-def build(sources: Sequence[tuple[int, Source]], run: int = -1) -> Scene:
-    """The scene of logs, given with their rows of `files`; of logs with several runs of the job of that one."""
-    speakers: list[Speaker] = []
-    index: dict[tuple[str, int], int] = {}
-    logs: list[Log] = []
-    for place, source in sources:
-        content = source.log
-        if content is None:
-            continue
-        content = run_of(content, run)
-        here: list[int] = []
-        for process in content.processes:
-            at = index.setdefault((process.host, process.pid), len(speakers))
-            if at == len(speakers):
-                speakers.append(Speaker(process.host, process.pid))
-            speakers[at].told |= {told for told in [rank(process.rank)] if told is not None}
-            speakers[at].labels |= {process.label} - {""}
-            if process.device is not None:
-                speakers[at].device = process.device
-            here.append(at)
-        logs.append(Log(place, source, content, here))
-    lives, by_place = _lives(logs)
-    return Scene(logs, speakers, lives, by_place)
-
-
-def _lives(logs: Sequence[Log]) -> tuple[list[Life], dict[tuple[int, int], Life]]:
-    lives: list[Life] = []
-    by_place: dict[tuple[int, int], Life] = {}
-    for number, log in enumerate(logs):
-        for at, comm in enumerate(log.content.comms):
-            sound = comm._replace(nranks=size(comm.nranks), rank=rank(comm.rank), device=short(comm.device))
-            life = Life(log.speakers[comm.process], number, at, sound, len(lives))
-            # what was printed of it is another's: a piece of a line stood in front
-            life.twin = not (comm.init or comm.collectives or comm.p2p or comm.state != "seen")
-            lives.append(life)
-            by_place[number, at] = life
-    for life in lives:
-        if life.comm.parent_comm is not None:
-            life.parent = by_place.get((life.log, life.comm.parent_comm))
-    _twins(lives)
-    return lives, by_place
-
-
-def _twins(lives: Sequence[Life]) -> None:
-    """Marks what a second log of the same process repeats, and takes from it what the first does not say."""
-    same: dict[tuple[int, str, int], list[Life]] = defaultdict(list)
-    counted: dict[tuple[int, str, int], int] = defaultdict(int)
-    for life in lives:
-        if life.twin:
-            continue
-        key = (life.speaker, life.comm.pointer, life.log)
-        same[life.speaker, life.comm.pointer, counted[key]].append(life)
-        counted[key] += 1
-    for group in same.values():
-        best = max(group, key=lambda life: (life.comm.collectives + life.comm.p2p, life.comm.init))
-        for life in group:
-            if life is not best:
-                life.twin = True
-                best.comm = _filled(best.comm, life.comm)
-                best.parent = best.parent or life.parent
-
-
-def _filled(comm: Comm, other: Comm) -> Comm:
-    names = ("rank", "nranks", "device", "comm_id", "parent", "split", "color", "started", "completed")
-    told = {n: getattr(other, n) for n in names if getattr(comm, n) in (None, "")}
-    return comm._replace(**told)

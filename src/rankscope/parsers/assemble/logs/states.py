@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -13,8 +13,11 @@ from rankscope.parsers.assemble.logs.collectives import shaped
 from rankscope.parsers.assemble.logs.reports import Claims, Row
 
 
-def with_claims(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
-    """Operations of COLL lines with the states that the watchdog tells, and those that only other lines name."""
+def with_claims(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[int, int]) -> pl.DataFrame:
+    """Operations of COLL lines with the states that the watchdog tells, and those that only other lines name.
+
+    `lines_before` says of files that go on from others how many lines those have.
+    """
     told = [
         _told(rank, group, row)
         for (rank, group), claim in claims.items()
@@ -41,7 +44,8 @@ def with_claims(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     else:
         rows = rows.with_columns(at="created_ns")
     rows = _with_counters(rows, claims)
-    return rows.sort("rank", "at", "line", "seq", nulls_last=False, maintain_order=True).drop("at")
+    before = pl.col("file").replace_strict(dict(lines_before), default=0, return_dtype=pl.Int64)
+    return rows.sort("rank", "at", pl.col("line") + before, "seq", nulls_last=False, maintain_order=True).drop("at")
 
 
 def with_absences(rows: pl.DataFrame, claims: Claims, members: Sequence[tuple[int, ...]]) -> pl.DataFrame:

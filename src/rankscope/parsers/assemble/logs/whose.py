@@ -43,6 +43,8 @@ def settle(scene: Scene, world: int, highest: int, pattern: re.Pattern[str] | No
     for life in scene.lives:
         if life.rank is None:
             life.rank = scene.speakers[life.speaker].rank
+        for piece in life.rest:
+            piece.rank = life.rank
     ranks = [s.rank for s in scene.speakers if s.rank is not None]
     scene.world = world or max([size, highest + 1, *(1 + r for r in ranks)])
     scene.sized = scene.world in (world, size) or _says_size(scene)
