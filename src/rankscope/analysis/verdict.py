@@ -16,6 +16,8 @@ from rankscope.analysis.places import Places
 from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Dataset
 
+SHOWN_WAYS = 4
+"""Of ending; a sidecar may say anything."""
 MISMATCHES = ("collective-mismatch", "size-mismatch", "dtype-mismatch", "extra-collective")
 
 
@@ -54,6 +56,9 @@ def verdict(situation: Situation) -> tuple[Status, str]:
 def _of_logs(situation: Situation) -> tuple[Status, str]:
     """Of logs alone: that a job ends without an error, or goes on, they do not say."""
     told = [f for f in situation.findings if f.severity == "warning"]
+    ends = _ends(situation.facts.dataset)
+    if ends and not situation.facts.dataset.has_logs and situation.facts.dataset.settings.is_empty():
+        return "unknown", f"only sidecars are left: {ends}"
     if not situation.facts.dataset.has_logs:
         return "unknown", f"only settings are told here{f': {told[0].title}' if told else ', and they agree'}"
     ended = _ended(situation.facts.dataset)
@@ -64,6 +69,15 @@ def _of_logs(situation: Situation) -> tuple[Status, str]:
         return "healthy", f"logs of {ranks}: no failure, and each took down all of its communicators at the end"
     more = _spoken(situation.facts.dataset)
     return "unknown", f"no failure in these logs, which do not tell whether the job went on{more}"
+
+
+def _ends(dataset: Dataset) -> str:
+    """How processes ended, as their sidecars say, each way once, without the errors."""
+    ends = dataset.messages.filter(pl.col("kind") == "process-end").sort("rank")
+    ways = ends.group_by(pl.col("text").str.split(": ").list.first(), maintain_order=True).agg("rank")
+    told = [f"{way} ({ranks_text(ranks)})" for way, ranks in ways.iter_rows()]
+    more = [f"{len(told) - SHOWN_WAYS} more ways"] if len(told) > SHOWN_WAYS else []
+    return ", ".join([*told[:SHOWN_WAYS], *more])
 
 
 def _spoken(dataset: Dataset) -> str:

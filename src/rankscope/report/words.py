@@ -201,8 +201,15 @@ def summary(dataset: Dataset) -> str:
     parts = [plural(dataset.world_size, "rank"), plural(dataset.groups.height, "group")]
     operations = dataset.traced.height if dataset.from_traces else dataset.ops.height
     line = f"{', '.join(parts)}, {files} with {plural(operations, 'operation')}"
-    attempts = dataset.attempts.height
-    return f"{line}, attempt {dataset.attempt} of {attempts} (0 is the oldest)" if attempts > 1 else line
+    return f"{line}, {_attempt(dataset)}" if dataset.attempts.height > 1 else line
+
+
+def _attempt(dataset: Dataset) -> str:
+    """Which attempt it is, and which of all left no dumps."""
+    silent = dataset.attempts.filter(pl.col("dumps") == 0)["attempt"].to_list()
+    noun = "attempt" if len(silent) == 1 else "attempts"
+    left = f"; {noun} {fold_ranks(silent)} left no dumps" if silent else ""
+    return f"attempt {dataset.attempt} of {dataset.attempts.height} (0 is the oldest{left})"
 
 
 def stillness(analysis: Analysis, dataset: Dataset) -> str:

@@ -10,6 +10,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.parsers.assemble.sources import Source, config_world
+from rankscope.parsers.sidecar.model import Card
 
 SAME_RUN_NS = 600 * 1_000_000_000
 """Nodes of one run stop within this time of each other; only asked where names of ranks repeat from node to node."""
@@ -27,11 +28,32 @@ class Attempt:
     """One run."""
 
     sources: list[Source] = field(default_factory=list)
+    """Its dumps."""
+    cards: list[Source] = field(default_factory=list)
+    """Sidecars without dumps; of some attempts nothing else is left."""
+
+    @property
+    def files(self) -> list[Source]:
+        """All that it left of itself."""
+        return [*self.sources, *self.cards]
+
+    @property
+    def started_ns(self) -> int | None:
+        """When its first process began, as sidecars say, else its first event."""
+        begun = [card.started_ns for card in self._told if card.started_ns is not None]
+        return min(begun or [s.span[0] for s in self.sources if s.span], default=None)
 
     @property
     def newest_ns(self) -> int | None:
-        """Its last event."""
-        return max((s.span[1] for s in self.sources if s.span), default=None)
+        """Its last event; without dumps, when the last of its processes ended or began."""
+        if self.sources:
+            return max((s.span[1] for s in self.sources if s.span), default=None)
+        return max((card.ended_ns or card.started_ns or 0 for card in self._told), default=None)
+
+    @property
+    def _told(self) -> list[Card]:
+        dumped = [source.card for source in self.sources if source.card is not None]
+        return dumped + [source.content for source in self.cards if isinstance(source.content, Card)]
 
 
 def split(sources: list[Source]) -> list[Attempt]:
@@ -124,8 +146,8 @@ def table_again(before: pl.DataFrame, run: Attempt, news: list[Source]) -> pl.Da
 
 def label(attempt: Attempt, others: list[Attempt]) -> str:
     """What to call a run: its directory, if that is its own, else when it ended."""
-    own = {_top(s) for s in attempt.sources}
-    taken = {_top(s) for other in others if other is not attempt for s in other.sources}
+    own = {_top(s) for s in attempt.files}
+    taken = {_top(s) for other in others if other is not attempt for s in other.files}
     if others and len(own) == 1 and own.isdisjoint(taken) and own != {"."}:
         return own.pop()
     newest = attempt.newest_ns

@@ -35,7 +35,7 @@ def place(sources: Sequence[Source]) -> None:
     attempts = {id(s.card): s.attempt for s in sources if s.card is not None and s.attempt is not None}
     for source in sources:
         if isinstance(source.content, Card):
-            source.attempt = attempts.get(id(source.content))
+            source.attempt = attempts.get(id(source.content), source.attempt)
         if source.note is not None and source.card is not None and source.newer is not None and _is_history(source):
             source.note = None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope.parsers.assemble import attempts, cards, copies, environments, naming, ranks, snapshots
+from rankscope.parsers.assemble import attempts, cards, copies, environments, naming, ranks, silent, snapshots
 from rankscope.parsers.assemble import ends as ended
 from rankscope.parsers.assemble.again import again
 from rankscope.parsers.assemble.attempts import Attempt, NoSuchAttemptError
@@ -19,6 +19,7 @@ from rankscope.parsers.assemble.repeats import repeat_table
 from rankscope.parsers.assemble.sources import KIND, LOG_KIND, SNAPSHOT_KIND, Source, config_world
 from rankscope.parsers.assemble.tables import Memory, dump_tables
 from rankscope.parsers.assemble.threads import thread_tables
+from rankscope.parsers.sidecar.model import Card
 from rankscope.schema import Dataset
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _whole(placed: Placed, root: str, memory: Memory, errors: str | None) -> Dat
     """All of it, as the sources were placed."""
     pattern, world_size, attempt = placed.asked
     sources, runs, used = placed.sources, placed.runs, placed.used
-    chosen = len(runs) - 1 if attempt is None else attempt
+    chosen = silent.newest(runs) if attempt is None else attempt
     _place_undecoded(sources, chosen)
     cards.place(sources)
     known = world_size or _known_world(used)
@@ -112,12 +113,12 @@ def _placed_again(given: Sequence[Source], asked: Asked, before: Placed | None) 
 
 
 def _placed(sources: Sequence[Source], asked: Asked) -> Placed:
-    """The attempts that left dumps, and the dumps of the one that is wanted. Raises NoSuchAttemptError."""
+    """The attempts, and the dumps of the one that is wanted. Raises NoSuchAttemptError."""
     pattern, _, attempt = asked
     claim(sources, pattern)
     cards.settle(sources)
-    runs = _runs([s for s in sources if s.dump is not None])
-    chosen = len(runs) - 1 if attempt is None else attempt
+    runs = _runs(sources)
+    chosen = silent.newest(runs) if attempt is None else attempt
     if runs and not 0 <= chosen < len(runs):
         raise NoSuchAttemptError(chosen, len(runs))
     return Placed(asked, [], list(sources), runs, _used(runs[chosen]) if runs else [])
@@ -188,13 +189,13 @@ def _highest(groups: pl.DataFrame) -> int:
     return int(highest) if isinstance(highest, int) else -1
 
 
-def _runs(dumps: list[Source]) -> list[Attempt]:
+def _runs(sources: Sequence[Source]) -> list[Attempt]:
     """The attempts with their numbers given out and their ranks settled; copies are in none of them."""
-    distinct = copies.set_aside(dumps)
-    runs = attempts.split(sorted(distinct, key=lambda s: s.shown))
+    distinct = copies.set_aside([s for s in sources if s.dump is not None])
+    runs = silent.with_silent(attempts.split(sorted(distinct, key=lambda s: s.shown)), sources)
     for number, run in enumerate(runs):
         ranks.settle(run.sources)
-        for source in run.sources:
+        for source in run.files:
             source.attempt = number
     return runs
 
@@ -244,7 +245,8 @@ def _world(used: Sequence[Source], sources: Sequence[Source], attempt: int) -> i
     told = [s.rank + 1 for s in used if s.rank is not None]
     told += [s.highest + 1 for s in used]
     told += [max(g.ranks) + 1 for s in used for g in s.carded if g.ranks]
-    told += [s.card.world_size for s in used if s.card is not None and s.card.world_size is not None]
+    own = [s.card for s in used] + [s.content for s in sources if s.attempt == attempt and isinstance(s.content, Card)]
+    told += [card.world_size for card in own if card is not None and card.world_size is not None]
     told += [s.rank + 1 for s in sources if s.kind == "flight-recorder" and s.attempt == attempt and s.rank is not None]
     return max(told, default=0)
 

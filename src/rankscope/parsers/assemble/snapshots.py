@@ -67,11 +67,11 @@ def _attempts(sources: Sequence[Source], runs: Sequence[Attempt]) -> None:
             else:
                 source.note = "of an earlier attempt"
         return
-    tags = {s.tag: i for i, run in enumerate(runs) for s in run.sources}
+    tags = {s.tag: i for i, run in enumerate(runs) for s in run.files}
     homes: dict[str, set[int]] = defaultdict(set)
     for i, run in enumerate(runs):
-        for dump in run.sources:
-            homes[dump.directory].add(i)
+        for file in run.files:
+            homes[file.directory].add(i)
     for source in snapshots:
         tag, home = source.tag, homes.get(source.directory, set())
         if tag is not None and tag in tags:
@@ -102,7 +102,7 @@ def _by_time(source: Source, runs: Sequence[Attempt]) -> None:
 
 
 def _start(run: Attempt) -> int | None:
-    return min((s.span[0] for s in run.sources if s.span), default=None)
+    return min((s.span[0] for s in run.sources if s.span), default=None if run.sources else run.started_ns)
 
 
 def _local(seen: Sequence[Seen], world: int) -> None:

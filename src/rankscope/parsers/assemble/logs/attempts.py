@@ -19,11 +19,11 @@ def settle(logs: Sequence[Source], runs: Sequence[Attempt]) -> None:
     # what stands outside of all attempts, as what torchrun itself printed, is of the newest too
     told = [s for s in logs if attempt_of(s.shown) is not None]
     newest = max(told, key=lambda s: (s.mtime_ns or 0, s.shown), default=None)
-    tags = {attempt_of(s.shown): i for i, run in enumerate(runs) for s in run.sources}
+    tags = {attempt_of(s.shown): i for i, run in enumerate(runs) for s in run.files}
     homes: dict[str, set[int]] = defaultdict(set)
     for i, run in enumerate(runs):
-        for dump in run.sources:
-            homes[dump.directory].add(i)
+        for file in run.files:
+            homes[file.directory].add(i)
     for source in logs:
         tag, home = attempt_of(source.shown), homes.get(source.directory, set())
         if not runs:
@@ -54,5 +54,5 @@ def _by_time(source: Source, runs: Sequence[Attempt]) -> int:
     last, written = runs[-1].newest_ns, source.mtime_ns
     if written is None or (last is not None and written > last + COPIED_NS):
         return len(runs) - 1
-    begun = [i for i, run in enumerate(runs) if min((s.span[0] for s in run.sources if s.span), default=0) <= written]
+    begun = [i for i, run in enumerate(runs) if (run.started_ns or 0) <= written]
     return begun[-1] if begun else len(runs) - 1
