@@ -101,7 +101,8 @@ def _items(before: Model, part: Dataset, laid: Laid, stretches: _Stretches) -> I
     own = in_lanes(_marks(before, real, stretches), real, stretches.ranks)
     lanes = np.searchsorted(before.ranks, stretches.ranks)
     places = _places(stretches.now, stretches.now_end)
-    own = replace(own, lane=lanes[own.lane].astype(np.int32), row=np.where(own.row >= 0, places[own.row], -1))
+    # a mark has -1 for a row here and there
+    own = replace(own, lane=lanes[own.lane].astype(np.int32), row=np.append(places, -1)[own.row])
     starts, ends = before.bounds[lanes], before.bounds[lanes + 1]
     sizes = np.searchsorted(own.lane, lanes, "right") - np.searchsorted(own.lane, lanes, "left")
     old = replace(before.items, row=_moved(before.items, lanes, stretches))
@@ -160,4 +161,4 @@ def _gaps(model: Model, ranks: NDArray[np.int32]) -> Ints:
         mine = slice(int(model.bounds[lane]), int(model.bounds[lane + 1]))
         own = model.items.col[mine][model.items.row[mine] >= 0]
         until[lane] = own.min(initial=model.width) if wrapped else 0
-    return np.where(model.gap_reason == REASONS.index("no dump"), model.gap_until, until)
+    return np.where(model.gap_reason == REASONS.index("no dump"), model.width, until)

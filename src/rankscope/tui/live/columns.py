@@ -104,6 +104,6 @@ def _followed(lane: NDArray[np.int32], known: Ints) -> Ints:
 
 
 def _instances(drawn: pl.DataFrame, placed: Ints, known: pl.DataFrame) -> pl.DataFrame:
-    new = drawn.with_columns(col=pl.Series(placed)).filter(_STANDS).join(known, on=_PLACE, how="anti")
+    new = drawn.with_columns(col=pl.Series(placed)).filter(IS_COLLECTIVE).join(known, on=_PLACE, how="anti")
     found = new.group_by(_PLACE).agg(pl.col("col").max(), present=pl.col("rank").n_unique(), pending=PENDING.any())
     return found.cast(known.schema)
