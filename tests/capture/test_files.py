@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.capture import files
+from rankscope.capture import files, identity
 from rankscope.capture.files import Files
 
 ME = ("node07", 42, 1)
@@ -101,3 +101,12 @@ def test_a_part_that_cannot_be_written_is_taken_away(tmp_path: Path, monkeypatch
     with pytest.raises(OSError, match="No space"):
         files.write(tmp_path / "dump", b"after")
     assert there(tmp_path) == {"dump": "before"}
+
+
+def test_a_job_of_torchrun_without_an_id_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "RAY_JOB_ID", "JOB_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert identity.environment()["job"] is None
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "run-7")
+    assert identity.environment()["job"] == "run-7"

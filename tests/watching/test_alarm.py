@@ -17,9 +17,9 @@ def watched(captured: Captured, at_s: int) -> Job:
     return job
 
 
-def told(job: Job, state: State, came: bool = False, status: str = "unknown") -> bool:
+def told(job: Job, state: State, came: bool = False, status: str = "unknown", since_ns: int | None = None) -> bool:
     analysis = Analysis("nothing is wrong", "healthy", (), ()) if status == "healthy" else QUIET
-    return job.alarm(analysis, Live(state, "", came=came))
+    return job.alarm(analysis, Live(state, "", came=came, since_ns=since_ns))
 
 
 def test_a_standstill_is_told_once_and_again_after_it_went_on() -> None:
@@ -27,7 +27,14 @@ def test_a_standstill_is_told_once_and_again_after_it_went_on() -> None:
     assert [told(job, state) for state in ("progressing", "frozen", "frozen", "still", "frozen")] == [
         False, True, False, False, False,
     ]  # fmt: skip
-    assert [told(job, state) for state in ("progressing", "frozen")] == [False, True]
+    assert [told(job, state, since_ns=7) for state in ("progressing", "frozen")] == [False, True]
+
+
+def test_newer_dumps_of_the_same_events_are_no_progress() -> None:
+    job = watched(Captured(), 0)
+    assert told(job, "silent", came=True, since_ns=5)
+    assert [told(job, state, since_ns=5) for state in ("progressing", "frozen")] == [False, False]
+    assert [told(job, state, since_ns=6) for state in ("progressing", "frozen")] == [False, True]
 
 
 def test_silence_is_told_where_something_came_before_and_all_is_not_well() -> None:

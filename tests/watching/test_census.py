@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.watching.census import Census
+from rankscope.watching.census import Census, Changes
 
 
 @pytest.fixture
@@ -81,6 +81,18 @@ def test_a_trigger_pipe_is_nothing(folder: Path, census: Census) -> None:
     os.mkfifo(folder / "trace0.pipe")
     changes, everything = census.look([str(folder / "trace0.pipe")])
     assert not changes and not everything and not census.scan()
+
+
+def test_what_the_capture_is_writing_is_nothing_until_it_is_old(folder: Path, census: Census) -> None:
+    part = folder / ".fr_trace_rank_0.part"
+    part.write_text("half")
+    assert census.look([str(part)]) == (Changes(), False)
+    assert not census.scan()
+    os.utime(part, (1.0, 1.0))
+    assert [one.path for one in census.scan().changed] == [str(part)]
+    part.rename(folder / "fr_trace_rank_0")
+    assert census.look([str(part), str(folder / "fr_trace_rank_0")])[1]
+    assert census.scan().moved
 
 
 def test_a_link_that_leads_nowhere_is_not_gone(folder: Path, census: Census) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.analysis.live import Live
-from rankscope.analysis.model import Analysis, Finding, Step, Wait
+from rankscope.analysis.live import Gate, Live, Memory
+from rankscope.analysis.model import Analysis, Divergence, Finding, Step, Wait
 from rankscope.watching import pace
 from rankscope.watching.pace import PART, SOON_NS, Pace
 from rankscope.watching.update import Update
@@ -19,8 +19,10 @@ from tests.watching.writer import Writer
 
 RANKS = 2 * PART
 DOUBT = Finding("not-frozen", "info", "not seen to stand still", "", row=7)
-STEP = Step(3, Wait("0", 5, "all_reduce", 70), 4)
-MOVES = Analysis("goes on", "progressing", (replace(DOUBT, chain=(STEP,)),), waits={3: (STEP,), 5: (STEP,)})
+STEP = Step(5, Wait("0", 5, "all_reduce", 70), 4)
+MOVES = Analysis(
+    "goes on", "progressing", (replace(DOUBT, chain=(STEP,)),), waits={3: (replace(STEP, rank=3),), 5: (STEP,)}
+)
 PROGRESSING = Live("progressing", "operations go on")
 
 
@@ -38,6 +40,20 @@ def test_of_few_ranks_what_was_said_is_said_again_without_what_they_have_left_be
     # the operations of a table are others now
     assert finding.row is None and finding.chain[0].waits_in.row is None and step.waits_in == Wait("0", 5, "all_reduce")
     assert after.judge_at_ns == 100 + SOON_NS and judged().judge_at_ns is None
+
+
+def test_doubts_about_a_rank_that_has_gone_on_are_over() -> None:
+    doubts = (replace(DOUBT, candidates=(3,)), replace(DOUBT, candidates=(6,), chain=(replace(STEP, for_rank=7),)))
+    waits: dict[int, tuple[Step, ...]] = {4: (replace(STEP, rank=4, for_rank=3),), 5: (replace(STEP, for_rank=7),)}
+    apart = (
+        Divergence(0, 5, "all_reduce", (5,), (3,), (), (), False, 1),
+        Divergence(1, 5, "", (6,), (7,), (), (), False, 1),
+    )
+    found = judged(replace(MOVES, findings=doubts, waits=waits, divergences=apart)).glance(frozenset({3}), RANKS, 101)
+    assert found is not None
+    told = found[1].analysis
+    assert [finding.candidates for finding in told.findings] == [(6,)]
+    assert set(told.waits) == {5} and told.divergences == apart[1:]
 
 
 def test_an_eighth_of_the_ranks_is_judged_at_once() -> None:
@@ -64,8 +80,15 @@ def test_of_a_job_that_is_not_known_to_go_on_everything_is_judged(state: str) ->
 
 def test_where_somebody_is_accused_everything_is_judged() -> None:
     accused = replace(MOVES, findings=(replace(DOUBT, root_cause=True),))
-    for analysis in (accused, replace(MOVES, status="slow"), replace(MOVES, status="mismatch")):
+    differs = replace(MOVES, divergences=(Divergence(0, 5, "all_reduce", (1,), (), (), (2,), False, 1),))
+    for analysis in (accused, differs, replace(MOVES, status="slow"), replace(MOVES, status="mismatch")):
         assert judged(analysis).glance(frozenset({1}), RANKS, 101) is None
+
+
+def test_what_is_only_shown_has_come() -> None:
+    gate = Gate(None, Memory(fresh_at_ns=100, gaps_ns=(7,))).came(105)
+    assert gate.memory.gaps_ns == (7, 5) and gate.memory.fresh_at_ns == 105
+    assert Gate().came(105).memory == Memory()
 
 
 @pytest.fixture

@@ -55,6 +55,8 @@ class Freeze:
     """A watchdog gave up, or should have: no job goes on after that, however short the time was."""
     watched: bool = False
     """The job is watched, and it was seen whether it moves."""
+    timed: bool = False
+    """What proves it is that an operation is older than its timeout, by the time of a file."""
 
 
 def judge_freeze(facts: Facts) -> Freeze:
@@ -87,9 +89,11 @@ def _weigh(facts: Facts) -> Freeze:
         return Freeze(None, None, needed, "the files' modification times tell nothing")
     proven = _timed_out(facts, own=True)
     if still > needed and (proven or not _is_periodic(facts)):
-        return Freeze(True, still, needed, "nothing happened for long before the dumps were written", proven)
+        return Freeze(
+            True, still, needed, "nothing happened for long before the dumps were written", proven, timed=proven
+        )
     if proven or _timed_out(facts, own=False):
-        return Freeze(True, still, needed, "an operation is older than its timeout", proven)
+        return Freeze(True, still, needed, "an operation is older than its timeout", proven, timed=proven)
     alone = f"only one dump of each rank shows {duration(still)} without an event"
     moments = "the dumps were written within moments of the newest event"
     return Freeze(False, still, needed, alone if still > needed else moments)

@@ -94,6 +94,8 @@ class Look:
     """With the first look: how old the newest file is."""
     unread: bool = False
     """Whether there are files of which nothing was read yet."""
+    ahead_ns: int = 0
+    """So far in the future the newest file was written, by the clock of this machine."""
 
 
 Key = tuple[str, str]
@@ -118,6 +120,10 @@ class Memory:
     """Those that have left anything."""
     ranks_at_ns: int = 0
     """When they became more the last time."""
+    least_ns: int | None = None
+    """The least time that a dump was written after the newest event in it."""
+    has_moved: bool = False
+    """Whether newer dumps have shown newer events."""
     resumed_ns: int = 0
     """The newest event when it had gone on after a standstill: rates are not taken over that."""
 
@@ -137,9 +143,14 @@ class Gate:
         known = self.memory.fresh_at_ns is not None
         return replace(self, memory=replace(self.memory, fresh_at_ns=at_ns)) if known else self
 
+    def came(self, at_ns: int) -> Gate:
+        """The same where files came that are not judged yet."""
+        return replace(self, memory=_fresh(self.memory, at_ns))
+
     def look(self, dataset: Dataset, freeze: Freeze, look: Look) -> tuple[Gate, Live, Freeze]:
         """The gate for the next look, how the job is, and what its standstill is to be taken for."""
         memory = _remember(self.memory, dataset, look)
+        freeze = _on_one_clock(freeze, max(look.ahead_ns, (memory.least_ns or 0) if memory.has_moved else 0))
         live = _judge(memory, self.freeze_after_ns, dataset, freeze, look)
         memory = replace(memory, still_ns=live.still_ns or 0)
         silent_ns = _silent_ns(memory, live.needed_ns, self.freeze_after_ns, dataset)
@@ -159,11 +170,10 @@ def _remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
         samples = ((newest, fronts),) if back else (*samples, (newest, fronts))
         old = [s for s in samples[:-2] if newest - s[0] <= RATE_NS]
         samples = (*old, *samples[-2:])[-KEPT:]
-    gaps, fresh_at = memory.gaps_ns, memory.fresh_at_ns
-    if fresh_at is None:
-        fresh_at = look.at_ns - max(0, look.age_ns)
-    elif look.fresh:
-        gaps, fresh_at = (*gaps, look.at_ns - fresh_at)[-KEPT:], look.at_ns
+    if memory.fresh_at_ns is None:
+        told = replace(memory, fresh_at_ns=look.at_ns - max(0, look.age_ns))
+    else:
+        told = _fresh(memory, look.at_ns) if look.fresh else memory
     ranks, ranks_at = frozenset(dataset.seen_ranks), memory.ranks_at_ns
     if memory.fresh_at_ns is None:
         ranks_at = look.at_ns - max(0, look.age_ns)
@@ -171,10 +181,38 @@ def _remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
         ranks_at = look.at_ns
     got_over = max(memory.got_over_ns, memory.still_ns) if moved else memory.got_over_ns
     return replace(
-        memory, samples=samples, newest_ns=newest, got_over_ns=got_over, gaps_ns=gaps,
-        fresh_at_ns=fresh_at, still_ns=0 if moved else memory.still_ns, ranks=ranks, ranks_at_ns=ranks_at,
+        told, samples=samples, newest_ns=newest, got_over_ns=got_over, ranks=ranks, ranks_at_ns=ranks_at,
+        still_ns=0 if moved else memory.still_ns,
         resumed_ns=newest if went_on and newest is not None else memory.resumed_ns,
+        least_ns=_least_ns(dataset, memory.least_ns), has_moved=memory.has_moved or moved,
     )  # fmt: skip
+
+
+def _fresh(memory: Memory, at_ns: int) -> Memory:
+    """The same where files came at a moment."""
+    if memory.fresh_at_ns is None:
+        return memory
+    return replace(memory, gaps_ns=(*memory.gaps_ns, at_ns - memory.fresh_at_ns)[-KEPT:], fresh_at_ns=at_ns)
+
+
+def _least_ns(dataset: Dataset, before: int | None) -> int | None:
+    """The least time from the newest event of a dump to the time of its file, in all that was seen.
+
+    Of a job that moves it is small, unless the clock of the files is ahead of that of the ranks: a server's, or that
+    of a copy.
+    """
+    events = dataset.ops.group_by("file").agg(newest=pl.max_horizontal(pl.col("created_ns", "completed_ns").max()))
+    times = events.join(dataset.dumps.select("file", "mtime_ns"), on="file").drop_nulls()
+    ages = (times["mtime_ns"] - times["newest"]).to_list()
+    return min((max(0, age) for age in (*ages, *([] if before is None else [before]))), default=None)
+
+
+def _on_one_clock(freeze: Freeze, ahead_ns: int) -> Freeze:
+    """What the times of files say of a standstill where these are so far ahead of the times of events."""
+    if freeze.still_ns is None or not ahead_ns:
+        return freeze
+    proven = freeze.proven and not (freeze.timed and ahead_ns > COMING_NS)
+    return replace(freeze, still_ns=max(0, freeze.still_ns - ahead_ns), proven=proven)
 
 
 def _judge(memory: Memory, asked_ns: int | None, dataset: Dataset, freeze: Freeze, look: Look) -> Live:

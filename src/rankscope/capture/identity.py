@@ -11,6 +11,8 @@ _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 _JOB = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "RAY_JOB_ID", "TORCHELASTIC_RUN_ID", "JOB_NAME")
+NO_JOB = "none"
+"""What torchrun calls a job to which nobody gave an id."""
 _ATTEMPT = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 
 
@@ -73,7 +75,7 @@ def environment() -> dict[str, Any]:
         "local_rank": _number(_LOCAL),
         "host": platform.node(),
         "pid": os.getpid(),
-        "job": next((os.environ[name] for name in _JOB if os.environ.get(name)), None),
+        "job": next((os.environ[name] for name in _JOB if os.environ.get(name, NO_JOB) not in ("", NO_JOB)), None),
         "attempt": _number(_ATTEMPT),
     }
 

@@ -28,8 +28,8 @@ def place_of_finding(model: Model, finding: Finding) -> Place | None:
     shown = [rank for rank in ranks if rank in model.lane_of]
     if not shown:
         return None
-    if _is_p2p(finding.op) and finding.row is not None:
-        return _at_row(model, shown[0], finding.row)
+    if _is_p2p(finding.op):
+        return _at_pair(model, shown[0], finding.row)
     if finding.group is None or finding.seq is None:
         return Place(shown[0])
     return _place(model, shown[0], finding.group.key, finding.seq, p2p=False)
@@ -40,8 +40,8 @@ def place_of_step(model: Model, step: Step) -> Place | None:
     group = group_named(model, step.waits_in.group, (step.rank, step.for_rank))
     if step.for_rank not in model.lane_of:
         return None
-    if _is_p2p(step.waits_in.op) and step.waits_in.row is not None:
-        return _at_row(model, step.for_rank, step.waits_in.row)
+    if _is_p2p(step.waits_in.op):
+        return _at_pair(model, step.for_rank, step.waits_in.row)
     if group is None or step.waits_in.seq is None:
         return Place(step.for_rank)
     return _place(model, step.for_rank, group, step.waits_in.seq, p2p=False)
@@ -78,6 +78,11 @@ def _at_row(model: Model, rank: int, row: int) -> Place:
     first, last = int(model.bounds[lane]), int(model.bounds[lane + 1])
     found = (model.items.row[first:last] == row).nonzero()[0]
     return Place(rank, first + int(found[0]) if len(found) else None, int(model.columns[row]))
+
+
+def _at_pair(model: Model, rank: int, row: int | None) -> Place:
+    """A rank at a send or receive: without its row only the rank, for its number is that of some collective, too."""
+    return Place(rank) if row is None else _at_row(model, rank, row)
 
 
 def _is_p2p(op: str | None) -> bool:

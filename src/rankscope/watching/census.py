@@ -8,13 +8,16 @@ import stat
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 
+from rankscope.parsers.assemble.naming import is_part
 from rankscope.parsers.files.walk import Found, walk
 
 AT_MOST = 0.1
 """Share of the time that may be spent on looking at everything."""
 NOTE_LENGTH = 500
+PART_S = 10.0
+"""What the capture writes for longer it will never put in its place: its process is gone."""
 LONGEST_S = 60.0
 """And no file system is so slow that it is looked at less often."""
 
@@ -68,7 +71,7 @@ class Census:
         begin = monotonic()
         try:
             self._check_roots()
-            found = {one.path: one for one in walk(self.paths)}
+            found = {one.path: one for one in walk(self.paths) if not _is_written(one)}
         except OSError as error:
             raise AwayError(f"{error.filename or self.paths[0]}: {error.strerror or type(error).__name__}") from error
         finally:
@@ -100,6 +103,8 @@ class Census:
         missing, strange, everything = [], set(), False
         for path in paths:
             known = self.known.get(path) or self._gone.get(path)
+            if known is None and is_part(path):
+                continue
             try:
                 about = Path(path).stat()
             except (FileNotFoundError, NotADirectoryError):
@@ -150,6 +155,11 @@ class Census:
                 if before != now and path.is_dir() and not any(path.iterdir()):
                     raise AwayError(f"{path}: the file system was unmounted")
         self._devices = devices
+
+
+def _is_written(found: Found) -> bool:
+    """Whether it is what the capture is about to put in the place of a dump; what is left of one that died is old."""
+    return is_part(found.path) and time() - (found.mtime_ns or 0) / 1e9 < PART_S
 
 
 def _above(paths: Iterable[str]) -> set[str]:

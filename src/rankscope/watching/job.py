@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 AGES_NS = 10**18
 """No file is older."""
+NOW_NS = 2 * 10**9
+"""Clocks that are no further apart are taken for one."""
 REST_NS = 10 * 10**9
 """A job that does not move is judged no more often, as long as its dumps say the same again and again."""
 SHORT_REST_NS = 10**9
@@ -65,6 +67,8 @@ class Job:
         self._news: frozenset[int] | None = None
         """Ranks whose dumps were all that was new when it was assembled last; None: there was more."""
         self._alarmed = False
+        self._alarmed_since_ns: int | None = None
+        """The newest event when somebody was told last."""
         self._known_processes: dict[int, tuple[str | None, int]] = {}
         """By rank, as they were when somebody was told last, or since nothing is wrong."""
 
@@ -123,6 +127,7 @@ class Job:
         if found is None:
             return None
         self._pace, glance = found
+        self._gate, self._fresh = self._gate.came(at_ns), False
         return glance
 
     def judge(self, at_ns: int, *, unread: bool) -> tuple[Analysis, Live]:
@@ -142,7 +147,8 @@ class Job:
         from rankscope.analysis.live import Look
 
         said: list[tuple[Freeze, Live]] = []
-        look = Look(at_ns, self._fresh, self._age_ns(), unread)
+        age_ns = self._age_ns()
+        look = Look(at_ns, self._fresh, max(0, age_ns), unread, -age_ns if age_ns < -NOW_NS else 0)
         self._fresh = False
 
         def settle(freeze: Freeze) -> Freeze:
@@ -176,7 +182,9 @@ class Job:
             self._known_processes = {rank: processes[rank] for rank in others}
         elif not self._alarmed:
             self._known_processes = processes
-        self._alarmed = bad or (self._alarmed and live.state != "progressing" and not restarted)
+        went_on = live.state == "progressing" and live.since_ns != self._alarmed_since_ns
+        self._alarmed = bad or (self._alarmed and not went_on and not restarted)
+        self._alarmed_since_ns = live.since_ns if alarm else self._alarmed_since_ns
         return alarm
 
     def _processes(self) -> dict[int, tuple[str | None, int]]:
@@ -195,8 +203,9 @@ class Job:
         return min((at for at in times if at is not None), default=None)
 
     def _age_ns(self) -> int:
+        """How old the newest file is; less than 0 if it is from the future."""
         newest = self.dataset.files.filter(self.dataset.files["used"])["mtime_ns"].max()
-        return min(max(0, time_ns() - newest), AGES_NS) if isinstance(newest, int) else 0
+        return max(-AGES_NS, min(time_ns() - newest, AGES_NS)) if isinstance(newest, int) else 0
 
 
 def _says_same(one: Source, other: Source) -> bool:

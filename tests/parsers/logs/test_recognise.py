@@ -79,6 +79,13 @@ def test_lines_far_inside_a_large_file(tmp_path: Path) -> None:
     assert content.kind == "unknown"
 
 
+def test_the_only_line_at_the_end_of_a_large_file(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("loss 1.0\n" * 300_000 + "Traceback (most recent call last):\n")
+    (content,) = read(str(path), path.stat().st_size)
+    assert content.kind == "log"
+
+
 def test_this_project_is_no_log() -> None:
     root = Path(__file__).parents[3]
     for path in [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("src/rankscope/**/*.py")]:

@@ -77,9 +77,10 @@ def looks_like_log(text: bytes) -> bool:
 
 
 def sampled(stream: IO[bytes], size: int) -> bool:
-    """Whether a line of a log stands at any of some places in a large file; the stream is moved."""
-    for share in SAMPLES:
-        stream.seek(int(size * share))
+    """Whether a line of a log stands at any of some places in a large file, or at its end; the stream is moved."""
+    # a job may print nothing but its losses until it fails
+    for place in (*(int(size * share) for share in SAMPLES), max(0, size - HEAD_BYTES)):
+        stream.seek(place)
         if looks_like_log(stream.read(HEAD_BYTES)):
             return True
     return False

@@ -65,7 +65,8 @@ def lanes_again(before: Model, dataset: Dataset, analysis: Analysis, ranks: Coll
 
 def _fits(before: Model, dataset: Dataset, ranks: Collection[int]) -> bool:
     was = before.dataset
-    plain = before.traces is None and not dataset.has_traces and not before.analysis.divergences
+    differs = any(divergence.differing for divergence in before.analysis.divergences)
+    plain = before.traces is None and not dataset.has_traces and not differs
     same = was.world_size == dataset.world_size and was.groups.equals(dataset.groups)
     known = not was.ops["rank"].null_count() and not dataset.ops["rank"].null_count()
     return plain and same and known and all(rank in before.lane_of for rank in ranks)
@@ -118,7 +119,8 @@ def _moved(items: Items, lanes: Ints, stretches: _Stretches) -> NDArray[np.int32
     more = stretches.sizes - (stretches.was_end - stretches.was)
     if not more.any():
         return items.row
-    by_lane = np.zeros(int(items.lane.max(initial=0)) + 2, np.int64)
+    # the lane of a rank that has issued nothing may lie behind all items
+    by_lane = np.zeros(max(int(items.lane.max(initial=0)), int(lanes.max())) + 2, np.int64)
     by_lane[lanes + 1] = more
     moved: NDArray[np.int32] = np.where(items.row >= 0, items.row + np.cumsum(by_lane)[items.lane], -1).astype(np.int32)
     return moved
