@@ -8,7 +8,7 @@ from datetime import UTC
 import polars as pl
 import pytest
 
-from rankscope.analysis.model import Analysis, Finding, Step, Wait
+from rankscope.analysis.model import Analysis, Finding, GroupRef, Step, Wait
 from rankscope.schema import MESSAGES
 from rankscope.tui.filters import STATES, Filter, apply, describe, parse_ranks
 from rankscope.tui.goto import Target, parse
@@ -192,6 +192,19 @@ def test_a_chain_over_a_send_leads_to_the_column_of_who_waits() -> None:
     model = model_of(job, Analysis("", "hang"))
     assert place_of_step(model, Step(1, Wait("0", 4, "recv", row=6), 0)) == Place(0, None, 3)
     assert place_of_step(model, Step(1, Wait("0", None, "recv"), 0)) == Place(0)
+
+
+def test_the_number_of_a_send_or_receive_leads_to_no_collective() -> None:
+    job = JobBuilder(2)
+    for _ in range(4):
+        job.collective()
+    job.p2p("0", 1, 0, "recv", state="scheduled")
+    model = model_of(job, Analysis("", "hang"))
+    assert place_of_step(model, Step(1, Wait("0", 4, "recv"), 0)) == Place(0)
+    group = GroupRef("0", "default_pg", (0, 1), 0)
+    finding = Finding("not-frozen", "info", "", "", candidates=(0,), waiting_ranks=(1,), group=group, seq=4, op="recv")
+    assert place_of_finding(model, finding) == Place(0)
+    assert place_of_finding(model, replace(finding, row=8)) == Place(0, None, 4)
 
 
 def test_groups_of_one_name_are_told_apart_by_their_members() -> None:

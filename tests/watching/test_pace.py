@@ -153,6 +153,15 @@ def test_what_a_rank_does_otherwise_is_found_soon(going: Going) -> None:
     assert found.ranks is None and found.alarm and found.analysis.culprits == (3, 4)
 
 
+def test_what_was_only_shown_is_judged_though_nothing_can_be_seen_any_more(going: Going, dumps: Path) -> None:
+    for recorder in going.running.ranks:
+        recorder.collective(op="broadcast" if recorder.rank == 3 else "all_reduce", state="started")
+    going.write(3, 4)
+    going.following.until(lambda u: u.dataset.ops.height == 10 * RANKS + 2)
+    dumps.rename(dumps.parent / "elsewhere")
+    assert going.following.until(lambda u: u.analysis.status == "mismatch").alarm
+
+
 def test_what_most_ranks_write_is_judged_at_once(going: Going) -> None:
     last = going.following.updates[-1].number
     going.running.step(3)

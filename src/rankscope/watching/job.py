@@ -193,13 +193,13 @@ class Job:
         newest = known.sort("mtime_ns", nulls_last=False).select("rank", "host", "pid")
         return {rank: (host, pid) for rank, host, pid in newest.iter_rows()}
 
-    def judge_at_ns(self) -> int | None:
-        """When it is to be judged again though nothing new is written; None if never."""
-        times = [
-            self._gate.judge_at_ns,
-            self._pace.judge_at_ns,
-            None if self._waiting is None else self._rests_until_ns,
-        ]
+    def judge_at_ns(self, *, away: bool = False) -> int | None:
+        """When it is to be judged again though nothing new is written; None if never.
+
+        `away`: nothing can be seen, so that only what was read before and is not judged yet has anything to say.
+        """
+        rests = None if self._waiting is None else self._rests_until_ns
+        times = [self._pace.judge_at_ns, *(() if away else (self._gate.judge_at_ns, rests))]
         return min((at for at in times if at is not None), default=None)
 
     def _age_ns(self) -> int:

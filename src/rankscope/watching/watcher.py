@@ -142,8 +142,8 @@ class Watcher:
         return max(self._shown_at + SHARE * self._took, self._gathering_since + patience)
 
     def _judge_at(self) -> float | None:
-        """When the job is to be judged again though nothing was written; None if never, or if nothing can be seen."""
-        at = self._job.judge_at_ns() if self._job.is_there and self._away is None else None
+        """When the job is to be judged again though nothing was written; None if never."""
+        at = self._job.judge_at_ns(away=self._away is not None) if self._job.is_there else None
         return None if at is None else at / 1e9
 
     def _show(self, publish: Publish) -> None:

@@ -17,12 +17,14 @@ from rankscope.tui.items import Items
 from rankscope.tui.live.again import lanes_again
 from rankscope.tui.live.prepared import prepare
 from rankscope.tui.model import Model, build_model
+from rankscope.tui.pick import column_of
 from rankscope.watching.update import Reading, Update
 from tests.builders import JobBuilder
 
 RANKS, OPS = 12, 80
 GOES_ON = Analysis("goes on", "progressing")
 HALVES = {"even": [0, 2, 4, 6, 8, 10], "odd": [1, 3, 5, 7, 9, 11]}
+NAMES = tuple(Items.__dataclass_fields__)
 STAYING = (0, 1)
 """One rank of each group that writes nothing: what the others forget stays where it was."""
 Windows = Mapping[int, tuple[int, int]]
@@ -79,8 +81,7 @@ def moved(windows: Windows, ranks: list[int], chance: random.Random) -> Windows:
 def real(model: Model) -> dict[str, list[int]]:
     """All operations of all lanes, without marks."""
     there = model.items.row >= 0
-    names = Items.__dataclass_fields__
-    return {name: getattr(model.items, name)[there].tolist() for name in names}
+    return {name: getattr(model.items, name)[there].tolist() for name in NAMES}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -173,6 +174,69 @@ def test_a_mark_stays_until_there_is_an_operation_in_its_place() -> None:
     assert after is not None and (after.items.row < 0).sum() == 0
 
 
+def test_a_rank_whose_dump_is_empty_has_its_marks() -> None:
+    job = collectives(random.Random(2))
+    windows: Windows = {**dict.fromkeys(range(RANKS), (0, 20)), 3: (0, 0)}
+    filtered = pl.when(pl.col("rank") == 3).then(pl.lit("only-active")).otherwise("filtered")
+    dataset = dumped(job, windows)
+    rows = dataset.frontiers.with_columns(filtered=filtered.cast(dataset.frontiers.schema["filtered"]))
+    dataset = replace(dataset, frontiers=rows)
+    model = build_model(dataset, GOES_ON)
+    assert (model.items.row[model.items.lane == 3] == -1).sum() > 5
+    again = lanes_again(model, dataset, GOES_ON, [3])
+    assert again is not None and again.items.row.tolist() == model.items.row.tolist()
+
+
+def test_ranks_that_have_issued_nothing_may_be_the_last() -> None:
+    job = collectives(random.Random(2))
+    last = RANKS - 1
+    windows: Windows = {**dict.fromkeys(range(RANKS), (0, 20)), last: (0, 0)}
+    model = build_model(dumped(job, windows), GOES_ON)
+    bare = replace(model, items=Items(**{name: getattr(model.items, name)[model.items.lane < last] for name in NAMES}))
+    later = dumped(job, {**windows, 3: (0, 24)})
+    again = lanes_again(bare, later, GOES_ON, [3, last])
+    assert again is not None and real(again) == real(build_model(later, GOES_ON))
+
+
+def test_where_there_is_no_dump_nothing_is_known_of_new_columns() -> None:
+    builder = JobBuilder(3)
+    for _ in range(6):
+        builder.collective(ranks=[0, 1])
+    builder.no_dump = {2}
+    job = builder.build()
+    model = build_model(dumped(job, {0: (0, 4), 1: (0, 4)}), GOES_ON)
+    again = lanes_again(model, dumped(job, {0: (0, 6), 1: (0, 4)}), GOES_ON, [0])
+    assert again is not None and again.width == 6 and again.gap_until.tolist() == [0, 0, 6]
+
+
+def test_a_process_that_began_anew_numbers_its_operations_anew() -> None:
+    builder = JobBuilder(2, {"own": [0]})
+    for group in ("0", "0", "own", "own"):
+        builder.collective(group)
+    job = builder.build()
+    before = build_model(dumped(job, {0: (0, 3), 1: (0, 2)}), GOES_ON)
+    later = dumped(job, {0: (3, 4), 1: (0, 2)})
+    again = pl.when(pl.col("rank") == 0).then(pl.col("record_id") - 1).otherwise("record_id")
+    later = replace(later, ops=later.ops.with_columns(record_id=again))
+    laid = lanes_again(before, later, GOES_ON, [0])
+    assert laid is not None and real(laid) == real(build_model(later, GOES_ON))
+
+
+def test_what_was_launched_together_can_be_found_by_its_number() -> None:
+    builder = JobBuilder(2)
+    builder.collective()
+    for _ in range(2):
+        builder.collective(coalesced="inner")
+    job = builder.build()
+    model = build_model(dumped(job, {0: (0, 1), 1: (0, 1)}), GOES_ON)
+    later = dumped(job, {0: (0, 3), 1: (0, 1)})
+    again = lanes_again(model, later, GOES_ON, [0])
+    assert again is not None
+    assert [column_of(again, 0, seq) for seq in (1, 2, 3)] == [
+        column_of(build_model(later, GOES_ON), 0, s) for s in (1, 2, 3)
+    ]
+
+
 def test_an_update_of_few_ranks_has_their_lanes_and_marks_anew() -> None:
     job = collectives(random.Random(1))
     windows: Windows = dict.fromkeys(range(RANKS), (0, 20))
@@ -191,6 +255,21 @@ def test_an_update_of_few_ranks_has_their_lanes_and_marks_anew() -> None:
     # lanes of which it is not known what has become of them meanwhile are laid out anew
     missed = prepare(update(later, 3, frozenset({4})), first)
     assert real(missed.model) == real(anew.model) and missed.marks == anew.marks
+
+
+def test_lanes_that_were_laid_out_beside_the_rest_are_laid_out_anew_once_all_is_judged() -> None:
+    job = pipeline(random.Random(3))
+    windows: Windows = dict.fromkeys(range(RANKS), (10, 30))
+    shown = prepare(update(dumped(job, windows), 1))
+    later = dumped(job, {**windows, 3: (16, 36)})
+    shown = prepare(update(later, 2, frozenset({3})), shown)
+    anew = build_model(later, GOES_ON)
+    assert not shown.model.instances.equals(anew.instances)
+    shown = prepare(update(later, 3), shown)
+    assert shown.model.instances.equals(anew.instances) and shown.model.width == anew.width
+    assert real(shown.model) == real(anew) and shown.model.columns.tolist() == anew.columns.tolist()
+    # of which nothing is new stays
+    assert prepare(update(later, 4), shown).model.items is shown.model.items
 
 
 def update(dataset: Dataset, number: int, ranks: frozenset[int] | None = None) -> Update:

@@ -13,7 +13,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.items import Array, Ints, Items, Loose, in_lanes, operations
 from rankscope.tui.letters import op_codes
-from rankscope.tui.live.columns import Laid, lay_out
+from rankscope.tui.live.columns import SAME, Laid, lay_out
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import Model
 
@@ -92,7 +92,7 @@ def _places(starts: Ints, ends: Ints) -> Ints:
 def _before(before: Model, stretches: _Stretches) -> pl.DataFrame:
     """The rows of these ranks as they were, with their columns."""
     places = _places(stretches.was, stretches.was_end)
-    rows = before.dataset.ops.select("rank", "record_id")[places]
+    rows = before.dataset.ops.select(SAME)[places]
     return rows.with_columns(col=pl.Series(before.columns[places])).drop_nulls()
 
 

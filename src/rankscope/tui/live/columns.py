@@ -19,6 +19,8 @@ from rankscope.analysis.logical_time import IS_COLLECTIVE, drawn_rows, fill_forw
 Ints = NDArray[np.int64]
 ROUNDS = 8
 """So often it is tried to bring what several ranks have issued into one column."""
+SAME = ["rank", "record_id", "created_ns"]
+"""What two rows of one operation share: numbers begin anew in another process, and in another recorder of one."""
 _PLACE = ["group", "seq"]
 _STANDS = (IS_COLLECTIVE & (pl.col("coalesced") != "inner")).fill_null(value=False)
 """Collectives that stand for themselves: their members share a column."""
@@ -35,8 +37,8 @@ class Laid(NamedTuple):
 def lay_out(rows: pl.DataFrame, before: pl.DataFrame, instances: pl.DataFrame) -> Laid | None:
     """The columns of the rows of some ranks, in the order of ops.
 
-    `before` are the rows of these ranks as they were (rank, record_id, col), `instances` the collectives that have a
-    column. None where they do not fit between what has its column.
+    `before` are the rows of these ranks as they were (those of SAME, and col), `instances` the collectives that have
+    a column. None where they do not fit between what has its column.
     """
     rows = rows.with_row_index("row")
     drawn = in_program_order(rows.filter(drawn_rows(rows)))
@@ -55,9 +57,7 @@ def lay_out(rows: pl.DataFrame, before: pl.DataFrame, instances: pl.DataFrame) -
 
 def _known(drawn: pl.DataFrame, before: pl.DataFrame, instances: pl.DataFrame) -> Ints | None:
     """The column that each row has by itself, or by its collective; -1 where it has none."""
-    own = drawn.select("rank", "record_id").join(
-        before, on=["rank", "record_id"], how="left", maintain_order="left"
-    )  # fmt: skip
+    own = drawn.select(SAME).join(before, on=SAME, how="left", maintain_order="left")
     theirs = drawn.select(*_PLACE).join(
         instances.select(*_PLACE, "col"), on=_PLACE, how="left", maintain_order="left"
     )  # fmt: skip
