@@ -131,7 +131,11 @@ def main() -> None:
     rows = _costs([args.ranks // 16, args.ranks // 4, args.ranks], args.entries, (32, args.ranks))
     head = ["dumps", "changed", "read", "assembled", "analysed", "prepared for the screen", "sent there", "together"]
     head.append("judged")
-    text = f"Dumps of {args.entries} entries, processor time, medians of {TIMES}, in turn. {machine()}\n\n"
+    text = (
+        f"Dumps of {args.entries} entries, processor time, medians of {TIMES}, in turn. *together*: until it is\n"
+        "shown. *judged*: analysing, laying out and sending all of it within the two seconds after that, once for all\n"
+        f"that was shown meanwhile; where more than an eighth of the dumps changed that is part of it. {machine()}\n\n"
+    )
     text += table(head, rows)
     print(text)
     if not args.dry:
