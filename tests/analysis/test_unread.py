@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
@@ -10,6 +13,9 @@ from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset
+from rankscope.tui.marks import REASONS
+from rankscope.tui.model import build_model
+from tests.builders import JobBuilder
 from tests.parsers.dumps import job, named
 
 
@@ -55,3 +61,51 @@ def test_both_kinds_are_told_apart() -> None:
 def test_an_empty_file_of_a_rank_whose_other_dump_was_read_is_no_matter() -> None:
     dataset = waiting(Source(f"old/{NAME}", "empty", 0, None, "empty file"), without=())
     assert dataset.unread_dumps == {}
+
+
+def cut(dataset: Dataset, rank: int, kept: int) -> Dataset:
+    """The same where only the first operations of a rank could be read, and no counters."""
+    gone = (pl.col("rank") == rank) & (pl.col("seq") > kept)
+    problem = pl.when(pl.col("rank") == rank).then(pl.lit("cut off")).otherwise("problem")
+    unknown = [
+        pl.when(pl.col("rank") == rank).then(None).otherwise(name).alias(name)
+        for name in ("last_enqueued", "last_completed", "status_enqueued", "status_completed")
+    ]
+    return replace(
+        dataset, ops=dataset.ops.filter(~gone), files=dataset.files.with_columns(problem=problem),
+        frontiers=dataset.frontiers.with_columns(unknown),
+    )  # fmt: skip
+
+
+def test_a_rank_whose_dump_is_cut_off_is_not_said_to_have_issued_nothing_more() -> None:
+    builder = JobBuilder(4)
+    for _ in range(5):
+        builder.collective()
+    builder.collective(ranks=[0, 1, 2], state="started")
+    whole = builder.build()
+    assert analyse(whole).culprits == (3,)
+    assert analyse(cut(whole, 1, 3)).culprits == (3,)
+    alone = analyse(cut(whole, 3, 3))
+    assert alone.culprits == () and alone.status == "hang" and 3 in alone.findings[0].candidates
+
+
+def test_what_is_lost_of_a_cut_dump_is_shown_as_unknown_and_never_as_missing() -> None:
+    builder = JobBuilder(3)
+    for _ in range(4):
+        builder.collective()
+    builder.collective(state="started")
+    dataset = cut(builder.build(), 1, 2)
+    model = build_model(dataset, analyse(dataset))
+    marks = model.items.reason[model.items.row < 0].tolist()
+    assert len(marks) == 3 and {REASONS[mark] for mark in marks} == {"unknown"}
+
+
+def test_a_send_may_stand_in_what_is_lost_of_a_cut_dump() -> None:
+    builder = JobBuilder(2)
+    builder.p2p("0", 0, 1, "send")
+    builder.p2p("0", 1, 0, "recv")
+    builder.p2p("0", 1, 0, "recv", state="started")
+    whole = builder.build()
+    assert analyse(whole).culprits == (0,)
+    files = whole.files.with_columns(problem=pl.when(pl.col("rank") == 0).then(pl.lit("cut off")).otherwise("problem"))
+    assert analyse(replace(whole, files=files)).culprits == ()

@@ -19,7 +19,7 @@ from rankscope.analysis.lost import LostPairs
 from rankscope.analysis.mesh_misfits import find_misfits
 from rankscope.analysis.mesh_recover import recover_mesh
 from rankscope.analysis.mismatch import find_mismatches
-from rankscope.analysis.missing import find_gone, find_missing
+from rankscope.analysis.missing import find_cut, find_gone, find_missing
 from rankscope.analysis.model import Analysis, Finding, Step
 from rankscope.analysis.places import Places
 from rankscope.analysis.quality import find_gaps
@@ -59,6 +59,7 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None, 
     judge = Judge(facts, graph, reliability, cohorts, lost, frozenset(node for r in certain for node in r.nodes))
     roots = certain + judge.judge()
     roots += find_missing(facts, judge, roots)
+    roots += find_cut(facts, judge, roots)
     roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
     suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
     return _traced(

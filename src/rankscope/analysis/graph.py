@@ -136,7 +136,9 @@ class _Builder:
                 return None
             if absence is Absence.UNKNOWN:
                 return self._leaf("unknown", rank)
-        if self.reliability.is_outdated(rank, instance.since_ns):
+        # what a rank waits in may be in the part of its dump that could not be read, as may be what it sent
+        lost = presence.cut(rank) and (instance.is_pair or rank not in self.graph.order)
+        if lost or self.reliability.is_outdated(rank, instance.since_ns):
             return self._leaf("unknown", rank)
         return self._host(rank)
 

@@ -39,6 +39,16 @@ def find_gone(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
     return [_gone(facts, judge, nodes, newest)] if waiting - _explained(judge, others) else []
 
 
+def find_cut(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
+    """Ranks somebody waits for whose dumps were read only in part: what they issued may be in the rest. Suspects."""
+    nodes = tuple(
+        m[0] for m in judge.sinks
+        if len(m) == 1 and m[0].kind == "unknown" and facts.presence.cut(m[0].rank) and judge.direct(m[0])
+    )  # fmt: skip
+    waiting = judge.held_up(nodes) if nodes else set()
+    return [_cut(facts, judge, nodes)] if waiting - _explained(judge, others) else []
+
+
 def _explained(judge: Judge, others: list[Root]) -> set[int]:
     return set().union(*(judge.held_up(root.nodes) for root in others))
 
@@ -64,6 +74,33 @@ def _gone(facts: Facts, judge: Judge, nodes: tuple[Node, ...], newest: int) -> R
         next_steps=(
             f"Does the process of {ranks_text(ranks)} still run? Read the end of its log, and dump again if it does.",
         ),
+    )
+
+
+def _cut(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
+    ranks, focus = tuple(sorted(node.rank for node in nodes)), _focus(judge, nodes)
+    label = f"{focus.name} of {facts.label(focus.group)}"
+    rows = facts.dataset.dumps.select("rank", "path", "problem").drop_nulls()
+    problems = {rank: f"{path}: {problem}" for rank, path, problem in rows.iter_rows()}
+    one = len(ranks) == 1
+    return Root(
+        kind="missing-rank",
+        culprits=(),
+        nodes=nodes,
+        focus=focus,
+        title=(
+            f"the {'dump' if one else 'dumps'} of {ranks_text(ranks)} could be read only in part, and {label} waits "
+            f"for {'it' if one else 'them'}"
+        ),
+        explanation=(
+            f"{wait_text(focus.waiting())} in {label}. Whether {ranks_text(ranks)} issued it stands in what could not "
+            "be read."
+        ),
+        candidates=ranks,
+        confidence="low",
+        reasons=("what stands in the rest of a file is not known: its rank may wait, too",),
+        notes={rank: problems[rank] for rank in ranks[:8] if rank in problems},
+        next_steps=(_AGAIN, f"py-spy dump, or the end of the log, of {ranks_text(ranks)}: what does it do?"),
     )
 
 

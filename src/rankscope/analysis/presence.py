@@ -34,10 +34,15 @@ class Presence:
             rank: not wrapped and filtered == "none"
             for rank, wrapped, filtered in files.select("rank", "wrapped", "filtered").iter_rows()
         }
+        self._cut = frozenset(files.filter(pl.col("problem").is_not_null())["rank"].to_list())
 
     def whole(self, rank: int) -> bool:
         """Whether the dump of a rank holds everything it ever issued."""
-        return self._whole.get(rank, False)
+        return self._whole.get(rank, False) and not self.cut(rank)
+
+    def cut(self, rank: int) -> bool:
+        """Whether the dump of a rank was read only in part: what it issued last may be in the rest."""
+        return rank in self._cut
 
     def told(self, rank: int, group: int) -> bool:
         """Whether anything tells what a rank did in a group. Where there are only logs, silence is no missing dump."""
