@@ -17,3 +17,11 @@ def filled(column: pl.Series, value: int) -> NDArray[Any]:
 def true_of(column: pl.Series) -> NDArray[np.bool_]:
     """Where a column is true, and not null."""
     return filled(column, False)
+
+
+def places_of(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """All places of some stretches, one after another."""
+    sizes = ends - starts
+    skipped = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
+    places: NDArray[np.int64] = np.arange(len(skipped)) + skipped
+    return places

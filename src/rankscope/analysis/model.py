@@ -183,6 +183,11 @@ class Analysis:
         return tuple(sorted({r for f in self.findings if f.root_cause for r in f.culprit_ranks}))
 
     @property
+    def differs(self) -> bool:
+        """Whether members of a group issued different things."""
+        return any(divergence.differing for divergence in self.divergences)
+
+    @property
     def is_critical(self) -> bool:
         """Whether any finding is critical."""
         return any(f.severity == "critical" for f in self.findings)

@@ -34,7 +34,7 @@ class Presence:
             rank: not wrapped and filtered == "none"
             for rank, wrapped, filtered in files.select("rank", "wrapped", "filtered").iter_rows()
         }
-        self._cut = frozenset(files.filter(pl.col("problem").is_not_null())["rank"].to_list())
+        self._cut = dataset.cut_ranks
 
     def whole(self, rank: int) -> bool:
         """Whether the dump of a rank holds everything it ever issued."""

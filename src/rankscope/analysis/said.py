@@ -11,8 +11,7 @@ from rankscope.analysis.model import Analysis, Finding, Step
 def holds_on(analysis: Analysis) -> bool:
     """Whether it stays true while some ranks go on: nobody is accused, and nothing differs."""
     accused = any(finding.root_cause for finding in analysis.findings)
-    differs = any(divergence.differing for divergence in analysis.divergences)
-    return analysis.status in ("progressing", "healthy") and not accused and not differs
+    return analysis.status in ("progressing", "healthy") and not accused and not analysis.differs
 
 
 def still_said(analysis: Analysis, ranks: Collection[int]) -> Analysis:

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from rankscope.analysis.arrays import places_of
+
 Array = npt.NDArray[Any]
 Table = pl.DataFrame | Array
 Places = npt.NDArray[np.int64]
@@ -115,7 +117,7 @@ def _of_array(before: Array, now: Array) -> list[Told]:
         return []
     starts, ends = _stretches(differ)
     if _are_few(starts, ends, len(now)):
-        return [Patch(starts.tolist(), ends.tolist(), (ends - starts).tolist(), now[_between(starts, ends)])]
+        return [Patch(starts.tolist(), ends.tolist(), (ends - starts).tolist(), now[places_of(starts, ends)])]
     if SPOT * len(differ) > len(now):
         return [now]
     return [Spots(differ.astype(np.int32) if len(now) < 1 << 31 else differ, now[differ])]
@@ -145,7 +147,7 @@ def _of_rows(before: pl.DataFrame, now: pl.DataFrame, names: list[str]) -> tuple
     starts, ends = _stretches(np.flatnonzero(there))
     if not _are_few(starts, ends, now.height):
         return None, list(differ)
-    middle = now.select(few)[_between(starts, ends)]
+    middle = now.select(few)[places_of(starts, ends)]
     patch = Patch(starts.tolist(), ends.tolist(), (ends - starts).tolist(), middle)
     return patch, [name for name in differ if name not in few]
 
@@ -183,12 +185,6 @@ def _stretches(differ: Places) -> tuple[Places, Places]:
     far = np.flatnonzero(np.diff(differ) > LEAST)
     starts = np.concatenate([differ[:1], differ[far + 1]])
     return starts, np.concatenate([differ[far], differ[-1:]]) + 1
-
-
-def _between(starts: Places, ends: Places) -> Places:
-    """All places of some stretches."""
-    stretches = [np.arange(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-    return np.concatenate([starts[:0], *stretches])
 
 
 def _differ(one: _Column, other: _Column) -> Places:

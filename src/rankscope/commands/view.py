@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.parsers.load import Kept
     from rankscope.schema import Dataset
-    from rankscope.tui.options import Load, Palette
+    from rankscope.tui.app import RankscopeApp
+    from rankscope.tui.options import Load, Palette, ViewOptions
 
 SWITCH_S = 0.001
 """So long a thread keeps the interpreter from another one that waits for it; 5 ms otherwise."""
@@ -65,15 +66,20 @@ def run(
         export_traces=_export_traces, pipes=PipesOf(paths),
     )  # fmt: skip
     if watch:
-        from rankscope.commands.apart import Apart, Wanted
-
-        answer_keys()
-        apart = Apart(Wanted(source, follow, path_map))
-        RankscopeApp(load=None, title=source.title, options=options, watch=apart).run()
+        _app_that_follows(source, follow, options).run()
     else:
         first, rest = _readings(source)
         RankscopeApp(load=first, title=source.title, options=options, rest=rest).run()
     return 0
+
+
+def _app_that_follows(source: Source, follow: Follow, options: ViewOptions) -> RankscopeApp:
+    from rankscope.commands.apart import Apart, Wanted
+    from rankscope.tui.app import RankscopeApp
+
+    answer_keys()
+    apart = Apart(Wanted(source, follow, options.path_map))
+    return RankscopeApp(load=None, title=source.title, options=options, watch=apart)
 
 
 def _readings(source: Source) -> tuple[Load, Load]:

@@ -127,6 +127,12 @@ class Dataset:
         return tuple(r for r in range(self.world_size) if r not in seen)
 
     @cached_property
+    def cut_ranks(self) -> frozenset[int]:
+        """Ranks of whose dump only a part could be read: what they issued last may be in the rest."""
+        files = self.dumps.filter(pl.col("problem").is_not_null())
+        return frozenset(files["rank"].drop_nulls().to_list())
+
+    @cached_property
     def unread_dumps(self) -> dict[int, tuple[str, str]]:
         """By rank of which no dump could be read: path and problem of its file, told by its name, if there is one."""
         lost = self.files.filter(~pl.col("used") & pl.col("problem").is_not_null())

@@ -87,10 +87,9 @@ def _members(dataset: Dataset) -> pl.DataFrame:
     """Who is in each group, with what is known of it there: its frontier, and what left a dump (`seen`, `whole`)."""
     known = dataset.frontiers.select("rank", "group", "last_enqueued", "first_kept", "wrapped", "filtered")
     members = dataset.groups.select("group", pl.col("ranks").alias("rank")).explode("rank").drop_nulls()
-    cut = dataset.dumps.filter(pl.col("problem").is_not_null())["rank"]
     return members.join(known, on=["rank", "group"], how="left").with_columns(
         seen=pl.col("rank").is_in(list(dataset.seen_ranks)),
-        whole=pl.col("rank").is_in(whole_ranks(dataset)) & ~pl.col("rank").is_in(cut.implode()),
+        whole=pl.col("rank").is_in(set(whole_ranks(dataset)) - dataset.cut_ranks),
     )
 
 

@@ -118,12 +118,6 @@ class OpIndex:
         return Presence(self.dataset)
 
     @cached_property
-    def partly_read(self) -> frozenset[int]:
-        """Ranks of whose dump only a part could be read."""
-        files = self.dataset.dumps.filter(pl.col("problem").is_not_null())
-        return frozenset(files["rank"].drop_nulls().to_list())
-
-    @cached_property
     def descriptions(self) -> dict[str, str]:
         """What people call groups, by their names."""
         return descriptions(self.dataset)
@@ -144,7 +138,7 @@ class OpIndex:
 
     def warm(self) -> None:
         """Works out what every look-up asks for, where no key waits for it."""
-        _ = self.presence, self.partly_read, self.descriptions, self.written_ns, self.newest_ns
+        _ = self.presence, self.dataset.cut_ranks, self.descriptions, self.written_ns, self.newest_ns
 
 
 _shared: list[OpIndex] = []

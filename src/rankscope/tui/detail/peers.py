@@ -122,7 +122,7 @@ def _absent(
     for rank, why in index.presence.absences(*key, frozenset(have)).items():
         never = why is Absence.NEVER_ISSUED
         reasons[rank] = Absence.UNKNOWN if never and (not waited_for or rank in unproven) else why
-        if reasons[rank] == Absence.UNKNOWN and rank in index.partly_read:
+        if reasons[rank] == Absence.UNKNOWN and rank in index.dataset.cut_ranks:
             reasons[rank] = PARTLY
     if analysis.status in ("healthy", "progressing"):
         reasons = {rank: NOT_YET if why == Absence.NEVER_ISSUED else why for rank, why in reasons.items()}

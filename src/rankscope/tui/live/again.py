@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rankscope.analysis.arrays import places_of
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.items import Array, Ints, Items, Loose, in_lanes, operations
@@ -46,7 +47,7 @@ def lanes_again(before: Model, dataset: Dataset, analysis: Analysis, ranks: Coll
     if not _fits(before, dataset, ranks):
         return None
     stretches = _stretches(before.dataset.ops["rank"], dataset.ops["rank"], sorted(ranks))
-    rows = dataset.ops.select(NEEDED)[_places(stretches.now, stretches.now_end)]
+    rows = dataset.ops.select(NEEDED)[places_of(stretches.now, stretches.now_end)]
     laid = lay_out(rows, _before(before, stretches), before.instances)
     if laid is None:
         return None
@@ -65,8 +66,7 @@ def lanes_again(before: Model, dataset: Dataset, analysis: Analysis, ranks: Coll
 
 def _fits(before: Model, dataset: Dataset, ranks: Collection[int]) -> bool:
     was = before.dataset
-    differs = any(divergence.differing for divergence in before.analysis.divergences)
-    plain = before.traces is None and not dataset.has_traces and not differs
+    plain = before.traces is None and not dataset.has_traces and not before.analysis.differs
     same = was.world_size == dataset.world_size and was.groups.equals(dataset.groups)
     known = not was.ops["rank"].null_count() and not dataset.ops["rank"].null_count()
     return plain and same and known and all(rank in before.lane_of for rank in ranks)
@@ -81,17 +81,9 @@ def _stretches(was: pl.Series, now: pl.Series, ranks: list[int]) -> _Stretches:
     return _Stretches(np.array(ranks, np.int32), *found)
 
 
-def _places(starts: Ints, ends: Ints) -> Ints:
-    """All places of some stretches."""
-    sizes = ends - starts
-    skipped = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
-    places: Ints = np.arange(len(skipped)) + skipped
-    return places
-
-
 def _before(before: Model, stretches: _Stretches) -> pl.DataFrame:
     """The rows of these ranks as they were, with their columns."""
-    places = _places(stretches.was, stretches.was_end)
+    places = places_of(stretches.was, stretches.was_end)
     rows = before.dataset.ops.select(SAME)[places]
     return rows.with_columns(col=pl.Series(before.columns[places])).drop_nulls()
 
@@ -101,7 +93,7 @@ def _items(before: Model, part: Dataset, laid: Laid, stretches: _Stretches) -> I
     real = operations(part, op_codes(part.ops), laid.columns)
     own = in_lanes(_marks(before, real, stretches), real, stretches.ranks)
     lanes = np.searchsorted(before.ranks, stretches.ranks)
-    places = _places(stretches.now, stretches.now_end)
+    places = places_of(stretches.now, stretches.now_end)
     # a mark has -1 for a row here and there
     own = replace(own, lane=lanes[own.lane].astype(np.int32), row=np.append(places, -1)[own.row])
     starts, ends = before.bounds[lanes], before.bounds[lanes + 1]
@@ -129,7 +121,7 @@ def _moved(items: Items, lanes: Ints, stretches: _Stretches) -> NDArray[np.int32
 def _marks(before: Model, real: Loose, stretches: _Stretches) -> Loose:
     """What these ranks had no rows of, and still have none of; nothing where something else stands now."""
     lanes = np.searchsorted(before.ranks, stretches.ranks)
-    places = _places(before.bounds[lanes], before.bounds[lanes + 1])
+    places = places_of(before.bounds[lanes], before.bounds[lanes + 1])
     places = places[before.items.row[places] < 0]
     names = [name for name in Items.__dataclass_fields__ if name != "lane"]
     marks: Loose = {name: getattr(before.items, name)[places] for name in names}
