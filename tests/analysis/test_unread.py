@@ -8,13 +8,19 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.analysis.why import explain
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset
+from rankscope.tui.detail.compact import compact
+from rankscope.tui.detail.facts import look_up
+from rankscope.tui.detail.index import OpIndex
+from rankscope.tui.detail.line import text_of
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import build_model
+from rankscope.tui.selection import Selection
 from tests.builders import JobBuilder
 from tests.parsers.dumps import job, named
 
@@ -98,6 +104,19 @@ def test_what_is_lost_of_a_cut_dump_is_shown_as_unknown_and_never_as_missing() -
     model = build_model(dataset, analyse(dataset))
     marks = model.items.reason[model.items.row < 0].tolist()
     assert len(marks) == 3 and {REASONS[mark] for mark in marks} == {"unknown"}
+
+
+def test_of_a_rank_whose_dump_is_cut_off_it_is_not_said_that_it_waits_for_nothing() -> None:
+    builder = JobBuilder(2)
+    builder.collective()
+    builder.collective(ranks=[0], state="started")
+    whole = builder.build()
+    dataset = cut(whole, 1, 1)
+    analysis, index = analyse(dataset), OpIndex(dataset)
+    why = explain(dataset, analysis, 1)
+    assert why.title.startswith("rank 1 is not accused: what it waits for is not known; ")
+    pane = "\n".join(map(text_of, compact(look_up(index, analysis, Selection(1, group=0, seq=2, absence="unknown")), 80)))
+    assert "not known: its dump was read only in part" in pane and "waits in nothing" not in pane
 
 
 def test_a_send_may_stand_in_what_is_lost_of_a_cut_dump() -> None:

@@ -47,7 +47,8 @@ def _short(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
         return f"it waits in {name_of(view.pending.row(0, named=True))}" + (
             ", as all members do" if held else ", and nothing in these dumps says why"
         )
-    return f"it waits for nothing; {view.summary()}"
+    nothing = "what it waits for is not known" if view.rank in view.dataset.cut_ranks else "it waits for nothing"
+    return f"{nothing}; {view.summary()}"
 
 
 def _unseen(view: RankView, analysis: Analysis, cause: Finding | None) -> str:

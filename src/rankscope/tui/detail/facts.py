@@ -46,6 +46,8 @@ class Detail:
     """The inputs of the rank: path, and what is wrong with it."""
     has_dump: bool
     """Whether a dump of the rank was read."""
+    is_cut: bool
+    """Whether only a part of it was: what it waits in may be in the rest."""
     frontier: Frontier | None
     """How far the rank came in the group."""
     groups: dict[int, str]
@@ -80,6 +82,7 @@ def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
         now_ns=now_ns(index, analysis),
         files=_files(index.dataset, selection.rank),
         has_dump=selection.rank in index.presence.seen,
+        is_cut=index.presence.cut(selection.rank),
         frontier=_frontier(index, selection),
         groups=_group_names(index, past),
         descriptions=index.descriptions,
