@@ -115,7 +115,9 @@ def test_of_a_rank_whose_dump_is_cut_off_it_is_not_said_that_it_waits_for_nothin
     analysis, index = analyse(dataset), OpIndex(dataset)
     why = explain(dataset, analysis, 1)
     assert why.title.startswith("rank 1 is not accused: what it waits for is not known; ")
-    pane = "\n".join(map(text_of, compact(look_up(index, analysis, Selection(1, group=0, seq=2, absence="unknown")), 80)))
+    pane = "\n".join(
+        map(text_of, compact(look_up(index, analysis, Selection(1, group=0, seq=2, absence="unknown")), 80))
+    )
     assert "not known: its dump was read only in part" in pane and "waits in nothing" not in pane
 
 

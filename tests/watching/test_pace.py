@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from rankscope.analysis.live import Gate, Live, Memory
 from rankscope.analysis.model import Analysis, Divergence, Finding, Step, Wait
 from rankscope.watching import pace
-from rankscope.watching.pace import PART, SOON_NS, Pace
+from rankscope.watching.job import Job
+from rankscope.watching.pace import PART, SELDOM, SOON_NS, Pace
 from rankscope.watching.update import Update
+from rankscope.watching.watcher import SHARE
 from tests.watching.following import Following
 from tests.watching.jobs import Running, target
 from tests.watching.writer import Writer
@@ -27,7 +30,7 @@ PROGRESSING = Live("progressing", "operations go on")
 
 
 def judged(analysis: Analysis = MOVES, live: Live = PROGRESSING) -> Pace:
-    return Pace((analysis, live), 100)
+    return Pace((analysis, live)).judged(100, 7)
 
 
 def test_of_few_ranks_what_was_said_is_said_again_without_what_they_have_left_behind() -> None:
@@ -68,9 +71,22 @@ def test_an_eighth_of_the_ranks_is_judged_at_once() -> None:
 
 
 def test_after_a_while_all_is_judged() -> None:
-    assert judged().glance(frozenset({1}), RANKS, 99 + SOON_NS) is not None
-    assert judged().glance(frozenset({1}), RANKS, 100 + SOON_NS) is None
     assert Pace().glance(frozenset({1}), RANKS, 1) is None
+    found = judged().glance(frozenset({1}), RANKS, 99 + SOON_NS)
+    assert found is not None
+    assert found[0].glance(frozenset({1}), RANKS, 99 + SOON_NS) is not None
+    assert found[0].glance(frozenset({1}), RANKS, 100 + SOON_NS) is None
+
+
+def test_what_comes_after_a_rest_is_shown_before_all_is_judged() -> None:
+    found = judged().glance(frozenset({1}), RANKS, 100 + 9 * SOON_NS)
+    assert found is not None and found[0].judge_at_ns == 100 + SOON_NS
+
+
+def test_what_takes_long_to_judge_is_judged_more_seldom() -> None:
+    slow = judged().judged(100, SOON_NS)
+    found = slow.glance(frozenset({1}), RANKS, 101)
+    assert found is not None and found[0].judge_at_ns == 100 + SELDOM * SOON_NS
 
 
 @pytest.mark.parametrize("state", ["waiting", "still", "frozen", "silent", "idle"])
@@ -168,3 +184,36 @@ def test_what_most_ranks_write_is_judged_at_once(going: Going) -> None:
     going.write(*range(RANKS))
     shown = going.until(13 * RANKS, judged=True)
     assert shown.number > last and shown.changed
+
+
+def slowly(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Has judging take so long."""
+    judge = Job.judge
+
+    def slow(job: Job, at_ns: int, *, unread: bool) -> tuple[Analysis, Live]:
+        time.sleep(seconds)
+        return judge(job, at_ns, unread=unread)
+
+    monkeypatch.setattr(Job, "judge", slow)
+
+
+def test_dumps_are_shown_at_once_however_long_judging_takes(going: Going, monkeypatch: pytest.MonkeyPatch) -> None:
+    slowly(monkeypatch, 0.8)
+    for count in (1, 2):
+        going.running.step()
+        going.write(3)
+        assert going.until(10 * RANKS + count, judged=False).ranks == frozenset({3})
+        going.until(10 * RANKS + count, judged=True)
+
+
+def test_what_has_to_be_judged_at_once_is_not_judged_without_rest(
+    going: Going, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took, before, begin = 0.3, going.following.updates[-1].number, time.monotonic()
+    slowly(monkeypatch, took)
+    while time.monotonic() < begin + 3.0:
+        going.running.step()
+        going.write(3, 4, 5)
+        time.sleep(0.05)
+    judged = [u for u in going.following.updates if u.number > before and u.changed and u.ranks is None]
+    assert 0 < len(judged) <= 1 + (time.monotonic() - begin) / ((1 + SHARE) * took)

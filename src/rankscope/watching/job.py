@@ -66,6 +66,8 @@ class Job:
         self._pace = Pace()
         self._news: frozenset[int] | None = None
         """Ranks whose dumps were all that was new when it was assembled last; None: there was more."""
+        self._dumps: dict[str, int | None] | None = None
+        """Ranks of what was a dump when it was judged last, by path; None if they were not needed since."""
         self._alarmed = False
         self._alarmed_since_ns: int | None = None
         """The newest event when somebody was told last."""
@@ -138,8 +140,22 @@ class Job:
         analysis, live = self._judge(at_ns, unread)
         self._rests_until_ns = at_ns + _rest_ns(live)
         analysis = with_state(analysis, live, len(self.dataset.seen_ranks))
-        self._pace = Pace((analysis, live), at_ns)
+        self._pace, self._dumps = Pace((analysis, live)).judged(at_ns, 0), None
         return analysis, live
+
+    def may_glance(self, changed: Sequence[str], at_ns: int) -> bool:
+        """Whether files at these paths, as they are shown, are likely to be shown without being judged."""
+        if self._dataset is None:
+            return False
+        if self._dumps is None:
+            self._dumps = {source.shown: source.rank for source in self._memory.sources if source.used and source.dump}
+        ranks = [self._dumps.get(path) for path in changed]
+        known = frozenset(rank for rank in ranks if rank is not None)
+        return None not in ranks and self._pace.may_glance(known, len(self._dataset.seen_ranks), at_ns)
+
+    def judged(self, at_ns: int, took_ns: int) -> None:
+        """What was judged is shown: all of that took so long."""
+        self._pace = self._pace.judged(at_ns, took_ns)
 
     def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, Live]:
         from rankscope.analysis import analyse

@@ -134,6 +134,11 @@ class Store:
         times = [at for entry in known if (at := entry.next_at) is not None]
         return min([*times, *(since + GRACE for since in self._gone.values())], default=None)
 
+    def changed_files(self) -> list[str]:
+        """The paths of `changed` as they are shown; an empty one for each that is gone."""
+        known = (self.entries.get(path) for path in self.changed)
+        return [entry.found.shown if entry is not None else "" for entry in known]
+
     def noticed_at(self) -> float | None:
         """When the oldest change was seen that is to be shown next."""
         times = [

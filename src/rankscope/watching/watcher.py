@@ -63,7 +63,11 @@ class Watcher:
         self._job = Job(root_of(paths, load), pattern, load.world_size, freeze_ns, errors)
         self._reading: Reading | None = None
         """What was told last of how following goes."""
-        self._number, self._took, self._shown_at = 0, 0.0, 0.0
+        self._number, self._shown_at = 0, 0.0
+        self._took, self._glance_took = 0.0, 0.0
+        """What it took to show what was judged last, and what was not."""
+        self._may_glance = True
+        """What came last did not have to be judged before its time."""
         self._gathering_since: float | None = None
 
     def stop(self) -> None:
@@ -136,10 +140,12 @@ class Watcher:
             return None
         if self._gathering_since is None:
             self._gathering_since = monotonic()
-        patience = max(GATHER_S, 2 * self._took) if self._store.reading else 0.0
+        glance = self._may_glance and self._job.may_glance(self._store.changed_files(), monotonic_ns())
+        took = self._glance_took if glance else self._took
+        patience = max(GATHER_S, 2 * took) if self._store.reading else 0.0
         if self._store.is_unread:
             patience = LONGEST_GATHER_S if self._number else math.inf
-        return max(self._shown_at + SHARE * self._took, self._gathering_since + patience)
+        return max(self._shown_at + SHARE * took, self._gathering_since + patience)
 
     def _judge_at(self) -> float | None:
         """When the job is to be judged again though nothing was written; None if never."""
@@ -162,14 +168,23 @@ class Watcher:
         if glance is None:
             analysis, live = self._job.judge(monotonic_ns(), unread=unread)
             alarm, ranks = self._job.alarm(analysis, live), None
-            self._took = monotonic() - begin
         else:
             analysis, live, alarm, ranks = glance.analysis, glance.live, False, glance.ranks
         self._number += 1
         self._reading = self._how()
-        self._shown_at = monotonic()
         told = self._number, self._job.dataset, analysis, live, self._reading, changed, noticed, alarm, ranks
         publish(Update(*told))
+        self._may_glance = glance is not None or not changed
+        self._shown_at = monotonic()
+        self._rest(self._shown_at - begin, judged=glance is None)
+
+    def _rest(self, took: float, *, judged: bool) -> None:
+        """After an update that took so many seconds."""
+        if judged:
+            self._took = took
+            self._job.judged(monotonic_ns(), round(took * 1e9))
+        else:
+            self._glance_took = took
 
     # How following goes
 
