@@ -67,7 +67,7 @@ class Job:
         self._news: frozenset[int] | None = None
         """Ranks whose dumps were all that was new when it was assembled last; None: there was more."""
         self._dumps: dict[str, int | None] | None = None
-        """Ranks of what was a dump when it was judged last, by path; None if they were not needed since."""
+        """Ranks of dumps and sidecars when it was judged last, by path; None if they were not needed since."""
         self._alarmed = False
         self._alarmed_since_ns: int | None = None
         """The newest event when somebody was told last."""
@@ -148,7 +148,7 @@ class Job:
         if self._dataset is None:
             return False
         if self._dumps is None:
-            self._dumps = {source.shown: source.rank for source in self._memory.sources if source.used and source.dump}
+            self._dumps = self._memory.ranks()
         ranks = [self._dumps.get(path) for path in changed]
         known = frozenset(rank for rank in ranks if rank is not None)
         return None not in ranks and self._pace.may_glance(known, len(self._dataset.seen_ranks), at_ns)

@@ -149,17 +149,20 @@ def test_where_dumps_and_sidecars_are_all_there_is_only_the_new_ones_are_put_tog
     monkeypatch.setattr(snapshots, "settle", counted)
     check(captured, memory, again=False)
     for _ in range(6):
-        cards = {name: source for name, source in captured.files.items() if isinstance(source.content, Card)}
-        for rank in chance.sample(range(RANKS), chance.randint(0, 3)):
+        ranks = chance.sample(range(RANKS), chance.randint(0, 3))
+        for rank in ranks:
             captured.write(rank)
-        captured.files |= cards
         check(captured, memory, again=True)
+        assert memory.renewed == frozenset(ranks)
     assert len(whole) == 8, "once with what is remembered, and each time to compare"
     captured.card(1, ended="exit")
     check(captured, memory, again=True)
     assert len(whole) == 10, "a sidecar says how its process ended"
+    captured.card(1)
+    check(captured, memory, again=True)
+    assert len(whole) == 12, "and that it has not"
     captured.files["notes.txt"] = Source("notes.txt", "log", 3, 1, None, LogContent())
     check(captured, memory, again=True)
     captured.write(1)
     check(captured, memory, again=True)
-    assert len(whole) == 14, "a log may tell of any rank"
+    assert len(whole) == 16, "a log may tell of any rank"

@@ -8,7 +8,9 @@ from rankscope.parsers.assemble import attempts, cards
 from rankscope.parsers.assemble.files import with_rows
 from rankscope.parsers.assemble.placed import Placed
 from rankscope.parsers.assemble.repeats import repeat_table
+from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.assemble.tables import Memory, tables_again
+from rankscope.parsers.sidecar.model import Card
 from rankscope.schema import Dataset
 
 
@@ -21,7 +23,9 @@ def again(memory: Memory, placed: Placed) -> Dataset | None:
     if before is None or fresh is None or memory.files is None or not placed.plain:
         return None
     news = [placed.sources[place] for place in fresh]
-    tables = tables_again(memory, placed.used, fresh) if all(source.dump is not None for source in news) else None
+    known = [] if memory.placed is None else [memory.placed.sources[place] for place in fresh]
+    only_dumps = all(source.dump is not None or _runs_on(source) for source in (*known, *news))
+    tables = tables_again(memory, placed.used, fresh) if only_dumps else None
     if tables is None:
         return None
     cards.place(news)
@@ -38,3 +42,8 @@ def again(memory: Memory, placed: Placed) -> Dataset | None:
         repeats=repeat_table(placed.sources, memory.repeats, fresh),
     )
     return memory.dataset
+
+
+def _runs_on(source: Source) -> bool:
+    """Whether it is a sidecar of a process that has not ended: nothing of it but its row of the files can be new."""
+    return isinstance(source.content, Card) and not source.content.ended

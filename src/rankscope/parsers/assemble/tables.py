@@ -74,6 +74,13 @@ class Memory:
         """All files as they were placed last."""
         return self.placed.sources if self.placed is not None else []
 
+    def ranks(self) -> dict[str, int | None]:
+        """The rank of each dump and sidecar by its path, where a newer version of it keeps its place."""
+        if self.placed is None:
+            return {}
+        sources = [self.placed.sources[place] for place in self.placed.peers]
+        return {source.shown: source.rank for source in sources}
+
     @property
     def fresh(self) -> list[int] | None:
         """Places of those that are not what they were the time before; None: all of them."""
