@@ -18,6 +18,8 @@ from rankscope.watching.update import Update
 from rankscope.watching.watcher import SHARE
 from tests.watching.following import Following
 from tests.watching.jobs import Running, target
+from tests.watching.test_chatter import LOSSES
+from tests.watching.test_logs import CRASH, text
 from tests.watching.writer import Writer
 
 RANKS = 2 * PART
@@ -200,10 +202,11 @@ def slowly(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 def test_dumps_are_shown_at_once_however_long_judging_takes(going: Going, monkeypatch: pytest.MonkeyPatch) -> None:
     slowly(monkeypatch, 0.8)
     for count in (1, 2):
+        if count > 1:
+            going.until(10 * RANKS + 1, judged=True)
         going.running.step()
         going.write(3)
         assert going.until(10 * RANKS + count, judged=False).ranks == frozenset({3})
-        going.until(10 * RANKS + count, judged=True)
 
 
 def test_what_has_to_be_judged_at_once_is_not_judged_without_rest(
@@ -217,3 +220,31 @@ def test_what_has_to_be_judged_at_once_is_not_judged_without_rest(
         time.sleep(0.05)
     judged = [u for u in going.following.updates if u.number > before and u.changed and u.ranks is None]
     assert 0 < len(judged) <= 1 + (time.monotonic() - begin) / ((1 + SHARE) * took)
+
+
+def test_beside_logs_that_go_on_dumps_are_shown_all_the_same(
+    going: Going, dumps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = text(dumps / "job.log", LOSSES)
+    going.following.until(lambda u: u.dataset.files.height == 1 + RANKS and u.ranks is None)
+    monkeypatch.setattr(pace, "SOON_NS", 10**9)
+    for count in (1, 2, 3):
+        with log.open("a") as file:
+            file.write("\n".join(LOSSES) + "\n")
+        going.running.step()
+        going.write(3)
+        shown = going.until(10 * RANKS + count, judged=False)
+        assert shown.ranks is not None and shown.ranks <= frozenset({3})
+        later = going.until(10 * RANKS + count, judged=True)
+        assert later.live.state == "progressing" and later.dataset.ops.equals(shown.dataset.ops)
+
+
+def test_what_a_log_says_beside_dumps_is_judged_at_once(going: Going, dumps: Path) -> None:
+    text(dumps / "job.log", LOSSES)
+    going.following.until(lambda u: u.dataset.files.height == 1 + RANKS)
+    going.running.step()
+    going.write(3)
+    with (dumps / "job.log").open("a") as file:
+        file.write("\n".join(CRASH) + "\n")
+    found = going.following.until(lambda u: u.analysis.culprits == (1,))
+    assert found.ranks is None and found.alarm

@@ -66,8 +66,8 @@ class Job:
         self._pace = Pace()
         self._news: frozenset[int] | None = None
         """Ranks whose dumps were all that was new when it was assembled last; None: there was more."""
-        self._dumps: dict[str, int | None] | None = None
-        """Ranks of dumps and sidecars when it was judged last, by path; None if they were not needed since."""
+        self._ranks: dict[str, frozenset[int]] | None = None
+        """By path whose dumps files were when it was judged last; None if that was not needed since."""
         self._alarmed = False
         self._alarmed_since_ns: int | None = None
         """The newest event when somebody was told last."""
@@ -87,28 +87,37 @@ class Job:
 
     def assemble(self) -> None:
         """Puts together what was taken last, unless that is done."""
+        self._assemble(partly=False)
+        if self._memory.partly:
+            self._put_together(self._given, partly=False)
+            self._judged = None
+
+    def _assemble(self, *, partly: bool) -> None:
         if self._waiting is None:
             return
         if self._dataset is not None and grew_only(self._dataset, self._given, self._waiting):
-            self._dataset, self._news = with_times(self._dataset, self._waiting), None
+            self._dataset = with_times(self._dataset, self._waiting)
+            self._news = frozenset() if partly and self._pace.shown else None
         else:
-            self._assemble(self._waiting)
+            self._put_together(self._waiting, partly=partly)
             self._judged = None
         self._given, self._waiting, self._fresh = self._waiting, None, True
 
-    def _assemble(self, sources: Sequence[Source]) -> None:
+    def _put_together(self, sources: Sequence[Source], *, partly: bool) -> None:
+        """`partly`: what other files tell of new dumps may be left as it was, until all is judged."""
         from rankscope.parsers.assemble.dataset import assemble
         from rankscope.parsers.assemble.repeats import repeat_table
 
-        dataset = assemble(sources, self._root, self._pattern, self._world_size, None, self._memory, self._errors)
-        placed, fresh = self._memory.sources, self._memory.fresh
-        self._news = self._memory.renewed
+        asked, memory, errors = (self._pattern, self._world_size, None), self._memory, self._errors
+        dataset = assemble(sources, self._root, *asked, memory, errors, partly=partly)
+        placed, fresh = memory.sources, memory.fresh
+        self._news = memory.renewed
         if self._history.link(placed, fresh):
             former = self._history.without_former(placed)
-            dataset = assemble(former, self._root, self._pattern, self._world_size, None, self._memory, self._errors)
-            placed, fresh, self._news = self._memory.sources, None, None
+            dataset = assemble(former, self._root, *asked, memory, errors)
+            placed, fresh, self._news = memory.sources, None, None
             self._history.link(placed)
-        self._dataset = replace(dataset, repeats=repeat_table(placed, self._memory.repeats, fresh))
+        self._dataset = replace(dataset, repeats=repeat_table(placed, memory.repeats, fresh))
 
     @property
     def dataset(self) -> Dataset:
@@ -124,7 +133,8 @@ class Job:
 
     def glance(self, at_ns: int) -> Glance | None:
         """What may be said at a moment without judging what was taken; None if it has to be judged."""
-        self.assemble()
+        changed = [now.shown for last, now in zip(self._given, self._waiting or (), strict=False) if last is not now]
+        self._assemble(partly=self.may_glance(changed, at_ns))
         found = None if self._news is None else self._pace.glance(self._news, len(self.dataset.seen_ranks), at_ns)
         if found is None:
             return None
@@ -140,18 +150,18 @@ class Job:
         analysis, live = self._judge(at_ns, unread)
         self._rests_until_ns = at_ns + _rest_ns(live)
         analysis = with_state(analysis, live, len(self.dataset.seen_ranks))
-        self._pace, self._dumps = Pace((analysis, live)).judged(at_ns, 0), None
+        self._pace, self._ranks = Pace((analysis, live)).judged(at_ns, 0), None
         return analysis, live
 
     def may_glance(self, changed: Sequence[str], at_ns: int) -> bool:
         """Whether files at these paths, as they are shown, are likely to be shown without being judged."""
         if self._dataset is None:
             return False
-        if self._dumps is None:
-            self._dumps = self._memory.ranks()
-        ranks = [self._dumps.get(path) for path in changed]
-        known = frozenset(rank for rank in ranks if rank is not None)
-        return None not in ranks and self._pace.may_glance(known, len(self._dataset.seen_ranks), at_ns)
+        if self._ranks is None:
+            self._ranks = self._memory.ranks()
+        known = [self._ranks.get(path) for path in changed]
+        ranks = frozenset[int]().union(*(own for own in known if own is not None))
+        return None not in known and self._pace.may_glance(ranks, len(self._dataset.seen_ranks), at_ns)
 
     def judged(self, at_ns: int, took_ns: int) -> None:
         """What was judged is shown: all of that took so long."""

@@ -39,6 +39,8 @@ class Placed:
 
     plain: bool = False
     """There is nothing but these, and files that tell nothing."""
+    rest_stays: bool = False
+    """Nothing else was placed anew, for it says what it said."""
 
 
 def with_peers(placed: Placed) -> Placed:
@@ -61,12 +63,17 @@ def with_peers(placed: Placed) -> Placed:
     return replace(placed, peers=peers, plain=plain)
 
 
-def place_again(before: Placed, asked: Asked, given: Sequence[Source]) -> Placed | None:
-    """The same files with what is new in them; None if that may change the place of any of them."""
+def place_again(before: Placed, asked: Asked, given: Sequence[Source], *, rest_stays: bool = False) -> Placed | None:
+    """The same files with what is new in them; None if that may change the place of any of them.
+
+    `rest_stays`: whatever is no dump and no sidecar is not placed anew; None if any of it says something new.
+    """
     if asked != before.asked or len(given) != len(before.given) or not before.peers:
         return None
-    changed = _changed(before, given)
-    news = _news(before, given, changed) if changed is not None else None
+    if rest_stays and not all(_only_grew(before, place, now) for place, now in enumerate(given)):
+        return None
+    changed = _changed(before, given, rest_stays)
+    news = _news(before, given, changed, rest_stays) if changed is not None else None
     if news is None:
         return None
     sources = list(before.sources)
@@ -76,15 +83,24 @@ def place_again(before: Placed, asked: Asked, given: Sequence[Source]) -> Placed
     runs = [Attempt([instead.get(id(source), source) for source in run.sources]) for run in before.runs]
     used = [instead.get(id(source), source) for source in before.used]
     plain = before.plain and _are_plain(before.peers, news.items())
-    return Placed(asked, list(given), sources, runs, used, sorted(news), before.peers, plain)
+    return Placed(asked, list(given), sources, runs, used, sorted(news), before.peers, plain, rest_stays)
 
 
-def _changed(before: Placed, given: Sequence[Source]) -> list[int] | None:
+def _only_grew(before: Placed, place: int, now: Source) -> bool:
+    """Whether a file is a dump or a sidecar, or says what it said though it may be longer."""
+    last = before.given[place]
+    if last is now or place in before.peers:
+        return True
+    same = (last.shown, last.kind, last.problem) == (now.shown, now.kind, now.problem)
+    return same and last.content is now.content and now.kind in (LOG_KIND, "unknown")
+
+
+def _changed(before: Placed, given: Sequence[Source], rest_stays: bool) -> list[int] | None:
     """Places of files that say something new, and of those that are placed anew each time; None if that cannot be."""
     out = []
     for place, (last, now) in enumerate(zip(before.given, given, strict=True)):
         lasting = place in before.peers
-        if last is now and _tells_nothing(before.sources[place]):
+        if last is now and (rest_stays or _tells_nothing(before.sources[place])):
             continue
         if lasting and (last is now or (last.content is now.content and _about(last) == _about(now))):
             continue
@@ -94,13 +110,17 @@ def _changed(before: Placed, given: Sequence[Source]) -> list[int] | None:
     return out
 
 
-def _news(before: Placed, given: Sequence[Source], changed: Sequence[int]) -> dict[int, Source] | None:
+def _news(
+    before: Placed, given: Sequence[Source], changed: Sequence[int], rest_stays: bool
+) -> dict[int, Source] | None:
     """By place the sources of these files, and of all others that they touch; None if another dump is the newest."""
     news: dict[int, Source] = {}
     cards: dict[int, Card] = {}
     for place in changed:
         old, now = before.sources[place], given[place]
-        if not _is_lasting(now):
+        if rest_stays and place not in before.peers:
+            news[place] = replace(old, size=now.size, mtime_ns=now.mtime_ns)
+        elif not _is_lasting(now):
             news[place] = now.renewed()
             claim([news[place]], before.asked[0])
         elif isinstance(old.content, Card) and isinstance(now.content, Card):

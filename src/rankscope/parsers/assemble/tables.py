@@ -68,18 +68,21 @@ class Memory:
         """What was put together last, of all of this."""
         self.renewed: frozenset[int] | None = None
         """Ranks whose dumps were all that was new of it then; None: there was more."""
+        self.partly = False
+        """It was put together of dumps alone: what other files tell of them now was not worked out."""
 
     @property
     def sources(self) -> list[Source]:
         """All files as they were placed last."""
         return self.placed.sources if self.placed is not None else []
 
-    def ranks(self) -> dict[str, int | None]:
-        """The rank of each dump and sidecar by its path, where a newer version of it keeps its place."""
+    def ranks(self) -> dict[str, frozenset[int]]:
+        """By path whose dumps files are, or the sidecars of which: those that keep their place; nobody's of others."""
         if self.placed is None:
             return {}
-        sources = [self.placed.sources[place] for place in self.placed.peers]
-        return {source.shown: source.rank for source in sources}
+        sources = [(place in self.placed.peers, source) for place, source in enumerate(self.placed.sources)]
+        none: frozenset[int] = frozenset()
+        return {s.shown: none if s.rank is None or not lasts else frozenset({s.rank}) for lasts, s in sources}
 
     @property
     def fresh(self) -> list[int] | None:
