@@ -34,25 +34,26 @@ from tests.watching.test_logs import CRASH
 
 RANKS, SECOND = 4, 10**9
 STEPS = 14
+PRINTED = noisy(2, 5)
 LOSSES = ["[rank1]: step 3 loss 2.5", "epoch 1: 40%|####      | 4/10 [00:04<00:06, 1.00it/s]"]
 
 
 class Files:
     """What lies in the directory of a job, changed by one of several things at a time."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.chance, self.recorders, self.clock = random.Random(seed), job(RANKS), START_NS + SECOND
+    def __init__(self, folder: Path, seed: int, ranks: int = RANKS, printed: list[str] = PRINTED) -> None:
+        self.chance, self.recorders, self.clock = random.Random(seed), job(ranks), START_NS + SECOND
         self.files: dict[str, Source] = {}
         self.log, self.growing, self.traced = folder / "job.log", Growing(), 2
         self.log.write_text("")
         self.many()
-        self.say(noisy(2, 5))
+        self.say(printed)
 
     def many(self) -> None:
         """All ranks go on and dump."""
         for recorder in self.recorders:
             recorder.collective("0")
-        for rank in range(RANKS):
+        for rank in range(len(self.recorders)):
             self.dump(rank)
 
     def dump(self, rank: int) -> None:
@@ -80,13 +81,13 @@ class Files:
 
     def again(self) -> None:
         """A rank writes what it wrote."""
-        name = f"nccl_trace_rank_{self.chance.randrange(RANKS)}"
+        name = f"nccl_trace_rank_{self.chance.randrange(len(self.recorders))}"
         known = self.files[name]
         self.files[name] = Source(name, known.kind, known.size, self.clock, None, known.content)
 
     def one(self) -> None:
         """A rank waits, and dumps."""
-        rank = self.chance.randrange(RANKS)
+        rank = self.chance.randrange(len(self.recorders))
         self.recorders[rank].collective("0", state="started")
         self.dump(rank)
 
@@ -136,8 +137,7 @@ class Watched:
 
 def assert_same(one: Prepared, other: Prepared) -> None:
     """Two updates that say the same."""
-    _same_tables(one.update.dataset, other.update.dataset)
-    _same_analysis(one.update.analysis, other.update.analysis)
+    assert_same_said(one, other)
     assert _told(one.update.live) == _told(other.update.live)
     for field in fields(Items):
         assert np.array_equal(getattr(one.model.items, field.name), getattr(other.model.items, field.name)), field.name
@@ -145,6 +145,12 @@ def assert_same(one: Prepared, other: Prepared) -> None:
     assert (one.model.traces is None) == (other.model.traces is None)
     if one.model.traces is not None and other.model.traces is not None:
         assert np.array_equal(one.model.traces.cover.before, other.model.traces.cover.before)
+
+
+def assert_same_said(one: Prepared, other: Prepared) -> None:
+    """Two updates with the same operations, of which the same is said."""
+    _same_tables(one.update.dataset, other.update.dataset)
+    _same_analysis(one.update.analysis, other.update.analysis)
 
 
 def _told(live: Live) -> tuple[Any, ...]:

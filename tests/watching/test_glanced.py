@@ -1,0 +1,103 @@
+"""A job of which most updates are only shown: once it is judged, the same is said as if it had been each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.members import members
+from rankscope.parsers.sidecar.model import Card, CardGroup
+from rankscope.tui.live.prepared import Prepared, prepare
+from rankscope.watching.job import Job
+from rankscope.watching.update import Reading, Update
+from tests.parsers.logs.lines import info, life
+from tests.watching.test_anew import LOSSES, SECOND, Files, assert_same_said
+
+RANKS, STEPS = 16, 25
+PAUSE_NS = SECOND // 2
+PRINTED = [info(life(rank=rank, nranks=RANKS), pid=4000 + rank) for rank in range(RANKS)]
+
+
+class Calm(Files):
+    """Files of a job that goes on: few ranks write at a time, some of them with a sidecar, others print."""
+
+    def few(self) -> None:
+        """A few ranks go on and dump."""
+        for rank in self.chance.sample(range(RANKS), self.chance.randint(1, 2)):
+            self.recorders[rank].collective("0")
+            self.dump(rank)
+            self.card(rank)
+
+    def card(self, rank: int) -> None:
+        """A rank tells who it is."""
+        if rank % 2:
+            return
+        name, group = f"capture_rank_{rank}.json", CardGroup("0", "default_pg", "nccl", members(range(RANKS)))
+        told = Card(rank, RANKS, "node", 7 + rank, delay_ns=self.clock, dumps=[f"nccl_trace_rank_{rank}"])
+        told.groups = [group]
+        self.files[name] = Source(name, "sidecar", 1, self.clock, None, told)
+
+    def go_on(self) -> str:
+        """Something happens; what it was."""
+        self.clock += PAUSE_NS
+        act = self.chance.choices([self.few, self.both, self.chatter, self.many, self.again, self.trace],
+                                  [12, 6, 3, 2, 2, 1])[0]  # fmt: skip
+        act()
+        return act.__name__
+
+    def chatter(self) -> None:
+        """Lines that tell nothing."""
+        self.say(LOSSES)
+
+    def both(self) -> None:
+        """Such lines, and dumps."""
+        self.say(LOSSES)
+        self.few()
+
+
+class Watched:
+    """What is said of the files."""
+
+    def __init__(self, *, glances: bool) -> None:
+        self.job, self.glances, self.number = Job("dumps", None, None, None), glances, 0
+        self.prepared: Prepared | None = None
+
+    def look(self, sources: list[Source], at_ns: int, *, judge: bool) -> Prepared:
+        """After a change; it is judged if it has to be, or `judge`."""
+        self.job.take(sources, at_ns)
+        glance = self.job.glance(at_ns) if self.glances and not judge else None
+        if glance is None:
+            said, ranks = self.job.judge(at_ns, unread=False), None
+        else:
+            said, ranks = (glance.analysis, glance.live), glance.ranks
+        self.number += 1
+        self.prepared = prepare(Update(self.number, self.job.dataset, *said, Reading(), 1, ranks=ranks), self.prepared)
+        return self.prepared
+
+
+@pytest.mark.parametrize(("seed", "traced"), [(0, False), (1, False), (2, True)])
+def test_what_was_only_shown_changes_nothing_that_is_said_later(tmp_path: Path, seed: int, traced: bool) -> None:
+    files = Calm(tmp_path, seed, RANKS, PRINTED)
+    one, other = Watched(glances=True), Watched(glances=False)
+    if traced:
+        files.trace()
+    for rank in range(RANKS):
+        files.card(rank)
+    done: list[str] = []
+    shown = 0
+    for step in range(STEPS):
+        at_ns = (step + 1) * PAUSE_NS
+        sources, judge = files.sources(copied=False), step % 5 == 4
+        quick, slow = one.look(sources, at_ns, judge=judge), other.look(sources, at_ns, judge=True)
+        try:
+            if quick.update.ranks is None:
+                assert_same_said(quick, slow)
+            else:
+                shown += 1
+                assert quick.update.dataset.ops.drop("stack_id").equals(slow.update.dataset.ops.drop("stack_id"))
+        except AssertionError as error:
+            raise AssertionError(f"after {done}") from error
+        done.append(files.go_on())
+    assert shown >= STEPS / 4
