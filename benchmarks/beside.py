@@ -1,7 +1,8 @@
 """What one update of a job that is watched costs, by what lies beside the file that has changed.
 
 Run from the root of the repository: `python -m benchmarks.beside`. Processor time of assembling, analysing and making
-what the screen shows, in the process that follows the job; reading is told in `benchmarks.update` and `log_speed`.
+what the screen shows, in the process that follows the job; reading is told in `benchmarks.update` and `log_speed`. What
+is only shown at first is judged later with all the rest: that stands by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import argparse
 import gc
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -61,33 +62,44 @@ class Watched:
     """A job, and what it costs to show it."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self.files, self._at_ns = Files(), 1
+        self.files, self._at_ns, self._number = Files(), 1, 0
         for path in paths:
             self.files.read(path)
         self._job = Job("dumps", None, None, None)
         self._before: Prepared | None = None
 
-    def update(self, change: Callable[[], Path]) -> Cost:
-        """What it costs to show a change, which tells what it has written."""
+    def update(self, change: Callable[[], Path]) -> tuple[Cost, float]:
+        """What it costs to show a change, which tells what it has written, and to judge it if that comes later."""
         self.files.read(change())
         self._at_ns += STEP_NS
-        sources = [self.files.sources[name] for name in sorted(self.files.sources)]
+        self._job.take([self.files.sources[name] for name in sorted(self.files.sources)], self._at_ns)
+        shown, is_judged = self._show(glances=True)
+        return shown, 0.0 if is_judged else sum(self._show(glances=False)[0])
+
+    def _show(self, *, glances: bool) -> tuple[Cost, bool]:
+        """Seconds, and whether all was judged."""
         times = [time.process_time()]
-        self._job.take(sources, self._at_ns)
-        self._job.assemble()
+        glance = self._job.glance(self._at_ns) if glances and self._job.is_there else None
+        if glance is None:
+            self._job.assemble()
         times.append(time.process_time())
-        analysis, live = self._job.judge(self._at_ns, unread=False)
+        said = (glance.analysis, glance.live) if glance else self._job.judge(self._at_ns, unread=False)
         times.append(time.process_time())
-        self._before = prepare(Update(1, self._job.dataset, analysis, live, Reading(), 1), self._before)
+        self._number += 1
+        ranks = glance.ranks if glance is not None else None
+        update = Update(self._number, self._job.dataset, *said, Reading(), 1, ranks=ranks)
+        self._before = prepare(update, self._before)
         times.append(time.process_time())
-        return tuple(b - a for a, b in pairwise(times))
+        return tuple(b - a for a, b in pairwise(times)), glance is None
 
 
 def _row(about: str, watched: Watched, change: Callable[[], Path]) -> list[object]:
-    first = sum(watched.update(change))
+    first = sum(watched.update(change)[0])
     costs = [watched.update(change) for _ in range(TIMES)]
-    parts = [median(part) for part in zip(*costs, strict=True)]
-    return [about, *(f"{1000 * part:.0f} ms" for part in (*parts, sum(parts), first))]
+    parts = [median(part) for part in zip(*(shown for shown, _ in costs), strict=True)]
+    later = median(judged for _, judged in costs)
+    return [about, *(f"{1000 * part:.0f} ms" for part in (*parts, sum(parts))),
+            f"{1000 * later:.0f} ms" if later else "at once", f"{1000 * first:.0f} ms"]  # fmt: skip
 
 
 def _log_beside_dumps(folder: Path, ranks: int, entries: int) -> list[object]:
@@ -96,6 +108,48 @@ def _log_beside_dumps(folder: Path, ranks: int, entries: int) -> list[object]:
     log.write_bytes(CHATTER * 10_000)
     about = f"a log by {LINES} lines that tell nothing, beside {ranks} dumps of {entries} entries"
     return _row(about, Watched([*(folder / "dumps").iterdir(), log]), lambda: _append(log, CHATTER))
+
+
+def _dump_beside_logs(folder: Path, ranks: int, entries: int) -> list[object]:
+    make_dumps(folder / "dumps", ranks, entries)
+    dumps = sorted((folder / "dumps").iterdir())
+    moving = [Moving(path) for path in dumps]
+    for rank in range(ranks):
+        (folder / f"nccl_{rank}.log").write_text("".join(f"{line}\n" for line in _begins(rank, ranks)))
+    _move(dumps, moving)
+    watched = Watched([*dumps, *folder.glob("*.log")])
+    for _ in range(2):
+        _move(dumps, moving)
+        for path in dumps:
+            watched.files.read(path)
+        watched.update(lambda: dumps[0])
+
+    def change() -> Path:
+        _move(dumps[:1], moving)
+        return dumps[0]
+
+    about = f"one of {ranks} dumps of {entries} entries, beside {ranks} logs of NCCL without operations"
+    return _row(about, watched, change)
+
+
+def _move(dumps: Sequence[Path], moving: Sequence[Moving]) -> None:
+    for path, dump in zip(dumps, moving, strict=False):
+        dump.move(dump.entries, STEP_NS)
+        path.write_bytes(dump.data)
+
+
+def _begins(rank: int, ranks: int) -> Iterator[str]:
+    """How a rank makes its communicators: all ranks, those of its host, and one of each host."""
+    head = f"worker-{rank // 8:04d}:{41_000 + rank}:{41_000 + rank} [{rank % 8}] NCCL INFO "
+    yield f"{head}NCCL version 2.27.5+cuda12.9"
+    yield f"{head}NCCL_IB_TIMEOUT set by environment to 22."
+    members = (rank, ranks, "0xfe"), (rank % 8, 8, f"0xab{rank // 8:04x}"), (rank // 8, ranks // 8, f"0xcd{rank % 8}")
+    for number, (own, size, name) in enumerate(members):
+        comm = f"comm 0x7a{number:02x}{rank:04x} rank {own} nranks {size} cudaDev {rank % 8} nvmlDev {rank % 8}"
+        yield f"{head}ncclCommInitRank {comm} busId 1b000 commId {name} - Init START"
+        for channel in range(16):
+            yield f"{head}Channel {channel:02d}/0 : {own}[{rank % 8}] -> {(own + 1) % size}[0] via P2P/CUMEM"
+        yield f"{head}ncclCommInitRank {comm} busId 1b000 commId {name} - Init COMPLETE"
 
 
 def _dump_beside_traces(folder: Path, ranks: int, megabytes: float) -> list[object]:
@@ -136,6 +190,8 @@ def main() -> None:
     measures: list[Callable[[Path], list[object]]] = [
         lambda folder: _log_beside_dumps(folder, 64, 200),
         lambda folder: _log_beside_dumps(folder, 1024, 200),
+        lambda folder: _dump_beside_logs(folder, 64, 200),
+        lambda folder: _dump_beside_logs(folder, 1024, 200),
         lambda folder: _dump_beside_traces(folder, 4, 20),
         lambda folder: _dump_beside_traces(folder, 4, 80),
         lambda folder: _operations_in_a_log(folder, 20),
@@ -145,8 +201,12 @@ def main() -> None:
     for measure in measures:
         with tempfile.TemporaryDirectory() as scratch:
             rows.append(measure(Path(scratch)))
-    head = ["what has changed", "assembled", "analysed", "prepared for the screen", "together", "the first time"]
-    text = f"Processor time, medians of {TIMES}. {machine()}\n\n" + table(head, rows)
+    head = ["what has changed", "assembled", "analysed", "prepared for the screen", "together", "judged"]
+    head.append("the first time")
+    text = (
+        f"Processor time, medians of {TIMES}. *judged*: later, once for all that was shown meanwhile. {machine()}\n\n"
+    )
+    text += table(head, rows)
     print(text)
     if not args.dry:
         put("An update while watching, by what lies beside", text)

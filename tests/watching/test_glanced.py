@@ -42,6 +42,8 @@ class Calm(Files):
     def go_on(self) -> str:
         """Something happens; what it was."""
         self.clock += PAUSE_NS
+        for recorder in self.recorders:
+            recorder.clock = self.clock - SECOND // 10
         act = self.chance.choices([self.few, self.both, self.chatter, self.many, self.again, self.trace],
                                   [12, 6, 3, 2, 2, 1])[0]  # fmt: skip
         act()
