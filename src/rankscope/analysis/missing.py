@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node
@@ -30,23 +31,23 @@ def find_gone(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
     """Ranks of which the only dump is from before the others came to what they wait in: suspects, not culprits."""
     written = judge.reliability.written_ns
     newest = max(written.values(), default=0)
-    nodes = tuple(
-        m[0] for m in judge.sinks
-        if len(m) == 1 and m[0].kind == "unknown" and newest - written.get(m[0].rank, newest) > OLDER_NS
-        and judge.direct(m[0])
-    )  # fmt: skip
-    waiting = judge.held_up(nodes) if nodes else set()
-    return [_gone(facts, judge, nodes, newest)] if waiting - _explained(judge, others) else []
+    nodes = _suspects(judge, others, lambda rank: newest - written.get(rank, newest) > OLDER_NS)
+    return [_gone(facts, judge, nodes, newest)] if nodes else []
 
 
 def find_cut(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
     """Ranks somebody waits for whose dumps were read only in part: what they issued may be in the rest. Suspects."""
+    nodes = _suspects(judge, others, facts.presence.cut)
+    return [_cut(facts, judge, nodes)] if nodes else []
+
+
+def _suspects(judge: Judge, others: list[Root], fits: Callable[[int], bool]) -> tuple[Node, ...]:
+    """Ranks of which it is not known what they do, and that hold up somebody whom no other root explains."""
     nodes = tuple(
-        m[0] for m in judge.sinks
-        if len(m) == 1 and m[0].kind == "unknown" and facts.presence.cut(m[0].rank) and judge.direct(m[0])
-    )  # fmt: skip
+        m[0] for m in judge.sinks if len(m) == 1 and m[0].kind == "unknown" and fits(m[0].rank) and judge.direct(m[0])
+    )
     waiting = judge.held_up(nodes) if nodes else set()
-    return [_cut(facts, judge, nodes)] if waiting - _explained(judge, others) else []
+    return nodes if waiting - _explained(judge, others) else ()
 
 
 def _explained(judge: Judge, others: list[Root]) -> set[int]:
@@ -54,54 +55,43 @@ def _explained(judge: Judge, others: list[Root]) -> set[int]:
 
 
 def _gone(facts: Facts, judge: Judge, nodes: tuple[Node, ...], newest: int) -> Root:
-    ranks, focus = tuple(sorted(node.rank for node in nodes)), _focus(judge, nodes)
-    label = f"{focus.name} of {facts.label(focus.group)}"
-    age = duration(newest - max(judge.reliability.written_ns[rank] for rank in ranks))
-    one = len(ranks) == 1
-    return Root(
-        kind="missing-rank",
-        culprits=(),
-        nodes=nodes,
-        focus=focus,
-        title=f"{ranks_text(ranks)} left no dump since {label} waits for {'it' if one else 'them'}",
+    suspect = _suspect(facts, judge, nodes)
+    who, it = ranks_text(suspect.candidates), "it" if len(nodes) == 1 else "them"
+    age = duration(newest - max(judge.reliability.written_ns[rank] for rank in suspect.candidates))
+    return replace(
+        suspect,
+        title=f"{who} left no dump since {suspect.title} waits for {it}",
         explanation=(
-            f"{wait_text(focus.waiting())} in {label}. What {ranks_text(ranks)} dumped last is from before that, {age} "
+            f"{suspect.explanation}. What {who} dumped last is from before that, {age} "
             "older than the newest dump: the process ended, died or cannot dump, or its newer dump was not collected."
         ),
-        candidates=ranks,
-        confidence="low",
         reasons=("an old dump does not tell what the rank did afterwards",),
-        next_steps=(
-            f"Does the process of {ranks_text(ranks)} still run? Read the end of its log, and dump again if it does.",
-        ),
+        next_steps=(f"Does the process of {who} still run? Read the end of its log, and dump again if it does.",),
     )
 
 
 def _cut(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
-    ranks, focus = tuple(sorted(node.rank for node in nodes)), _focus(judge, nodes)
-    label = f"{focus.name} of {facts.label(focus.group)}"
+    suspect = _suspect(facts, judge, nodes)
+    who, it = ranks_text(suspect.candidates), "it" if len(nodes) == 1 else "them"
     rows = facts.dataset.dumps.select("rank", "path", "problem").drop_nulls()
     problems = {rank: f"{path}: {problem}" for rank, path, problem in rows.iter_rows()}
-    one = len(ranks) == 1
-    return Root(
-        kind="missing-rank",
-        culprits=(),
-        nodes=nodes,
-        focus=focus,
-        title=(
-            f"the {'dump' if one else 'dumps'} of {ranks_text(ranks)} could be read only in part, and {label} waits "
-            f"for {'it' if one else 'them'}"
-        ),
-        explanation=(
-            f"{wait_text(focus.waiting())} in {label}. Whether {ranks_text(ranks)} issued it stands in what could not "
-            "be read."
-        ),
-        candidates=ranks,
-        confidence="low",
+    dumps = "dump" if len(nodes) == 1 else "dumps"
+    return replace(
+        suspect,
+        title=f"the {dumps} of {who} could be read only in part, and {suspect.title} waits for {it}",
+        explanation=f"{suspect.explanation}. Whether {who} issued it stands in what could not be read.",
         reasons=("what stands in the rest of a file is not known: its rank may wait, too",),
-        notes={rank: problems[rank] for rank in ranks[:8] if rank in problems},
-        next_steps=(_AGAIN, f"py-spy dump, or the end of the log, of {ranks_text(ranks)}: what does it do?"),
+        notes={rank: problems[rank] for rank in suspect.candidates[:8] if rank in problems},
+        next_steps=(_AGAIN, f"py-spy dump, or the end of the log, of {who}: what does it do?"),
     )
+
+
+def _suspect(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
+    """What is the same of all suspects: the title is what is waited for, the explanation who waits for it."""
+    ranks, focus = tuple(sorted(node.rank for node in nodes)), _focus(judge, nodes)
+    label = f"{focus.name} of {facts.label(focus.group)}"
+    waiting = f"{wait_text(focus.waiting())} in {label}"
+    return Root("missing-rank", (), nodes, focus, label, waiting, candidates=ranks, confidence="low")
 
 
 def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:

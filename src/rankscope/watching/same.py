@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope.parsers.assemble.sources import LOG_KIND
+from rankscope.parsers.assemble.placed import only_grew
 
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.sources import Source
@@ -25,14 +25,7 @@ def grew_only(dataset: Dataset, before: Sequence[Source], now: Sequence[Source])
     """
     if len(before) != len(now) or dataset.attempts.height > 1:
         return False
-    return all(_says_same(one, other) for one, other in zip(before, now, strict=True))
-
-
-def _says_same(before: Source, now: Source) -> bool:
-    if before is now:
-        return True
-    same = (before.shown, before.kind, before.problem) == (now.shown, now.kind, now.problem)
-    return same and before.content is now.content and now.kind in (LOG_KIND, "unknown")
+    return all(map(only_grew, before, now))
 
 
 def with_times(dataset: Dataset, sources: Sequence[Source]) -> Dataset:

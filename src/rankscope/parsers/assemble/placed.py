@@ -70,7 +70,8 @@ def place_again(before: Placed, asked: Asked, given: Sequence[Source], *, rest_s
     """
     if asked != before.asked or len(given) != len(before.given) or not before.peers:
         return None
-    if rest_stays and not all(_only_grew(before, place, now) for place, now in enumerate(given)):
+    pairs = enumerate(zip(before.given, given, strict=True))
+    if rest_stays and not all(place in before.peers or only_grew(*pair) for place, pair in pairs):
         return None
     changed = _changed(before, given, rest_stays)
     news = _news(before, given, changed, rest_stays) if changed is not None else None
@@ -86,10 +87,9 @@ def place_again(before: Placed, asked: Asked, given: Sequence[Source], *, rest_s
     return Placed(asked, list(given), sources, runs, used, sorted(news), before.peers, plain, rest_stays)
 
 
-def _only_grew(before: Placed, place: int, now: Source) -> bool:
-    """Whether a file is a dump or a sidecar, or says what it said though it may be longer."""
-    last = before.given[place]
-    if last is now or place in before.peers:
+def only_grew(last: Source, now: Source) -> bool:
+    """Whether a log or another text says what it said, though it may be longer; the very same file of any kind does."""
+    if last is now:
         return True
     same = (last.shown, last.kind, last.problem) == (now.shown, now.kind, now.problem)
     return same and last.content is now.content and now.kind in (LOG_KIND, "unknown")
