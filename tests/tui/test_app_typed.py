@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import polars as pl
 import pytest
@@ -15,8 +16,11 @@ from rankscope.schema import Dataset
 from rankscope.tui import frame
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.clip import FILE
+from rankscope.tui.detail.facts import Detail, look_up
+from rankscope.tui.detail.index import OpIndex
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import ChoiceScreen, HelpScreen
+from rankscope.tui.selection import Selection
 from tests.builders import JobBuilder
 from tests.tui.drive import PLAIN, bar, board_of, opened, press, screen_text, settle
 from tests.tui.jobs import hang, healthy, step
@@ -336,13 +340,40 @@ async def test_holding_a_key_draws_the_detail_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(frame, "DETAIL_AFTER", 0.4)
     async with opened(hang()) as (app, pilot):
         seen: list[object] = []
-        monkeypatch.setattr(app.lanes.detail, "show", lambda *args: seen.append(args))
+        monkeypatch.setattr(app.lanes.detail, "show_found", lambda *args: seen.append(args))
         await _quiet(pilot, seen)
         seen.clear()
         for _ in range(10):
             app.lanes.lanes.action_move("left")
         await _quiet(pilot, seen, least=1)
         assert len(seen) == 1
+
+
+async def test_keys_are_answered_while_the_detail_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+    may_go_on = Event()
+
+    def slow(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
+        asked.append(selection.row)
+        assert may_go_on.wait(60)
+        return look_up(index, analysis, selection)
+
+    async with opened(hang()) as (app, pilot):
+        before = app.lanes.detail.detail
+        monkeypatch.setattr(frame, "look_up", slow)
+        for count in range(1, 6):
+            await pilot.press("left")
+            await pilot.pause(2 * frame.DETAIL_AFTER)
+            assert app.lanes.detail.detail is before, count
+        selection = board_of(app).selection
+        assert app.lanes.detail_is_due
+        assert len(asked) == 1
+        may_go_on.set()
+        await settle(app, pilot)
+        assert selection is not None and before is not None
+        assert asked[1:] == [selection.row] != asked[:1]
+        assert app.lanes.detail.detail is not None
+        assert app.lanes.detail.detail.selection == selection != before.selection
 
 
 async def _quiet(pilot: Pilot[None], seen: list[object], least: int = 0) -> None:

@@ -11,20 +11,24 @@ from textual.containers import Container, Vertical
 from textual.screen import Screen
 from textual.timer import Timer
 
+from rankscope.analysis.model import Analysis
 from rankscope.tui.actions import FOOTER, TRACED_FOOTER
 from rankscope.tui.bars import TextBar
 from rankscope.tui.board import Board
 from rankscope.tui.boards import AnyBoard
+from rankscope.tui.detail.facts import look_up
+from rankscope.tui.detail.index import OpIndex, index_of
 from rankscope.tui.detail.pane import DetailPane
 from rankscope.tui.filters import Filter, apply
 from rankscope.tui.footer import Found, key_parts, overview_parts, status_parts
 from rankscope.tui.header import title_parts, verdict_parts
 from rankscope.tui.letters import Codes
-from rankscope.tui.messages import TimesReady
+from rankscope.tui.messages import LookedUp, TimesReady
 from rankscope.tui.model import Model
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.overview import TABLE, Strip, sequence_strip, time_strip
 from rankscope.tui.search import Hits
+from rankscope.tui.selection import Selection
 from rankscope.tui.target import Place, place_of_finding
 from rankscope.tui.timeline import Timeline
 from rankscope.tui.times import build_times
@@ -82,11 +86,15 @@ class LanesFrame(Screen[None]):
         self.touched = False
         """Whether any key was pressed: then the view stays where it is when more is read."""
         self._detail_timer: Timer | None = None
+        self._looks_up, self._looks_again = False, False
+        """Whether a thread looks up the detail, and whether the cursor has moved since."""
 
     # Widgets
 
     def compose(self) -> ComposeResult:
         """All of them, from top to bottom."""
+        # known before the first layout, which would be made twice
+        self.set_class(self.app.size.width >= WIDE, "-wide")
         yield TextBar("title")
         yield TextBar("verdict")
         yield TextBar("overview")
@@ -228,7 +236,7 @@ class LanesFrame(Screen[None]):
     @property
     def detail_is_due(self) -> bool:
         """Whether the detail has not yet followed the last move."""
-        return self._detail_timer is not None
+        return self._detail_timer is not None or self._looks_up
 
     def on_resize(self) -> None:
         """Writes the lines anew for the new width."""
@@ -273,11 +281,32 @@ class LanesFrame(Screen[None]):
 
     def _draw_detail(self) -> None:
         self._detail_timer = None
-        if isinstance(self.board, TraceBoard):
+        if self._looks_up:
+            # one at a time: of a big job they would pile up while a key is held
+            self._looks_again = True
+        elif isinstance(self.board, TraceBoard):
             sight = look(self.board)
             self.detail.show_made(lambda width, height: sight_lines(sight, width, height))
+        elif (selection := self.board.selection) is not None:
+            self._looks_up = True
+            self._look_up(index_of(self.whole.dataset), self.whole.analysis, selection)
         else:
-            self.detail.show(self.whole.dataset, self.whole.analysis, self.board.selection)
+            self.detail.show_found(None, self.whole.analysis)
+
+    @work(thread=True, group="detail")
+    def _look_up(self, index: OpIndex, analysis: Analysis, selection: Selection) -> None:
+        """Looks up what is under the cursor where no key has to wait for it."""
+        self.post_message(LookedUp(look_up(index, analysis, selection), analysis))
+
+    @on(LookedUp)
+    def _looked_up(self, event: LookedUp) -> None:
+        again, self._looks_up, self._looks_again = self._looks_again, False, False
+        if self._detail_timer is not None:
+            return
+        if again:
+            self._draw_detail()
+        else:
+            self.detail.show_found(event.detail, event.analysis)
 
     def note(self, text: str) -> None:
         """Says something in the bottom line; without text the keys are there again."""

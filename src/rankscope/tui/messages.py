@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 if TYPE_CHECKING:
+    from rankscope.analysis.model import Analysis
+    from rankscope.tui.detail.facts import Detail
     from rankscope.tui.detail.index import OpIndex
     from rankscope.tui.filters import Filter
     from rankscope.tui.letters import Codes
@@ -76,6 +78,14 @@ class ReadingChanged(Message):
     """Following goes otherwise than before."""
 
     reading: Reading
+
+
+@dataclass
+class LookedUp(Message):
+    """What there is to say of a selection is known."""
+
+    detail: Detail
+    analysis: Analysis
 
 
 @dataclass

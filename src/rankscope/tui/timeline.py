@@ -47,6 +47,10 @@ class Timeline(Widget, can_focus=True):
     class Moved(Message):
         """The cursor or the window moved."""
 
+        def can_replace(self, message: Message) -> bool:
+            """Several in a row are one."""
+            return isinstance(message, Timeline.Moved)
+
     def __init__(self, options: ViewOptions) -> None:
         super().__init__(id="lanes")
         self.options = options
@@ -77,7 +81,8 @@ class Timeline(Widget, can_focus=True):
 
     def changed(self) -> None:
         """Draws the board anew, and says so."""
-        self._lines = self._draw()
+        # without a size all would be drawn in vain: it is drawn when there is one
+        self._lines = self._draw() if self.size else []
         self.refresh()
         self.post_message(self.Moved())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +37,8 @@ class OpIndex:
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         self._of_group: OrderedDict[int, tuple[Rows, npt.NDArray[np.int64]]] = OrderedDict()
+        self._keeping = Lock()
+        """The pane looks things up in a thread, the other screens where keys are answered."""
 
     def group(self, key: int | None) -> Group | None:
         """The group with this id; None if there is none."""
@@ -102,15 +105,18 @@ class OpIndex:
         return span.start + int(found[-1]) if len(found) else None
 
     def _group_rows(self, group: int) -> tuple[Rows, npt.NDArray[np.int64]]:
-        if group in self._of_group:
-            self._of_group.move_to_end(group)
-            return self._of_group[group]
+        with self._keeping:
+            if group in self._of_group:
+                self._of_group.move_to_end(group)
+                return self._of_group[group]
         ops = self.dataset.ops
         rows = ((ops["group"] == group) & ~ops["is_p2p"] & ops["seq"].is_not_null()).arg_true()
-        self._of_group[group] = (rows.to_numpy().astype(np.uint32), ops["seq"].gather(rows).to_numpy())
-        if len(self._of_group) > _KEPT:
-            self._of_group.popitem(last=False)
-        return self._of_group[group]
+        found = rows.to_numpy().astype(np.uint32), ops["seq"].gather(rows).to_numpy()
+        with self._keeping:
+            self._of_group[group] = found
+            if len(self._of_group) > _KEPT:
+                self._of_group.popitem(last=False)
+        return found
 
     @cached_property
     def presence(self) -> Presence:

@@ -36,8 +36,11 @@ class DetailPane(Lines):
 
     def show(self, dataset: Dataset, analysis: Analysis, selection: Selection | None) -> None:
         """Shows `selection` from now on; without one, nothing."""
-        self._analysis, self._made = analysis, None
-        self.detail = None if selection is None else look_up(index_of(dataset), analysis, selection)
+        self.show_found(None if selection is None else look_up(index_of(dataset), analysis, selection), analysis)
+
+    def show_found(self, detail: Detail | None, analysis: Analysis) -> None:
+        """Shows what was looked up of a selection."""
+        self._analysis, self._made, self.detail = analysis, None, detail
         self._lay_out()
 
     def on_resize(self) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import polars as pl
 
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.schema import Dataset
 from rankscope.tui.board import Board
+from rankscope.tui.items import Ints
 from rankscope.tui.model import Model
 from rankscope.tui.times import Times
 
@@ -18,19 +19,31 @@ def shift(before: Model, after: Model, column: int) -> int:
 
     Where no collective is in both, what stood there is gone: then the newest column stays the newest.
     """
-    known = _named(before).join(_named(after), on=["name", "ranks", "seq"], suffix="_after")
-    if known.is_empty():
+    was, now = _collectives(before), _collectives(after)
+    was[0] = _groups_after(before.dataset, after.dataset)[was[0]]
+    was = was[:, was[0] >= 0]
+    numbers, number = np.unique(np.concatenate([was[1], now[1]]), return_inverse=True)
+    named = was[0] * len(numbers) + number[: was.shape[1]]
+    named_now = now[0] * len(numbers) + number[was.shape[1] :]
+    _, at, at_now = np.intersect1d(named, named_now, assume_unique=True, return_indices=True)
+    if not len(at):
         return after.width - before.width
-    columns, moved = known["col"].to_numpy(), known["col_after"].to_numpy()
-    nearest = int(np.argmin(np.abs(columns.astype(np.int64) - column)))
-    return int(moved[nearest]) - int(columns[nearest])
+    columns = was[2][at]
+    nearest = int(np.argmin(np.abs(columns - column)))
+    return int(now[2][at_now[nearest]]) - int(columns[nearest])
 
 
-def _named(model: Model) -> pl.DataFrame:
-    """The collectives of a model by what they are called in every model."""
-    members = pl.col("ranks").cast(pl.List(pl.String)).list.join(",")
-    groups = model.dataset.groups.select("group", "name", members.alias("ranks"))
-    return model.instances.select("group", "seq", "col").join(groups, on="group")
+def _collectives(model: Model) -> Ints:
+    """Group, sequence number and column of each collective, a row of the array for each of the three."""
+    return np.stack([model.instances[name].to_numpy().astype(np.int64) for name in ("group", "seq", "col")])
+
+
+def _groups_after(before: Dataset, after: Dataset) -> Ints:
+    """What each group is numbered later, by its name and members; -1 if it is gone."""
+    if before.groups.equals(after.groups):
+        return np.arange(before.groups.height)
+    number = {(group.name, group.ranks): group.id for group in after.group_list}
+    return np.array([number.get((group.name, group.ranks), -1) for group in before.group_list], np.int64)
 
 
 def carry(board: Board, model: Model, times: Times | None) -> None:

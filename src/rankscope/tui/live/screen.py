@@ -46,6 +46,8 @@ class LiveScreen(LanesScreen):
         self._held_at = (0, 0)
         self._lag_s = 0.0
         self._key_at = self._tidied_at = monotonic()
+        self._rung = False
+        """Whether something may be told over the lanes."""
         self._unvisited = False
         """The finding that is told came with an update: nobody has gone there yet."""
         self._read = ""
@@ -123,7 +125,7 @@ class LiveScreen(LanesScreen):
             self._search(self.found.text)
         if stood and update.update.live.state == "progressing" and not update.update.analysis.is_critical:
             # what was told of the standstill is over
-            self.app.clear_notifications()
+            self._hush()
         if update.update.alarm and self.following:
             self.following = False
             self.show_finding(at)
@@ -165,9 +167,16 @@ class LiveScreen(LanesScreen):
             return
         analysis, live = update.update.analysis, update.update.live
         text, title = plain(analysis.verdict), (live.state if live.is_stopped else analysis.status).upper()
+        self._rung = True
         self.app.notify(text, title=title, severity="error", timeout=TOAST_S, markup=False)
         if self.options.bell:
             self.app.bell()
+
+    def _hush(self) -> None:
+        """Takes away what was told over the lanes; that draws, even where there is nothing."""
+        if self._rung:
+            self._rung = False
+            self.app.clear_notifications()
 
     def show_finding(self, index: int | None) -> None:
         """Moves the lanes to a finding; filters that hide it are dropped."""
@@ -239,7 +248,7 @@ class LiveScreen(LanesScreen):
         self._seen = self.shown.marks
         self.operations.fresh = frozenset()
         self._read = _told(self.reading)
-        self.app.clear_notifications()
+        self._hush()
         self.note("")
 
     def _mark_changed(self) -> None:
