@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 BEHIND = 10
 """How nice the process and its workers are, to the one that answers keys."""
+SETTLED = 2
+"""With so many updates the screen is there, and with it what need not be searched for cycles any more."""
 TIDY_S = 120.0
 """So often cycles are looked for in all there is, between two updates."""
 _START = "import sys; sys.path[:] = sys.argv[2:]; from rankscope.commands.apart import main; main(int(sys.argv[1]))"
@@ -76,15 +78,24 @@ class Apart:
             theirs.close()
         with Connection(os.dup(self._socket.fileno())) as connection, contextlib.suppress(OSError, EOFError):
             connection.send(self._wanted)
-            receiver = Receiver(connection)
-            while not self._stopped:
-                news = receiver.receive()
-                if isinstance(news, Failed):
-                    self.stop()
-                    raise click.ClickException(news.text)
-                publish(news)
+            self._pass_on(Receiver(connection), publish)
         if not self._stopped:
             raise click.ClickException(f"the process that follows the job has ended{_how(self._process)}")
+
+    def _pass_on(self, receiver: Receiver, publish: Callable[[Update | Reading | Prepared], None]) -> None:
+        from rankscope.watching.update import Reading
+
+        updates = 0
+        while not self._stopped:
+            news = receiver.receive()
+            if isinstance(news, Failed):
+                self.stop()
+                raise click.ClickException(news.text)
+            publish(news)
+            if not isinstance(news, Reading):
+                updates += 1
+                if updates <= SETTLED:
+                    gc.freeze()
 
     def stop(self) -> None:
         """Ends `run`, even while the process hangs in a file system that does not answer."""

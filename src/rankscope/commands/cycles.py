@@ -1,4 +1,9 @@
-"""How seldom a process that keeps a large dataset looks for cycles in it: a search goes through everything there is."""
+"""When a process that keeps a large dataset looks for cycles in it: a search goes through everything there is."""
 
-YOUNG_ONLY = (1_000, 10, 100_000)
+YOUNG_ONLY = (10_000, 20, 100_000)
 """Thresholds of the garbage collector with which it hardly ever looks at what is old; that is done when it fits."""
+A_BIT_AT_A_TIME = (1_000, 10, 10)
+"""Thresholds with which no search among young objects takes long, where a key waits for it.
+
+Old ones are looked at as well; what has stayed for long should be frozen.
+"""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rankscope.commands import report
 from rankscope.commands import watch as watching
 from rankscope.commands.asking import PipesOf
-from rankscope.commands.cycles import YOUNG_ONLY
+from rankscope.commands.cycles import A_BIT_AT_A_TIME
 from rankscope.commands.source import Source, Step
 from rankscope.commands.watch import UNSAID, Follow
 
@@ -102,11 +102,10 @@ def _first(source: Source, kept: Kept, progress: Callable[[Step], None]) -> tupl
 def answer_keys() -> None:
     """Has the thread that takes updates get out of the way of the one that answers keys.
 
-    A search for cycles through everything that was read stops both for a tenth of a second; the app has one done when
-    nobody sits there.
+    A search for cycles stops both: one through all that was imported takes a tenth of a second.
     """
     gc.enable()
-    gc.set_threshold(*YOUNG_ONLY)
+    gc.set_threshold(*A_BIT_AT_A_TIME)
     sys.setswitchinterval(SWITCH_S)
 
 

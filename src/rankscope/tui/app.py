@@ -124,7 +124,8 @@ class RankscopeApp(App[None]):
         from rankscope.tui.live.screen import LiveScreen
 
         if isinstance(self._lanes, LiveScreen):
-            self._lanes.take(event)
+            # what a key has moved is drawn first
+            self._lanes.call_after_refresh(self._lanes.take, event)
             return
         self._lanes = LiveScreen(event, self.options)
         self.push_screen(self._lanes)
@@ -135,7 +136,7 @@ class RankscopeApp(App[None]):
 
         reading = event.reading
         if isinstance(self._lanes, LiveScreen):
-            self._lanes.take_reading(reading)
+            self._lanes.call_after_refresh(self._lanes.take_reading, reading)
         elif reading.unread:
             self.opening.show_progress(Progress(reading.files - reading.unread, reading.files))
         else:

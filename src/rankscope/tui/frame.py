@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
+from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 
-from rankscope.analysis.model import Analysis
 from rankscope.tui.actions import FOOTER, TRACED_FOOTER
 from rankscope.tui.bars import TextBar
 from rankscope.tui.board import Board
 from rankscope.tui.boards import AnyBoard
 from rankscope.tui.detail.facts import look_up
-from rankscope.tui.detail.index import OpIndex, index_of
+from rankscope.tui.detail.index import index_of
 from rankscope.tui.detail.pane import DetailPane
 from rankscope.tui.filters import Filter, apply
 from rankscope.tui.footer import Found, key_parts, overview_parts, status_parts
@@ -28,7 +29,6 @@ from rankscope.tui.model import Model
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.overview import TABLE, Strip, sequence_strip, time_strip
 from rankscope.tui.search import Hits
-from rankscope.tui.selection import Selection
 from rankscope.tui.target import Place, place_of_finding
 from rankscope.tui.timeline import Timeline
 from rankscope.tui.times import build_times
@@ -207,10 +207,17 @@ class LanesFrame(Screen[None]):
 
     # The axis of time
 
-    @work(thread=True, exclusive=True, group="times")
+    @work(thread=True, description="works something out")
+    def work_out(self, what: list[Callable[[], Message]]) -> None:
+        """Posts what the one thing in a list comes to, worked out in a thread.
+
+        It is taken out of the list: a worker stays, with all it was called with, until cycles are looked for.
+        """
+        self.post_message(what.pop()())
+
     def compute_times(self, model: Model) -> None:
         """Brings the clocks together in a thread."""
-        self.post_message(TimesReady(model, build_times(model)))
+        self.work_out([lambda: TimesReady(model, build_times(model))])
 
     @on(TimesReady)
     def _times_ready(self, event: TimesReady) -> None:
@@ -289,14 +296,10 @@ class LanesFrame(Screen[None]):
             self.detail.show_made(lambda width, height: sight_lines(sight, width, height))
         elif (selection := self.board.selection) is not None:
             self._looks_up = True
-            self._look_up(index_of(self.whole.dataset), self.whole.analysis, selection)
+            index, analysis = index_of(self.whole.dataset), self.whole.analysis
+            self.work_out([lambda: LookedUp(look_up(index, analysis, selection), analysis)])
         else:
             self.detail.show_found(None, self.whole.analysis)
-
-    @work(thread=True, group="detail")
-    def _look_up(self, index: OpIndex, analysis: Analysis, selection: Selection) -> None:
-        """Looks up what is under the cursor where no key has to wait for it."""
-        self.post_message(LookedUp(look_up(index, analysis, selection), analysis))
 
     @on(LookedUp)
     def _looked_up(self, event: LookedUp) -> None:

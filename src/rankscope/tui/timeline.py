@@ -84,7 +84,8 @@ class Timeline(Widget, can_focus=True):
         # without a size all would be drawn in vain: it is drawn when there is one
         self._lines = self._draw() if self.size else []
         self.refresh()
-        self.post_message(self.Moved())
+        # by way of what it lies in it would come a frame later
+        self.screen.post_message(self.Moved())
 
     def action_move(self, name: str) -> None:
         """Does what the action `name` of the scope "lanes" does."""

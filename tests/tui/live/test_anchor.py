@@ -36,6 +36,15 @@ def test_groups_that_are_gone_are_not_taken_for_each_other() -> None:
     assert shift(before, after, 0) == after.width - before.width
 
 
+def test_the_collective_under_the_cursor_stays_where_others_of_its_column_have_moved() -> None:
+    groups = {"a": [0, 1], "b": [2, 3]}
+    before = lanes(groups, [("a", 1), ("a", 2), ("b", 1), ("b", 2)])
+    after = lanes(groups, [("a", 2), ("b", 1), ("b", 2)])
+    assert shift(before, after, 1, own=(1, 2)) == -1
+    assert shift(before, after, 1, own=(2, 2)) == 0
+    assert shift(before, after, 1, own=(1, 99)) in (-1, 0)
+
+
 def test_where_nothing_is_left_the_newest_stays_the_newest() -> None:
     before = lanes({"a": [0, 1]}, [("a", seq) for seq in range(1, 5)])
     after = lanes({"a": [0, 1]}, [("a", seq) for seq in range(100, 107)])

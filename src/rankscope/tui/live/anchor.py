@@ -14,23 +14,27 @@ from rankscope.tui.model import Model
 from rankscope.tui.times import Times
 
 
-def shift(before: Model, after: Model, column: int) -> int:
+def shift(before: Model, after: Model, column: int, own: tuple[int, int] | None = None) -> int:
     """By how many columns the collectives around a column have moved; those of the past are let go by a ring.
 
-    Where no collective is in both, what stood there is gone: then the newest column stays the newest.
+    The one to go by is `own`, a group and a sequence number, if it is still there, or else the nearest: not all of a
+    column move alike. Where no collective is in both, what stood there is gone: then the newest column stays the
+    newest.
     """
     was, now = _collectives(before), _collectives(after)
+    away = np.abs(was[2] - column)
+    if own is not None:
+        away[(was[0] == own[0]) & (was[1] == own[1])] = -1
     was[0] = _groups_after(before.dataset, after.dataset)[was[0]]
-    was = was[:, was[0] >= 0]
+    away, was = away[was[0] >= 0], was[:, was[0] >= 0]
     numbers, number = np.unique(np.concatenate([was[1], now[1]]), return_inverse=True)
     named = was[0] * len(numbers) + number[: was.shape[1]]
     named_now = now[0] * len(numbers) + number[was.shape[1] :]
     _, at, at_now = np.intersect1d(named, named_now, assume_unique=True, return_indices=True)
     if not len(at):
         return after.width - before.width
-    columns = was[2][at]
-    nearest = int(np.argmin(np.abs(columns - column)))
-    return int(now[2][at_now[nearest]]) - int(columns[nearest])
+    nearest = np.argmin(away[at])
+    return int(now[2][at_now[nearest]]) - int(was[2][at[nearest]])
 
 
 def _collectives(model: Model) -> Ints:
@@ -49,7 +53,7 @@ def _groups_after(before: Dataset, after: Dataset) -> Ints:
 def carry(board: Board, model: Model, times: Times | None) -> None:
     """Shows a newer model on a board, everything else as it was: cursor, zoom, marker, order, what is unfolded."""
     kind = board.view.kind
-    moved = shift(board.model, model, board.unit) if kind == "sequence" else 0
+    moved = shift(board.model, model, board.unit, _under_cursor(board)) if kind == "sequence" else 0
     board.unit += moved
     board.marker = None if board.marker is None else board.marker + moved
     if kind == "sequence":
@@ -58,6 +62,12 @@ def carry(board: Board, model: Model, times: Times | None) -> None:
     board.replace_model(model, times)
     board.unit = max(board.low, min(board.unit, board.high - 1))
     board.look_at(board.view)
+
+
+def _under_cursor(board: Board) -> tuple[int, int] | None:
+    """Group and sequence number of the collective under the cursor."""
+    item, items = board.item, board.model.items
+    return None if item is None or items.p2p[item] else (int(items.group[item]), int(items.seq[item]))
 
 
 def same_finding(before: Analysis, index: int | None, after: Analysis) -> int | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 from time import monotonic
 
-from textual import events, on, work
+from textual import events, on
 
 from rankscope.report.escape import plain
 from rankscope.tui.board import Board
@@ -26,8 +25,6 @@ from rankscope.watching.update import Reading
 
 TOAST_S = 3600.0
 """A toast stays until a key is pressed: nothing goes away by itself."""
-UNATTENDED_S = 10.0
-TIDY_S = 600.0
 
 
 class LiveScreen(LanesScreen):
@@ -45,7 +42,6 @@ class LiveScreen(LanesScreen):
         self._seen = first.marks
         self._held_at = (0, 0)
         self._lag_s = 0.0
-        self._key_at = self._tidied_at = monotonic()
         self._rung = False
         """Whether something may be told over the lanes."""
         self._unvisited = False
@@ -89,14 +85,19 @@ class LiveScreen(LanesScreen):
         self._draw_head()
         self.note("")
 
-    @work(thread=True, exclusive=True, group="update-times")
     def _time(self, update: Updated) -> None:
         wanted = self.wanted
-        model = apply(update.model, wanted)
-        self.post_message(UpdateTimed(update, wanted, model, build_times(model)))
+
+        def timed() -> UpdateTimed:
+            model = apply(update.model, wanted)
+            return UpdateTimed(update, wanted, model, build_times(model))
+
+        self.work_out([timed])
 
     @on(UpdateTimed)
     def _timed(self, event: UpdateTimed) -> None:
+        if event.update.update.number < self.shown.update.number:
+            return
         if self.paused or self.app.screen is not self or event.wanted != self.wanted:
             self.take(event.update)
         elif self.operations.view.kind == "time":
@@ -136,14 +137,6 @@ class LiveScreen(LanesScreen):
         self.lanes.show(self.board)
         self._tell(update)
         self.note("")
-        self._tidy()
-
-    def _tidy(self) -> None:
-        """Has cycles of what is gone looked for, which takes a while, when nobody sits there."""
-        now = monotonic()
-        if now - self._key_at > UNATTENDED_S and now - self._tidied_at > TIDY_S:
-            self._tidied_at = now
-            gc.collect()
 
     def _carry_traces(self, update: Updated) -> None:
         traces, shows = update.model.traces, isinstance(self.board, TraceBoard)
@@ -244,7 +237,6 @@ class LiveScreen(LanesScreen):
     def on_key(self, event: events.Key) -> None:
         """Whoever presses a key has looked."""
         super().on_key(event)
-        self._key_at = monotonic()
         self._seen = self.shown.marks
         self.operations.fresh = frozenset()
         self._read = _told(self.reading)

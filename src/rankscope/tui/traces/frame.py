@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from textual import on, work
+from pathlib import Path
+
+from textual import on
 
 from rankscope.report.escape import plain
 from rankscope.tui.boards import AnyBoard
@@ -92,17 +94,17 @@ class TracesFrame(LanesFrame):
             self.note("wait until all of the traces is read")
             return
         self.note("writing the merged trace ...")
-        self._write_traces(self.traced.lanes, self.options.export_traces)
-
-    @work(thread=True, exclusive=True, group="export")
-    def _write_traces(self, lanes: TraceLanes, export: Export) -> None:
-        try:
-            path = export(lanes.dataset, lanes.analysis, self.options.export_dir)
-        except OSError as error:
-            self.post_message(Exported(f"not written: {error.strerror or error}"))
-        else:
-            self.post_message(Exported(f"written: {path.name} in {path.parent}, for ui.perfetto.dev"))
+        lanes, export = self.traced.lanes, self.options.export_traces
+        self.work_out([lambda: _written(lanes, export, self.options.export_dir)])
 
     @on(Exported)
     def _exported(self, event: Exported) -> None:
         self.note(plain(event.text))
+
+
+def _written(lanes: TraceLanes, export: Export, directory: Path) -> Exported:
+    try:
+        path = export(lanes.dataset, lanes.analysis, directory)
+    except OSError as error:
+        return Exported(f"not written: {error.strerror or error}")
+    return Exported(f"written: {path.name} in {path.parent}, for ui.perfetto.dev")
