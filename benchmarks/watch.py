@@ -26,6 +26,7 @@ ENTRIES = 200
 KEY_EVERY_S = 0.5
 LOOK_EVERY_S = 5.0
 LONGEST_KEY_S = 5.0
+LATE_S = 0.1
 SETTLED_S = 60.0
 """Memory is compared from here on."""
 ENV = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "COLORTERM": "truecolor"}
@@ -52,6 +53,8 @@ class Seen:
     """What was measured, in seconds."""
 
     keys: list[float] = field(default_factory=list)
+    late: list[tuple[float, float, float]] = field(default_factory=list)
+    """Of keys that took long: how long, and how long the thread that draws worked, and waited for a processor."""
     lags: list[float] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     load: list[float] = field(default_factory=list)
@@ -84,7 +87,11 @@ def watch(ranks: int, every: float, minutes: float) -> Seen:
 def _measure(terminal: Terminal, seen: Seen, seconds: float) -> None:
     begin, turn, state, times = time.monotonic(), 0, "", _times()
     while (now := time.monotonic()) - begin < seconds:
+        scheduled = _scheduled(terminal.pid)
         seen.keys.append(_key(terminal, "hF"[turn % 2]))
+        if seen.keys[-1] > LATE_S:
+            worked, waited = (b - a for a, b in zip(scheduled, _scheduled(terminal.pid), strict=True))
+            seen.late.append((seen.keys[-1], worked, waited))
         turn += 1
         title = _line(terminal, 0)
         lag = _LAG.search(title)
@@ -122,6 +129,12 @@ def _key(terminal: Terminal, key: str) -> float:
     while _place(terminal) == before and time.monotonic() - begin < LONGEST_KEY_S:
         terminal.read(0.002)
     return time.monotonic() - begin
+
+
+def _scheduled(pid: int) -> tuple[float, float]:
+    """How long the first thread of a process has run, and waited to run; proc(5), schedstat, in nanoseconds."""
+    ran, waited, _ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
+    return int(ran) / 1e9, int(waited) / 1e9
 
 
 def _place(terminal: Terminal) -> tuple[int, bool]:
@@ -176,12 +189,13 @@ def summary(seen: Seen, ranks: int, every: float, minutes: float) -> str:
     keys, late = sorted(seen.keys), [look for look in seen.looks if look.at >= SETTLED_S]
     first, last = (late[0], late[-1]) if late else (seen.looks[0], seen.looks[-1])
     times = (median(keys), keys[int(0.99 * (len(keys) - 1))], keys[-1])
-    above = sum(key > 0.1 for key in keys)
+    late_ms = [" / ".join(f"{1000 * part:.0f}" for part in each) for each in seen.late]
     rounds = max((last.at - seen.looks[0].at) / every, 1e-9)
     cost = [(b - a) / rounds for a, b in zip(seen.looks[0].busy, last.busy, strict=True)]
     rows = [
         ["key to screen, median / 99 % / longest", " / ".join(f"{1000 * s:.0f} ms" for s in times)],
-        ["keys above 100 ms", f"{above} of {len(keys)}"],
+        ["keys above 100 ms", f"{len(late_ms)} of {len(keys)}"],
+        *([["each: ms until shown, drawing thread at work, waiting to run", "; ".join(late_ms)]] * bool(late_ms)),
         ["updates seen; lag shown, median / longest", f"{len(seen.lags)}; {median(seen.lags or [0]):.1f} s / "
          f"{max(seen.lags, default=0):.1f} s"],
         *([f"memory of the {part} after the first minute / at the end", f"{a >> 20} MB / {b >> 20} MB"]
@@ -190,8 +204,8 @@ def summary(seen: Seen, ranks: int, every: float, minutes: float) -> str:
     ]  # fmt: skip
     head = (
         f"{ranks} files of {ENTRIES} entries rewritten every {every:g} s for {minutes:g} minutes, a key every "
-        f"{KEY_EVERY_S:g} s; load of the machine {median(seen.load):.1f} (the writer and this terminal are part of it); "
-        f"{100 * seen.stolen:.1f} % of its time went to others on its host. This terminal goes first where the system "
+        f"{KEY_EVERY_S:g} s; load of the machine {median(seen.load):.1f} (writer and terminal are part of it), "
+        f"{100 * seen.stolen:.1f} % of its time given to others by its host. The terminal goes first where the system "
         "allows it: in life it is on another machine. The lag is the time from noticing a change to showing it."
     )
     return f"{head} {machine()}\n\n{table(['', ''], rows)}"
