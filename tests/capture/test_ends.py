@@ -90,6 +90,29 @@ def test_the_end_is_told_though_a_dump_takes_long_or_fails(tmp_path: Path, body:
     assert "bad sample" in (tmp_path / "dumps" / "exception_rank_0.log").read_text()
 
 
+LATE = """
+import atexit, time
+atexit.register(time.sleep, 0.5)
+import rankscope.capture
+from rankscope.capture.sampler import Sampler
+
+def dumps(self, files, request):
+    with open("reasons", "a") as file:
+        print(request.reason, file=file)
+
+Sampler._dumps = dumps
+rankscope.capture.start("dumps", interval=0.02)
+time.sleep(0.2)
+"""
+
+
+def test_nothing_is_dumped_after_the_last_dump(tmp_path: Path) -> None:
+    ended(tmp_path, LATE)
+    reasons = (tmp_path / "reasons").read_text().split()
+    assert reasons.count("interval") > 1
+    assert reasons[-1] == "exit"
+
+
 CLEANING = """
 import time
 from rankscope.capture.card import passing

@@ -206,7 +206,7 @@ def test_a_disk_that_hangs_holds_up_nobody(torch: Torch, tmp_path: Path, monkeyp
     for _ in range(100):
         one.ask("signal", True, 0.0)
     release.set()
-    one.end()
+    assert one.ask("stop", False, 60.0, last=True)
 
 
 def test_what_goes_wrong_in_torch_is_noted_and_goes_no_further(
@@ -217,7 +217,7 @@ def test_what_goes_wrong_in_torch_is_noted_and_goes_no_further(
     one.start()
     assert one.ask("signal", True, 60.0)
     assert "members of process groups unknown" in told(tmp_path, 1)["problems"][0]
-    one.end()
+    assert one.ask("stop", False, 60.0, last=True)
     one.join(60)
     assert not one.is_alive()
 

@@ -65,8 +65,7 @@ class Agent:
 
     def stop(self) -> None:
         """Writes a last dump and gives everything back."""
-        self.sampler.ask("stop", False, END_WAIT_S)
-        self.sampler.end()
+        self.sampler.ask("stop", False, END_WAIT_S, last=True)
         atexit.unregister(self._on_exit)
         if sys.excepthook == self._on_exception:
             sys.excepthook = self._previous_hook
@@ -99,7 +98,7 @@ class Agent:
         if number != signal.SIGTERM:
             self.sampler.ask("signal", True, 0.0)
             return
-        self._end("terminated", None, TERM_WAIT_S)
+        self._end("terminated", None, TERM_WAIT_S, last=True)
         die_of(number)
 
     def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -113,13 +112,13 @@ class Agent:
         else:
             self._end("exception", error, END_WAIT_S)
 
-    def _end(self, reason: str, error: BaseException | None, wait: float) -> None:
+    def _end(self, reason: str, error: BaseException | None, wait: float, last: bool = False) -> None:
         """Writes how the process ends, and then a last dump; both take at most `wait` seconds."""
         until = time.monotonic() + wait
         self.card.end(reason, error)
         text = "" if error is None else "".join(traceback.format_exception(error))[-TRACEBACK_LIMIT:]
         self.teller.end(Request(reason, False, text))
-        self.sampler.ask(reason, error is not None, wait, text)
+        self.sampler.ask(reason, error is not None, wait, text, last)
         self.teller.told.wait(max(0.0, until - time.monotonic()))
 
     def _on_exit(self) -> None:
@@ -127,7 +126,7 @@ class Agent:
             error = _unhandled(sys.exc_info()[1])
             if error is not None:
                 self._failed(error)
-            self._end("exit", None, END_WAIT_S)
+            self._end("exit", None, END_WAIT_S, last=True)
 
     def _wait_for_torch(self) -> None:
         while identity.distributed() is None:

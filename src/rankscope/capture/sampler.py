@@ -20,7 +20,7 @@ INTERVAL = "interval"
 REMEMBERED_EVERY = 3
 """Of the dumps at intervals every so many is kept as an earlier one, and the first that the next one only repeats."""
 _WAITING = 8
-"""Requests that may wait; more are dropped, for the ones before them say the same."""
+"""Requests that may wait; more are dropped but for the last, for the ones before them say the same."""
 _COSTS = 3
 STILL = 2
 """A rank stands still if so many dumps in a row say what the one before them said."""
@@ -39,6 +39,8 @@ class Request:
     """Whether stacks are worth the time that the first ones take."""
     traceback: str = ""
     """Of the exception that ends the process."""
+    last: bool = False
+    """Whether no dump comes after it: the process could end in the middle of one, and leave a part of it."""
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -57,7 +59,7 @@ class Sampler(threading.Thread):
         self._files: Files | None = None
         self._placing = threading.Lock()
         """Held while it is found out where to write, and while what says who writes is written."""
-        self._requests: queue.Queue[Request | None] = queue.Queue(_WAITING)
+        self._requests: queue.Queue[Request] = queue.Queue(_WAITING)
         self._last: dict[recorder.Recorder, bytes] = {}
         self._still: dict[recorder.Recorder, int] = {}
         self._costs: list[float] = []
@@ -66,22 +68,18 @@ class Sampler(threading.Thread):
         """Whether the traceback is written."""
         self._rounds = 0
 
-    def ask(self, reason: str, stacks: bool, wait: float, traceback: str = "") -> bool:
-        """Has a dump written; whether it was, within `wait` seconds."""
-        request = Request(reason, stacks, traceback)
+    def ask(self, reason: str, stacks: bool, wait: float, traceback: str = "", last: bool = False) -> bool:
+        """Has a dump written, the `last` one or not; whether it was, within `wait` seconds."""
+        until = time.monotonic() + wait
+        request = Request(reason, stacks, traceback, last)
         try:
-            self._requests.put_nowait(request)
+            self._requests.put(request, last, wait)
         except queue.Full:
             return False
-        return request.done.wait(wait)
-
-    def end(self) -> None:
-        """Has the thread end after what it is at."""
-        with contextlib.suppress(queue.Full):
-            self._requests.put_nowait(None)
+        return request.done.wait(max(0.0, until - time.monotonic()))
 
     def run(self) -> None:
-        """Until `end`."""
+        """Until the last dump."""
         while True:
             due = time.monotonic() + (pause := self._pause())
             try:
@@ -89,13 +87,13 @@ class Sampler(threading.Thread):
             except queue.Empty:
                 request = Request(INTERVAL, False)
                 self.card.delayed(time.monotonic() - due)
-            if request is None:
-                return
             try:
                 self._serve(request)
             except Exception as error:  # noqa: BLE001 - nothing that goes wrong here may reach the job
                 self.card.problem(f"{type(error).__name__}: {error}")
             request.done.set()
+            if request.last:
+                return
 
     def _pause(self) -> float:
         """Seconds to the next multiple of the interval that leaves enough time between dumps."""
