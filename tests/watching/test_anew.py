@@ -180,7 +180,7 @@ def _same_analysis(one: Analysis, other: Analysis) -> None:
             assert a == b, field.name
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_what_is_remembered_changes_nothing(tmp_path: Path, seed: int) -> None:
     files, remembering, anew = Files(tmp_path, seed), Watched(), Watched()
     done: list[str] = []

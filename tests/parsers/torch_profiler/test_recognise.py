@@ -92,7 +92,7 @@ def test_a_document_without_events_tells_nothing(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_refused(tmp_path: Path) -> None:
-    bomb = gzip.compress(b'{"schemaVersion": 1, "traceEvents": [' + b" " * (600 << 20), 9)
+    bomb = gzip.compress(b'{"schemaVersion": 1, "traceEvents": [') + gzip.compress(b" " * (1 << 20)) * 600
     dataset = loaded(tmp_path, {"bomb.json.gz": bomb, "b.json": document(EVENTS)})
     assert dataset.files["kind"].to_list() == ["torch-profiler", "unreadable"]
     assert "refused" in dataset.files["problem"][1]

@@ -27,7 +27,7 @@ LINES = [
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_numbers_of_any_size(data: st.DataObject) -> None:
     text = "\n".join(LINES)
     numbers = list(re.finditer(r"\d+", text))
