@@ -1,4 +1,4 @@
-"""What torch's own analyzer says of dumps, run as a process of its own: `python official.py FOLDER`.
+"""What torch's own analyzer says of dumps, run as a process of its own: `python official.py FOLDER...`.
 
 It cannot read gloo's dumps as they are, for their pg_config names no group: it gets copies with the groups filled in
 from who has entries in them.
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,12 +25,15 @@ class Complaint(NamedTuple):
     ranks: list[int]
 
 
-def complaints(folder: Path) -> list[Complaint]:
-    """Every collective the analyzer complains about, in its order."""
-    with tempfile.TemporaryDirectory() as copies:
-        repair(folder, Path(copies))
-        done = subprocess.run([sys.executable, __file__, copies], capture_output=True, text=True, check=True)
-    return [Complaint(*row) for row in json.loads(done.stdout.splitlines()[-1])]
+def complaints(folders: Sequence[Path]) -> list[list[Complaint]]:
+    """Every collective the analyzer complains about, in its order, for each folder."""
+    with tempfile.TemporaryDirectory() as scratch:
+        copies = [Path(scratch) / str(number) for number in range(len(folders))]
+        for folder, copy in zip(folders, copies, strict=True):
+            copy.mkdir()
+            repair(folder, copy)
+        done = subprocess.run([sys.executable, __file__, *copies], capture_output=True, text=True, check=True)
+    return [[Complaint(*row) for row in rows] for rows in json.loads(done.stdout.splitlines()[-1])]
 
 
 def repair(folder: Path, copies: Path) -> None:
@@ -60,8 +64,8 @@ def _analyse(folder: str) -> list[Complaint]:
 
 
 def main(argv: list[str]) -> Any:
-    """Prints the complaints about a folder as JSON."""
-    print(json.dumps(_analyse(argv[1])))
+    """Prints the complaints about folders as JSON."""
+    print(json.dumps([_analyse(folder) for folder in argv[1:]]))
 
 
 if __name__ == "__main__":

@@ -24,11 +24,15 @@ LONGEST_PAUSE_NS = 100_000_000
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_job_that_runs_now_is_told_as_it_is(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(SAMPLES / "make.py"), "--out", str(tmp_path), name]
-    for _ in range(RUNS):
+    for left in reversed(range(RUNS)):
         subprocess.run(command, capture_output=True, check=True, timeout=120)
-        if EXPECTED[name].exit_code == 0 or not held_up(tmp_path / name):
-            break
-    check(name, tmp_path / name)
+        try:
+            check(name, tmp_path / name)
+        except AssertionError:
+            if not left or not held_up(tmp_path / name):
+                raise
+        else:
+            return
 
 
 def held_up(folder: Path) -> bool:
@@ -39,31 +43,40 @@ def held_up(folder: Path) -> bool:
     return isinstance(longest, int) and longest > LONGEST_PAUSE_NS
 
 
+@pytest.fixture(scope="module")
+def complained() -> dict[str, list[Complaint]]:
+    """What torch's analyzer says of the bundled jobs."""
+    names = ["healthy", "straggler", "early_return", "wrong_collective", "size_mismatch", "two_groups"]
+    return dict(zip(names, complaints([SAMPLES / name for name in names]), strict=True))
+
+
 @pytest.mark.parametrize("name", ["healthy", "straggler"])
-def test_where_nothing_hangs_torchs_analyzer_agrees(name: str) -> None:
-    assert complaints(SAMPLES / name) == []
+def test_where_nothing_hangs_torchs_analyzer_agrees(name: str, complained: dict[str, list[Complaint]]) -> None:
+    assert complained[name] == []
     assert report(SAMPLES / name)[0] == 0
 
 
-def test_a_missing_rank_is_the_same_for_torchs_analyzer() -> None:
+def test_a_missing_rank_is_the_same_for_torchs_analyzer(complained: dict[str, list[Complaint]]) -> None:
     cause = causes(report(SAMPLES / "early_return")[1])[0]
-    assert complaints(SAMPLES / "early_return") == [
+    assert complained["early_return"] == [
         Complaint("0:default_pg", cause["seq"], cause["culprit_ranks"]),
     ]
 
 
 @pytest.mark.parametrize("name", ["wrong_collective", "size_mismatch"])
-def test_a_mismatch_stands_at_the_same_place_for_torchs_analyzer(name: str) -> None:
+def test_a_mismatch_stands_at_the_same_place_for_torchs_analyzer(
+    name: str, complained: dict[str, list[Complaint]]
+) -> None:
     """It takes the first file it meets for right, so it blames the culprit or everybody else."""
     cause = causes(report(SAMPLES / name)[1])[0]
-    first = complaints(SAMPLES / name)[0]
+    first = complained[name][0]
     assert first.seq == cause["seq"]
     assert set(first.ranks) in (set(cause["culprit_ranks"]), RANKS - set(cause["culprit_ranks"]))
 
 
-def test_the_cause_is_among_the_hangs_torchs_analyzer_lists() -> None:
+def test_the_cause_is_among_the_hangs_torchs_analyzer_lists(complained: dict[str, list[Complaint]]) -> None:
     cause = causes(report(SAMPLES / "two_groups")[1])[0]
-    listed = complaints(SAMPLES / "two_groups")
+    listed = complained["two_groups"]
     assert len(listed) == 3
     name = f"{cause['group']['id']}:{cause['group']['description']}"
     assert Complaint(name, cause["seq"], cause["culprit_ranks"]) in listed
