@@ -19,6 +19,7 @@ from statistics import median
 
 from tests.tui.terminal import Terminal
 
+from benchmarks.echo import Echo
 from benchmarks.make_dumps import make
 from benchmarks.results import machine, put, table
 
@@ -32,6 +33,7 @@ SETTLED_S = 60.0
 ENV = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "COLORTERM": "truecolor"}
 PARTS = ("screen", "follower", "workers")
 """The processes: the one that draws, the one that follows, and those that decode."""
+LATE_PARTS = "drawing thread at work, waiting to run, the program that only answers"
 _LAG = re.compile(r"([\d.]+) s lag")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -53,8 +55,11 @@ class Seen:
     """What was measured, in seconds."""
 
     keys: list[float] = field(default_factory=list)
-    late: list[tuple[float, float, float]] = field(default_factory=list)
-    """Of keys that took long: how long, and how long the thread that draws worked, and waited for a processor."""
+    late: list[tuple[float, ...]] = field(default_factory=list)
+    """Of keys that took long: how long, how long the thread that draws worked, and waited for a processor, and how long
+    a program that only answers took at the same moment."""
+    echoes: list[float] = field(default_factory=list)
+    """How long that took for each key."""
     lags: list[float] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     load: list[float] = field(default_factory=list)
@@ -74,24 +79,29 @@ def watch(ranks: int, every: float, minutes: float) -> Seen:
         writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
         try:
-            with Terminal([sys.executable, "-m", "rankscope", str(target), "--watch"], ENV, (120, 40)) as terminal:
+            app = Terminal([sys.executable, "-m", "rankscope", str(target), "--watch"], ENV, (120, 40))
+            with Echo() as echo, app as terminal:
+                echo.got_at()
                 terminal.until("WATCHING", 120)
                 _go_first()
-                _measure(terminal, seen, minutes * 60)
+                _measure(terminal, echo, seen, minutes * 60)
         finally:
             writer.kill()
             writer.communicate()
     return seen
 
 
-def _measure(terminal: Terminal, seen: Seen, seconds: float) -> None:
+def _measure(terminal: Terminal, echo: Echo, seen: Seen, seconds: float) -> None:
     begin, turn, state, times = time.monotonic(), 0, "", _times()
     while (now := time.monotonic()) - begin < seconds:
         scheduled = _scheduled(terminal.pid)
+        echo.press()
+        pressed = time.monotonic()
         seen.keys.append(_key(terminal, "hF"[turn % 2]))
+        seen.echoes.append(max(0.0, echo.got_at() - pressed))
         if seen.keys[-1] > LATE_S:
             worked, waited = (b - a for a, b in zip(scheduled, _scheduled(terminal.pid), strict=True))
-            seen.late.append((seen.keys[-1], worked, waited))
+            seen.late.append((seen.keys[-1], worked, waited, seen.echoes[-1]))
         turn += 1
         title = _line(terminal, 0)
         lag = _LAG.search(title)
@@ -186,16 +196,17 @@ def _busy(pids: list[int]) -> tuple[float, float]:
 
 def summary(seen: Seen, ranks: int, every: float, minutes: float) -> str:
     """The section of the results."""
-    keys, late = sorted(seen.keys), [look for look in seen.looks if look.at >= SETTLED_S]
+    late = [look for look in seen.looks if look.at >= SETTLED_S]
     first, last = (late[0], late[-1]) if late else (seen.looks[0], seen.looks[-1])
-    times = (median(keys), keys[int(0.99 * (len(keys) - 1))], keys[-1])
+    times, echoes = _spread(seen.keys), _spread(seen.echoes)
     late_ms = [" / ".join(f"{1000 * part:.0f}" for part in each) for each in seen.late]
     rounds = max((last.at - seen.looks[0].at) / every, 1e-9)
     cost = [(b - a) / rounds for a, b in zip(seen.looks[0].busy, last.busy, strict=True)]
     rows = [
-        ["key to screen, median / 99 % / longest", " / ".join(f"{1000 * s:.0f} ms" for s in times)],
-        ["keys above 100 ms", f"{len(late_ms)} of {len(keys)}"],
-        *([["each: ms until shown, drawing thread at work, waiting to run", "; ".join(late_ms)]] * bool(late_ms)),
+        ["key to screen, median / 99 % / longest", times],
+        ["keys above 100 ms", f"{len(late_ms)} of {len(seen.keys)}"],
+        *([[f"each: ms until shown, {LATE_PARTS}", "; ".join(late_ms)]] * bool(late_ms)),
+        ["key to a program that only answers, at the same moments", echoes],
         ["updates seen; lag shown, median / longest", f"{len(seen.lags)}; {median(seen.lags or [0]):.1f} s / "
          f"{max(seen.lags, default=0):.1f} s"],
         *([f"memory of the {part} after the first minute / at the end", f"{a >> 20} MB / {b >> 20} MB"]
@@ -209,6 +220,13 @@ def summary(seen: Seen, ranks: int, every: float, minutes: float) -> str:
         "allows it: in life it is on another machine. The lag is the time from noticing a change to showing it."
     )
     return f"{head} {machine()}\n\n{table(['', ''], rows)}"
+
+
+def _spread(seconds: list[float]) -> str:
+    """Median, 99 % and longest."""
+    known = sorted(seconds)
+    chosen = median(known), known[int(0.99 * (len(known) - 1))], known[-1]
+    return " / ".join(f"{1000 * s:.0f} ms" for s in chosen)
 
 
 def main() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from rankscope.parsers.load import load
+from tests.jobs.maker import Maker
 from tests.jobs.official import Complaint, complaints
 from tests.jobs.scenarios import EXPECTED, SAMPLES, causes, check, report
 
@@ -21,11 +21,17 @@ LONGEST_PAUSE_NS = 100_000_000
 """A job is called still after twenty times as long."""
 
 
+@pytest.fixture(scope="module")
+def maker() -> Iterator[Maker]:
+    """Makes jobs."""
+    with Maker() as made:
+        yield made
+
+
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_job_that_runs_now_is_told_as_it_is(name: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(SAMPLES / "make.py"), "--out", str(tmp_path), name]
+def test_a_job_that_runs_now_is_told_as_it_is(name: str, tmp_path: Path, maker: Maker) -> None:
     for left in reversed(range(RUNS)):
-        subprocess.run(command, capture_output=True, check=True, timeout=120)
+        maker.make(name, tmp_path)
         try:
             check(name, tmp_path / name)
         except AssertionError:

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import textual.screen
-from textual import on, work
+from textual import events, on, work
 from textual.app import App
 from textual.binding import BindingType
 from textual.driver import Driver
@@ -21,6 +21,7 @@ from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
 from rankscope.tui.messages import Completed, Loaded, Progressed, ReadingChanged, Updated
 from rankscope.tui.opening import OpeningScreen
 from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions, Watch
+from rankscope.tui.quiet import QUIET_S, Quiet
 
 if TYPE_CHECKING:
     from rankscope.tui.live.prepared import Prepared
@@ -64,6 +65,7 @@ class RankscopeApp(App[None]):
             textual.screen.UPDATE_PERIOD = 1 / SLOW_FRAMES  # type: ignore[misc]
         self.opening = OpeningScreen(title, options)
         self._lanes: LanesScreen | None = None
+        self.quiet = Quiet()
 
     def _choose_filters(self, no_color: bool) -> None:
         """Without colours none at all: Textual would make greys of them that are hard to tell apart."""
@@ -85,9 +87,16 @@ class RankscopeApp(App[None]):
     def on_mount(self) -> None:
         """Starts to load, once the first screen is drawn: both would hold up each other."""
         if self.watch_job is not None:
+            self.set_interval(QUIET_S / 5, self.quiet.search)
             self.call_after_refresh(self._follow, self.watch_job)
         elif self.load is not None:
             self.call_after_refresh(self._load, self.load)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Remembers when somebody did something."""
+        if isinstance(event, events.InputEvent):
+            self.quiet.pressed()
+        await super().on_event(event)
 
     def exit(self, *result: Any, **how: Any) -> None:
         """Ends the app, and following with it."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from time import monotonic
 
 import pytest
 
 from rankscope.tui.board import Board
 from rankscope.tui.live.screen import LiveScreen
+from rankscope.tui.quiet import EVERY_S, Quiet
 from rankscope.tui.selection import Selection
 from rankscope.watching.update import Reading
 from tests.tui.drive import PLAIN, bar, screen_text
@@ -29,6 +31,16 @@ async def test_it_begins_at_the_newest_and_stays_there() -> None:
         await shown(app, pilot, told)
         assert selected(live_of(app))[1] == 90
         assert "WATCHING - progressing 12.3/s" in bar(app, "title")
+
+
+async def test_a_key_puts_off_the_search_for_cycles() -> None:
+    async with watched(job(50)) as (app, pilot, _):
+        now = monotonic() + EVERY_S
+        app.quiet = Quiet(lambda: now)
+        now += EVERY_S
+        assert app.quiet.is_due
+        await press(app, pilot, "h")
+        assert not app.quiet.is_due
 
 
 async def test_any_movement_stops_following_and_f_goes_on() -> None:

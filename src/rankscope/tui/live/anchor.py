@@ -22,10 +22,13 @@ def shift(before: Model, after: Model, column: int, own: tuple[int, int] | None 
     newest.
     """
     was, now = _collectives(before), _collectives(after)
+    group_after = _groups_after(before.dataset, after.dataset)
+    if own is not None and 0 <= own[0] < len(group_after) and group_after[own[0]] >= 0:
+        stood, stands = _column(was, *own), _column(now, int(group_after[own[0]]), own[1])
+        if stood is not None and stands is not None:
+            return stands - stood
     away = np.abs(was[2] - column)
-    if own is not None:
-        away[(was[0] == own[0]) & (was[1] == own[1])] = -1
-    was[0] = _groups_after(before.dataset, after.dataset)[was[0]]
+    was[0] = group_after[was[0]]
     away, was = away[was[0] >= 0], was[:, was[0] >= 0]
     numbers, number = np.unique(np.concatenate([was[1], now[1]]), return_inverse=True)
     named = was[0] * len(numbers) + number[: was.shape[1]]
@@ -40,6 +43,11 @@ def shift(before: Model, after: Model, column: int, own: tuple[int, int] | None 
 def _collectives(model: Model) -> Ints:
     """Group, sequence number and column of each collective, a row of the array for each of the three."""
     return np.stack([model.instances[name].to_numpy().astype(np.int64) for name in ("group", "seq", "col")])
+
+
+def _column(collectives: Ints, group: int, seq: int) -> int | None:
+    found = np.flatnonzero((collectives[0] == group) & (collectives[1] == seq))
+    return int(collectives[2][found[0]]) if len(found) else None
 
 
 def _groups_after(before: Dataset, after: Dataset) -> Ints:
