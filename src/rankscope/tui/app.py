@@ -87,7 +87,7 @@ class RankscopeApp(App[None]):
     def on_mount(self) -> None:
         """Starts to load, once the first screen is drawn: both would hold up each other."""
         if self.watch_job is not None:
-            self.set_interval(QUIET_S / 5, self.quiet.search)
+            self.set_interval(QUIET_S, self.quiet.search)
             self.call_after_refresh(self._follow, self.watch_job)
         elif self.load is not None:
             self.call_after_refresh(self._load, self.load)

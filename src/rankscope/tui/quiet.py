@@ -6,12 +6,12 @@ import gc
 from collections.abc import Callable
 from time import monotonic
 
-QUIET_S = 5.0
-"""So long after a key, there is time, ..."""
-EVERY_S = 60.0
-"""... so often it is used, ..."""
-LONGEST_S = 3600.0
-"""... and without any such time, all the same."""
+QUIET_S = 0.25
+"""So long after a key another one is not likely to come soon, ..."""
+EVERY_S = 30.0
+"""... which is made use of so often: what is drawn leaves cycles behind, about 10 kB for each key, ..."""
+LONGEST_S = 300.0
+"""... and where keys never stop, it is done all the same."""
 
 
 class Quiet:
