@@ -79,8 +79,8 @@ def watch(ranks: int, every: float, minutes: float) -> Seen:
         writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
         try:
-            app = Terminal([sys.executable, "-m", "rankscope", str(target), "--watch"], ENV, (120, 40))
-            with Echo() as echo, app as terminal:
+            app = [sys.executable, "-m", "rankscope", str(target), "--watch"]
+            with Echo() as echo, Terminal(app, ENV, (120, 40)) as terminal:
                 echo.got_at()
                 terminal.until("WATCHING", 120)
                 _go_first()
