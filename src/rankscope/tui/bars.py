@@ -6,18 +6,16 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.geometry import Region
 from textual.strip import Strip
-from textual.widget import Widget
 
 from rankscope.tui.parts import Part
+from rankscope.tui.unstyled import Unstyled
 
 
-class TextBar(Widget):
+class TextBar(Unstyled):
     """One or more lines that are replaced as a whole."""
 
     DEFAULT_CSS = "TextBar { height: 1; width: 100%; }"
-    ALLOW_SELECT = False
 
     def __init__(self, name: str) -> None:
         super().__init__(id=name)
@@ -42,10 +40,3 @@ class TextBar(Widget):
         """One line, filled up with blanks."""
         strip = self._strips[y] if y < len(self._strips) else Strip([])
         return strip.adjust_cell_length(self.size.width, Style())
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """A part of the lines, without the styles of CSS."""
-        strips = [self.render_line(y).crop(crop.x, crop.right) for y in range(crop.y, crop.bottom)]
-        for line_filter in self.get_line_filters():
-            strips = [strip.apply_filter(line_filter, self.background_colors[1]) for strip in strips]
-        return strips

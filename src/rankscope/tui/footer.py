@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 from rich.style import Style
 
 from rankscope.tui.actions import FOOTER, footer_keys
 from rankscope.tui.board import Board
 from rankscope.tui.detail.format import duration
 from rankscope.tui.filters import Filter, describe
-from rankscope.tui.letters import legend
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.parts import Parts
 
@@ -46,7 +44,7 @@ def status_parts(board: Board, wanted: Filter, found: Found | None, width: int, 
     text = f"{rule} " + f" {rule} ".join(pieces) + " "
     if len(text) > width:
         text = text[: width - 4] + "... "
-    key = legend(np.unique(board.model.items.code))
+    key = board.model.legend
     room = width - len(text) - 3
     key = key if len(key) <= room else key[: max(room, 0)].rpartition("  ")[0]
     tail = f" {key} {rule}" if key else ""

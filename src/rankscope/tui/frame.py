@@ -108,7 +108,9 @@ class LanesFrame(Screen[None]):
     @cached_property
     def lanes(self) -> Timeline:
         """The lanes."""
-        return Timeline(self.options)
+        lanes = Timeline(self.options)
+        self.watch(lanes, "moves", self.moved, init=False)
+        return lanes
 
     @cached_property
     def detail(self) -> DetailPane:
@@ -232,8 +234,8 @@ class LanesFrame(Screen[None]):
 
     # Lines that follow the board
 
-    @on(Timeline.Moved)
-    def _moved(self) -> None:
+    def moved(self) -> None:
+        """The cursor or the window of the lanes has moved."""
         self.draw_lines()
         if self._detail_timer is None:
             self._detail_timer = self.set_timer(DETAIL_AFTER, self._draw_detail)

@@ -17,7 +17,7 @@ from rankscope.report.settings import settings
 from rankscope.schema import Dataset
 from rankscope.tui.collectives import Collectives, collectives
 from rankscope.tui.items import Ints, Items, Loose, in_lanes, operations
-from rankscope.tui.letters import NUMBER, Codes, Mark, code, op_codes
+from rankscope.tui.letters import NUMBER, Codes, Mark, code, legend, op_codes
 from rankscope.tui.marks import REASONS, absences, p2p_absences
 
 if TYPE_CHECKING:
@@ -60,6 +60,11 @@ class Model:
         """Ranks whose own log tells of a root cause."""
         said = self.dataset.messages.filter(pl.col("role") == "root")
         return frozenset(said["rank"].drop_nulls().to_list())
+
+    @cached_property
+    def legend(self) -> str:
+        """What the letters of all items stand for, in one line."""
+        return legend(self.items.code)
 
     def take(self, lanes: NDArray[np.bool_], items: NDArray[np.bool_]) -> Model:
         """Only these lanes, and of their items only these."""

@@ -10,10 +10,8 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import BindingType
-from textual.geometry import Region
-from textual.message import Message
+from textual.reactive import var
 from textual.strip import Strip
-from textual.widget import Widget
 
 from rankscope.report.escape import plain
 from rankscope.tui.actions import bindings_for
@@ -29,12 +27,13 @@ from rankscope.tui.traces.paint import TraceGutter
 from rankscope.tui.traces.paint import compose as compose_traces
 from rankscope.tui.traces.paint import gutter_for as gutter_of_traces
 from rankscope.tui.traces.ruler import step_line, time_line
+from rankscope.tui.unstyled import Unstyled
 
 TWICE = 1.0
 """Seconds within which the second `g` of `g g` has to come."""
 
 
-class Timeline(Widget, can_focus=True):
+class Timeline(Unstyled, can_focus=True):
     """Draws a Board line by line, and moves its cursor.
 
     It has its own window over the lanes instead of a virtual size, so that its cost does not grow with the job.
@@ -42,14 +41,9 @@ class Timeline(Widget, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_for("lanes")
     DEFAULT_CSS = "Timeline { height: 1fr; width: 1fr; }"
-    ALLOW_SELECT = False
 
-    class Moved(Message):
-        """The cursor or the window moved."""
-
-        def can_replace(self, message: Message) -> bool:
-            """Several in a row are one."""
-            return isinstance(message, Timeline.Moved)
+    moves: var[int] = var(0, init=False)
+    """How often the cursor or the window has moved; who watches it draws in the same frame."""
 
     def __init__(self, options: ViewOptions) -> None:
         super().__init__(id="lanes")
@@ -84,8 +78,7 @@ class Timeline(Widget, can_focus=True):
         # without a size all would be drawn in vain: it is drawn when there is one
         self._lines = self._draw() if self.size else []
         self.refresh()
-        # by way of what it lies in it would come a frame later
-        self.screen.post_message(self.Moved())
+        self.moves += 1
 
     def action_move(self, name: str) -> None:
         """Does what the action `name` of the scope "lanes" does."""
@@ -148,13 +141,6 @@ class Timeline(Widget, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """The strip of one line of the widget."""
         return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width, Style())
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """The strips of a part of the widget, without the styles of CSS: everything here has its own."""
-        strips = [self.render_line(y).crop(crop.x, crop.right) for y in range(crop.y, crop.bottom)]
-        for line_filter in self.get_line_filters():
-            strips = [strip.apply_filter(line_filter, self.background_colors[1]) for strip in strips]
-        return strips
 
     def on_click(self, event: events.Click) -> None:
         """Puts the cursor where the mouse is."""

@@ -196,11 +196,11 @@ async def test_the_text_of_a_finding_is_scrolled_by_the_same_keys() -> None:
     async with opened(FindingsScreen(dataset, analysis)) as (app, pilot):
         text = app.screen.query_one("#text", Lines)
         await pilot.press("tab", "j", "j")
-        assert text.scroll_offset.y == 2
+        assert text.top == 2
         await pilot.press("G")
-        assert text.scroll_offset.y == text.count - text.size.height
+        assert text.top == text.count - text.size.height
         await pilot.press("g")
-        assert text.scroll_offset.y == 0
+        assert text.top == 0
         assert app.screen.query_one("#list", LineList).cursor == 0
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from rankscope.tui.detail.line import Line, Span, cut, width_of
 from rankscope.tui.detail.looks import to_segments
 from rankscope.tui.options import ViewOptions
+from rankscope.tui.unstyled import Unstyled
 
+WHEEL = 2
+"""Lines that the mouse scrolls by."""
 LineOf = Callable[[int, int], Line]
 """The line at an index, for a width in cells."""
 
@@ -34,16 +36,18 @@ def with_rest(parts: Line, more: int, width: int) -> Line:
     return (*shown, Span(" " * (width - len(tag) - 1 - width_of(shown))), Span(tag, "dim"))
 
 
-class Lines(ScrollView, can_focus=True):
-    """Lines to read, scrolled by keys."""
+class Lines(Unstyled, can_focus=True):
+    """Lines to read, scrolled by keys and by the mouse.
+
+    It has its own window over the lines instead of a virtual size, with which each new text would lay out the screen.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *_keys("up k", "step(-1)"), *_keys("down j", "step(1)"),
         *_keys("pageup b", "page(-1)"), *_keys("pagedown space", "page(1)"),
         *_keys("home g", "edge(False)"), *_keys("end G", "edge(True)"),
     ]  # fmt: skip
-    DEFAULT_CSS = "Lines { height: 1fr; width: 1fr; scrollbar-size: 0 0; overflow-x: hidden; }"
-    ALLOW_SELECT = False
+    DEFAULT_CSS = "Lines { height: 1fr; width: 1fr; }"
     marks_focus = True
     """Whether the first words are reversed while the keys go here."""
 
@@ -51,7 +55,10 @@ class Lines(ScrollView, can_focus=True):
         super().__init__(id=id)
         self.options = options
         self.count = 0
+        self.top = 0
+        """The first line in view."""
         self._line_of: LineOf = lambda _index, _width: ()
+        self._drawn: dict[int, Strip] = {}
 
     def show_lines(self, lines: Sequence[Line]) -> None:
         """Shows these lines from the first."""
@@ -60,14 +67,16 @@ class Lines(ScrollView, can_focus=True):
     def show_rows(self, count: int, line_of: LineOf, *, keep: bool = False) -> None:
         """Shows `count` lines that `line_of` makes when they come into view; `keep` stays where the view is."""
         self.count, self._line_of = count, line_of
-        self.virtual_size = Size(0, count)
-        if not keep:
-            self.scroll_to(y=0, animate=False, immediate=True)
+        self.scroll_to_line(self.top if keep else 0)
+
+    def scroll_to_line(self, top: int) -> None:
+        """Brings a line to the top, as far as there are lines below it."""
+        self.top = max(0, min(top, self.count - max(self.size.height, 1)))
         self.refresh()
 
     def action_step(self, by: int) -> None:
         """Scrolls by lines."""
-        self.scroll_to(y=self.scroll_offset.y + by, animate=False, immediate=True)
+        self.scroll_to_line(self.top + by)
 
     def action_page(self, by: int) -> None:
         """Scrolls by pages."""
@@ -75,7 +84,21 @@ class Lines(ScrollView, can_focus=True):
 
     def action_edge(self, last: bool) -> None:
         """Scrolls to the first or the last line."""
-        self.scroll_to(y=self.count if last else 0, animate=False, immediate=True)
+        self.scroll_to_line(self.count if last else 0)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scrolls down."""
+        event.stop()
+        self.scroll_to_line(self.top + WHEEL)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scrolls up."""
+        event.stop()
+        self.scroll_to_line(self.top - WHEEL)
+
+    def on_resize(self) -> None:
+        """Leaves no room below the last line while there are lines above the first."""
+        self.scroll_to_line(self.top)
 
     def on_focus(self) -> None:
         """Shows that the keys go here."""
@@ -85,20 +108,30 @@ class Lines(ScrollView, can_focus=True):
         """Shows that the keys go elsewhere."""
         self.refresh()
 
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        """Draws all lines in view anew."""
+        self._drawn.clear()
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
+
     def render_line(self, y: int) -> Strip:
         """The strip of one line of the widget."""
-        width, index = self.size.width, y + self.scroll_offset.y
+        if y not in self._drawn:
+            self._drawn[y] = self._draw(y)
+        return self._drawn[y]
+
+    def _draw(self, y: int) -> Strip:
+        width, index = self.size.width, y + self.top
         if index >= self.count:
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(width, Style())
         more = self.count - 1 - index if y == self.size.height - 1 else 0
         return self._strip(index, with_rest(self._line_of(index, width), more, width), width)
 
     def _strip(self, index: int, parts: Line, width: int, over: Style | None = None) -> Strip:
         options = self.options
-        if self.has_focus and over is None and index == self.scroll_offset.y and parts and self.marks_focus:
+        if self.has_focus and over is None and index == self.top and parts and self.marks_focus:
             parts = (Span(parts[0].text, "mark"), *parts[1:])
         segments = to_segments(parts, width, options.palette, ascii_only=options.ascii_only, over=over)
-        return Strip(segments).adjust_cell_length(width, over).apply_style(self.rich_style)
+        return Strip(segments).adjust_cell_length(width, over or Style())
 
 
 class LineList(Lines):
@@ -137,9 +170,16 @@ class LineList(Lines):
     def move_to(self, index: int) -> None:
         """Puts the cursor on a line and brings it into view."""
         self.cursor = max(0, min(index, self.count - 1))
-        self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, immediate=True)
-        self.refresh()
+        self._into_view()
         self.post_message(self.Moved(self))
+
+    def _into_view(self) -> None:
+        lowest = max(self.top, self.cursor + 1 - self.size.height) if self.size.height else self.top
+        self.scroll_to_line(min(lowest, self.cursor))
+
+    def on_resize(self) -> None:
+        """Keeps the cursor in view."""
+        self._into_view()
 
     def action_step(self, by: int) -> None:
         """Moves the cursor by lines."""
@@ -161,7 +201,7 @@ class LineList(Lines):
 
     def on_click(self, event: events.Click) -> None:
         """Puts the cursor where the mouse is; a second click chooses."""
-        index = event.y + self.scroll_offset.y
+        index = event.y + self.top
         if index == self.cursor:
             self.action_choose()
         elif index < self.count:

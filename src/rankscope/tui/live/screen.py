@@ -18,7 +18,6 @@ from rankscope.tui.live.words import footer_parts, state_text
 from rankscope.tui.messages import Updated, UpdateTimed
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.screen import LanesScreen
-from rankscope.tui.timeline import Timeline
 from rankscope.tui.times import build_times
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.watching.update import Reading
@@ -196,8 +195,9 @@ class LiveScreen(LanesScreen):
     def _remember_place(self) -> None:
         self._held_at = self._place()
 
-    @on(Timeline.Moved)
-    def _stop_following(self) -> None:
+    def moved(self) -> None:
+        """Whoever moves away from the newest operations follows no more."""
+        super().moved()
         if self.following and self._place() != self._held_at:
             self.following = False
             self.note("")
