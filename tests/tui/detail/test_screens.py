@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
 from rankscope.tui.detail.index import OpIndex
@@ -201,6 +202,17 @@ async def test_the_text_of_a_finding_is_scrolled_by_the_same_keys() -> None:
         assert text.top == text.count - text.size.height
         await pilot.press("g")
         assert text.top == 0
+        assert app.screen.query_one("#list", LineList).cursor == 0
+
+
+async def test_the_mouse_scrolls_a_text_and_leaves_the_cursor_of_a_list_where_it_is() -> None:
+    dataset, analysis = hang()
+    async with opened(FindingsScreen(dataset, analysis)) as (app, pilot):
+        text = app.screen.query_one("#text", Lines)
+        for kind, top in ((events.MouseScrollDown, 2), (events.MouseScrollUp, 0), (events.MouseScrollUp, 0)):
+            text.post_message(kind(text, 1, 1, 0, 1, 0, shift=False, meta=False, ctrl=False))
+            await pilot.pause()
+            assert text.top == top
         assert app.screen.query_one("#list", LineList).cursor == 0
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 
@@ -58,7 +58,7 @@ class Lines(Unstyled, can_focus=True):
         self.top = 0
         """The first line in view."""
         self._line_of: LineOf = lambda _index, _width: ()
-        self._drawn: dict[int, Strip] = {}
+        self._drawn: dict[tuple[int, Size], Strip] = {}
 
     def show_lines(self, lines: Sequence[Line]) -> None:
         """Shows these lines from the first."""
@@ -115,9 +115,11 @@ class Lines(Unstyled, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """The strip of one line of the widget."""
-        if y not in self._drawn:
-            self._drawn[y] = self._draw(y)
-        return self._drawn[y]
+        # a frame may come between a new size and the message that tells of it
+        key = y, self.size
+        if key not in self._drawn:
+            self._drawn[key] = self._draw(y)
+        return self._drawn[key]
 
     def _draw(self, y: int) -> Strip:
         width, index = self.size.width, y + self.top
