@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SLOW_FRAMES = 15
 """Frames a second over SSH."""
+FRAMES = 240
+"""Frames a second elsewhere, at most: one that took long lets the next wait for up to two of these periods."""
 PROGRESS_EVERY = 0.1
 """Seconds between two lines of progress, at least."""
 
@@ -60,9 +62,8 @@ class RankscopeApp(App[None]):
         self.theme = "ansi-dark"
         self.animation_level = "none"
         self._choose_filters(options.palette == "none")
-        if options.slow_link:
-            # Read from the environment when textual is imported; that is too early to know of the link.
-            textual.screen.UPDATE_PERIOD = 1 / SLOW_FRAMES  # type: ignore[misc]
+        # Read from the environment when textual is imported; that is too early to know of the link.
+        textual.screen.UPDATE_PERIOD = 1 / (SLOW_FRAMES if options.slow_link else FRAMES)  # type: ignore[misc]
         self.opening = OpeningScreen(title, options)
         self._lanes: LanesScreen | None = None
         self.quiet = Quiet()
