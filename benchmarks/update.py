@@ -2,7 +2,8 @@
 
 Run from the root of the repository: `python -m benchmarks.update [--ranks 1024] [--entries 200]`. Processor time:
 reading what changed, assembling, analysing, making what the screen shows, and both ends of sending it there. What few
-of many ranks wrote is shown at once and judged with all the rest afterwards; what that costs stands by itself.
+of many ranks wrote is shown at once and held against what the others issued; all the rest is judged with it once more
+of them have written, or after a minute, and what that costs stands by itself.
 """
 
 from __future__ import annotations
@@ -133,8 +134,9 @@ def main() -> None:
     head.append("judged")
     text = (
         f"Dumps of {args.entries} entries, processor time, medians of {TIMES}, in turn. *together*: until it is\n"
-        "shown. *judged*: analysing, laying out and sending all of it within the two seconds after that, once for all\n"
-        f"that was shown meanwhile; where more than an eighth of the dumps changed that is part of it. {machine()}\n\n"
+        "shown. *judged*: analysing, laying out and sending all of it, once for all that was shown meanwhile: when an eighth\n"
+        "of the ranks have written, and else after a minute, or a hundred times as long as it takes; where more than an\n"
+        f"eighth of the dumps changed that is part of it. {machine()}\n\n"
     )
     text += table(head, rows)
     print(text)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.analysis.live import Gate, Live, Memory
+from rankscope.analysis.live import Gate, Live
 from rankscope.analysis.model import Analysis, Divergence, Finding, Step, Wait
+from rankscope.analysis.remembered import Memory
 from rankscope.watching import pace
 from rankscope.watching.job import Job
-from rankscope.watching.pace import PART, SELDOM, SOON_NS, Pace
+from rankscope.watching.pace import LATE_NS, PART, RARELY, SELDOM, SOON_NS, Pace
 from rankscope.watching.update import Update
 from rankscope.watching.watcher import SHARE
 from tests.watching.following import Following
@@ -91,6 +92,26 @@ def test_what_takes_long_to_judge_is_judged_more_seldom() -> None:
     assert found is not None and found[0].judge_at_ns == 100 + SELDOM * SOON_NS
 
 
+def test_what_agrees_with_the_rest_is_judged_late_or_with_more_of_the_ranks() -> None:
+    found = judged().glance(frozenset({1}), RANKS, 101, agrees=True)
+    assert found is not None and found[0].judge_at_ns == 100 + LATE_NS
+    assert found[0].glance(frozenset({2}), RANKS, 99 + LATE_NS, agrees=True) is not None
+    assert found[0].glance(frozenset({2}), RANKS, 100 + LATE_NS, agrees=True) is None
+    assert found[0].glance(frozenset({2, 3}), RANKS, 102, agrees=True) is None
+    slow = judged().judged(100, LATE_NS).glance(frozenset({1}), RANKS, 101, agrees=True)
+    assert slow is not None and slow[0].judge_at_ns == 100 + RARELY * LATE_NS
+
+
+def test_once_something_does_not_agree_all_is_judged_soon() -> None:
+    found = judged().glance(frozenset({1}), RANKS, 101, agrees=True)
+    assert found is not None
+    doubtful = found[0].glance(frozenset({2}), RANKS, 102, agrees=False)
+    assert doubtful is not None and doubtful[0].judge_at_ns == 100 + SOON_NS
+    after = doubtful[0].glance(frozenset({1}), RANKS, 103, agrees=True)
+    assert after is not None and after[0].judge_at_ns == 100 + SOON_NS
+    assert found[0].glance(frozenset({2}), RANKS, 100 + SOON_NS, agrees=False) is None
+
+
 @pytest.mark.parametrize("state", ["waiting", "still", "frozen", "silent", "idle"])
 def test_of_a_job_that_is_not_known_to_go_on_everything_is_judged(state: str) -> None:
     assert judged(live=Live(state, "")).glance(frozenset({1}), RANKS, 101) is None  # type: ignore[arg-type]
@@ -147,14 +168,18 @@ def test_one_dump_of_many_is_shown_and_not_judged(going: Going, monkeypatch: pyt
     monkeypatch.setattr(pace, "SOON_NS", 3600 * 10**9)
     last = going.following.updates[-1]
     for count in (1, 2):
+        before = going.following.updates[-1].live
         going.running.step()
         going.write(3)
         shown = going.until(10 * RANKS + count, judged=False)
         assert shown.ranks == frozenset({3}) and shown.changed == 1 and not shown.alarm
-        assert shown.analysis.verdict == last.analysis.verdict and shown.live is last.live
+        assert shown.analysis.verdict == last.analysis.verdict
+        assert shown.live == replace(before, since_ns=shown.live.since_ns, rates=shown.live.rates)
+        assert (shown.live.since_ns or 0) > (before.since_ns or 0)
 
 
-def test_what_was_only_shown_is_judged_soon_though_nothing_else_comes(going: Going) -> None:
+def test_what_was_only_shown_is_judged_though_nothing_else_comes(going: Going, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "LATE_NS", SOON_NS)
     last = going.following.updates[-1]
     going.running.step()
     going.write(3)
@@ -225,9 +250,11 @@ def test_what_has_to_be_judged_at_once_is_not_judged_without_rest(
 def test_beside_logs_that_go_on_dumps_are_shown_all_the_same(
     going: Going, dumps: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pace, "SOON_NS", 10**9)
+    monkeypatch.setattr(pace, "LATE_NS", 10**9)
+    monkeypatch.setattr(pace, "RARELY", 1)
     log = text(dumps / "job.log", LOSSES)
     going.following.until(lambda u: u.dataset.files.height == 1 + RANKS and u.ranks is None)
-    monkeypatch.setattr(pace, "SOON_NS", 10**9)
     for count in (1, 2, 3):
         with log.open("a") as file:
             file.write("\n".join(LOSSES) + "\n")

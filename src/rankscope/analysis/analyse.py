@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rankscope.analysis.agreed import Agreed, agreed
 from rankscope.analysis.cohort import Cohorts
 from rankscope.analysis.consequences import find_consequences
 from rankscope.analysis.divergence import find_divergences
@@ -41,6 +42,8 @@ class Known:
 
     def __init__(self) -> None:
         self.story: Story | None = None
+        self.agreed: Agreed | None = None
+        """What the members of each collective agreed on."""
 
 
 def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None, known: Known | None = None) -> Analysis:
@@ -61,6 +64,8 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None, 
     roots += find_missing(facts, judge, roots)
     roots += find_cut(facts, judge, roots)
     roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
+    if known is not None:
+        known.agreed = agreed(facts)
     suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
     return _traced(
         facts, _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects), known or Known()

@@ -8,7 +8,7 @@ proves nothing, so time counts only between versions of files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -17,12 +17,24 @@ import polars as pl
 from rankscope.analysis.calls import PENDING
 from rankscope.analysis.freeze import Freeze, interval_ns
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.analysis.remembered import (
+    LONGER,
+    SECOND,
+    WRITING_NS,
+    Look,
+    Memory,
+    Rate,
+    fresh,
+    pause_ns,
+    rates_of,
+    remember,
+    went_on,
+)
 from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.wording import duration, plural
 from rankscope.schema import Dataset
 
 State = Literal["waiting", "progressing", "still", "frozen", "silent", "idle"]
-SECOND = 1_000_000_000
 FROZEN_NS = 60 * SECOND
 """No job is called frozen before, unless it is asked for: one that writes a checkpoint stands as still."""
 SILENT_NS = 600 * SECOND
@@ -31,27 +43,10 @@ GAPS = 20
 """Nothing came for so many times the usual gap."""
 MISSED = 3
 """At least for so many, where the user says from when on a job is frozen."""
-LONGER = 2
-"""So many times as long as the job was seen to stand still before it went on."""
-WRITING_NS = 3 * SECOND
-"""Where all ranks have left something, more of one of them may come for so long."""
 COMING_NS = 30 * SECOND
 """Where some have not, their dumps may come for so long after those of the others: each has a watchdog of its own."""
 WAITING = ("missing-rank", "gpu-stuck", "stuck-in-collective", "init-hang", "p2p-unmatched")
 """What is only suspected of a job that moves."""
-KEPT = 16
-"""Looks of which the rates are made, at most."""
-RATE_NS = 30 * SECOND
-"""And no older than this, but for two."""
-
-
-@dataclass(frozen=True)
-class Rate:
-    """How fast the ranks of a group issue collectives."""
-
-    group: str
-    description: str
-    per_s: float
 
 
 @dataclass(frozen=True)
@@ -83,52 +78,6 @@ class Live:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What one update shows of the job."""
-
-    at_ns: int
-    """When it was made, on a clock that never goes back."""
-    fresh: bool
-    """Whether files were written since the last."""
-    age_ns: int = 0
-    """With the first look: how old the newest file is."""
-    unread: bool = False
-    """Whether there are files of which nothing was read yet."""
-    ahead_ns: int = 0
-    """So far in the future the newest file was written, by the clock of this machine."""
-
-
-Key = tuple[str, str]
-"""Name and description of a group, or its name and members where names repeat."""
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What earlier looks leave behind; bounded however many there were."""
-
-    samples: tuple[tuple[int, Mapping[Key, int]], ...] = ()
-    """Frontiers by group, with the time of the newest event."""
-    newest_ns: int | None = None
-    still_ns: int = 0
-    """How long the job has been still, as far as was seen."""
-    got_over_ns: int = 0
-    """The longest that it was still and went on."""
-    fresh_at_ns: int | None = None
-    gaps_ns: tuple[int, ...] = ()
-    """Between files that came, the last ones."""
-    ranks: frozenset[int] = frozenset()
-    """Those that have left anything."""
-    ranks_at_ns: int = 0
-    """When they became more the last time."""
-    least_ns: int | None = None
-    """The least time that a dump was written after the newest event in it."""
-    has_moved: bool = False
-    """Whether newer dumps have shown newer events."""
-    resumed_ns: int = 0
-    """The newest event when it had gone on after a standstill: rates are not taken over that."""
-
-
-@dataclass(frozen=True)
 class Gate:
     """Says with each look how the job is, and lets verdicts about waiting through only once it is frozen."""
 
@@ -145,11 +94,17 @@ class Gate:
 
     def came(self, at_ns: int) -> Gate:
         """The same where files came that are not judged yet."""
-        return replace(self, memory=_fresh(self.memory, at_ns))
+        return replace(self, memory=fresh(self.memory, at_ns))
+
+    def went_on(self, part: Dataset, live: Live, at_ns: int) -> tuple[Gate, Live]:
+        """The same, and how the job is, where some ranks have gone on: `part` holds all that these left."""
+        memory = went_on(self.memory, part, at_ns)
+        told = replace(live, since_ns=memory.newest_ns, rates=rates_of(memory))
+        return replace(self, memory=memory), told if memory.samples != self.memory.samples else live
 
     def look(self, dataset: Dataset, freeze: Freeze, look: Look) -> tuple[Gate, Live, Freeze]:
         """The gate for the next look, how the job is, and what its standstill is to be taken for."""
-        memory = _remember(self.memory, dataset, look)
+        memory = remember(self.memory, dataset, look)
         freeze = _on_one_clock(freeze, max(look.ahead_ns, (memory.least_ns or 0) if memory.has_moved else 0))
         live = _judge(memory, self.freeze_after_ns, dataset, freeze, look)
         memory = replace(memory, still_ns=live.still_ns or 0)
@@ -158,53 +113,6 @@ class Gate:
         complete_at = memory.ranks_at_ns + _complete_ns(dataset, self.freeze_after_ns)
         later = [at for at in (silent_at, complete_at) if at > look.at_ns]
         return replace(self, memory=memory, judge_at_ns=min(later, default=None)), live, _allowed(live, freeze)
-
-
-def _remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
-    newest, fronts = _newest_ns(dataset), _frontiers(dataset)
-    moved = memory.newest_ns is not None and newest is not None and newest > memory.newest_ns
-    went_on = moved and memory.still_ns > _pause_ns(memory)
-    samples = memory.samples
-    if newest is not None and (not samples or went_on or fronts != samples[-1][1]):
-        back = bool(samples) and any(fronts.get(key, count) < count for key, count in samples[-1][1].items())
-        samples = ((newest, fronts),) if back else (*samples, (newest, fronts))
-        old = [s for s in samples[:-2] if newest - s[0] <= RATE_NS]
-        samples = (*old, *samples[-2:])[-KEPT:]
-    if memory.fresh_at_ns is None:
-        told = replace(memory, fresh_at_ns=look.at_ns - max(0, look.age_ns))
-    else:
-        told = _fresh(memory, look.at_ns) if look.fresh else memory
-    ranks, ranks_at = frozenset(dataset.seen_ranks), memory.ranks_at_ns
-    if memory.fresh_at_ns is None:
-        ranks_at = look.at_ns - max(0, look.age_ns)
-    elif ranks - memory.ranks:
-        ranks_at = look.at_ns
-    got_over = max(memory.got_over_ns, memory.still_ns) if moved else memory.got_over_ns
-    return replace(
-        told, samples=samples, newest_ns=newest, got_over_ns=got_over, ranks=ranks, ranks_at_ns=ranks_at,
-        still_ns=0 if moved else memory.still_ns,
-        resumed_ns=newest if went_on and newest is not None else memory.resumed_ns,
-        least_ns=_least_ns(dataset, memory.least_ns), has_moved=memory.has_moved or moved,
-    )  # fmt: skip
-
-
-def _fresh(memory: Memory, at_ns: int) -> Memory:
-    """The same where files came at a moment."""
-    if memory.fresh_at_ns is None:
-        return memory
-    return replace(memory, gaps_ns=(*memory.gaps_ns, at_ns - memory.fresh_at_ns)[-KEPT:], fresh_at_ns=at_ns)
-
-
-def _least_ns(dataset: Dataset, before: int | None) -> int | None:
-    """The least time from the newest event of a dump to the time of its file, in all that was seen.
-
-    Of a job that moves it is small, unless the clock of the files is ahead of that of the ranks: a server's, or that
-    of a copy.
-    """
-    events = dataset.ops.group_by("file").agg(newest=pl.max_horizontal(pl.col("created_ns", "completed_ns").max()))
-    times = events.join(dataset.dumps.select("file", "mtime_ns"), on="file").drop_nulls()
-    ages = (times["mtime_ns"] - times["newest"]).to_list()
-    return min((max(0, age) for age in (*ages, *([] if before is None else [before]))), default=None)
 
 
 def _on_one_clock(freeze: Freeze, ahead_ns: int) -> Freeze:
@@ -219,7 +127,7 @@ def _judge(memory: Memory, asked_ns: int | None, dataset: Dataset, freeze: Freez
     needed = asked_ns or max(FROZEN_NS, freeze.needed_ns, LONGER * memory.got_over_ns)
     still, why = _still(dataset, freeze)
     moving = len(memory.samples) > 1
-    live = Live("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, _rates(memory))
+    live = Live("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, rates_of(memory))
     live = replace(live, reason="operations go on" if moving else "nothing tells yet whether operations go on")
     live = replace(live, came=bool(memory.gaps_ns))
     if look.unread or look.at_ns - memory.ranks_at_ns < _complete_ns(dataset, asked_ns):
@@ -254,12 +162,7 @@ def _paused(live: Live, memory: Memory, freeze: Freeze, why: str, *, pending: bo
         return live
     if live.still_ns > freeze.needed_ns:
         return replace(live, state="still" if pending else "idle", reason=why, rates=())
-    return replace(live, reason=why, rates=()) if live.rates and live.still_ns > _pause_ns(memory) else live
-
-
-def _pause_ns(memory: Memory) -> int:
-    """What does not move for longer has no rate any more."""
-    return max(WRITING_NS, LONGER * memory.got_over_ns)
+    return replace(live, reason=why, rates=()) if live.rates and live.still_ns > pause_ns(memory) else live
 
 
 def _quiet(live: Live, memory: Memory, asked_ns: int | None, dataset: Dataset, look: Look, waits: bool) -> Live | None:
@@ -360,32 +263,3 @@ def _doubt(live: Live) -> str:
     if live.state == "still":
         return f"{live.reason}; it is called frozen after {duration(live.needed_ns)}"
     return "the job is watched and was not seen to stand still"
-
-
-def _newest_ns(dataset: Dataset) -> int | None:
-    """The newest event that somebody issued: what is noticed later may be noticed because a dump was written."""
-    newest = dataset.ops["created_ns"].max()
-    done = dataset.ops["completed_ns"].max()
-    return max((int(t) for t in (newest, done) if isinstance(t, int)), default=None)
-
-
-def _frontiers(dataset: Dataset) -> dict[Key, int]:
-    """How far the first rank of each group has got, in collectives; groups that have none are left out."""
-    reached = pl.coalesce("last_enqueued", "last_kept")
-    table = dataset.frontiers.group_by("group").agg(reached.max().alias("reached")).drop_nulls()
-    names = dataset.groups.select("group", "name", "description", pl.col("ranks").list.first().alias("first"))
-    rows = table.join(names, on="group").select("name", "description", "first", "reached").iter_rows()
-    return {(f"{name}@{first}", description): reached for name, description, first, reached in rows}
-
-
-def _rates(memory: Memory) -> tuple[Rate, ...]:
-    samples = [sample for sample in memory.samples if sample[0] >= memory.resumed_ns]
-    if len(samples) < 2:
-        return ()
-    (begin, first), (end, last) = samples[0], samples[-1]
-    seconds = (end - begin) / SECOND
-    if seconds <= 0:
-        return ()
-    moved = [(key, count - first[key]) for key, count in last.items() if count > first.get(key, count)]
-    rates = [Rate(name.rpartition("@")[0], description, count / seconds) for (name, description), count in moved]
-    return tuple(sorted(rates, key=lambda rate: (-rate.per_s, rate.group)))

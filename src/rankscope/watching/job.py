@@ -133,14 +133,33 @@ class Job:
 
     def glance(self, at_ns: int) -> Glance | None:
         """What may be said at a moment without judging what was taken; None if it has to be judged."""
+        from rankscope.analysis.agreed import part_of
+
         changed = [now.shown for last, now in zip(self._given, self._waiting or (), strict=False) if last is not now]
         self._assemble(partly=self.may_glance(changed, at_ns))
-        found = None if self._news is None else self._pace.glance(self._news, len(self.dataset.seen_ranks), at_ns)
+        ranks, count = self._news, len(self.dataset.seen_ranks)
+        if ranks is None or not self._pace.may_glance(ranks, count, at_ns):
+            return None
+        part = part_of(self.dataset, ranks) if ranks else None
+        found = self._pace.glance(ranks, count, at_ns, agrees=part is None or self._agrees(part))
         if found is None:
             return None
-        self._pace, glance = found
-        self._gate, self._fresh = self._gate.came(at_ns), False
-        return glance
+        (self._pace, glance), self._fresh = found, False
+        if part is None:
+            self._gate = self._gate.came(at_ns)
+            return glance
+        self._gate, live = self._gate.went_on(part, glance.live, at_ns)
+        return replace(glance, live=live)
+
+    def _agrees(self, part: Dataset) -> bool:
+        """Whether some ranks, of which `part` holds all that they left, have all gone on, and as the others have."""
+        from rankscope.analysis.calls import collect_calls
+        from rankscope.analysis.repeats import Repeats
+
+        before = self._known.agreed
+        after = before.take(collect_calls(part)) if before is not None and Repeats(part).all_moved else None
+        self._known.agreed = after or before
+        return after is not None
 
     def judge(self, at_ns: int, *, unread: bool) -> tuple[Analysis, Live]:
         """What is to be said of it at a moment. `unread`: there are files of which nothing was read yet."""
@@ -170,7 +189,7 @@ class Job:
     def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, Live]:
         from rankscope.analysis import analyse
         from rankscope.analysis.analyse import standstill
-        from rankscope.analysis.live import Look
+        from rankscope.analysis.remembered import Look
 
         said: list[tuple[Freeze, Live]] = []
         age_ns = self._age_ns()

@@ -1,8 +1,9 @@
 """When what was written is judged with all the rest, and when it is only shown: few of many ranks change no answer.
 
 Judging looks at every operation there is, so it would cost more the more is loaded, however little is new. While a job
-goes on and few of its ranks have written anything, what they wrote is shown at once, and all of it is judged soon: at a
-pace that follows from what judging takes, and not from how many updates there are.
+goes on and few of its ranks have written anything, what they wrote is shown at once and held against what the others
+issued. All of it is judged when more ranks have written, and else at a pace that follows from what judging takes, and
+not from how many updates there are: soon where something does not agree, and seldom where all does.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ SOON_NS = 2 * 10**9
 """And the rest so long after something was judged, ..."""
 SELDOM = 4
 """... or so many times as long as that took, if this is longer."""
+LATE_NS = 60 * 10**9
+"""The same where what was shown has gone on and agrees with the rest ..."""
+RARELY = 100
+"""... and again the longer of the two."""
 
 
 @dataclass(frozen=True)
@@ -39,25 +44,36 @@ class Pace:
     said: tuple[Analysis, Live] | None = None
     due_ns: int = 0
     """From here on all may be judged again."""
+    late_ns: int = 0
+    """And from here on where nothing that was shown speaks for it."""
+    agrees: bool = True
+    """All that was shown since has gone on, and agrees with what was judged."""
     shown: frozenset[int] = field(default=frozenset())
     """Ranks that have written something since."""
 
     def judged(self, at_ns: int, took_ns: int) -> Pace:
         """After judging was done."""
-        return replace(self, due_ns=at_ns + max(SOON_NS, SELDOM * took_ns))
+        due, late = max(SOON_NS, SELDOM * took_ns), max(LATE_NS, RARELY * took_ns)
+        return replace(self, due_ns=at_ns + due, late_ns=at_ns + max(due, late))
 
     def may_glance(self, ranks: frozenset[int], count: int, at_ns: int) -> bool:
         """Whether what these of `count` ranks wrote is only to be shown, if dumps are all they wrote."""
-        waits = at_ns < self.due_ns or not self.shown
+        waits = at_ns < self._until_ns or not self.shown
         return waits and PART * len(self.shown | ranks) <= count and self._goes_on
 
-    def glance(self, ranks: frozenset[int], count: int, at_ns: int) -> tuple[Pace, Glance] | None:
-        """What to say where these of `count` ranks alone have written dumps; None if all is to be judged now."""
-        if self.said is None or not self.may_glance(ranks, count, at_ns):
+    def glance(
+        self, ranks: frozenset[int], count: int, at_ns: int, *, agrees: bool = False
+    ) -> tuple[Pace, Glance] | None:
+        """What to say where these of `count` ranks alone have written dumps; None if all is to be judged now.
+
+        `agrees`: they have gone on, and as the others have.
+        """
+        now = replace(self, agrees=self.agrees and agrees)
+        if self.said is None or not now.may_glance(ranks, count, at_ns):
             return None
         analysis, live = self.said
         told = still_said(analysis, ranks)
-        return replace(self, said=(told, live), shown=self.shown | ranks), Glance(ranks, told, live)
+        return replace(now, said=(told, live), shown=self.shown | ranks), Glance(ranks, told, live)
 
     @cached_property
     def _goes_on(self) -> bool:
@@ -66,4 +82,8 @@ class Pace:
     @property
     def judge_at_ns(self) -> int | None:
         """When what has only been shown is to be judged; None if there is nothing."""
-        return self.due_ns if self.shown else None
+        return self._until_ns if self.shown else None
+
+    @property
+    def _until_ns(self) -> int:
+        return self.late_ns if self.agrees else self.due_ns
