@@ -135,8 +135,8 @@ def main() -> None:
     text = (
         f"Dumps of {args.entries} entries, processor time, medians of {TIMES}, in turn. *together*: until it is\n"
         "shown. *judged*: analysing, laying out and sending all of it, once for all that was shown meanwhile: when an\n"
-        "eighth of the ranks have written, and else after a minute, or a hundred times as long as it takes; where more\n"
-        f"than an eighth of the dumps changed that is part of it. {machine()}\n\n"
+        "eighth of the ranks have written, and else after a minute, or a hundred times as long as it takes; where\n"
+        f"more than an eighth of the dumps changed that is part of it. {machine()}\n\n"
     )
     text += table(head, rows)
     print(text)
