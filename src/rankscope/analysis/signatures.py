@@ -33,8 +33,10 @@ _ALIASES = {
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 """Operations in which one member may be done before another has joined."""
 
-MOST_COMBINATIONS = 1 << 24
-"""As many combinations of operation, sizes and types are told apart by a table of all of them."""
+MOST_COMBINATIONS = 1 << 21
+"""As many combinations of operation, sizes and types are told apart by a table of all of them, ..."""
+MOST_NUMBERS = 1 << 62
+"""... and as many by a number for each, whichever of them occur."""
 _KEY = ["op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes"]
 
 
@@ -61,14 +63,16 @@ def _distinct(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     columns = rows.select(pl.col(_KEY).to_physical())
     # null comes behind the largest
     sizes = [(top or 0) + 2 for top in columns.select(pl.all().max()).row(0)]
-    if prod(sizes) > MOST_COMBINATIONS:
-        code = rows.select(pl.struct(_KEY).rank("dense")).to_series().to_numpy()
+    if prod(sizes) > MOST_NUMBERS:
+        code = rows.select(pl.struct(_KEY).rank("dense")).to_series().to_numpy().astype(np.int64)
     else:
-        code = np.zeros(rows.height, np.int32)
+        code = np.zeros(rows.height, np.int64)
         for column, size in zip(columns, sizes, strict=True):
-            code *= np.int32(size)
+            code *= size
             values = column.fill_null(size - 1) if column.null_count() else column
             np.add(code, values.to_numpy(), out=code, casting="unsafe")
+    if prod(sizes) > MOST_COMBINATIONS:
+        code = np.searchsorted(pl.Series(code).unique().sort().to_numpy(), code)
     # a row for each number that occurs, then its place among them: several times faster than a join
     row_of = np.full(int(code.max(initial=0)) + 1, -1, np.int64)
     row_of[code] = np.arange(rows.height)

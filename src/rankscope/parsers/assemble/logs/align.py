@@ -24,6 +24,8 @@ FIRST_SEQ = 1
 SHORTEST = 3
 """Fewer operations in a row prove nothing, unless they are all there are on both sides."""
 FAR = 1 << 62
+DENSE = 4
+"""Values are counted by a table of all between the least and the largest if these are so many times as many."""
 MOST_PLACES = 64
 """So many occurrences of the rarest operation are tried."""
 
@@ -136,6 +138,11 @@ def _distinct(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
 
 def _ranked(column: Numbers) -> tuple[Numbers, int]:
     """The place of each value among the distinct ones, and how many these are."""
+    low, high = int(column.min(initial=FAR)), int(column.max(initial=-FAR))
+    if high - low < DENSE * len(column):
+        there = np.zeros(high - low + 1, np.bool_)
+        there[column - low] = True
+        return (np.cumsum(there) - 1)[column - low], int(np.count_nonzero(there))
     place = pl.Series(column).rank("dense").to_numpy().astype(np.int64) - 1
     return place, int(place.max(initial=-1)) + 1
 

@@ -54,7 +54,10 @@ def _of_group(scene: Scene, lost: Sequence[Life], placed: Sequence[Life]) -> lis
 def _rows(scene: Scene, life: Life) -> dict[int, _Row]:
     """By opCount the last collectives of a life; none unless the counts rise."""
     content = scene.logs[life.log].content
-    mine = np.flatnonzero((content.code("comm") == life.at) & ((content.code("flags") & IS_P2P) == 0))[-MOST_ROWS:]
+    # operations of a communicator stand together
+    comm = content.code("comm")
+    first, last = np.searchsorted(comm, np.array([life.at, life.at + 1], comm.dtype))
+    mine = first + np.flatnonzero((content.code("flags")[first:last] & IS_P2P) == 0)[-MOST_ROWS:]
     counts = content.column("op_count")[mine]
     if len(counts) < LEAST or (counts == NULL).any() or not (np.diff(counts) > 0).all():
         return {}
