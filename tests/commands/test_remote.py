@@ -101,6 +101,24 @@ def test_a_server_that_is_gone_is_away_until_it_is_back(monkeypatch: pytest.Monk
         assert not back.gone, "what it told before stays"
 
 
+def test_a_job_whose_server_does_not_answer_yet_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr(remote, "AWAY_S", 0.01)
+    pages: dict[str, str] = {}
+    with serving(pages) as address, local((address,), again=True) as (path,):
+        assert "no rank answered" in capsys.readouterr().err
+        census = Census([Path(path)])
+        with pytest.raises(AwayError, match=f"{address}: no rank answered"):
+            census.scan()
+        pages["fr_trace_json"] = page(recorded(2, missing=1), "fr_trace_json")
+        found = None
+        while found is None:
+            with contextlib.suppress(AwayError):
+                found = census.scan()
+        assert {file.shown for file in found.changed} >= {"fr_trace_rank_0.json", "fr_trace_rank_1.json"}
+
+
 def test_an_address_that_is_none() -> None:
     with pytest.raises(click.ClickException, match="no host in it"), local(("http://",), again=False):
         pass

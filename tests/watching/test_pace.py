@@ -205,6 +205,20 @@ def test_what_was_only_shown_is_judged_though_nothing_can_be_seen_any_more(going
     assert going.following.until(lambda u: u.analysis.status == "mismatch").alarm
 
 
+def test_what_was_only_shown_is_judged_when_following_ends(going: Going, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "SOON_NS", 3600 * 10**9)
+    going.running.step()
+    going.write(*range(RANKS))
+    going.until(11 * RANKS, judged=True)
+    for recorder in going.running.ranks:
+        recorder.collective(op="broadcast" if recorder.rank == 3 else "all_reduce", state="started")
+    going.write(3, 4)
+    shown = going.following.until(lambda u: u.dataset.ops.height == 11 * RANKS + 2)
+    assert shown.ranks is not None and shown.analysis.status == "progressing"
+    going.following.watcher.stop()
+    assert going.following.until(lambda u: u.ranks is None).analysis.culprits == (3, 4)
+
+
 def test_what_most_ranks_write_is_judged_at_once(going: Going) -> None:
     last = going.following.updates[-1].number
     going.running.step(3)

@@ -18,10 +18,12 @@ from rankscope.report.escape import plain
 from rankscope.report.files import overwrite
 
 if TYPE_CHECKING:
-    from rankscope.triggers.debug_server import DebugServer
+    from rankscope.triggers.debug_server import DebugServer, Polled
 
 EVERY_S = 10.0
 """So often a server is asked again while its job is watched."""
+AWAY_S = 2.0
+"""And one that did not answer."""
 FAREWELL_S = 10.0
 """A request that is under way has so long to end."""
 
@@ -35,7 +37,8 @@ def is_address(path: str) -> bool:
 def local(paths: tuple[str, ...], again: bool) -> Generator[tuple[str, ...]]:
     """The paths with addresses of servers replaced by directories, which go with the context.
 
-    `again`: the servers are asked again and again. Raises ClickException for one that cannot be asked at first.
+    `again`: the servers are asked again and again, whether they answer at first or not. Raises ClickException for one
+    that cannot be asked.
     """
     if not any(map(is_address, paths)):
         yield paths
@@ -46,7 +49,7 @@ def local(paths: tuple[str, ...], again: bool) -> Generator[tuple[str, ...]]:
         places = [Path(scratch, str(i)) if is_address(path) else None for i, path in enumerate(paths)]
         for path, place in zip(paths, places, strict=True):
             if place is not None:
-                server = _begin(path, place)
+                server = _begin(path, place, again)
                 askers += [threading.Thread(target=_ask_again, args=(server, place, stop), daemon=True)] * again
         for asker in askers:
             asker.start()
@@ -59,7 +62,7 @@ def local(paths: tuple[str, ...], again: bool) -> Generator[tuple[str, ...]]:
                 asker.join(FAREWELL_S)
 
 
-def _begin(address: str, place: Path) -> DebugServer:
+def _begin(address: str, place: Path, again: bool) -> DebugServer:
     from rankscope.triggers.debug_server import DebugServer, ServerError
 
     place.mkdir()
@@ -67,27 +70,34 @@ def _begin(address: str, place: Path) -> DebugServer:
     narrator(Step(0, 0, f"asking {address}"))
     try:
         server = DebugServer(address)
-        polled = server.poll(place)
+        problems = (_poll(server, place) if again else server.poll(place)).problems
     except ServerError as error:
         raise click.ClickException(str(error)) from error
     finally:
         narrator.close()
-    for problem in polled.problems[:5]:
+    for problem in problems[:5]:
         sys.stderr.write(f"rankscope: {plain(problem, 500)}\n")
     return server
 
 
-def _ask_again(server: DebugServer, place: Path, stop: threading.Event) -> None:
-    from rankscope.triggers.debug_server import ServerError
+def _poll(server: DebugServer, place: Path) -> Polled:
+    """Asks a server; of one that does not answer it is noted where its answers would be."""
+    from rankscope.triggers.debug_server import Polled, ServerError
     from rankscope.watching.census import away_note
 
-    note = away_note(place)
-    while not stop.wait(EVERY_S):
+    try:
+        polled = server.poll(place)
+    except ServerError as error:
+        overwrite(away_note(place), plain(str(error), 400).encode())
+        return Polled(0, 0, 0, (str(error),))
+    away_note(place).unlink(missing_ok=True)
+    return polled
+
+
+def _ask_again(server: DebugServer, place: Path, stop: threading.Event) -> None:
+    from rankscope.watching.census import away_note
+
+    while not stop.wait(AWAY_S if away_note(place).exists() else EVERY_S):
         # a server that is away for a while leaves what it said before; a full disk is seen by who reads it
         with contextlib.suppress(OSError):
-            try:
-                server.poll(place)
-            except ServerError as error:
-                overwrite(note, plain(str(error), 400).encode())
-            else:
-                note.unlink(missing_ok=True)
+            _poll(server, place)

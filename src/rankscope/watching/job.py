@@ -131,6 +131,11 @@ class Job:
         """Whether there is anything to be judged."""
         return self._dataset is not None
 
+    @property
+    def is_unjudged(self) -> bool:
+        """Whether anything that was shown is not judged."""
+        return self._pace.judge_at_ns is not None
+
     def glance(self, at_ns: int) -> Glance | None:
         """What may be said at a moment without judging what was taken; None if it has to be judged."""
         from rankscope.analysis.agreed import part_of

@@ -80,6 +80,7 @@ class Watcher:
         try:
             while not self._stopped:
                 self._step(publish)
+            self._conclude(publish)
         finally:
             self._store.close()
             self._looker.close()
@@ -177,6 +178,13 @@ class Watcher:
         self._may_glance = glance is not None or not changed
         self._shown_at = monotonic()
         self._rest(self._shown_at - begin, judged=glance is None)
+
+    def _conclude(self, publish: Publish) -> None:
+        """Judges what was read and is not judged yet: nobody looks at it again."""
+        changed = len(self._store.changed)
+        told = changed and not self._store.is_unread and self._job.take(self._store.sources(), monotonic_ns())
+        if told or (self._job.is_there and self._job.is_unjudged):
+            self._publish(publish, monotonic(), None, 0)
 
     def _rest(self, took: float, *, judged: bool) -> None:
         """After an update that took so many seconds."""
