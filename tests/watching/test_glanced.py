@@ -11,6 +11,7 @@ from rankscope.parsers.members import members
 from rankscope.parsers.sidecar.model import Card, CardGroup
 from rankscope.tui.live.prepared import Prepared, prepare
 from rankscope.watching.job import Job
+from rankscope.watching.pace import LATE_NS, SOON_NS
 from rankscope.watching.update import Reading, Update
 from tests.parsers.logs.lines import info, life
 from tests.watching.test_anew import LOSSES, SECOND, Files, assert_same_said
@@ -99,7 +100,78 @@ def test_what_was_only_shown_changes_nothing_that_is_said_later(tmp_path: Path, 
             else:
                 shown += 1
                 assert quick.update.dataset.ops.drop("stack_id").equals(slow.update.dataset.ops.drop("stack_id"))
+                assert quick.update.live.since_ns == slow.update.live.since_ns
+                assert quick.update.live.rates == slow.update.live.rates
         except AssertionError as error:
             raise AssertionError(f"after {done}") from error
         done.append(files.go_on())
     assert shown >= STEPS / 4
+
+
+class Going(Watched):
+    """A job that goes on and was judged just now."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(glances=True)
+        self.files = Calm(folder, 0, RANKS, [])
+        for _ in range(3):
+            self.files.clock += SECOND
+            self.files.many()
+            last = self.next(judge=True)
+        assert last.update.live.state == "progressing"
+        self.judged_ns = self.number * SECOND
+
+    def next(self, *, judge: bool = False) -> Prepared:
+        """What is there a second later."""
+        return self.look(self.files.sources(copied=False), (self.number + 1) * SECOND, judge=judge)
+
+    def write(self, *ranks: int, op: str = "all_reduce") -> None:
+        """Some ranks go on and dump; the first of them issues something."""
+        self.files.clock += SECOND
+        for rank in ranks:
+            self.files.recorders[rank].clock = self.files.clock - SECOND // 10
+            self.files.recorders[rank].collective("0", op=op if rank == ranks[0] else "all_reduce")
+            self.files.dump(rank)
+        assert self.next().update.ranks == frozenset(ranks)
+
+    @property
+    def due_ns(self) -> int:
+        """How long after it was judged all is judged again, if nothing else is written."""
+        at_ns = self.job.judge_at_ns(away=True)
+        assert at_ns is not None
+        return at_ns - self.judged_ns
+
+
+def test_what_few_ranks_wrote_is_judged_late_where_it_agrees(tmp_path: Path) -> None:
+    going = Going(tmp_path)
+    going.write(3)
+    going.write(5)
+    going.write(3)
+    assert going.due_ns == LATE_NS
+
+
+def test_what_ranks_wrote_in_several_updates_is_held_against_each_other(tmp_path: Path) -> None:
+    going = Going(tmp_path)
+    going.write(3, op="broadcast")
+    assert going.due_ns == LATE_NS, "nobody else has issued anything there"
+    going.files.recorders[5].collective("0")
+    going.files.dump(5)
+    assert going.next().update.analysis.status == "mismatch"
+
+
+def test_what_differs_from_what_was_judged_is_judged_soon(tmp_path: Path) -> None:
+    going = Going(tmp_path)
+    for rank in range(RANKS // 2):
+        going.files.recorders[rank].collective("0")
+        going.files.dump(rank)
+    going.next(judge=True)
+    going.judged_ns = going.number * SECOND
+    going.write(9, op="broadcast")
+    assert going.due_ns == SOON_NS
+
+
+def test_a_dump_that_shows_nothing_new_is_judged_soon(tmp_path: Path) -> None:
+    going = Going(tmp_path)
+    going.files.clock += SECOND
+    going.files.dump(4)
+    assert going.next().update.ranks == frozenset({4}) and going.due_ns == SOON_NS

@@ -99,8 +99,7 @@ class Gate:
     def went_on(self, part: Dataset, live: Live, at_ns: int) -> tuple[Gate, Live]:
         """The same, and how the job is, where some ranks have gone on: `part` holds all that these left."""
         memory = went_on(self.memory, part, at_ns)
-        told = replace(live, since_ns=memory.newest_ns, rates=rates_of(memory))
-        return replace(self, memory=memory), told if memory.samples != self.memory.samples else live
+        return replace(self, memory=memory), replace(live, since_ns=memory.newest_ns, rates=rates_of(memory))
 
     def look(self, dataset: Dataset, freeze: Freeze, look: Look) -> tuple[Gate, Live, Freeze]:
         """The gate for the next look, how the job is, and what its standstill is to be taken for."""

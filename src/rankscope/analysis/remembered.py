@@ -94,8 +94,9 @@ def remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
 def went_on(memory: Memory, part: Dataset, at_ns: int) -> Memory:
     """The memory where some ranks, of which `part` holds all that they left, have gone on."""
     told, newest = fresh(memory, at_ns), _newest_ns(part)
-    if newest is None or memory.newest_ns is None or newest <= memory.newest_ns:
+    if newest is None or memory.newest_ns is None:
         return told
+    newest = max(newest, memory.newest_ns)
     fronts = dict(memory.samples[-1][1]) if memory.samples else {}
     fronts |= {key: max(count, fronts.get(key, count)) for key, count in _frontiers(part).items()}
     return replace(_moved(told, newest, fronts), newest_ns=newest)

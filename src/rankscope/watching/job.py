@@ -154,6 +154,7 @@ class Job:
             self._gate = self._gate.came(at_ns)
             return glance
         self._gate, live = self._gate.went_on(part, glance.live, at_ns)
+        self._pace = self._pace.with_live(live)
         return replace(glance, live=live)
 
     def _agrees(self, part: Dataset) -> bool:

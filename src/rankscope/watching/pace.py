@@ -75,6 +75,10 @@ class Pace:
         told = still_said(analysis, ranks)
         return replace(now, said=(told, live), shown=self.shown | ranks), Glance(ranks, told, live)
 
+    def with_live(self, live: Live) -> Pace:
+        """The same where that is how the job is now."""
+        return self if self.said is None else replace(self, said=(self.said[0], live))
+
     @cached_property
     def _goes_on(self) -> bool:
         return self.said is not None and self.said[1].state == "progressing" and holds_on(self.said[0])
