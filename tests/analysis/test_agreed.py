@@ -117,6 +117,14 @@ def repeated(rows: list[tuple[int, int, int, bool | None]]) -> bool:
     return Repeats(part_of(replace(job(THREE), repeats=table), frozenset({0, 1}))).all_moved
 
 
+def test_a_rank_that_only_sends_agrees() -> None:
+    builder = JobBuilder(RANKS)
+    builder.collective(ranks=[0, 2])
+    builder.p2p("0", 1, 2, "send")
+    assert held(builder.build(), builder.build(), 1) is not None
+    assert held(JobBuilder(RANKS).build(), builder.build(), 0, 1) is not None
+
+
 def test_ranks_have_gone_on_if_the_newest_two_dumps_of_each_show_it() -> None:
     assert repeated([(0, 1, 5, True), (1, 2, 6, True)])
     assert repeated([(0, 1, 5, True), (1, 2, 6, True), (2, 1, 9, False)])
