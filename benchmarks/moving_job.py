@@ -80,7 +80,9 @@ def main(source: str, target: str, every: str, rounds: str) -> None:
             part.write_bytes(one.data)
             part.rename(Path(target, name))
             one.move(step, round(float(every) * 1e9))
-        print(f"round {number + 1} {time.monotonic() - began:.2f} s", flush=True)
+        if sys.stdout.isatty():
+            # a pipe that nobody reads is full after some thousand lines
+            print(f"round {number + 1} {time.monotonic() - began:.2f} s", flush=True)
         time.sleep(max(0.0, float(every) - (time.monotonic() - began)))
 
 
