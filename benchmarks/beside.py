@@ -196,6 +196,7 @@ def main() -> None:
         lambda folder: _dump_beside_traces(folder, 4, 80),
         lambda folder: _operations_in_a_log(folder, 20),
         lambda folder: _operations_in_a_log(folder, 100),
+        lambda folder: _operations_in_a_log(folder, 400),
     ]
     rows = []
     for measure in measures:
