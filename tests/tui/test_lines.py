@@ -56,6 +56,13 @@ def test_the_title_says_what_is_missing() -> None:
     attempts = pl.DataFrame({"attempt": [0, 1]})
     line = title(120, world_size=20, files=unread, attempts=attempts, root="a\x1b[31mb")
     assert line.startswith(r" rankscope a\x1b[31mb  16 of 20 ranks  5 groups  attempt 1/2  1 file unread  HANG")
+    unknown = unread.tail(1).with_columns(kind=pl.lit("unknown").cast(unread.schema["kind"]))
+    files = pl.concat([unread, unknown, unknown])
+    line = title(140, world_size=20, files=files, attempts=attempts)
+    assert "  5 groups  attempt 1/2  2 unknown files  1 file unread  HANG" in line
+    # which are not so likely to be a dump
+    assert title(95, world_size=20, files=files).count("unknown") == 0
+    assert "1 file unread" in title(95, world_size=20, files=files)
 
 
 def test_a_healthy_job_has_no_times_in_its_title() -> None:

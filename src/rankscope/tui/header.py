@@ -64,13 +64,16 @@ def _ranks_text(dataset: Dataset) -> str:
 
 
 def _gaps(dataset: Dataset) -> list[str]:
-    """What of the input is not shown: unreadable files, other attempts."""
+    """What of the input is not shown: other attempts, files of no known kind, and unreadable ones."""
     out = []
     if dataset.attempts.height > 1:
         out.append(f"attempt {dataset.attempt + 1}/{dataset.attempts.height}")
-    unread = dataset.files.filter(pl.col("problem").is_not_null() & ~pl.col("used")).height
-    if unread:
-        out.append(f"{counted(unread, 'file')} unread")
+    kinds = dataset.files.filter(pl.col("problem").is_not_null() & ~pl.col("used"))["kind"]
+    unknown = int((kinds == "unknown").sum())
+    if unknown:
+        out.append(counted(unknown, "unknown file"))
+    if len(kinds) > unknown:
+        out.append(f"{counted(len(kinds) - unknown, 'file')} unread")
     return out
 
 
