@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.agreement import Instances, disagreements, instances
-from rankscope.analysis.arrays import places_of
+from rankscope.analysis.arrays import places_of, stretches_of
 from rankscope.analysis.facts import Facts
 from rankscope.schema import Dataset
 
@@ -70,14 +70,10 @@ def _told(calls: pl.DataFrame, found: Instances) -> Agreed:
 
 def part_of(dataset: Dataset, ranks: frozenset[int]) -> Dataset:
     """What the dumps of some ranks tell, of a dataset in which no row is without a rank."""
-    wanted = pl.Series(sorted(ranks), dtype=pl.Int32)
-    starts, ends = (
-        dataset.ops["rank"].search_sorted(wanted, side).to_numpy().astype(np.int64) for side in ("left", "right")
-    )
-    tables = {name: getattr(dataset, name) for name in ("frontiers", "files", "repeats")}
-    mine = pl.col("rank").is_in(wanted.implode())
-    own = {name: table.filter(mine) for name, table in tables.items()}
-    return replace(dataset, ops=dataset.ops[places_of(starts, ends)], **own)
+    rows = places_of(*stretches_of(dataset.ops["rank"], sorted(ranks)))
+    mine = pl.col("rank").is_in(list(ranks))
+    own = {name: getattr(dataset, name).filter(mine) for name in ("frontiers", "files", "repeats")}
+    return replace(dataset, ops=dataset.ops[rows], **own)
 
 
 def _said(column: pl.Series, code: Array, count: int) -> pl.Series:

@@ -181,9 +181,9 @@ class Watcher:
 
     def _conclude(self, publish: Publish) -> None:
         """Judges what was read and is not judged yet: nobody looks at it again."""
-        changed = len(self._store.changed)
-        told = changed and not self._store.is_unread and self._job.take(self._store.sources(), monotonic_ns())
-        if told or (self._job.is_there and self._job.is_unjudged):
+        news = bool(self._store.changed) and not self._store.is_unread
+        taken = news and self._job.take(self._store.sources(), monotonic_ns())
+        if taken or (self._job.is_there and self._job.is_unjudged):
             self._publish(publish, monotonic(), None, 0)
 
     def _rest(self, took: float, *, judged: bool) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.arrays import places_of
+from rankscope.analysis.arrays import places_of, stretches_of
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.items import Array, Ints, Items, Loose, in_lanes, operations
@@ -73,12 +73,7 @@ def _fits(before: Model, dataset: Dataset, ranks: Collection[int]) -> bool:
 
 
 def _stretches(was: pl.Series, now: pl.Series, ranks: list[int]) -> _Stretches:
-    wanted = pl.Series(ranks, dtype=pl.Int32)
-    found = [
-        column.search_sorted(wanted, side).to_numpy().astype(np.int64)
-        for column in (was, now) for side in ("left", "right")
-    ]  # fmt: skip
-    return _Stretches(np.array(ranks, np.int32), *found)
+    return _Stretches(np.array(ranks, np.int32), *stretches_of(was, ranks), *stretches_of(now, ranks))
 
 
 def _before(before: Model, stretches: _Stretches) -> pl.DataFrame:
