@@ -156,7 +156,14 @@ def _stopped(
 
 
 def _paused(live: Live, memory: Memory, freeze: Freeze, why: str, *, pending: bool) -> Live:
-    """A job that is not known to have stopped, with how long it has not moved."""
+    """A job that is not known to have stopped, with how long it has not moved.
+
+    A log that says nothing more of operations may be that of a job which replays a graph of them: that is no standstill.
+    """
+    chatter = (memory.printed_ns or 0) - (memory.newest_ns or 0)
+    if memory.printed_ns is not None and chatter > pause_ns(memory):
+        told = f"logs were written to {duration(chatter)} after they told of the newest operation"
+        return replace(live, state="waiting", reason=told, rates=())
     if live.still_ns is None:
         return live
     if live.still_ns > freeze.needed_ns:
@@ -232,6 +239,9 @@ def with_state(analysis: Analysis, live: Live, ranks: int) -> Analysis:
     if analysis.status == "slow" and live.state == "still":
         return replace(analysis, verdict=f"{analysis.verdict}; now {live.reason}{soon}")
     told = plural(ranks, "rank")
+    if analysis.status == "unknown" and live.state == "progressing" and not analysis.findings:
+        # that a job goes on, logs tell only those who watch them
+        return replace(analysis, status="progressing", verdict=f"{told}: {live.reason}")
     if analysis.status not in ("progressing", "healthy") or live.state == "silent":
         return analysis
     if live.state == "frozen":

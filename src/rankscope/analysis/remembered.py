@@ -71,6 +71,11 @@ class Memory:
     """The least time that a dump was written after the newest event in it."""
     has_moved: bool = False
     """Whether newer dumps have shown newer events."""
+    printed_ns: int | None = None
+    """When a log was written to last, where no line and no dump says when anything was issued.
+
+    The newest event is then what stood in the logs as they were when their frontiers moved last.
+    """
     resumed_ns: int = 0
     """The newest event when it had gone on after a standstill: rates are not taken over that."""
 
@@ -78,6 +83,10 @@ class Memory:
 def remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
     """The memory after a look at a whole job."""
     newest, fronts = _newest_ns(dataset), _frontiers(dataset)
+    printed = _printed_ns(dataset) if newest is None and fronts else None
+    if printed is not None:
+        # more lines are no event
+        newest = printed if not memory.samples or fronts != memory.samples[-1][1] else memory.newest_ns
     if memory.fresh_at_ns is None:
         told = replace(memory, fresh_at_ns=look.at_ns - max(0, look.age_ns))
     else:
@@ -88,6 +97,7 @@ def remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
     elif ranks - memory.ranks:
         ranks_at = look.at_ns
     told = replace(_moved(told, newest, fronts), newest_ns=newest, ranks=ranks, ranks_at_ns=ranks_at)
+    told = replace(told, printed_ns=printed)
     return replace(told, least_ns=_least_ns(dataset, memory.least_ns))
 
 
@@ -162,6 +172,12 @@ def _newest_ns(dataset: Dataset) -> int | None:
     newest = dataset.ops["created_ns"].max()
     done = dataset.ops["completed_ns"].max()
     return max((int(t) for t in (newest, done) if isinstance(t, int)), default=None)
+
+
+def _printed_ns(dataset: Dataset) -> int | None:
+    """When a log was written to last."""
+    written = dataset.files.filter(pl.col("used") & (pl.col("kind") == "log"))["mtime_ns"].max()
+    return int(written) if isinstance(written, int) else None
 
 
 def _frontiers(dataset: Dataset) -> dict[Key, int]:
