@@ -158,7 +158,7 @@ def _stopped(
 def _paused(live: Live, memory: Memory, freeze: Freeze, why: str, *, pending: bool) -> Live:
     """A job that is not known to have stopped, with how long it has not moved.
 
-    A log that says nothing more of operations may be that of a job which replays a graph of them: that is no standstill.
+    A log that says nothing more of operations may be that of a job which replays a graph of them: it is no standstill.
     """
     chatter = (memory.printed_ns or 0) - (memory.newest_ns or 0)
     if memory.printed_ns is not None and chatter > pause_ns(memory):
@@ -239,10 +239,9 @@ def with_state(analysis: Analysis, live: Live, ranks: int) -> Analysis:
     if analysis.status == "slow" and live.state == "still":
         return replace(analysis, verdict=f"{analysis.verdict}; now {live.reason}{soon}")
     told = plural(ranks, "rank")
-    if analysis.status == "unknown" and live.state == "progressing" and not analysis.findings:
-        # that a job goes on, logs tell only those who watch them
-        return replace(analysis, status="progressing", verdict=f"{told}: {live.reason}")
-    if analysis.status not in ("progressing", "healthy") or live.state == "silent":
+    # that a job goes on, logs tell only those who watch them
+    seen_to = analysis.status == "unknown" and live.state == "progressing" and not analysis.findings
+    if live.state == "silent" or not (seen_to or analysis.status in ("progressing", "healthy")):
         return analysis
     if live.state == "frozen":
         return replace(analysis, status="unknown", verdict=f"{told}: {live.reason}")
