@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from rankscope.parsers.decoded import Stretch
+from rankscope.parsers.logs.growth import Growth
 from rankscope.parsers.logs.join import Joiner
 from rankscope.parsers.logs.model import LogContent
 
@@ -25,18 +26,41 @@ class Growing:
         """What it said last."""
         self._is_told = False
         """Nothing was added since then that tells anything."""
+        self._growth: Growth | None = None
+        """What was added since then."""
+        self._more: LogContent | None = None
+        """What was said last of that."""
+        self._more_is_told = False
+        """Nothing was added since then either."""
 
     def add(self, content: LogContent, stretch: Stretch) -> None:
         """Takes a stretch, which begins at `start` or, of another file in the place of this one, at 0."""
         if stretch.start != self.start:
             self.__init__()  # type: ignore[misc]
-        self._is_told = self._is_told and _is_silent(content) and (self._loose is None or _is_silent(self._loose))
+        silent = _is_silent(content) and (self._loose is None or _is_silent(self._loose))
+        self._is_told, self._more_is_told = self._is_told and silent, self._more_is_told and silent
         self._loose, self.end = None, stretch.end
         if stretch.firm:
+            if self._growth is not None:
+                self._growth.add(content, self._firm.lines)
             self._firm.add(content)
             self.start, self.mark = stretch.end, stretch.mark
         else:
             self._loose = content
+
+    def told(self) -> tuple[LogContent, LogContent | None]:
+        """What `content` said last, and what is more by now, if more operations are all that is new.
+
+        All of it and None otherwise. What is more is the very same as last time if nothing has come since.
+        """
+        if self._told is not None and not self._is_told and self._growth is not None:
+            if not self._more_is_told:
+                more = self._growth.more(self._loose, self._firm.lines)
+                self._more = self._more if more is not None and _same_rows(self._more, more) else more
+                self._more_is_told = True
+            if self._more is not None:
+                return self._told, self._more if self._more.numbers.shape[1] else None
+        return self.content(), None
 
     def content(self) -> LogContent:
         """All of it so far; the very same as last time if more lines are all that is new."""
@@ -48,7 +72,8 @@ class Growing:
         content = joiner.done()
         if self._told is None or not _says_same(self._told, content):
             self._told = content
-        self._is_told = True
+        self._is_told, self._more, self._more_is_told = True, None, False
+        self._growth = Growth(self._told, self._loose, self.end, self._firm.lines)
         return self._told
 
 
@@ -63,10 +88,19 @@ def _is_silent(content: LogContent) -> bool:
     return not content.numbers.shape[1] and not any(tables) and not any(_told(content).values())
 
 
+def _same_rows(one: LogContent | None, other: LogContent) -> bool:
+    """Whether two contents have the same operations."""
+    same = one is not None and np.array_equal(one.numbers, other.numbers)
+    return one is not None and same and np.array_equal(one.codes, other.codes)
+
+
 def _says_same(one: LogContent, other: LogContent) -> bool:
     """Whether two contents differ in nothing but how many lines there are of which nothing is kept."""
-    arrays = np.array_equal(one.numbers, other.numbers) and np.array_equal(one.codes, other.codes)
-    return arrays and _told(one) == _told(other) and all(getattr(one, n) == getattr(other, n) for n in _COMPARED)
+    return (
+        _same_rows(one, other)
+        and _told(one) == _told(other)
+        and all(getattr(one, n) == getattr(other, n) for n in _COMPARED)
+    )
 
 
 _COMPARED = [field.name for field in fields(LogContent) if field.name not in ("numbers", "codes", "counts", "_packed")]

@@ -44,6 +44,11 @@ class Joiner:
         self._forget(kept_comms(self._content.comms))
         self.lost(part.problem)
 
+    @property
+    def lines(self) -> int:
+        """How many lines the ranges had so far."""
+        return self._counts["lines"]
+
     def lost(self, problem: str | None) -> None:
         """Says what could not be read of a range."""
         if problem and problem not in self._problems:
