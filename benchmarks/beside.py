@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import argparse
 import gc
+import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import count, islice, pairwise
 from pathlib import Path
 from statistics import median
 from typing import cast
 
-from benchmarks.log_memory import write_log
+from benchmarks.log_memory import OPS
 from benchmarks.make_dumps import make as make_dumps
 from benchmarks.make_traces import make as make_traces
 from benchmarks.moving_job import Moving
@@ -54,8 +55,11 @@ class Files:
                 growing.add(cast("LogContent", one.decoded), one.stretch)
             elif one.stamp is None:
                 kind, content, problem = one.kind, one.decoded, one.problem
-        about, decoded = path.stat(), content if kind != "log" else growing.content()
-        self.sources[path.name] = Source(path.name, kind, about.st_size, about.st_mtime_ns, problem, decoded)
+        about, more = path.stat(), None
+        if kind == "log":
+            content, more = growing.told()
+        told = path.name, kind, about.st_size, about.st_mtime_ns, problem, content
+        self.sources[path.name] = Source(*told, more=more, in_full=growing.content if more is not None else None)
 
 
 class Watched:
@@ -86,8 +90,8 @@ class Watched:
         said = (glance.analysis, glance.live) if glance else self._job.judge(self._at_ns, unread=False)
         times.append(time.process_time())
         self._number += 1
-        ranks = glance.ranks if glance is not None else None
-        update = Update(self._number, self._job.dataset, *said, Reading(), 1, ranks=ranks)
+        ranks, kept = (glance.ranks, glance.kept) if glance is not None else (None, None)
+        update = Update(self._number, self._job.dataset, *said, Reading(), 1, ranks=ranks, kept=kept)
         self._before = prepare(update, self._before)
         times.append(time.process_time())
         return tuple(b - a for a, b in pairwise(times)), glance is None
@@ -168,11 +172,30 @@ def _dump_beside_traces(folder: Path, ranks: int, megabytes: float) -> list[obje
 
 
 def _operations_in_a_log(folder: Path, megabytes: int) -> list[object]:
-    log = folder / "job.log"
-    write_log(log, "mixed", megabytes * 1_000_000)
-    last = b"\n".join(log.read_bytes()[-200_000:].split(b"\n")[-LINES - 1 : -1]) + b"\n"
-    about = f"a log of NCCL and c10d of {megabytes} MB by {LINES} lines that tell something"
-    return _row(about, Watched([log]), lambda: _append(log, last))
+    log, lines = folder / "job.log", _operations(64)
+    with log.open("w") as file:
+        file.writelines(f"{line}\n" for rank in range(64) for line in _begins(rank, 64))
+        while file.tell() < megabytes * 1_000_000:
+            file.writelines(islice(lines, 10_000))
+    watched = Watched([log])
+    for _ in range(3):
+        watched.update(lambda: _append(log, "".join(islice(lines, 1_000)).encode()))
+    about = f"a log of NCCL of {megabytes} MB by {LINES} operations"
+    return _row(about, watched, lambda: _append(log, "".join(islice(lines, LINES)).encode()))
+
+
+def _operations(ranks: int) -> Iterator[str]:
+    """What the ranks print that `_begins` tells of: in each step a collective in each of their communicators."""
+    chance = random.Random(0)
+    for step in count():
+        for number, size in enumerate((ranks, 8, ranks // 8)):
+            for rank in chance.sample(range(ranks), ranks):
+                yield (
+                    f"worker-{rank // 8:04d}:{41_000 + rank}:{41_000 + rank} [{rank % 8}] NCCL INFO {OPS[number]}: "
+                    f"opCount {step:x} sendbuff 0x7f{chance.getrandbits(40):010x} recvbuff 0x7f5dd32b2100 "
+                    f"count {step * 7919 % 30_000_000} datatype 7 op 0 root 0 comm 0x7a{number:02x}{rank:04x} "
+                    f"[nranks={size}] stream 0x55bef0208bd0\n"
+                )
 
 
 def _append(log: Path, lines: bytes) -> Path:

@@ -82,11 +82,8 @@ class Memory:
 
 def remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
     """The memory after a look at a whole job."""
-    newest, fronts = _newest_ns(dataset), _frontiers(dataset)
-    printed = _printed_ns(dataset) if newest is None and fronts else None
-    if printed is not None:
-        # more lines are no event
-        newest = printed if not memory.samples or fronts != memory.samples[-1][1] else memory.newest_ns
+    fronts = _frontiers(dataset)
+    newest, printed = _newest(memory, dataset, fronts)
     if memory.fresh_at_ns is None:
         told = replace(memory, fresh_at_ns=look.at_ns - max(0, look.age_ns))
     else:
@@ -103,13 +100,24 @@ def remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
 
 def went_on(memory: Memory, part: Dataset, at_ns: int) -> Memory:
     """The memory where some ranks, of which `part` holds all that they left, have gone on."""
-    told, newest = fresh(memory, at_ns), _newest_ns(part)
+    told = fresh(memory, at_ns)
+    fronts = dict(memory.samples[-1][1]) if memory.samples else {}
+    fronts |= {key: max(count, fronts.get(key, count)) for key, count in _frontiers(part).items()}
+    newest, printed = _newest(memory, part, fronts)
     if newest is None or memory.newest_ns is None:
         return told
     newest = max(newest, memory.newest_ns)
-    fronts = dict(memory.samples[-1][1]) if memory.samples else {}
-    fronts |= {key: max(count, fronts.get(key, count)) for key, count in _frontiers(part).items()}
-    return replace(_moved(told, newest, fronts), newest_ns=newest)
+    return replace(_moved(told, newest, fronts), newest_ns=newest, printed_ns=printed)
+
+
+def _newest(memory: Memory, dataset: Dataset, fronts: Mapping[Key, int]) -> tuple[int | None, int | None]:
+    """The newest event, and when a log was written to last where that is all that tells it."""
+    newest = _newest_ns(dataset)
+    printed = _printed_ns(dataset) if newest is None and fronts else None
+    if printed is None:
+        return newest, None
+    # more lines are no event
+    return printed if not memory.samples or fronts != memory.samples[-1][1] else memory.newest_ns, printed
 
 
 def _moved(memory: Memory, newest: int | None, fronts: Mapping[Key, int]) -> Memory:

@@ -12,6 +12,7 @@ import polars as pl
 
 from rankscope.parsers.files.walk import printable
 from rankscope.watching.history import History
+from rankscope.watching.kept import rows_kept
 from rankscope.watching.pace import Glance, Pace
 from rankscope.watching.same import grew_only, with_times
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rankscope.analysis.freeze import Freeze
     from rankscope.analysis.live import Gate, Live
     from rankscope.analysis.model import Analysis
+    from rankscope.parsers.assemble.more import Longer
     from rankscope.parsers.assemble.sources import Source
     from rankscope.schema import Dataset
 
@@ -66,6 +68,10 @@ class Job:
         self._pace = Pace()
         self._news: frozenset[int] | None = None
         """Ranks whose dumps were all that was new when it was assembled last; None: there was more."""
+        self._longer: Longer | None = None
+        """What is assembled, if that is what was judged and more operations in logs."""
+        self._shown: Longer | None = None
+        """The same as it was shown last, since all was judged."""
         self._ranks: dict[str, frozenset[int]] | None = None
         """By path whose dumps files were when it was judged last; None if that was not needed since."""
         self._alarmed = False
@@ -88,8 +94,8 @@ class Job:
     def assemble(self) -> None:
         """Puts together what was taken last, unless that is done."""
         self._assemble(partly=False)
-        if self._memory.partly:
-            self._put_together(self._given, partly=False)
+        if self._memory.partly or self._longer is not None:
+            self._given = self._put_together(self._given, partly=False)
             self._judged = None
 
     def _assemble(self, *, partly: bool) -> None:
@@ -97,19 +103,33 @@ class Job:
             return
         if self._dataset is not None and grew_only(self._dataset, self._given, self._waiting):
             self._dataset = with_times(self._dataset, self._waiting)
-            self._news = frozenset() if partly and self._pace.shown else None
+            self._news = frozenset() if partly and self._pace.is_behind else None
+            self._given = self._waiting
         else:
-            self._put_together(self._waiting, partly=partly)
+            self._given = self._put_together(self._waiting, partly=partly)
             self._judged = None
-        self._given, self._waiting, self._fresh = self._waiting, None, True
+        self._waiting, self._fresh = None, True
 
-    def _put_together(self, sources: Sequence[Source], *, partly: bool) -> None:
-        """`partly`: what other files tell of new dumps may be left as it was, until all is judged."""
+    def _put_together(self, sources: list[Source], *, partly: bool) -> list[Source]:
+        """Assembles the sources; gives them as they were then.
+
+        `partly`: what other files tell of new dumps, and what is more in logs tells of the rest, may be left as it was,
+        until all is judged.
+        """
+        from rankscope.parsers.assemble.again import partly_again
         from rankscope.parsers.assemble.dataset import assemble
+        from rankscope.parsers.assemble.more import with_more, without_what_dumps_tell
         from rankscope.parsers.assemble.repeats import repeat_table
 
         asked, memory, errors = (self._pattern, self._world_size, None), self._memory, self._errors
-        dataset = assemble(sources, self._root, *asked, memory, errors, partly=partly)
+        self._longer = with_more(memory, sources) if partly else None
+        if self._longer is not None:
+            self._dataset, self._news = with_times(self._longer.dataset, sources), frozenset()
+            return sources
+        known = partly_again(memory, asked, without_what_dumps_tell(memory, sources)) if partly else None
+        if known is None:
+            sources = [source.whole() for source in sources]
+        dataset = known or assemble(sources, self._root, *asked, memory, errors)
         placed, fresh = memory.sources, memory.fresh
         self._news = memory.renewed
         if self._history.link(placed, fresh):
@@ -118,6 +138,7 @@ class Job:
             placed, fresh, self._news = memory.sources, None, None
             self._history.link(placed)
         self._dataset = replace(dataset, repeats=repeat_table(placed, memory.repeats, fresh))
+        return sources
 
     @property
     def dataset(self) -> Dataset:
@@ -139,14 +160,18 @@ class Job:
     def glance(self, at_ns: int) -> Glance | None:
         """What may be said at a moment without judging what was taken; None if it has to be judged."""
         from rankscope.analysis.agreed import part_of
+        from rankscope.analysis.repeats import Repeats
 
         changed = [now.shown for last, now in zip(self._given, self._waiting or (), strict=False) if last is not now]
         self._assemble(partly=self.may_glance(changed, at_ns))
-        ranks, count = self._news, len(self.dataset.seen_ranks)
+        ranks, count, longer = self._news, len(self.dataset.seen_ranks), self._longer
+        if longer is not None:
+            return self._glance_at_more(longer, at_ns)
         if ranks is None or not self._pace.may_glance(ranks, count, at_ns):
             return None
         part = part_of(self.dataset, ranks) if ranks else None
-        found = self._pace.glance(ranks, count, at_ns, agrees=part is None or self._agrees(part))
+        agrees = part is None or (Repeats(part).all_moved and self._agrees(part))
+        found = self._pace.glance(ranks, count, at_ns, agrees=agrees)
         if found is None:
             return None
         (self._pace, glance), self._fresh = found, False
@@ -157,13 +182,26 @@ class Job:
         self._pace = self._pace.with_live(live)
         return replace(glance, live=live)
 
+    def _glance_at_more(self, longer: Longer, at_ns: int) -> Glance | None:
+        """What may be said without judging more operations in logs; None if they have to be judged."""
+        part = replace(self.dataset, ops=longer.ops)
+        found = self._pace.glance_at_rows(
+            longer.ops.height, self.dataset.ops.height, longer.ranks, at_ns, agrees=self._agrees(part)
+        )
+        if found is None:
+            return None
+        (self._pace, glance), self._fresh = found, False
+        self._gate, live = self._gate.went_on(part, glance.live, at_ns)
+        self._pace = self._pace.with_live(live)
+        kept, self._shown = rows_kept(self._shown, longer), longer
+        return replace(glance, live=live, kept=kept)
+
     def _agrees(self, part: Dataset) -> bool:
-        """Whether some ranks, of which `part` holds all that they left, have all gone on, and as the others have."""
+        """Whether all in `part` goes on from what was there, and as the others have."""
         from rankscope.analysis.calls import collect_calls
-        from rankscope.analysis.repeats import Repeats
 
         before = self._known.agreed
-        after = before.take(collect_calls(part)) if before is not None and Repeats(part).all_moved else None
+        after = before.take(collect_calls(part)) if before is not None else None
         self._known.agreed = after or before
         return after is not None
 
@@ -175,7 +213,7 @@ class Job:
         analysis, live = self._judge(at_ns, unread)
         self._rests_until_ns = at_ns + _rest_ns(live)
         analysis = with_state(analysis, live, len(self.dataset.seen_ranks))
-        self._pace, self._ranks = Pace((analysis, live)).judged(at_ns, 0), None
+        self._pace, self._ranks, self._shown = Pace((analysis, live)).judged(at_ns, 0), None, None
         return analysis, live
 
     def may_glance(self, changed: Sequence[str], at_ns: int) -> bool:
@@ -263,7 +301,7 @@ def _says_same(one: Source, other: Source) -> bool:
     """Whether a file says what it said: content that does is the very same object."""
     if one is other:
         return True
-    same = one.content is other.content
+    same = one.content is other.content and one.more is other.more
     return same and (one.shown, one.kind, one.problem) == (other.shown, other.kind, other.problem)
 
 

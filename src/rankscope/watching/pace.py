@@ -8,6 +8,7 @@ not from how many updates there are: soon where something does not agree, and se
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -35,6 +36,8 @@ class Glance:
     """Whose operations are others than they were in the update before."""
     analysis: Analysis
     live: Live
+    kept: Mapping[int, int] | None = None
+    """So many of the first operations of each of these ranks are those of the update before; None: no one knows."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Pace:
     """All that was shown since has gone on, and agrees with what was judged."""
     shown: frozenset[int] = field(default=frozenset())
     """Ranks that have written something since."""
+    rows: int = 0
+    """Operations that logs have told since."""
 
     def judged(self, at_ns: int, took_ns: int) -> Pace:
         """After judging was done."""
@@ -58,8 +63,10 @@ class Pace:
 
     def may_glance(self, ranks: frozenset[int], count: int, at_ns: int) -> bool:
         """Whether what these of `count` ranks wrote is only to be shown, if dumps are all they wrote."""
-        waits = at_ns < self._until_ns or not self.shown
-        return waits and PART * len(self.shown | ranks) <= count and self._goes_on
+        return self._waits(at_ns) and PART * len(self.shown | ranks) <= count and self._goes_on
+
+    def _waits(self, at_ns: int) -> bool:
+        return at_ns < self._until_ns or not self.is_behind
 
     def glance(
         self, ranks: frozenset[int], count: int, at_ns: int, *, agrees: bool = False
@@ -75,6 +82,17 @@ class Pace:
         told = still_said(analysis, ranks)
         return replace(now, said=(told, live), shown=self.shown | ranks), Glance(ranks, told, live)
 
+    def glance_at_rows(
+        self, rows: int, count: int, ranks: Sequence[int], at_ns: int, *, agrees: bool
+    ) -> tuple[Pace, Glance] | None:
+        """The same where so many of `count` operations, of these ranks, are what logs have told since it was judged."""
+        now = replace(self, agrees=self.agrees and agrees)
+        if now.said is None or not (now._waits(at_ns) and PART * rows <= count and now._goes_on):
+            return None
+        analysis, live = now.said
+        told = still_said(analysis, ranks)
+        return replace(now, said=(told, live), rows=rows), Glance(frozenset(ranks), told, live)
+
     def with_live(self, live: Live) -> Pace:
         """The same where that is how the job is now."""
         return self if self.said is None else replace(self, said=(self.said[0], live))
@@ -86,7 +104,12 @@ class Pace:
     @property
     def judge_at_ns(self) -> int | None:
         """When what has only been shown is to be judged; None if there is nothing."""
-        return self._until_ns if self.shown else None
+        return self._until_ns if self.is_behind else None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether anything was shown since it was judged."""
+        return bool(self.shown) or self.rows > 0
 
     @property
     def _until_ns(self) -> int:

@@ -168,12 +168,12 @@ class Watcher:
         glance = self._job.glance(monotonic_ns()) if changed and not unread else None
         if glance is None:
             analysis, live = self._job.judge(monotonic_ns(), unread=unread)
-            alarm, ranks = self._job.alarm(analysis, live), None
+            alarm, ranks, kept = self._job.alarm(analysis, live), None, None
         else:
-            analysis, live, alarm, ranks = glance.analysis, glance.live, False, glance.ranks
+            analysis, live, alarm, ranks, kept = glance.analysis, glance.live, False, glance.ranks, glance.kept
         self._number += 1
         self._reading = self._how()
-        told = self._number, self._job.dataset, analysis, live, self._reading, changed, noticed, alarm, ranks
+        told = self._number, self._job.dataset, analysis, live, self._reading, changed, noticed, alarm, ranks, kept
         publish(Update(*told))
         self._may_glance = glance is not None or not changed
         self._shown_at = monotonic()

@@ -11,7 +11,7 @@ import polars as pl
 
 from rankscope.parsers.assemble import attempts, cards, copies, environments, naming, ranks, silent, snapshots
 from rankscope.parsers.assemble import ends as ended
-from rankscope.parsers.assemble.again import again, partly_again
+from rankscope.parsers.assemble.again import again
 from rankscope.parsers.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.parsers.assemble.files import file_table, with_rows
 from rankscope.parsers.assemble.placed import Asked, Placed, claim, place_again, with_peers
@@ -35,20 +35,14 @@ def assemble(
     attempt: int | None,
     memory: Memory | None = None,
     errors: str | None = None,
-    *,
-    partly: bool = False,
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows.
 
     With the `memory` of the last time only what has changed since is worked out, and kept there for the next time; it
     has the sources then as they were placed, where without it these are. `errors` is the path of the user's own table
-    of known errors. `partly`: where only dumps are new,
-    what other files tell may be left as it was told when the whole was put together last.
+    of known errors.
     """
     asked = pattern, world_size, attempt
-    known = partly_again(memory, asked, sources) if memory is not None and partly else None
-    if known is not None:
-        return known
     if memory is None:
         placed, memory = _placed(sources, asked), Memory()
     else:
@@ -148,10 +142,11 @@ def _brought(
     fixed: int | None,
 ) -> tuple[dict[str, pl.DataFrame], int]:
     """The tables with what logs and traces tell, and the number of ranks then, unless the user has fixed it."""
+    memory.lines = None
     if scene is not None:
         from rankscope.parsers.assemble.logs.bring import bring
 
-        tables = bring(tables, scene)
+        tables, memory.lines = bring(tables, scene)
         world = fixed or max(world, 1 + _highest(tables["groups"]))
     if windows is None:
         memory.traces = None

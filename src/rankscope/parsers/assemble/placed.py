@@ -6,11 +6,15 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from rankscope.parsers.assemble import copies, ranks
 from rankscope.parsers.assemble.attempts import Attempt
 from rankscope.parsers.assemble.sources import LOG_KIND, TRACE_KIND, Source
 from rankscope.parsers.sidecar.model import Card
+
+if TYPE_CHECKING:
+    from rankscope.parsers.logs.model import LogContent
 
 Asked = tuple[re.Pattern[str] | None, int | None, int | None]
 """Pattern for ranks, number of ranks and attempt, as the user gives them."""
@@ -91,8 +95,18 @@ def only_grew(last: Source, now: Source) -> bool:
     """Whether a log or another text says what it said, though it may be longer; the very same file of any kind does."""
     if last is now:
         return True
+    return _says_what_it_said(last, now) and last.more is now.more and now.kind in (LOG_KIND, "unknown")
+
+
+def more_of(last: Source, now: Source) -> LogContent | None:
+    """The operations that a log has told since it was put together with the rest; None if something else is new."""
+    fits = _says_what_it_said(last, now) and last.more is None and now.kind == LOG_KIND
+    return now.more if fits else None
+
+
+def _says_what_it_said(last: Source, now: Source) -> bool:
     same = (last.shown, last.kind, last.problem) == (now.shown, now.kind, now.problem)
-    return same and last.content is now.content and now.kind in (LOG_KIND, "unknown")
+    return same and last.content is now.content
 
 
 def _changed(before: Placed, given: Sequence[Source], rest_stays: bool) -> list[int] | None:

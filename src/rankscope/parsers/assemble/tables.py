@@ -21,6 +21,7 @@ from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.model import Dump
 
 if TYPE_CHECKING:
+    from rankscope.parsers.assemble.logs.more import Known
     from rankscope.parsers.assemble.logs.recall import Recall
     from rankscope.parsers.assemble.traces.bring import Brought
     from rankscope.schema import Dataset
@@ -63,6 +64,8 @@ class Memory:
         self.traces: Brought | None = None
         self.recall: Recall | None = None
         """What logs told of communicators."""
+        self.lines: Known | None = None
+        """How lines of logs became operations."""
         self.repeats = Told()
         self.dataset: Dataset | None = None
         """What was put together last, of all of this."""

@@ -1,8 +1,8 @@
-"""The lanes once more where a few ranks have written something: their lanes are made anew, the others stay."""
+"""The lanes once more where only some of it is new: what ranks have written anew, or what follows what they had."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.items import Array, Ints, Items, Loose, in_lanes, operations
 from rankscope.tui.letters import op_codes
-from rankscope.tui.live.columns import SAME, Laid, lay_out
+from rankscope.tui.live.columns import Laid, columns_had, lay_out
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import Model
 
@@ -25,13 +25,15 @@ NEEDED = (
 
 @dataclass(frozen=True)
 class _Stretches:
-    """Where the rows of some ranks stand in two tables, both sorted by rank. Arrays of one length."""
+    """Where the rows of some ranks stand in two tables, both sorted by rank: all, or the last. Arrays of one length."""
 
     ranks: NDArray[np.int32]
     was: Ints
     was_end: Ints
     now: Ints
     now_end: Ints
+    kept: Ints
+    """How many of the first ones, here and there, are the same: one, or none."""
 
     @property
     def sizes(self) -> Ints:
@@ -39,19 +41,23 @@ class _Stretches:
         return self.now_end - self.now
 
 
-def lanes_again(before: Model, dataset: Dataset, analysis: Analysis, ranks: Collection[int]) -> Model | None:
+def lanes_again(
+    before: Model, dataset: Dataset, analysis: Analysis, ranks: Collection[int], kept: Mapping[int, int] | None = None
+) -> Model | None:
     """The lanes of a dataset of which only operations of some ranks are others than before, or more of them.
 
-    None where these do not fit between the others: then all has to be laid out.
+    So many of the first operations of these ranks are `kept`; None if that is not known. It is None where the rest does
+    not fit between the others: then all has to be laid out.
     """
     if not _fits(before, dataset, ranks):
         return None
-    stretches = _stretches(before.dataset.ops["rank"], dataset.ops["rank"], sorted(ranks))
+    stretches = _stretches(before.dataset.ops["rank"], dataset.ops["rank"], sorted(ranks), kept)
     rows = dataset.ops.select(NEEDED)[places_of(stretches.now, stretches.now_end)]
-    laid = lay_out(rows, _before(before, stretches), before.instances)
-    if laid is None:
+    own = columns_had(rows, *_before(before, stretches)) if kept is None else _columns_kept(before, stretches)
+    laid = lay_out(rows, own, before.instances) if own is not None else None
+    items = _items(before, replace(dataset, ops=rows), laid, stretches) if laid is not None else None
+    if laid is None or items is None:
         return None
-    items = _items(before, replace(dataset, ops=rows), laid, stretches)
     model = replace(
         before,
         dataset=dataset,
@@ -72,26 +78,45 @@ def _fits(before: Model, dataset: Dataset, ranks: Collection[int]) -> bool:
     return plain and same and known and all(rank in before.lane_of for rank in ranks)
 
 
-def _stretches(was: pl.Series, now: pl.Series, ranks: list[int]) -> _Stretches:
-    return _Stretches(np.array(ranks, np.int32), *stretches_of(was, ranks), *stretches_of(now, ranks))
+def _stretches(was: pl.Series, now: pl.Series, ranks: list[int], kept: Mapping[int, int] | None) -> _Stretches:
+    """All rows of these ranks, or of those of which some are kept the last of them and what follows."""
+    first, first_end = stretches_of(was, ranks)
+    begin, end = stretches_of(now, ranks)
+    same = np.array([(kept or {}).get(rank, 0) for rank in ranks], np.int64)
+    left_out = np.maximum(same - 1, 0)
+    of = np.array(ranks, np.int32)
+    return _Stretches(of, first + left_out, first_end, begin + left_out, end, np.minimum(same, 1))
 
 
-def _before(before: Model, stretches: _Stretches) -> pl.DataFrame:
-    """The rows of these ranks as they were, with their columns."""
+def _before(before: Model, stretches: _Stretches) -> tuple[pl.DataFrame, Ints]:
+    """The rows of these ranks as they were, and their columns."""
     places = places_of(stretches.was, stretches.was_end)
-    rows = before.dataset.ops.select(SAME)[places]
-    return rows.with_columns(col=pl.Series(before.columns[places])).drop_nulls()
+    return before.dataset.ops[places], before.columns[places]
 
 
-def _items(before: Model, part: Dataset, laid: Laid, stretches: _Stretches) -> Items:
-    """All items, those of the ranks of `part` anew; marks of what they have not written yet stay."""
+def _columns_kept(before: Model, stretches: _Stretches) -> Ints:
+    """The columns of the rows that are there now: of those that are kept as they were, else -1."""
+    own = np.full(int(stretches.sizes.sum()), -1, np.int64)
+    there = stretches.kept > 0
+    own[(np.cumsum(stretches.sizes) - stretches.sizes)[there]] = before.columns[stretches.was[there]]
+    return own
+
+
+def _items(before: Model, part: Dataset, laid: Laid, stretches: _Stretches) -> Items | None:
+    """All items, those of the rows of `part` anew; marks of what is not written yet stay.
+
+    None where what is kept of a lane stands between what is not.
+    """
     real = operations(part, op_codes(part.ops), laid.columns)
-    own = in_lanes(_marks(before, real, stretches), real, stretches.ranks)
     lanes = np.searchsorted(before.ranks, stretches.ranks)
+    starts, ends = _bounds(before, lanes, stretches)
+    replaced = before.items.row[places_of(starts, ends)]
+    if ((replaced >= 0) & (replaced < np.repeat(stretches.was, ends - starts))).any():
+        return None
+    own = in_lanes(_marks(before, real, starts, ends), real, stretches.ranks)
     places = places_of(stretches.now, stretches.now_end)
     # a mark has -1 for a row here and there
     own = replace(own, lane=lanes[own.lane].astype(np.int32), row=np.append(places, -1)[own.row])
-    starts, ends = before.bounds[lanes], before.bounds[lanes + 1]
     sizes = np.searchsorted(own.lane, lanes, "right") - np.searchsorted(own.lane, lanes, "left")
     old = replace(before.items, row=_moved(before.items, lanes, stretches))
     parts = {
@@ -113,10 +138,18 @@ def _moved(items: Items, lanes: Ints, stretches: _Stretches) -> NDArray[np.int32
     return moved
 
 
-def _marks(before: Model, real: Loose, stretches: _Stretches) -> Loose:
-    """What these ranks had no rows of, and still have none of; nothing where something else stands now."""
-    lanes = np.searchsorted(before.ranks, stretches.ranks)
-    places = places_of(before.bounds[lanes], before.bounds[lanes + 1])
+def _bounds(before: Model, lanes: Ints, stretches: _Stretches) -> tuple[Ints, Ints]:
+    """Where in these lanes the items begin that may be others, and where the lanes end."""
+    starts, ends = before.bounds[lanes], before.bounds[lanes + 1]
+    for at in np.flatnonzero(stretches.kept).tolist():
+        mine = before.items.col[starts[at] : ends[at]]
+        starts[at] += np.searchsorted(mine, before.columns[stretches.was[at]])
+    return starts, ends
+
+
+def _marks(before: Model, real: Loose, starts: Ints, ends: Ints) -> Loose:
+    """What ranks had no rows of, and still have none of, in stretches of items; nothing where something else stands."""
+    places = places_of(starts, ends)
     places = places[before.items.row[places] < 0]
     names = [name for name in Items.__dataclass_fields__ if name != "lane"]
     marks: Loose = {name: getattr(before.items, name)[places] for name in names}

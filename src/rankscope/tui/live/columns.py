@@ -19,7 +19,7 @@ from rankscope.analysis.logical_time import IS_COLLECTIVE, drawn_rows, fill_forw
 Ints = NDArray[np.int64]
 ROUNDS = 8
 """So often it is tried to bring what several ranks have issued into one column."""
-SAME = ["rank", "record_id", "created_ns"]
+_SAME = ["rank", "record_id", "created_ns"]
 """What two rows of one operation share: numbers begin anew in another process, and in another recorder of one."""
 _PLACE = ["group", "seq"]
 _STANDS = (IS_COLLECTIVE & (pl.col("coalesced") != "inner")).fill_null(value=False)
@@ -34,15 +34,15 @@ class Laid(NamedTuple):
     """With the columns of `Collectives.table`."""
 
 
-def lay_out(rows: pl.DataFrame, before: pl.DataFrame, instances: pl.DataFrame) -> Laid | None:
+def lay_out(rows: pl.DataFrame, own: Ints, instances: pl.DataFrame) -> Laid | None:
     """The columns of the rows of some ranks, in the order of ops.
 
-    `before` are the rows of these ranks as they were (those of SAME, and col), `instances` the collectives that have
-    a column. None where they do not fit between what has its column.
+    `own` is the column that each of them has already, -1 for none, and `instances` the collectives that have one. None
+    where the rows do not fit between what has its column.
     """
     rows = rows.with_row_index("row")
     drawn = in_program_order(rows.filter(drawn_rows(rows)))
-    known = _known(drawn, before, instances)
+    known = _known(drawn, own[drawn["row"].to_numpy()], instances)
     if known is None:
         return None
     lane = drawn["rank"].to_numpy()
@@ -55,18 +55,26 @@ def lay_out(rows: pl.DataFrame, before: pl.DataFrame, instances: pl.DataFrame) -
     return Laid(fill_forward(columns), _instances(drawn, placed, instances))
 
 
-def _known(drawn: pl.DataFrame, before: pl.DataFrame, instances: pl.DataFrame) -> Ints | None:
+def columns_had(rows: pl.DataFrame, before: pl.DataFrame, columns: Ints) -> Ints | None:
+    """The columns of those rows that are among those of the same ranks `before`, which had these; -1 of all others.
+
+    None where it cannot be told which is which.
+    """
+    known = before.select(_SAME).with_columns(col=pl.Series(columns)).drop_nulls()
+    own = rows.select(_SAME).join(known, on=_SAME, how="left", maintain_order="left")
+    return own["col"].fill_null(-1).to_numpy() if own.height == rows.height else None
+
+
+def _known(drawn: pl.DataFrame, own: Ints, instances: pl.DataFrame) -> Ints | None:
     """The column that each row has by itself, or by its collective; -1 where it has none."""
-    own = drawn.select(SAME).join(before, on=SAME, how="left", maintain_order="left")
     theirs = drawn.select(*_PLACE).join(
         instances.select(*_PLACE, "col"), on=_PLACE, how="left", maintain_order="left"
     )  # fmt: skip
-    if own.height != drawn.height or theirs.height != drawn.height:
+    if theirs.height != drawn.height:
         return None
-    stands = drawn.select(_STANDS).to_series()
-    col = pl.coalesce("col", pl.when("stands").then("theirs")).fill_null(-1).cast(pl.Int64)
-    found = own.with_columns(theirs=theirs["col"], stands=stands).select(col)
-    return found.to_series().to_numpy()
+    stands = drawn.select(_STANDS).to_series().to_numpy()
+    known: Ints = np.where(own >= 0, own, np.where(stands, theirs["col"].fill_null(-1).to_numpy(), -1))
+    return known
 
 
 def _new_collectives(drawn: pl.DataFrame, known: Ints) -> tuple[Ints, Ints]:

@@ -47,7 +47,7 @@ def _glanced(before: Prepared, update: Update) -> Prepared | None:
 
     ranks = update.ranks or frozenset()
     follows = before.update.number + 1 == update.number
-    model = lanes_again(before.model, update.dataset, update.analysis, ranks) if follows else None
+    model = lanes_again(before.model, update.dataset, update.analysis, ranks, update.kept) if follows else None
     if model is None:
         return None
     return Prepared(update, model, worst_by_column(model), before.marks | marks_of(update.dataset, ranks))

@@ -13,10 +13,13 @@ from rankscope.parsers.assemble.logs import counts, messages, records, remark, w
 from rankscope.parsers.assemble.logs.agreement import compare
 from rankscope.parsers.assemble.logs.align import Numbering, number
 from rankscope.parsers.assemble.logs.building import build
-from rankscope.parsers.assemble.logs.frontier_rows import frontier_rows
+from rankscope.parsers.assemble.logs.collectives import dated_logs
+from rankscope.parsers.assemble.logs.counted import counted
+from rankscope.parsers.assemble.logs.frontier_rows import frontier_table, seen_in
 from rankscope.parsers.assemble.logs.grouping import Groups
 from rankscope.parsers.assemble.logs.homes import evidence
 from rankscope.parsers.assemble.logs.identity import identify
+from rankscope.parsers.assemble.logs.more import Known, newest_of
 from rankscope.parsers.assemble.logs.parties import housed_rows
 from rankscope.parsers.assemble.logs.prints.place import place
 from rankscope.parsers.assemble.logs.recall import Recall
@@ -25,8 +28,6 @@ from rankscope.parsers.assemble.logs.scene import Scene
 from rankscope.parsers.assemble.logs.states import with_absences, with_claims
 from rankscope.parsers.assemble.sources import Source
 
-BUFFERED = 64
-"""Lines of operations that may be lost in the buffer of a standard output (4 KiB) whose process was killed."""
 Tables = dict[str, pl.DataFrame]
 
 
@@ -46,8 +47,11 @@ def read_scene(
     return scene
 
 
-def bring(tables: Tables, scene: Scene) -> Tables:
-    """`tables` of the dumps with what logs tell. Of a rank's group with a dump, rows of logs are only compared."""
+def bring(tables: Tables, scene: Scene) -> tuple[Tables, Known | None]:
+    """`tables` of the dumps with what logs tell. Of a rank's group with a dump, rows of logs are only compared.
+
+    And how more lines of these logs become rows of the same; None if that has to be worked out with all the rest.
+    """
     groups = Groups(tables["groups"], scene.sized)
     claims: Claims = defaultdict(Claim, read_reports(scene, groups))
     place(scene, groups, claims)
@@ -65,14 +69,15 @@ def bring(tables: Tables, scene: Scene) -> Tables:
         for key, claim in claims.items()
         if key not in dumped
     }
-    counted = {k: n for k, n in _counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
+    reached = {k: n for k, n in counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
     rows = with_claims(rows, kept, scene.lines_before)
     if messages.failed(scene):
         rows = with_absences(rows, kept, groups.members)
     if tables["ops"].height:
         # a log's times are local, a dump's are not
         rows = rows.with_columns(created_ns=pl.lit(None, pl.Int64))
-    frontiers = frontier_rows(rows, kept, counted)
+    seen = seen_in(rows)
+    frontiers = frontier_table(seen, kept, reached)
     ops = pl.concat([tables["ops"], rows.drop("line").select(tables["ops"].columns)])
     for log in scene.logs:
         log.source.used = log.source.tells
@@ -81,6 +86,10 @@ def bring(tables: Tables, scene: Scene) -> Tables:
         *counts.differing(scene, numbering), *remark.fingerprints(scene), *remark.cut_short(scene), *remark.runs(scene),
         *remark.only_started(scene),
     ]  # fmt: skip
+    known = None if messages.failed(scene) else Known(
+        scene, groups.members, numbering, dated_logs(scene), _keys(dumped), frozenset(unfit), kept, seen,
+        newest_of(rows), not tables["ops"].height, tables["frontiers"],
+    )  # fmt: skip
     return {
         **tables,
         "ops": ops.sort("rank", maintain_order=True) if tables["ops"].height and rows.height else ops,
@@ -90,7 +99,7 @@ def bring(tables: Tables, scene: Scene) -> Tables:
         "settings": records.setting_table(scene),
         "comms": records.comm_table(scene),
         "ras": records.ras_table(scene),
-    }
+    }, known
 
 
 def _relative(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> set[int]:
@@ -123,27 +132,8 @@ def _named(scene: Scene) -> dict[str, tuple[str, str]]:
 def _without(rows: pl.DataFrame, dumped: set[tuple[int, int]]) -> pl.DataFrame:
     if not dumped or rows.is_empty():
         return rows
-    known = pl.DataFrame(sorted(dumped), schema={"rank": pl.Int32, "group": pl.UInt32}, orient="row")
-    return rows.join(known, on=["rank", "group"], how="anti", maintain_order="left")
+    return rows.join(_keys(dumped), on=["rank", "group"], how="anti", maintain_order="left")
 
 
-def _counted(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> dict[tuple[int, int], int | None]:
-    """The last collective by the lines of each rank on each group; None where lines may be missing."""
-    counted: dict[tuple[int, int], int | None] = {}
-    weak: set[tuple[int, int]] = set()
-    furthest: dict[int, int] = defaultdict(int)
-    for key, life in scene.by_place.items():
-        if not life.stands or life.group is None or life.rank is None:
-            continue
-        if not any(piece.comm.collectives for piece in life.pieces):
-            continue
-        last = numbering[key].last if key in numbering and not life.pieces[-1].adrift else None
-        counted[life.rank, life.group] = last
-        furthest[life.group] = max(furthest[life.group], last or 0)
-        if not all(scene.logs[piece.log].own for piece in life.pieces):
-            weak.add((life.rank, life.group))
-    for rank, group in weak:
-        behind = furthest[group] - (counted[rank, group] or 0)
-        if 0 < behind <= BUFFERED:
-            counted[rank, group] = None
-    return counted
+def _keys(dumped: set[tuple[int, int]]) -> pl.DataFrame:
+    return pl.DataFrame(sorted(dumped), schema={"rank": pl.Int32, "group": pl.UInt32}, orient="row")

@@ -6,7 +6,7 @@ no sequence number, and the time of a line is its host's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,14 +25,19 @@ _SECOND = 1_000_000_000
 
 
 def collective_rows(
-    scene: Scene, groups: list[tuple[int, ...]], numbering: Mapping[tuple[int, int], Numbering]
+    scene: Scene,
+    groups: list[tuple[int, ...]],
+    numbering: Mapping[tuple[int, int], Numbering],
+    dated: Collection[int] | None = None,
 ) -> pl.DataFrame:
     """Rows of `ops` with `line` behind them, of all communicators whose group and rank are known.
 
     `numbering`, by log and communicator, makes ordinals sequence numbers, where that can be told.
+    `dated` are the numbers of the logs whose times order anything, if that is known from more lines than these.
     """
     ops: dict[str, int] = {}
-    parts = [_of_log(scene, number, ops) for number in range(len(scene.logs))]
+    dated = dated_logs(scene) if dated is None else dated
+    parts = [_of_log(scene, number, ops, dated=number in dated) for number in range(len(scene.logs))]
     if not any(part["life"].size for part in parts):
         return empty()
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -61,7 +66,7 @@ def empty() -> pl.DataFrame:
     return schema.empty({**schema.OPS, "line": pl.Int64})
 
 
-def _of_log(scene: Scene, number: int, ops: dict[str, int]) -> dict[str, np.ndarray[Any, Any]]:
+def _of_log(scene: Scene, number: int, ops: dict[str, int], *, dated: bool) -> dict[str, np.ndarray[Any, Any]]:
     """Columns of the operations of a log that can be placed; `life` is an index into the scene's, `code` into `ops`."""
     content = scene.logs[number].content
     at = [scene.by_place[number, i] for i in range(len(content.comms))]
@@ -78,7 +83,7 @@ def _of_log(scene: Scene, number: int, ops: dict[str, int]) -> dict[str, np.ndar
         "count": content.column("count")[rows],
         "root": content.column("root")[rows],
         "line": content.column("line")[rows],
-        "stamp": _times(content.column("stamp_ns")[rows]),
+        "stamp": _times(content.column("stamp_ns")[rows]) if dated else np.full(len(rows), NULL),
         "ordinal": content.column("ordinal")[rows] + before[comm[rows], p2p.astype(np.int64)],
         "p2p": p2p,
     }
@@ -129,10 +134,15 @@ def shaped(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def dated_logs(scene: Scene) -> frozenset[int]:
+    """Numbers of logs with times that have a date, and whose clock shows more than seconds, which order nothing."""
+    stamps = {number: _times(log.content.column("stamp_ns")) for number, log in enumerate(scene.logs)}
+    return frozenset(number for number, own in stamps.items() if (own[own != NULL] % _SECOND).any())
+
+
 def _times(stamps: Numbers) -> Numbers:
-    """Times with a date; none of a log whose clock shows only seconds, which orders nothing."""
-    known = (stamps != NULL) & (stamps > _YEAR_NS)
-    return np.where(known & bool((stamps[known] % _SECOND).any()), stamps, NULL)
+    """Times with a date."""
+    return np.where((stamps != NULL) & (stamps > _YEAR_NS), stamps, NULL)
 
 
 def _with_meaning(rows: pl.DataFrame, printed: list[str]) -> pl.DataFrame:

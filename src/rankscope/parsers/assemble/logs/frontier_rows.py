@@ -10,17 +10,23 @@ import polars as pl
 from rankscope import schema
 from rankscope.parsers.assemble.logs.reports import Claim, Claims
 
+Seen = tuple[int | None, int | None, int | None]
+"""The first and the last collective that a rank printed of a group, and the last of them that was completed."""
 
-def frontier_rows(ops: pl.DataFrame, claims: Claims, counted: Mapping[tuple[int, int], int | None]) -> pl.DataFrame:
-    """Rows of `frontiers` for each rank and group that logs tell of.
 
-    `counted` has the last collective of a rank and group by its COLL lines, None where some may be missing.
-    """
+def seen_in(ops: pl.DataFrame) -> dict[tuple[int, int], Seen]:
+    """By rank and group what operations show."""
     alone = pl.col("seq").filter(~pl.col("is_p2p"))
     kept = ops.group_by("rank", "group").agg(
         first=alone.min(), last=alone.max(), done=pl.col("seq").filter(pl.col("state") == "completed").max()
     )
-    seen = {(rank, group): (first, last, done) for rank, group, first, last, done in kept.iter_rows()}
+    return {(rank, group): (first, last, done) for rank, group, first, last, done in kept.iter_rows()}
+
+
+def frontier_table(
+    seen: Mapping[tuple[int, int], Seen], claims: Claims, counted: Mapping[tuple[int, int], int | None]
+) -> pl.DataFrame:
+    """The rows of all that any of these tells of."""
     rows: list[dict[str, Any]] = []
     for rank, group in sorted({*seen, *claims, *counted}):
         first, last, done = seen.get((rank, group), (None, None, None))

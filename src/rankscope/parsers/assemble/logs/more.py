@@ -1,0 +1,149 @@
+"""Operations that logs print after all of them were worked out: as rows behind those that are there.
+
+Whose they are, on which group and from which number on, was settled then. It stays until all is worked out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.parsers.assemble.logs.align import Numbering
+from rankscope.parsers.assemble.logs.collectives import collective_rows
+from rankscope.parsers.assemble.logs.counted import counted
+from rankscope.parsers.assemble.logs.frontier_rows import Seen, frontier_table, seen_in
+from rankscope.parsers.assemble.logs.reports import Claims
+from rankscope.parsers.assemble.logs.scene import Life, Log, Scene
+from rankscope.parsers.assemble.logs.states import with_counters
+from rankscope.parsers.logs.model import IS_P2P, LogContent
+
+_PLACE = ["rank", "group"]
+Key = tuple[int, int]
+"""Rank and group."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """How lines of logs became operations when all were worked out."""
+
+    scene: Scene
+    members: list[tuple[int, ...]]
+    numbering: Mapping[Key, Numbering]
+    """By log and communicator."""
+    dated: frozenset[int]
+    """Numbers of logs whose times order anything."""
+    skipped: pl.DataFrame
+    """Ranks and groups whose operations are only compared, for dumps have them."""
+    unfit: frozenset[int]
+    """Groups whose numbers in logs join nothing."""
+    claims: Claims
+    """What lines of c10d say."""
+    seen: Mapping[Key, Seen]
+    newest: pl.DataFrame
+    """By rank, when its last operation was printed, where that is known."""
+    timed: bool
+    """Times of logs are used."""
+    dumped: pl.DataFrame
+    """Frontiers that dumps tell."""
+
+
+class More(NamedTuple):
+    """Operations and frontiers, with the columns of `ops` and of `frontiers`: of the latter all that logs tell."""
+
+    ops: pl.DataFrame
+    frontiers: pl.DataFrame
+
+
+def newest_of(rows: pl.DataFrame) -> pl.DataFrame:
+    """Columns rank, newest: when the last of its operations was printed."""
+    return rows.group_by("rank").agg(newest=pl.col("created_ns").max())
+
+
+def more_rows(known: Known, told: Mapping[int, LogContent]) -> More | None:
+    """What logs print more, by their rows of `files`; None if it cannot be put behind what is there."""
+    own = [log.place for log in known.scene.logs if log.content is log.source.log]
+    if not set(told) <= set(own):
+        return None
+    logs = [log._replace(content=told.get(log.place) or _nothing(log)) for log in known.scene.logs]
+    rows = collective_rows(replace(known.scene, logs=logs), known.members, known.numbering, known.dated)
+    rows = rows.filter(~pl.col("group").is_in(list(known.unfit)))
+    rows = rows.join(known.skipped, on=_PLACE, how="anti", maintain_order="left")
+    if not known.timed:
+        rows = rows.with_columns(created_ns=pl.lit(None, pl.Int64))
+    if _are_claimed(rows, known.claims) or not _follow(rows, known.newest):
+        return None
+    before = pl.col("file").replace_strict(known.scene.lines_before, default=0, return_dtype=pl.Int64)
+    rows = with_counters(rows, known.claims).sort(
+        "rank", "created_ns", pl.col("line") + before, "seq", nulls_last=False, maintain_order=True
+    )
+    return More(rows.select(*schema.OPS), _frontiers(known, logs, rows))
+
+
+def _nothing(log: Log) -> LogContent:
+    """No more of a log."""
+    return LogContent(log.content.processes, log.content.comms)
+
+
+def _are_claimed(rows: pl.DataFrame, claims: Claims) -> bool:
+    """Whether other lines tell of any of these operations by themselves: the two would have to become one."""
+    named = [key for key in rows.select(_PLACE).unique().iter_rows() if key in claims and claims[key].rows]
+    if not named:
+        return False
+    own = pl.DataFrame(named, schema={"rank": pl.Int32, "group": pl.UInt32}, orient="row")
+    mine = rows.join(own, on=_PLACE, how="semi").select(*_PLACE, "seq").iter_rows()
+    return any(seq in claims[rank, group].rows for rank, group, seq in mine)
+
+
+def _follow(rows: pl.DataFrame, newest: pl.DataFrame) -> bool:
+    """Whether nothing here was printed before what is there of its rank."""
+    first = rows.group_by("rank").agg(first=pl.col("created_ns").min(), unknown=pl.col("created_ns").null_count())
+    both = first.join(newest, on="rank", how="inner")
+    later = (pl.col("first") >= pl.col("newest")) & (pl.col("unknown") == 0)
+    return bool(both.select((pl.col("newest").is_null() | later.fill_null(value=False)).all()).item())
+
+
+def _frontiers(known: Known, logs: list[Log], rows: pl.DataFrame) -> pl.DataFrame:
+    """All frontiers, as they are with these rows."""
+    seen = dict(known.seen)
+    for key, (first, last, done) in seen_in(rows).items():
+        was = seen.get(key, (None, None, None))
+        seen[key] = (was[0] if was[0] is not None else first, _most(was[1], last), _most(was[2], done))
+    skipped, scene = set(known.skipped.iter_rows()), known.scene
+    reached = counted(scene, _gone_on(known, logs))
+    kept = {key: n for key, n in reached.items() if key not in skipped and key[1] not in known.unfit}
+    return pl.concat([known.dumped, frontier_table(seen, known.claims, kept)]).sort(_PLACE)
+
+
+def _gone_on(known: Known, logs: list[Log]) -> dict[Key, Numbering]:
+    """The numbering with the last collectives as they are now."""
+    numbering, scene = dict(known.numbering), known.scene
+    for number, log in enumerate(logs):
+        content = log.content
+        if not content.numbers.shape[1]:
+            continue
+        alone = (content.code("flags") & IS_P2P) == 0
+        own = pl.DataFrame({"comm": content.code("comm")[alone], "ordinal": content.column("ordinal")[alone]})
+        ends = own.group_by("comm").agg(pl.col("ordinal").max())
+        for at, ordinal in ends.iter_rows():
+            told = numbering.get((number, at))
+            if told is None or told.last is None:
+                continue
+            now = ordinal + scene.by_place[number, at].before[0] + told.shift
+            for piece in _life_of(scene, scene.by_place[number, at]).pieces:
+                if (piece.log, piece.at) in numbering:
+                    numbering[piece.log, piece.at] = told._replace(last=max(now, told.last))
+    return numbering
+
+
+def _life_of(scene: Scene, piece: Life) -> Life:
+    if not piece.goes_on:
+        return piece
+    return next((life for life in scene.lives if piece in life.rest), piece)
+
+
+def _most(one: int | None, other: int | None) -> int | None:
+    return max((n for n in (one, other) if n is not None), default=None)
