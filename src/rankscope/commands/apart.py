@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -160,10 +160,14 @@ def _follow(connection: Connection) -> None:
 
     def pass_on(news: Update | Reading) -> None:
         nonlocal tidied_at, last
-        if not isinstance(news, Reading):
-            last = prepare(news, last)
-        with sending:
-            sender.send(news if isinstance(news, Reading) else last)
+        if isinstance(news, Reading):
+            with sending:
+                sender.send(news)
+        else:
+            prepared = prepare(news, last)
+            last = replace(prepared, spliced=())
+            with sending:
+                sender.send(last, prepared.spliced)
         if monotonic() - tidied_at > TIDY_S:
             gc.collect()
             tidied_at = monotonic()

@@ -12,12 +12,15 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from multiprocessing.connection import Connection
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import polars as pl
 
-from rankscope.commands.patches import Table, Told, news, renewed
+from rankscope.commands.patches import Table, Told, news, of_splice, renewed
+
+if TYPE_CHECKING:
+    from rankscope.tui.live.spliced import Spliced
 
 LARGE = 1 << 13
 """Tables and arrays of so many bytes are sent apart from what they belong to."""
@@ -66,19 +69,28 @@ class Sender:
         self._connection = connection
         self._sent: list[Table] = []
 
-    def send(self, thing: object) -> None:
-        """Sends anything that can be pickled. Raises OSError if the other end is gone."""
+    def send(self, thing: object, spliced: Sequence[Spliced] = ()) -> None:
+        """Sends anything that can be pickled. Raises OSError if the other end is gone.
+
+        `spliced` tells of tables in it how they were made of those that were sent last.
+        """
         file = io.BytesIO()
         packer = _Packer(file)
         packer.dump(thing)
         tables = [table for _, table in packer.tables.values()]
-        before = versions(self._sent, tables)
-        told = [news(None if at is None else self._sent[at], table) for at, table in zip(before, tables, strict=True)]
+        before, made = versions(self._sent, tables), {id(one.now): one for one in spliced}
+        told = [
+            self._news(at, table, made.get(id(table))) for at, table in zip(before, tables, strict=True)
+        ]  # fmt: skip
         self._connection.send([(at, len(pieces)) for at, pieces in zip(before, told, strict=True)])
         pieces = (pickle.dumps(piece, _PROTOCOL) for piece in chain.from_iterable(told))
         for parcel in _parcels(chain(pieces, [file.getvalue()])):
             self._connection.send_bytes(pickle.dumps(parcel, _PROTOCOL))
         self._sent = tables or self._sent
+
+    def _news(self, at: int | None, table: Table, made: Spliced | None) -> list[Told]:
+        before = None if at is None else self._sent[at]
+        return of_splice(made) if made is not None and made.before is before else news(before, table)
 
 
 class Receiver:

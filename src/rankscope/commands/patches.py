@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.arrays import places_of
+
+if TYPE_CHECKING:
+    from rankscope.tui.live.spliced import Spliced
 
 Array = npt.NDArray[Any]
 Table = pl.DataFrame | Array
@@ -57,6 +60,14 @@ def news(before: Table | None, now: Table) -> list[Told]:
     alike = isinstance(before, pl.DataFrame) and before.schema == now.schema
     told = _of_table(before, now) if alike and isinstance(before, pl.DataFrame) else list(now.iter_columns())
     return [now.columns, *told] if told else []
+
+
+def of_splice(made: Spliced) -> list[Told]:
+    """What has to be sent to one who has the table of which this one was made."""
+    starts = made.starts + np.cumsum(made.sizes - (made.ends - made.starts)) - made.sizes + (made.ends - made.starts)
+    middle = made.now[places_of(starts, starts + made.sizes)]
+    patch = Patch(made.starts.tolist(), made.ends.tolist(), made.sizes.tolist(), middle)
+    return [patch] if isinstance(made.now, np.ndarray) else [made.now.columns, patch]
 
 
 def renewed(before: Table | None, told: list[Told]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from rankscope.analysis.live import Live
 from rankscope.analysis.model import Analysis, Divergence
 from rankscope.schema import Dataset
 from rankscope.tui.items import Items
-from rankscope.tui.live.again import lanes_again
+from rankscope.tui.live.again import lanes_again as made_again
 from rankscope.tui.live.prepared import prepare
 from rankscope.tui.model import Model, build_model
 from rankscope.tui.pick import column_of
@@ -82,6 +82,12 @@ def real(model: Model) -> dict[str, list[int]]:
     """All operations of all lanes, without marks."""
     there = model.items.row >= 0
     return {name: getattr(model.items, name)[there].tolist() for name in NAMES}
+
+
+def lanes_again(before: Model, dataset: Dataset, analysis: Analysis, ranks: Sequence[int]) -> Model | None:
+    """The lanes of ranks that have written all they have anew."""
+    found = made_again(before, dataset, analysis, ranks)
+    return found.model if found is not None else None
 
 
 @pytest.mark.parametrize("seed", range(8))

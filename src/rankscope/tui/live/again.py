@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from rankscope.analysis.arrays import places_of, stretches_of
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
-from rankscope.tui.items import Array, Ints, Items, Loose, in_lanes, operations
+from rankscope.tui.items import Ints, Items, Loose, in_lanes, operations
 from rankscope.tui.letters import op_codes
 from rankscope.tui.live.columns import Laid, columns_had, lay_out
+from rankscope.tui.live.spliced import Spliced, spliced
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import Model
 
@@ -41,9 +42,27 @@ class _Stretches:
         return self.now_end - self.now
 
 
+@dataclass(frozen=True)
+class _Placed:
+    """All items, and in which stretches of those before they are others: as in Spliced."""
+
+    now: Items
+    starts: Ints
+    ends: Ints
+    sizes: Ints
+
+
+@dataclass(frozen=True)
+class Again:
+    """Lanes, and what of them was put between what was there, if that is how they were made."""
+
+    model: Model
+    spliced: tuple[Spliced, ...] = ()
+
+
 def lanes_again(
     before: Model, dataset: Dataset, analysis: Analysis, ranks: Collection[int], kept: Mapping[int, int] | None = None
-) -> Model | None:
+) -> Again | None:
     """The lanes of a dataset of which only operations of some ranks are others than before, or more of them.
 
     So many of the first operations of these ranks are `kept`; None if that is not known. It is None where the rest does
@@ -55,19 +74,21 @@ def lanes_again(
     rows = dataset.ops.select(NEEDED)[places_of(stretches.now, stretches.now_end)]
     own = columns_had(rows, *_before(before, stretches)) if kept is None else _columns_kept(before, stretches)
     laid = lay_out(rows, own, before.instances) if own is not None else None
-    items = _items(before, replace(dataset, ops=rows), laid, stretches) if laid is not None else None
-    if laid is None or items is None:
+    placed = _items(before, replace(dataset, ops=rows), laid, stretches) if laid is not None else None
+    if laid is None or placed is None:
         return None
+    items = placed.now
     model = replace(
         before,
         dataset=dataset,
         analysis=analysis,
         items=items,
-        columns=_spliced(before.columns, stretches.was, stretches.was_end, laid.columns, stretches.sizes),
+        columns=spliced(before.columns, stretches.was, stretches.was_end, laid.columns, stretches.sizes),
         instances=pl.concat([before.instances, laid.instances]).sort("group", "seq"),
         width=max(before.width, int(items.col.max(initial=-1)) + 1),
     )
-    return replace(model, gap_until=_gaps(model, stretches.ranks))
+    model = replace(model, gap_until=_gaps(model, stretches.ranks))
+    return Again(model, () if kept is None else _told(before, model, stretches, placed))
 
 
 def _fits(before: Model, dataset: Dataset, ranks: Collection[int]) -> bool:
@@ -102,7 +123,7 @@ def _columns_kept(before: Model, stretches: _Stretches) -> Ints:
     return own
 
 
-def _items(before: Model, part: Dataset, laid: Laid, stretches: _Stretches) -> Items | None:
+def _items(before: Model, part: Dataset, laid: Laid, stretches: _Stretches) -> _Placed | None:
     """All items, those of the rows of `part` anew; marks of what is not written yet stay.
 
     None where what is kept of a lane stands between what is not.
@@ -120,10 +141,19 @@ def _items(before: Model, part: Dataset, laid: Laid, stretches: _Stretches) -> I
     sizes = np.searchsorted(own.lane, lanes, "right") - np.searchsorted(own.lane, lanes, "left")
     old = replace(before.items, row=_moved(before.items, lanes, stretches))
     parts = {
-        name: _spliced(getattr(old, name), starts, ends, getattr(own, name).astype(getattr(old, name).dtype), sizes)
+        name: spliced(getattr(old, name), starts, ends, getattr(own, name).astype(getattr(old, name).dtype), sizes)
         for name in Items.__dataclass_fields__
     }
-    return Items(**parts)
+    return _Placed(Items(**parts), starts, ends, sizes)
+
+
+def _told(before: Model, now: Model, stretches: _Stretches, placed: _Placed) -> tuple[Spliced, ...]:
+    """What is put between what was there; rows of items are counted anew behind that."""
+    rows = stretches.was, stretches.was_end, stretches.sizes
+    ops = Spliced(before.dataset.ops, now.dataset.ops, *rows), Spliced(before.columns, now.columns, *rows)
+    names = [name for name in Items.__dataclass_fields__ if name != "row"]
+    where = placed.starts, placed.ends, placed.sizes
+    return *ops, *(Spliced(getattr(before.items, name), getattr(now.items, name), *where) for name in names)
 
 
 def _moved(items: Items, lanes: Ints, stretches: _Stretches) -> NDArray[np.int32]:
@@ -162,15 +192,6 @@ def _marks(before: Model, real: Loose, starts: Ints, ends: Ints) -> Loose:
     found = pl.DataFrame({name: marks[name] for name in columns}).with_row_index("at")
     left = found.join(there, on=named, how="anti").join(there, on=placed, how="anti")["at"].to_numpy()
     return {name: values[np.sort(left)] for name, values in marks.items()}
-
-
-def _spliced(old: Array, starts: Ints, ends: Ints, own: Array, sizes: Ints) -> Array:
-    """An array with other values in some stretches of it, one after another in `own`."""
-    parts, at, last = [], 0, 0
-    for start, end, size in zip(starts.tolist(), ends.tolist(), sizes.tolist(), strict=True):
-        parts += [old[last:start], own[at : at + size]]
-        at, last = at + size, end
-    return np.concatenate([*parts, old[last:]])
 
 
 def _gaps(model: Model, ranks: NDArray[np.int32]) -> Ints:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.tui.letters import Codes
     from rankscope.tui.live.progress import Marks
+    from rankscope.tui.live.spliced import Spliced
     from rankscope.tui.model import Model
     from rankscope.watching.update import Update
 
@@ -27,13 +28,15 @@ class Prepared:
     model: Model
     overview: Codes
     marks: Marks
+    spliced: tuple[Spliced, ...] = ()
+    """What of it is known to be as before but for some stretches."""
 
 
 def prepare(update: Update, before: Prepared | None = None) -> Prepared:
     """Makes what the screen shows of an update; with the one before it, what is still the same is taken from there."""
     if before is not None and _looks_same(before.update, update):
         model = replace(before.model, dataset=update.dataset, analysis=update.analysis)
-        return replace(before, update=update, model=model)
+        return replace(before, update=update, model=model, spliced=())
     glanced = _glanced(before, update) if before is not None and update.ranks is not None else None
     if glanced is not None:
         return glanced
@@ -47,10 +50,11 @@ def _glanced(before: Prepared, update: Update) -> Prepared | None:
 
     ranks = update.ranks or frozenset()
     follows = before.update.number + 1 == update.number
-    model = lanes_again(before.model, update.dataset, update.analysis, ranks, update.kept) if follows else None
-    if model is None:
+    again = lanes_again(before.model, update.dataset, update.analysis, ranks, update.kept) if follows else None
+    if again is None:
         return None
-    return Prepared(update, model, worst_by_column(model), before.marks | marks_of(update.dataset, ranks))
+    marks = before.marks | marks_of(update.dataset, ranks)
+    return Prepared(update, again.model, worst_by_column(again.model), marks, again.spliced)
 
 
 def _looks_same(before: Update, now: Update) -> bool:

@@ -1,0 +1,279 @@
+"""Logs of a job that goes on: what they tell more stands where it would if all was put together anew."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing import Pipe
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from rankscope.commands.crossing import Receiver, Sender
+from rankscope.parsers.assemble.dataset import assemble
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.files.reader import follow
+from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.parsers.logs.growing import Growing
+from rankscope.parsers.logs.model import LogContent
+from rankscope.schema import Dataset
+from rankscope.tui.items import Items
+from rankscope.tui.live.prepared import Prepared, prepare
+from rankscope.tui.model import Model, build_model
+from rankscope.watching.job import Job
+from rankscope.watching.pace import LATE_NS, SOON_NS
+from rankscope.watching.update import Reading, Update
+from tests.parsers.assemble.logs.job import PARENT, SPLIT, init, said, split, step
+from tests.parsers.dumps import START_NS, Recorder
+from tests.parsers.dumps import job as recorders
+from tests.parsers.logs.lines import read
+
+RANKS, STEPS, SECOND = 4, 60, 10**9
+SEND = "{0}: opCount 0 sendbuff 0x1 recvbuff 0x1 count {1} datatype 7 op 0 root {2} comm {3} [nranks=2] stream 0x2"
+Names = Callable[[int], str]
+
+
+def in_one(rank: int) -> str:
+    """All ranks print into one log."""
+    return "job.log"
+
+
+def apart(rank: int) -> str:
+    """Each has its own."""
+    return f"nccl_{rank}.log"
+
+
+class Logs:
+    """Logs of four ranks, as they are read while they grow, and dumps beside them."""
+
+    def __init__(self, folder: Path, name_of: Names, seed: int = 0, *, sends: bool = True, dated: bool = False) -> None:
+        self.folder, self.name_of, self.chance, self.sends = folder, name_of, random.Random(seed), sends
+        self.dated, self.clock = dated, START_NS
+        self.steps = [0] * RANKS
+        self.growing: dict[str, Growing] = {}
+        self.dumps: dict[str, Source] = {}
+        for rank in range(RANKS):
+            self.say(rank, [init(rank), split(rank)])
+        for _ in range(STEPS):
+            for rank in range(RANKS):
+                self.step(rank)
+
+    def say(self, rank: int, lines: list[str]) -> None:
+        """A rank prints."""
+        with (self.folder / self.name_of(rank)).open("a") as file:
+            for line in lines:
+                self.clock += 1_234_567
+                day = (self.clock - START_NS) / 1e9
+                file.write(
+                    f"2026-05-28T10:{int(day) // 60:02d}:{day % 60:09.6f}Z {line}\n" if self.dated else f"{line}\n"
+                )
+
+    def step(self, rank: int, op: str = "AllReduce") -> None:
+        """A rank issues a collective of all, one of its pair, and a send or receive in it."""
+        number = self.steps[rank]
+        self.steps[rank] += 1
+        lines = [step(rank, number, op), step(rank, 50 + number, "AllGather", SPLIT, 2)]
+        if self.sends:
+            place = rank // 2
+            lines.append(said(rank, SEND.format(("Send", "Recv")[place], number, 1 - place, SPLIT)))
+        self.say(rank, lines)
+
+    def sources(self) -> list[Source]:
+        """All files, as a watcher has them."""
+        return [*(self._source(path, path.name) for path in sorted(self.folder.glob("*.log"))), *self.dumps.values()]
+
+    def _source(self, path: Path, name: str) -> Source:
+        growing = self.growing.setdefault(name, Growing())
+        for one in follow(str(path), growing.start, growing.mark, False):
+            if one.stretch is not None:
+                assert isinstance(one.decoded, LogContent)
+                growing.add(one.decoded, one.stretch)
+        content, more = growing.told()
+        about = name, "log", path.stat().st_size, self.clock, None, content
+        return Source(*about, more=more, in_full=growing.content if more is not None else None)
+
+    def anew(self) -> Dataset:
+        """The same put together by somebody who sees them for the first time."""
+        paths = sorted(self.folder.glob("*.log"))
+        logs = [Source(p.name, "log", p.stat().st_size, self.clock, None, read(p.read_bytes())) for p in paths]
+        return assemble([*logs, *(one.renewed() for one in self.dumps.values())], "dumps", None, None, None)
+
+
+class Watched:
+    """What is said of them, and what arrives of it at the screen."""
+
+    def __init__(self, logs: Logs) -> None:
+        self.logs, self.job, self.number = logs, Job("dumps", None, None, None), 0
+        here, there = Pipe()
+        self.sender, self.receiver = Sender(here), Receiver(there)
+        self.prepared: Prepared | None = None
+        for _ in range(3):
+            for rank in range(RANKS):
+                logs.step(rank)
+            last = self.look(judge=True)
+        assert last.update.live.state == "progressing"
+
+    def look(self, *, judge: bool = False, after_ns: int = SECOND) -> Prepared:
+        """So much later; it is judged if it has to be, or `judge`."""
+        self.number += 1
+        self.logs.clock += after_ns
+        at_ns = self.logs.clock
+        self.job.take(self.logs.sources(), at_ns)
+        glance = self.job.glance(at_ns) if not judge else None
+        if glance is None:
+            said, ranks, kept = self.job.judge(at_ns, unread=False), None, None
+        else:
+            said, ranks, kept = (glance.analysis, glance.live), glance.ranks, glance.kept
+        update = Update(self.number, self.job.dataset, *said, Reading(), 1, ranks=ranks, kept=kept)
+        self.prepared = prepare(update, self.prepared)
+        self._send(self.prepared)
+        return self.prepared
+
+    def _send(self, prepared: Prepared) -> None:
+        told = replace(prepared, spliced=()), prepared.spliced
+        sending = threading.Thread(target=self.sender.send, args=told)
+        sending.start()
+        got = self.receiver.receive()
+        sending.join()
+        assert got.update.dataset.ops.equals(prepared.update.dataset.ops)
+        assert lanes(got.model) == lanes(prepared.model)
+
+
+def lanes(model: Model) -> dict[str, list[object]]:
+    """All items, and where the rows of ops stand."""
+    return {
+        **{name: getattr(model.items, name).tolist() for name in Items.__dataclass_fields__},
+        "columns": model.columns.tolist(),
+    }
+
+
+def assert_laid_out(model: Model, anew: Model, *, exactly: bool) -> None:
+    """Each operation stands behind those before it; `exactly` where it would if all were laid out."""
+    items = model.items
+    rows = items.row[items.row >= 0]
+    assert sorted(rows.tolist()) == list(range(model.dataset.ops.height))
+    assert (np.diff(items.col)[np.diff(items.lane) == 0] > 0).all()
+    assert model.columns[rows].tolist() == items.col[items.row >= 0].tolist()
+    there = model.dataset.ops.with_columns(col=pl.Series(model.columns)).filter(~pl.col("is_p2p"))
+    assert there.group_by("group", "seq").agg(pl.col("col").n_unique())["col"].max() == 1
+    if exactly:
+        assert model.columns.tolist() == anew.columns.tolist() and model.width == anew.width
+
+
+@pytest.mark.parametrize("name_of", [in_one, apart])
+@pytest.mark.parametrize(("seed", "dated"), [(0, False), (1, True), (2, False)])
+def test_what_logs_tell_more_stands_where_it_would_if_all_was_new(
+    tmp_path: Path, name_of: Names, seed: int, dated: bool
+) -> None:
+    logs = Logs(tmp_path, name_of, seed, sends=seed != 2, dated=dated)
+    watched, shown = Watched(logs), 0
+    for turn in range(12):
+        for rank in logs.chance.sample(range(RANKS), logs.chance.randint(1, RANKS)):
+            logs.step(rank)
+        if turn % 3 == 1:
+            logs.say(0, ["step 1 loss 2.5"])
+        prepared = watched.look(judge=turn % 6 == 5)
+        anew, now = logs.anew(), prepared.update.dataset
+        assert now.ops.equals(anew.ops)
+        assert now.frontiers.equals(anew.frontiers) and now.groups.equals(anew.groups)
+        if prepared.update.ranks is not None:
+            shown += 1
+            assert_laid_out(prepared.model, build_model(now, prepared.update.analysis), exactly=not logs.sends)
+            assert prepared.update.live.state == "progressing"
+    assert shown >= 9
+
+
+def test_lines_that_tell_nothing_leave_what_was_shown_as_it_is(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, in_one)
+    watched = Watched(logs)
+    logs.step(1)
+    before = watched.look()
+    logs.say(0, ["step 1 loss 2.5"])
+    after = watched.look()
+    assert after.update.dataset.ops is before.update.dataset.ops
+    assert watched.look(judge=True).update.dataset.ops.equals(before.update.dataset.ops)
+
+
+def test_the_rate_goes_on_with_what_is_only_shown(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, in_one)
+    watched = Watched(logs)
+    for _ in range(4):
+        for rank in range(RANKS):
+            logs.step(rank)
+        last = watched.look()
+        assert last.update.ranks == frozenset(range(RANKS))
+    rates = {rate.group: rate.per_s for rate in last.update.live.rates}
+    assert len(rates) == 3 and all(0.9 < rate <= 1 for rate in rates.values())
+
+
+def test_what_does_not_agree_is_judged_soon(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, in_one)
+    watched = Watched(logs)
+    assert watched.job.judge_at_ns(away=True) is None
+    judged_ns = logs.clock
+    logs.step(0)
+    watched.look(after_ns=SECOND // 4)
+    assert watched.job.judge_at_ns(away=True) == judged_ns + LATE_NS
+    logs.step(2, op="Broadcast")
+    assert watched.look(after_ns=SECOND // 4).update.ranks is not None
+    assert watched.job.judge_at_ns(away=True) == judged_ns + SOON_NS
+    found = watched.look(after_ns=2 * SECOND)
+    assert found.update.ranks is None and found.update.analysis.status == "mismatch"
+
+
+@pytest.mark.parametrize("message", ["Init START", "Destroy COMPLETE"])
+def test_what_else_a_log_tells_is_judged_at_once(tmp_path: Path, message: str) -> None:
+    logs = Logs(tmp_path, in_one)
+    watched = Watched(logs)
+    logs.step(0)
+    assert watched.look().update.ranks is not None
+    logs.step(1)
+    logs.say(0, [init(0, message, comm="0xcc00" if message == "Init START" else PARENT)])
+    prepared = watched.look()
+    assert prepared.update.ranks is None
+    assert prepared.update.dataset.ops.equals(logs.anew().ops)
+
+
+def test_more_than_an_eighth_is_judged(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, apart)
+    watched = Watched(logs)
+    for _ in range(STEPS // 5):
+        for rank in range(RANKS):
+            logs.step(rank)
+    assert watched.look().update.ranks is None
+
+
+def test_dumps_beside_logs_whose_operations_they_have(tmp_path: Path) -> None:
+    """What a log tells more of groups that dumps hold is held against these when all is judged."""
+    logs = Logs(tmp_path, apart, sends=False)
+    own = recorders(RANKS)
+    for _ in range(STEPS):
+        for recorder in own:
+            recorder.collective("0")
+    for recorder in own:
+        _dump(logs, recorder)
+    watched = WatchedBeside(logs)
+    height = watched.look(judge=True).update.dataset.ops.filter(pl.col("source") == "nccl-log").height
+    logs.step(0)
+    shown = watched.look().update.dataset
+    assert shown.ops.filter(pl.col("source") == "nccl-log").height >= height
+    assert watched.look(judge=True).update.dataset.ops.drop("stack_id").equals(logs.anew().ops.drop("stack_id"))
+
+
+class WatchedBeside(Watched):
+    """The same where it does not matter whether the job goes on."""
+
+    def __init__(self, logs: Logs) -> None:
+        self.logs, self.job, self.number = logs, Job("dumps", None, None, None), 0
+        here, there = Pipe()
+        self.sender, self.receiver = Sender(here), Receiver(there)
+        self.prepared = None
+
+
+def _dump(logs: Logs, recorder: Recorder) -> None:
+    name, data = f"nccl_trace_rank_{recorder.rank}", recorder.pickle()
+    logs.dumps[name] = Source(name, "flight-recorder", len(data), logs.clock, None, decode(data))
