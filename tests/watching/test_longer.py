@@ -28,6 +28,7 @@ from rankscope.watching.job import Job
 from rankscope.watching.pace import LATE_NS, SOON_NS
 from rankscope.watching.update import Reading, Update
 from tests.parsers.assemble.logs.job import PARENT, SPLIT, init, said, split, step
+from tests.parsers.assemble.logs.test_reports import printed
 from tests.parsers.dumps import START_NS, Recorder
 from tests.parsers.dumps import job as recorders
 from tests.parsers.logs.lines import read
@@ -50,9 +51,19 @@ def apart(rank: int) -> str:
 class Logs:
     """Logs of four ranks, as they are read while they grow, and dumps beside them."""
 
-    def __init__(self, folder: Path, name_of: Names, seed: int = 0, *, sends: bool = True, dated: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name_of: Names,
+        seed: int = 0,
+        *,
+        sends: bool = True,
+        dated: bool = False,
+        prints: bool = False,
+        colls: bool = True,
+    ) -> None:
         self.folder, self.name_of, self.chance, self.sends = folder, name_of, random.Random(seed), sends
-        self.dated, self.clock = dated, START_NS
+        self.dated, self.prints, self.colls, self.clock = dated, prints, colls, START_NS
         self.steps = [0] * RANKS
         self.growing: dict[str, Growing] = {}
         self.dumps: dict[str, Source] = {}
@@ -76,8 +87,12 @@ class Logs:
         """A rank issues a collective of all, one of its pair, and a send or receive in it."""
         number = self.steps[rank]
         self.steps[rank] += 1
-        lines = [step(rank, number, op), step(rank, 50 + number, "AllGather", SPLIT, 2)]
-        if self.sends:
+        s = (self.clock - START_NS) / 1e9
+        moment = f"10:{int(s) // 60:02d}:{s % 60:09.6f}000"
+        lines = [printed(rank, number + 1).replace(f"19:13:12.{number + 1:03d}015644", moment)] if self.prints else []
+        if self.colls:
+            lines += [step(rank, number, op), step(rank, 50 + number, "AllGather", SPLIT, 2)]
+        if self.sends and self.colls:
             place = rank // 2
             lines.append(said(rank, SEND.format(("Send", "Recv")[place], number, 1 - place, SPLIT)))
         self.say(rank, lines)
@@ -185,6 +200,37 @@ def test_what_logs_tell_more_stands_where_it_would_if_all_was_new(
             assert_laid_out(prepared.model, build_model(now, prepared.update.analysis), exactly=not logs.sends)
             assert prepared.update.live.state == "progressing"
     assert shown >= 9
+
+
+@pytest.mark.parametrize("name_of", [in_one, apart])
+@pytest.mark.parametrize("colls", [False, True])
+def test_fingerprints_that_are_more_go_on_where_their_ranks_have_ended(
+    tmp_path: Path, name_of: Names, colls: bool
+) -> None:
+    logs = Logs(tmp_path, name_of, prints=True, colls=colls)
+    watched, shown = Watched(logs), 0
+    for turn in range(10):
+        for rank in logs.chance.sample(range(RANKS), logs.chance.randint(1, RANKS)):
+            logs.step(rank)
+        prepared = watched.look(judge=turn % 5 == 4)
+        anew, now = logs.anew(), prepared.update.dataset
+        assert now.ops.equals(anew.ops)
+        assert now.frontiers.equals(anew.frontiers) and now.groups.equals(anew.groups)
+        if prepared.update.ranks is not None:
+            shown += 1
+            assert_laid_out(prepared.model, build_model(now, prepared.update.analysis), exactly=not colls)
+    assert shown >= 7
+
+
+def test_a_fingerprint_of_another_group_is_worked_out_with_all_the_rest(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, in_one, prints=True, colls=False)
+    watched = Watched(logs)
+    logs.step(0)
+    assert watched.look().update.ranks == frozenset({0})
+    logs.say(1, [printed(1, 700)])
+    prepared = watched.look()
+    assert prepared.update.ranks is None
+    assert prepared.update.dataset.ops.equals(logs.anew().ops)
 
 
 def test_lines_that_tell_nothing_leave_what_was_shown_as_it_is(tmp_path: Path) -> None:

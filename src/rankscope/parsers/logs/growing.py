@@ -59,7 +59,7 @@ class Growing:
                 self._more = self._more if more is not None and _same_rows(self._more, more) else more
                 self._more_is_told = True
             if self._more is not None:
-                return self._told, self._more if self._more.numbers.shape[1] else None
+                return self._told, self._more if self._more.numbers.shape[1] or self._more.events else None
         return self.content(), None
 
     def content(self) -> LogContent:
@@ -89,9 +89,9 @@ def _is_silent(content: LogContent) -> bool:
 
 
 def _same_rows(one: LogContent | None, other: LogContent) -> bool:
-    """Whether two contents have the same operations."""
+    """Whether two contents have the same operations and events."""
     same = one is not None and np.array_equal(one.numbers, other.numbers)
-    return one is not None and same and np.array_equal(one.codes, other.codes)
+    return one is not None and same and np.array_equal(one.codes, other.codes) and one.events == other.events
 
 
 def _says_same(one: LogContent, other: LogContent) -> bool:

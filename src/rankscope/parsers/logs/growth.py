@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rankscope.parsers.columnar import Codes, Numbers
+from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.join import continues, joined
 from rankscope.parsers.logs.model import CODES, IS_P2P, NUMBERS, Comm, LogContent, Process
 
@@ -25,6 +26,7 @@ class _Piece:
 
     numbers: Numbers
     codes: Codes
+    events: list[Event]
     met: int
     """So many of the facts that were told stand in it as well."""
 
@@ -54,7 +56,7 @@ class Growth:
         """Takes a stretch that is not read again; so many lines stand before it."""
         piece = self._piece(part, lines)
         firm = self._firm
-        if firm is None or piece is None or sum(one.numbers.shape[1] for one in firm) > MOST:
+        if firm is None or piece is None or sum(one.numbers.shape[1] + len(one.events) for one in firm) > MOST:
             self._firm = None
             return
         self._seen += piece.met
@@ -74,7 +76,10 @@ class Growth:
         numbers, codes = numbers[:, order], codes[:, order]
         numbers[_ORDINAL] = self._ordinals(codes)
         told = self._told
-        return LogContent(told.processes, told.comms, list(self._ops), ranged=True, numbers=numbers, codes=codes)
+        events = [event for one in pieces for event in one.events]
+        return LogContent(
+            told.processes, told.comms, list(self._ops), events=events, ranged=True, numbers=numbers, codes=codes
+        )
 
     def _ordinals(self, codes: Codes) -> Numbers:
         """Of operations sorted by communicator: they count on from those that were told."""
@@ -90,7 +95,7 @@ class Growth:
 
     def _piece(self, part: LogContent, lines: int) -> _Piece | None:
         """The operations of a stretch that were not told; None if something else is new, or is not what it was."""
-        told = (row.offset >= self._end for _, row in _rows_of(part))
+        told = (row.offset >= self._end and not _is_print(row) for _, row in _rows_of(part))
         if part.problem is not None or part.inspected or any(told):
             return None
         facts, comms = _facts(part, self._end, lines), self._comms(part)
@@ -98,13 +103,14 @@ class Growth:
             return None
         new = part.numbers[_OFFSET] >= self._end
         numbers, codes = part.numbers[:, new], part.codes[:, new]
+        events = [row._replace(line=row.line + lines) for row in part.events if row.offset >= self._end]
         if not numbers.shape[1]:
-            return _Piece(numbers, codes, len(facts))
+            return _Piece(numbers, codes, events, len(facts))
         numbers[_LINE] += lines
         codes[_COMM] = np.array(comms, np.int32)[codes[_COMM]]
         names = np.array([self._ops.setdefault(op, len(self._ops)) for op in part.ops] or [-1], np.int32)
         codes[_OP] = np.where(codes[_OP] >= 0, names[codes[_OP]], codes[_OP])
-        return _Piece(numbers, codes, len(facts)) if self._is_known(codes) else None
+        return _Piece(numbers, codes, events, len(facts)) if self._is_known(codes) else None
 
     def _is_known(self, codes: Codes) -> bool:
         """Whether each communicator has been told to do what it does here: the first send is news of a group."""
@@ -163,6 +169,11 @@ def _facts(part: LogContent, end: int, lines: int) -> list[object]:
             whose = {"process": 0} if hasattr(row, "process") else {}
             rows.append((row.offset, (name, row._replace(line=row.line + lines, **whose))))
     return [fact for _, fact in sorted(rows, key=lambda row: row[0])]
+
+
+def _is_print(row: object) -> bool:
+    """Whether it is a fingerprint, which is an operation as well."""
+    return isinstance(row, Event) and row.kind == "fingerprint"
 
 
 def _rows_of(part: LogContent) -> Iterator[tuple[str, Any]]:

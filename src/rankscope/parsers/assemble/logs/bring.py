@@ -54,7 +54,7 @@ def bring(tables: Tables, scene: Scene) -> tuple[Tables, Known | None]:
     """
     groups = Groups(tables["groups"], scene.sized)
     claims: Claims = defaultdict(Claim, read_reports(scene, groups))
-    place(scene, groups, claims)
+    ends = place(scene, groups, claims)
     groups.settle(scene)
     numbering = number(scene)
     rows = housed_rows(scene, groups, _named(scene), numbering, evidence(tables["ops"], claims))
@@ -88,7 +88,7 @@ def bring(tables: Tables, scene: Scene) -> tuple[Tables, Known | None]:
     ]  # fmt: skip
     known = None if messages.failed(scene) else Known(
         scene, groups.members, numbering, dated_logs(scene), _keys(dumped), frozenset(unfit), kept, seen,
-        newest_of(rows), not tables["ops"].height, tables["frontiers"],
+        newest_of(rows), not tables["ops"].height, tables["frontiers"], ends,
     )  # fmt: skip
     return {
         **tables,

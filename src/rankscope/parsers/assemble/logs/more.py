@@ -16,9 +16,10 @@ from rankscope.parsers.assemble.logs.align import Numbering
 from rankscope.parsers.assemble.logs.collectives import collective_rows
 from rankscope.parsers.assemble.logs.counted import counted
 from rankscope.parsers.assemble.logs.frontier_rows import Seen, frontier_table, seen_in
+from rankscope.parsers.assemble.logs.prints.more import End, more_prints
 from rankscope.parsers.assemble.logs.reports import Claims
 from rankscope.parsers.assemble.logs.scene import Life, Log, Scene
-from rankscope.parsers.assemble.logs.states import with_counters
+from rankscope.parsers.assemble.logs.states import with_claims
 from rankscope.parsers.logs.model import IS_P2P, LogContent
 
 _PLACE = ["rank", "group"]
@@ -49,6 +50,8 @@ class Known:
     """Times of logs are used."""
     dumped: pl.DataFrame
     """Frontiers that dumps tell."""
+    prints: Mapping[int, End]
+    """By rank where its fingerprints have ended."""
 
 
 class More(NamedTuple):
@@ -74,13 +77,32 @@ def more_rows(known: Known, told: Mapping[int, LogContent]) -> More | None:
     rows = rows.join(known.skipped, on=_PLACE, how="anti", maintain_order="left")
     if not known.timed:
         rows = rows.with_columns(created_ns=pl.lit(None, pl.Int64))
-    if _are_claimed(rows, known.claims) or not _follow(rows, known.newest):
+    claims = None if _are_claimed(rows, known.claims) else _claims(known, logs)
+    if claims is None:
         return None
-    before = pl.col("file").replace_strict(known.scene.lines_before, default=0, return_dtype=pl.Int64)
-    rows = with_counters(rows, known.claims).sort(
-        "rank", "created_ns", pl.col("line") + before, "seq", nulls_last=False, maintain_order=True
-    )
-    return More(rows.select(*schema.OPS), _frontiers(known, logs, rows))
+    rows = with_claims(rows, claims, known.scene.lines_before)
+    if not _follow(rows, known.newest):
+        return None
+    return More(rows.select(*schema.OPS), _frontiers(known, logs, rows, claims))
+
+
+def _claims(known: Known, logs: list[Log]) -> Claims | None:
+    """What lines of c10d say by now, with rows of what they say more alone; None if it is of no known group."""
+    printed = more_prints(logs, known.prints)
+    if printed is None:
+        return None
+    skipped = set(known.skipped.iter_rows())
+    claims = {key: replace(claim, rows={}, p2p={}) for key, claim in known.claims.items()}
+    for key, rows in printed.items():
+        own, last = claims.get(key), known.seen.get(key, (None, None, None))[1]
+        if own is None and key in skipped:
+            continue
+        # another line has told of the operation
+        if own is None or (last is not None and rows[0].seq <= last):
+            return None
+        enqueued = None if own.enqueued is None else rows[-1].seq
+        claims[key] = replace(own, enqueued=enqueued, rows={row.seq: row for row in rows})
+    return claims
 
 
 def _nothing(log: Log) -> LogContent:
@@ -106,7 +128,7 @@ def _follow(rows: pl.DataFrame, newest: pl.DataFrame) -> bool:
     return bool(both.select((pl.col("newest").is_null() | later.fill_null(value=False)).all()).item())
 
 
-def _frontiers(known: Known, logs: list[Log], rows: pl.DataFrame) -> pl.DataFrame:
+def _frontiers(known: Known, logs: list[Log], rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     """All frontiers, as they are with these rows."""
     seen = dict(known.seen)
     for key, (first, last, done) in seen_in(rows).items():
@@ -115,7 +137,7 @@ def _frontiers(known: Known, logs: list[Log], rows: pl.DataFrame) -> pl.DataFram
     skipped, scene = set(known.skipped.iter_rows()), known.scene
     reached = counted(scene, _gone_on(known, logs))
     kept = {key: n for key, n in reached.items() if key not in skipped and key[1] not in known.unfit}
-    return pl.concat([known.dumped, frontier_table(seen, known.claims, kept)]).sort(_PLACE)
+    return pl.concat([known.dumped, frontier_table(seen, claims, kept)]).sort(_PLACE)
 
 
 def _gone_on(known: Known, logs: list[Log]) -> dict[Key, Numbering]:

@@ -43,7 +43,7 @@ def with_claims(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[int, i
         rows = pl.concat([rows.with_columns(at="created_ns"), named])
     else:
         rows = rows.with_columns(at="created_ns")
-    rows = with_counters(rows, claims)
+    rows = _with_counters(rows, claims)
     before = pl.col("file").replace_strict(dict(lines_before), default=0, return_dtype=pl.Int64)
     return rows.sort("rank", "at", pl.col("line") + before, "seq", nulls_last=False, maintain_order=True).drop("at")
 
@@ -82,7 +82,7 @@ def _told(rank: int, group: int, row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def with_counters(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
+def _with_counters(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     """With states by the counters of the group: up to the last completed one, and from there to the last enqueued."""
     known = [(rank, group, c.enqueued, c.completed) for (rank, group), c in claims.items() if c.completed is not None]
     if not known or rows.is_empty():

@@ -41,12 +41,18 @@ def row(log: Log, event: Event, printed: Sequence[Any], state: str) -> Row:
     )  # fmt: skip
 
 
+def printed_row(log: Log, event: Event, before: int | None) -> Row:
+    """The operation of an event that is a fingerprint, issued no earlier than the one before it."""
+    made = row(log, event, [event.values.get(name) for name in _PRINTED], "unknown")
+    return made._replace(created_ns=not_before(made.created_ns, before))
+
+
 def add(claim: Claim, scene: Scene, own: Sequence[tuple[int, Event]]) -> None:
     """Takes the fingerprints of a rank's group, in their order."""
     before: int | None = None
     for number, event in own:
-        made = row(scene.logs[number], event, [event.values.get(name) for name in _PRINTED], "unknown")
-        before = not_before(made.created_ns, before)
-        claim.add(made._replace(created_ns=before))
+        made = printed_row(scene.logs[number], event, before)
+        before = made.created_ns
+        claim.add(made)
     claim.enqueued = max(event.values["seq"] for _, event in own)
     claim.whole = own[0][1].values["seq"] <= 1
