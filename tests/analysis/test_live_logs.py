@@ -56,7 +56,7 @@ class Printed:
             return allowed
 
         analysis = analyse(dataset, settle)
-        return told[0], with_state(analysis, told[0], len(dataset.seen_ranks))
+        return told[0], with_state(analysis, told[0], len(dataset.seen_ranks), logs=dataset.from_logs)
 
 
 @pytest.fixture

@@ -132,12 +132,13 @@ class Watched:
             last = self.look(judge=True)
         assert last.update.live.state == "progressing"
 
-    def look(self, *, judge: bool = False, after_ns: int = SECOND) -> Prepared:
-        """So much later; it is judged if it has to be, or `judge`."""
+    def look(self, *, judge: bool = False, after_ns: int = SECOND, written: bool = True) -> Prepared:
+        """So much later, where files were `written`; it is judged if it has to be, or `judge`."""
         self.number += 1
         self.logs.clock += after_ns
         at_ns = self.logs.clock
-        self.job.take(self.logs.sources(), at_ns)
+        if written:
+            self.job.take(self.logs.sources(), at_ns)
         glance = self.job.glance(at_ns) if not judge else None
         if glance is None:
             said, ranks, kept = self.job.judge(at_ns, unread=False), None, None
@@ -323,3 +324,27 @@ class WatchedBeside(Watched):
 def _dump(logs: Logs, recorder: Recorder) -> None:
     name, data = f"nccl_trace_rank_{recorder.rank}", recorder.pickle()
     logs.dumps[name] = Source(name, "flight-recorder", len(data), logs.clock, None, decode(data))
+
+
+@pytest.mark.parametrize(("name_of", "named"), [(apart, True), (in_one, False)])
+def test_who_has_not_come_when_the_logs_fall_silent(tmp_path: Path, name_of: Names, named: bool) -> None:
+    """In a log of all, lines of one may still be in the buffer of its process."""
+    logs = Logs(tmp_path, name_of, sends=False)
+    watched = Watched(logs)
+    for rank in (0, 1, 3):
+        logs.step(rank)
+    assert watched.look().update.analysis.status == "progressing"
+    silent = watched.look(after_ns=100 * SECOND, judge=True, written=False).update
+    assert silent.live.state == "silent" and silent.analysis.status == "unknown"
+    assert not silent.analysis.culprits and not silent.analysis.is_critical
+    if not named:
+        assert silent.analysis.verdict == "4 ranks: nothing was written for 100 s"
+        return
+    finding = silent.analysis.findings[0]
+    assert (finding.kind, finding.severity, finding.candidates) == ("missing-rank", "warning", (2,))
+    assert silent.analysis.verdict.startswith("nothing was written for 100 s; if the processes still run, rank 2 never")
+    for rank in (2, 0, 1, 2, 3):
+        logs.step(rank)
+    going = watched.look(judge=True).update
+    assert going.live.state == "progressing" and not going.analysis.findings
+    assert "scheduled" not in going.dataset.ops["state"].to_list()

@@ -8,7 +8,7 @@ proves nothing, so time counts only between versions of files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -16,7 +16,7 @@ import polars as pl
 
 from rankscope.analysis.calls import PENDING
 from rankscope.analysis.freeze import Freeze, interval_ns
-from rankscope.analysis.model import Analysis, Finding
+from rankscope.analysis.model import Analysis, Finding, Status
 from rankscope.analysis.remembered import (
     LONGER,
     SECOND,
@@ -45,6 +45,8 @@ MISSED = 3
 """At least for so many, where the user says from when on a job is frozen."""
 COMING_NS = 30 * SECOND
 """Where some have not, their dumps may come for so long after those of the others: each has a watchdog of its own."""
+_SEEN: Mapping[str, Status] = {"progressing": "progressing", "silent": "unknown"}
+"""What a job is called whose logs alone say nothing of how it goes, where they were seen to grow, or not to."""
 WAITING = ("missing-rank", "gpu-stuck", "stuck-in-collective", "init-hang", "p2p-unmatched")
 """What is only suspected of a job that moves."""
 
@@ -130,7 +132,8 @@ def _judge(memory: Memory, asked_ns: int | None, dataset: Dataset, freeze: Freez
     live = replace(live, reason="operations go on" if moving else "nothing tells yet whether operations go on")
     live = replace(live, came=bool(memory.gaps_ns))
     if look.unread or look.at_ns - memory.ranks_at_ns < _complete_ns(dataset, asked_ns):
-        more = "dumps of more ranks are coming in" if dataset.missing_ranks else "more dumps are coming in"
+        what = "lines" if dataset.from_logs else "dumps"
+        more = "dumps of more ranks are coming in" if dataset.missing_ranks else f"more {what} are coming in"
         return replace(live, reason=f"{live.reason}; {more}" if moving else more)
     pending = bool(dataset.ops.select(PENDING.any()).item()) if dataset.ops.height else False
     return _stopped(live, memory, asked_ns, dataset, freeze, look, pending=pending) or _paused(
@@ -233,22 +236,25 @@ def _allowed(live: Live, freeze: Freeze) -> Freeze:
     return replace(freeze, stopped=False, reason=_doubt(live))
 
 
-def with_state(analysis: Analysis, live: Live, ranks: int) -> Analysis:
-    """The analysis of a job that is watched; where there is no verdict, it says how the job is instead."""
+def with_state(analysis: Analysis, live: Live, ranks: int, *, logs: bool = False) -> Analysis:
+    """The analysis of a job that is watched; where there is no verdict, it says how the job is instead.
+
+    `logs`: they are all that is known of it.
+    """
     soon = f"; called frozen after {duration(live.needed_ns)}"
     if analysis.status == "slow" and live.state == "still":
         return replace(analysis, verdict=f"{analysis.verdict}; now {live.reason}{soon}")
     told = plural(ranks, "rank")
-    # that a job goes on, logs tell only those who watch them
-    seen_to = analysis.status == "unknown" and live.state == "progressing" and not analysis.findings
-    if live.state == "silent" or not (seen_to or analysis.status in ("progressing", "healthy")):
+    if logs and ranks and analysis.status == "unknown" and not analysis.findings and live.state in _SEEN:
+        # what logs do not tell, those see who watch them
+        return replace(analysis, status=_SEEN[live.state], verdict=f"{told}: {live.reason}")
+    if analysis.status not in ("progressing", "healthy") or live.state == "silent":
         return analysis
     if live.state == "frozen":
         return replace(analysis, status="unknown", verdict=f"{told}: {live.reason}")
-    if live.state == "idle" and (analysis.status != "healthy" or not live.reason):
-        return analysis
     if live.state == "idle":
-        return replace(analysis, verdict=f"{told}, nothing is pending: {live.reason}")
+        ended = analysis.status == "healthy" and bool(live.reason)
+        return replace(analysis, verdict=f"{told}, nothing is pending: {live.reason}") if ended else analysis
     line = f"{told}: {live.reason}"
     line += soon if live.state == "still" else ""
     return replace(analysis, status="progressing", verdict=line)

@@ -212,7 +212,7 @@ class Job:
         self.assemble()
         analysis, live = self._judge(at_ns, unread)
         self._rests_until_ns = at_ns + _rest_ns(live)
-        analysis = with_state(analysis, live, len(self.dataset.seen_ranks))
+        analysis = with_state(analysis, live, len(self.dataset.seen_ranks), logs=self.dataset.from_logs)
         self._pace, self._ranks, self._shown = Pace((analysis, live)).judged(at_ns, 0), None, None
         return analysis, live
 
@@ -251,8 +251,23 @@ class Job:
             # of the same operations the same is said, unless the job is taken for more or less still than before
             (taken, analysis), allowed = self._judged, settle(standstill(self.dataset))
             analysis = analysis if allowed == taken else analyse(self.dataset, lambda _: allowed, self._known)
-        self._judged = said[0][0], analysis
-        return analysis, said[0][1]
+        allowed, live = said[0]
+        self._judged = allowed, self._of_silence(analysis, allowed, live)
+        return self._judged[1], live
+
+    def _of_silence(self, analysis: Analysis, freeze: Freeze, live: Live) -> Analysis:
+        """What is to be said where nothing is printed any more: then who has not come is waited for by the others."""
+        from rankscope.analysis import analyse
+        from rankscope.analysis.left_waiting import as_waiting, if_it_runs
+
+        if live.state != "silent" or not self.dataset.from_logs or analysis.is_critical:
+            return analysis
+        waiting = as_waiting(self.dataset)
+        if waiting is None:
+            return analysis
+        self._dataset = waiting
+        found = analyse(waiting, lambda _: replace(freeze, stopped=True, reason=live.reason))
+        return if_it_runs(found, live.reason)
 
     def resumed(self, at_ns: int) -> None:
         """The files can be seen again after a time in which they could not."""

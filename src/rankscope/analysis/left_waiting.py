@@ -1,0 +1,64 @@
+"""Operations in logs of a job that has stopped: NCCL prints that one is issued, and never that it is finished.
+
+Once the job is known to stand still, whoever has issued what another member of the group never came to waits there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from rankscope.analysis.live import WAITING
+from rankscope.analysis.model import Analysis, Finding
+from rankscope.analysis.wording import ranks_text
+from rankscope.schema import Dataset, State
+
+
+def as_waiting(dataset: Dataset) -> Dataset | None:
+    """The dataset with such operations as issued and not finished; None if there are none.
+
+    Only in groups of which it is known for every member how far it got.
+    """
+    members = dataset.groups.select("group", size=pl.col("ranks").list.len())
+    known = dataset.frontiers.drop_nulls("last_enqueued").group_by("group").agg(
+        least=pl.col("last_enqueued").min(), known=pl.len()
+    )  # fmt: skip
+    least = members.join(known, on="group").filter(pl.col("known") == pl.col("size")).select("group", "least")
+    rows = dataset.ops.select("group", "seq", "is_p2p", "state").join(
+        least, on="group", how="left", maintain_order="left"
+    )  # fmt: skip
+    waits = (pl.col("state") == "unknown") & ~pl.col("is_p2p") & (pl.col("seq") > pl.col("least"))
+    waiting = rows.select(waits.fill_null(value=False)).to_series()
+    if not waiting.any():
+        return None
+    state = pl.when(pl.lit(waiting)).then(pl.lit("scheduled", dtype=State)).otherwise("state")
+    return replace(dataset, ops=dataset.ops.with_columns(state=state))
+
+
+def if_it_runs(analysis: Analysis, reason: str) -> Analysis:
+    """What such a dataset shows, as a suspicion: a log falls silent as well when all of its processes are killed.
+
+    Then they end one after the other, and whoever was killed first looks like the one that the others wait for.
+    `reason` says how long the logs have been silent.
+    """
+    chief = next((f for f in analysis.findings if f.root_cause), None)
+    if chief is None or chief.kind not in WAITING:
+        return analysis
+    findings = tuple(_suspected(f) if f.root_cause and f.kind in WAITING else f for f in analysis.findings)
+    verdict = f"{reason}; if the processes still run, {analysis.verdict}"
+    return replace(analysis, status="unknown", verdict=verdict, findings=findings)
+
+
+def _suspected(finding: Finding) -> Finding:
+    return replace(
+        finding, severity="warning", root_cause=False, title=f"if the processes still run: {finding.title}",
+        culprit_ranks=(), culprits=(), candidates=finding.culprit_ranks or finding.candidates, confidence="low",
+        confidence_reasons=("logs fall silent as well where all processes are killed",),
+        next_steps=(f"See whether the processes still run, those of {_ranks(finding)} first.", *finding.next_steps),
+    )  # fmt: skip
+
+
+def _ranks(finding: Finding) -> str:
+    ranks = finding.culprit_ranks or finding.candidates
+    return ranks_text(ranks) if ranks else "the ranks that are named"
