@@ -13,7 +13,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count, islice, pairwise
+from itertools import chain, count, islice, pairwise
 from pathlib import Path
 from statistics import median
 from typing import cast
@@ -172,16 +172,37 @@ def _dump_beside_traces(folder: Path, ranks: int, megabytes: float) -> list[obje
 
 
 def _operations_in_a_log(folder: Path, megabytes: int) -> list[object]:
-    log, lines = folder / "job.log", _operations(64)
+    begin = (f"{line}\n" for rank in range(64) for line in _begins(rank, 64))
+    about = f"a log of NCCL of {megabytes} MB by {LINES} operations"
+    return _going_on(about, folder / "job.log", chain(begin, _operations(64)), megabytes)
+
+
+def _fingerprints_in_a_log(folder: Path, megabytes: int) -> list[object]:
+    about = f"a log of fingerprints of {megabytes} MB by {LINES} of them"
+    return _going_on(about, folder / "job.log", _fingerprints(64), megabytes)
+
+
+def _going_on(about: str, log: Path, lines: Iterator[str], megabytes: int) -> list[object]:
     with log.open("w") as file:
-        file.writelines(f"{line}\n" for rank in range(64) for line in _begins(rank, 64))
         while file.tell() < megabytes * 1_000_000:
             file.writelines(islice(lines, 10_000))
     watched = Watched([log])
     for _ in range(3):
         watched.update(lambda: _append(log, "".join(islice(lines, 1_000)).encode()))
-    about = f"a log of NCCL of {megabytes} MB by {LINES} operations"
     return _row(about, watched, lambda: _append(log, "".join(islice(lines, LINES)).encode()))
+
+
+def _fingerprints(ranks: int) -> Iterator[str]:
+    """Every collective of a job with one group, as TORCH_DISTRIBUTED_DEBUG=DETAIL has it."""
+    chance = random.Random(0)
+    for step in count(1):
+        for rank in chance.sample(range(ranks), ranks):
+            yield (
+                f"[rank{rank}]:[I1120 12:{step // 60 % 60:02d}:{step % 60:02d}.789012345 ProcessGroupWrapper.cpp:710] "
+                f"[Rank {rank}] Running collective: CollectiveFingerPrint(SequenceNumber={step}, OpType=ALLREDUCE, "
+                "TensorShape=[64, 64], TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float (default), "
+                "device=cuda, layout=Strided (default), requires_grad=false (default)))\n"
+            )
 
 
 def _operations(ranks: int) -> Iterator[str]:
@@ -220,6 +241,8 @@ def main() -> None:
         lambda folder: _operations_in_a_log(folder, 20),
         lambda folder: _operations_in_a_log(folder, 100),
         lambda folder: _operations_in_a_log(folder, 400),
+        lambda folder: _fingerprints_in_a_log(folder, 5),
+        lambda folder: _fingerprints_in_a_log(folder, 20),
     ]
     rows = []
     for measure in measures:
