@@ -28,6 +28,8 @@ from rankscope.watching.job import Job
 from rankscope.watching.pace import LATE_NS, SOON_NS
 from rankscope.watching.update import Reading, Update
 from tests.parsers.assemble.logs.job import PARENT, SPLIT, init, said, split, step
+from tests.parsers.assemble.logs.prints.test_groups import ALL, MESH, seats
+from tests.parsers.assemble.logs.prints.test_groups import printed as of_group
 from tests.parsers.assemble.logs.test_reports import printed
 from tests.parsers.dumps import START_NS, Recorder
 from tests.parsers.dumps import job as recorders
@@ -221,6 +223,49 @@ def test_fingerprints_that_are_more_go_on_where_their_ranks_have_ended(
             shown += 1
             assert_laid_out(prepared.model, build_model(now, prepared.update.analysis), exactly=not colls)
     assert shown >= 7
+
+
+class Several(Logs):
+    """Only fingerprints: of all ranks, of pairs and of other pairs, all of which are at the same number often."""
+
+    def __init__(self, folder: Path) -> None:
+        self.begun = False
+        super().__init__(folder, in_one, colls=False)
+
+    def step(self, rank: int, op: str = "ALLREDUCE") -> None:
+        """A rank issues one in each of its groups, in one of them of another size."""
+        if not self.begun:
+            self.begun = True
+            self.say(0, seats(ALL, *MESH))
+        number = self.steps[rank]
+        self.steps[rank] += 1
+        own = [members for members in (*MESH, ALL) if rank in members]
+        self.say(rank, [of_group(rank, (members, number, op), 8 if members == ALL else 4) for members in own])
+
+
+def test_fingerprints_of_several_groups_follow_each_other_as_they_did(tmp_path: Path) -> None:
+    logs = Several(tmp_path)
+    watched, shown = Watched(logs), 0
+    assert len(logs.anew().groups) == 5
+    for turn in range(8):
+        for rank in logs.chance.sample(range(RANKS), RANKS):
+            logs.step(rank)
+        prepared = watched.look(judge=turn % 4 == 3)
+        assert prepared.update.dataset.ops.equals(logs.anew().ops)
+        assert prepared.update.dataset.frontiers.equals(logs.anew().frontiers)
+        shown += prepared.update.ranks is not None
+    assert shown == 6
+    logs.step(1)
+    assert watched.look().update.ranks == frozenset({1})
+    ends = watched.job.dataset.frontiers.group_by("rank").agg(pl.col("last_enqueued").unique())
+    assert dict(ends.sort("rank").iter_rows()) == {rank: [STEPS + 10 + (rank == 1)] for rank in range(RANKS)}
+
+
+def test_a_call_that_never_came_after_such_a_one_is_worked_out_with_all_the_rest(tmp_path: Path) -> None:
+    logs = Several(tmp_path)
+    watched = Watched(logs)
+    logs.say(0, [of_group(0, ((0, 2), logs.steps[0], "BROADCAST"))])
+    assert watched.look().update.ranks is None
 
 
 def test_a_fingerprint_of_another_group_is_worked_out_with_all_the_rest(tmp_path: Path) -> None:

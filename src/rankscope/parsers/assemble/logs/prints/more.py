@@ -1,15 +1,24 @@
-"""Fingerprints that are printed after all were put to their groups: each goes on where its rank's have ended."""
+"""Fingerprints that are printed after all were put to their groups: each goes on where its rank's have ended.
+
+Where several groups of a rank are at the same number, it is of the one that such a call was of before, each time that
+it followed one of the same group: a training loop does the same again and again.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from rankscope.parsers.assemble.logs.prints.rows import printed_row
 from rankscope.parsers.assemble.logs.reports import Claims, Row
 from rankscope.parsers.assemble.logs.scene import Log
 from rankscope.parsers.logs.event import Event
+
+Step = tuple[int, str]
+"""The group of the fingerprint before, and what is called."""
 
 
 class Seat(NamedTuple):
@@ -29,6 +38,10 @@ class End:
     """Number of the log that has them."""
     seats: Mapping[int, Seat]
     """By row of `groups`; all of them are of one of these."""
+    last: int
+    """The group of the last one."""
+    followed: Mapping[Step, frozenset[int]]
+    """Of which groups those were that came after each step; of a rank in one group nothing."""
 
 
 def end_of(rank: int, own: Mapping[int, list[tuple[int, Event]]], claims: Claims) -> End | None:
@@ -41,7 +54,11 @@ def end_of(rank: int, own: Mapping[int, list[tuple[int, Event]]], claims: Claims
         values = events[-1][1].values
         last = claims[rank, group].rows.get(values["seq"])
         seats[group] = Seat(values.get("rank_in_group"), values["seq"], last.created_ns if last is not None else None)
-    return End(logs.pop(), seats)
+    order = sorted((event.offset, group, _call(event)) for group, events in own.items() for _, event in events)
+    followed: defaultdict[Step, set[int]] = defaultdict(set)
+    for (_, before, _), (_, group, call) in pairwise(order if len(own) > 1 else ()):
+        followed[before, call].add(group)
+    return End(logs.pop(), seats, order[-1][1], {step: frozenset(groups) for step, groups in followed.items()})
 
 
 def more_prints(logs: Iterable[Log], ends: Mapping[int, End]) -> dict[tuple[int, int], list[Row]] | None:
@@ -61,7 +78,7 @@ def more_prints(logs: Iterable[Log], ends: Mapping[int, End]) -> dict[tuple[int,
                 return None
             made = printed_row(log, event, end.seats[group].created_ns)
             seat = Seat(end.seats[group].place, made.seq, made.created_ns)
-            now[rank] = replace(end, seats={**end.seats, group: seat})
+            now[rank] = replace(end, seats={**end.seats, group: seat}, last=group)
             found.setdefault((rank, group), []).append(made)
     return found
 
@@ -69,5 +86,12 @@ def more_prints(logs: Iterable[Log], ends: Mapping[int, End]) -> dict[tuple[int,
 def _group_of(event: Event, end: End) -> int | None:
     """The only group of a rank in which a fingerprint is the next; None without one, or with several."""
     seq, place = event.values.get("seq"), event.values.get("rank_in_group")
-    fits = [group for group, seat in end.seats.items() if seat.seq + 1 == seq and seat.place == place]
-    return fits[0] if len(fits) == 1 else None
+    fits = {group for group, seat in end.seats.items() if seat.seq + 1 == seq and seat.place == place}
+    if len(fits) > 1:
+        fits &= end.followed.get((end.last, _call(event)), frozenset())
+    return fits.pop() if len(fits) == 1 else None
+
+
+def _call(event: Event) -> str:
+    """What a fingerprint says is called, as text: it may say anything."""
+    return repr([event.values.get(name) for name in ("op", "shape", "dtype", "device")])
