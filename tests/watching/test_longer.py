@@ -99,9 +99,14 @@ class Logs:
             lines.append(said(rank, SEND.format(("Send", "Recv")[place], number, 1 - place, SPLIT)))
         self.say(rank, lines)
 
+    def rotate(self, name: str) -> None:
+        """A log gets another name, and the next lines go into a new one."""
+        (self.folder / name).rename(self.folder / f"{name}.1")
+        self.growing[f"{name}.1"] = self.growing.pop(name)
+
     def sources(self) -> list[Source]:
         """All files, as a watcher has them."""
-        return [*(self._source(path, path.name) for path in sorted(self.folder.glob("*.log"))), *self.dumps.values()]
+        return [*(self._source(path, path.name) for path in sorted(self.folder.glob("*.log*"))), *self.dumps.values()]
 
     def _source(self, path: Path, name: str) -> Source:
         growing = self.growing.setdefault(name, Growing())
@@ -115,7 +120,7 @@ class Logs:
 
     def anew(self) -> Dataset:
         """The same put together by somebody who sees them for the first time."""
-        paths = sorted(self.folder.glob("*.log"))
+        paths = sorted(self.folder.glob("*.log*"))
         logs = [Source(p.name, "log", p.stat().st_size, self.clock, None, read(p.read_bytes())) for p in paths]
         return assemble([*logs, *(one.renewed() for one in self.dumps.values())], "dumps", None, None, None)
 
@@ -279,6 +284,22 @@ def test_a_fingerprint_of_another_group_is_worked_out_with_all_the_rest(tmp_path
     assert prepared.update.dataset.ops.equals(logs.anew().ops)
 
 
+@pytest.mark.parametrize("name_of", [in_one, apart])
+def test_a_log_that_was_rotated_goes_on_in_the_next(tmp_path: Path, name_of: Names) -> None:
+    logs = Logs(tmp_path, name_of)
+    watched, shown = Watched(logs), 0
+    for name in {name_of(rank) for rank in range(RANKS)}:
+        logs.rotate(name)
+    for turn in range(8):
+        for rank in logs.chance.sample(range(RANKS), RANKS if turn < 2 else 2):
+            logs.step(rank)
+        prepared = watched.look(judge=turn == 1)
+        anew, now = logs.anew(), prepared.update.dataset
+        assert now.ops.equals(anew.ops) and now.frontiers.equals(anew.frontiers)
+        shown += prepared.update.ranks is not None
+    assert shown >= 5
+
+
 def test_lines_that_tell_nothing_leave_what_was_shown_as_it_is(tmp_path: Path) -> None:
     logs = Logs(tmp_path, in_one)
     watched = Watched(logs)
@@ -388,6 +409,8 @@ def test_who_has_not_come_when_the_logs_fall_silent(tmp_path: Path, name_of: Nam
     finding = silent.analysis.findings[0]
     assert (finding.kind, finding.severity, finding.candidates) == ("missing-rank", "warning", (2,))
     assert silent.analysis.verdict.startswith("nothing was written for 100 s; if the processes still run, rank 2 never")
+    again = watched.look(after_ns=100 * SECOND, judge=True, written=False).update
+    assert again.analysis.findings == silent.analysis.findings and not again.analysis.is_critical
     for rank in (2, 0, 1, 2, 3):
         logs.step(rank)
     going = watched.look(judge=True).update

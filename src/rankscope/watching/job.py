@@ -54,6 +54,8 @@ class Job:
         self._gate: Gate = Gate(freeze_after_ns)
         self._memory, self._known = Memory(), Known()
         self._dataset: Dataset | None = None
+        self._silent: Dataset | None = None
+        """The same with operations that wait, where nothing is printed any more."""
         self._taken: list[Source] = []
         """What was taken last."""
         self._waiting: list[Source] | None = None
@@ -99,6 +101,7 @@ class Job:
             self._judged = None
 
     def _assemble(self, *, partly: bool) -> None:
+        self._silent = None
         if self._waiting is None:
             return
         if self._dataset is not None and grew_only(self._dataset, self._given, self._waiting):
@@ -142,10 +145,10 @@ class Job:
 
     @property
     def dataset(self) -> Dataset:
-        """What was assembled last; RuntimeError before that."""
+        """What was assembled last, with who waits if its logs are silent; RuntimeError before that."""
         if self._dataset is None:
             raise RuntimeError("nothing is assembled yet")
-        return self._dataset
+        return self._silent or self._dataset
 
     @property
     def is_there(self) -> bool:
@@ -252,8 +255,8 @@ class Job:
             (taken, analysis), allowed = self._judged, settle(standstill(self.dataset))
             analysis = analysis if allowed == taken else analyse(self.dataset, lambda _: allowed, self._known)
         allowed, live = said[0]
-        self._judged = allowed, self._of_silence(analysis, allowed, live)
-        return self._judged[1], live
+        self._judged = allowed, analysis
+        return self._of_silence(analysis, allowed, live), live
 
     def _of_silence(self, analysis: Analysis, freeze: Freeze, live: Live) -> Analysis:
         """What is to be said where nothing is printed any more: then who has not come is waited for by the others."""
@@ -265,7 +268,7 @@ class Job:
         waiting = as_waiting(self.dataset)
         if waiting is None:
             return analysis
-        self._dataset = waiting
+        self._silent = waiting
         found = analyse(waiting, lambda _: replace(freeze, stopped=True, reason=live.reason))
         return if_it_runs(found, live.reason)
 
