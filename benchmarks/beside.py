@@ -13,6 +13,8 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import chain, count, islice, pairwise
 from pathlib import Path
 from statistics import median
@@ -55,11 +57,22 @@ class Files:
                 growing.add(cast("LogContent", one.decoded), one.stretch)
             elif one.stamp is None:
                 kind, content, problem = one.kind, one.decoded, one.problem
-        about, more = path.stat(), None
+        about = path.stat()
+        self.sources[path.name] = Source(path.name, kind, about.st_size, about.st_mtime_ns, problem, content)
         if kind == "log":
-            content, more = growing.told()
-        told = path.name, kind, about.st_size, about.st_mtime_ns, problem, content
-        self.sources[path.name] = Source(*told, more=more, in_full=growing.content if more is not None else None)
+            self._tell(path.name)
+
+    def _tell(self, name: str) -> None:
+        growing = self._logs[name]
+        content, more = growing.told()
+        in_full = growing.content if more is not None else None
+        self.sources[name] = replace(self.sources[name], content=content, more=more, in_full=in_full)
+
+    def all(self) -> list[Source]:
+        """Them in order; those of logs that were told in full since, as they are now."""
+        for name in [name for name, source in self.sources.items() if source.more is not None]:
+            self._tell(name)
+        return [self.sources[name] for name in sorted(self.sources)]
 
 
 class Watched:
@@ -76,7 +89,7 @@ class Watched:
         """What it costs to show a change, which tells what it has written, and to judge it if that comes later."""
         self.files.read(change())
         self._at_ns += STEP_NS
-        self._job.take([self.files.sources[name] for name in sorted(self.files.sources)], self._at_ns)
+        self._job.take(self.files.all(), self._at_ns)
         shown, is_judged = self._show(glances=True)
         return shown, 0.0 if is_judged else sum(self._show(glances=False)[0])
 
@@ -205,6 +218,28 @@ def _fingerprints(ranks: int) -> Iterator[str]:
             )
 
 
+def _some_of_many_logs(folder: Path, ranks: int, steps: int) -> list[object]:
+    lines, paths = _operations(ranks), [folder / f"nccl_{rank}.log" for rank in range(ranks)]
+    for rank, path in enumerate(paths):
+        path.write_text("".join(f"{line}\n" for line in _begins(rank, ranks)))
+
+    def say(size: int) -> Path:
+        said: dict[int, list[str]] = {}
+        for line in islice(lines, size):
+            said.setdefault(int(line.split(":")[1]) - 41_000, []).append(line)
+        for rank, own in said.items():
+            _append(paths[rank], "".join(own).encode())
+        for rank in list(said)[1:]:
+            watched.files.read(paths[rank])
+        return paths[next(iter(said))]
+
+    watched = Watched(paths)
+    for size in (3 * ranks * steps, 3 * ranks, 3 * ranks):
+        watched.update(partial(say, size))
+    about = f"{LINES} of {ranks} logs of NCCL with {3 * steps} operations each by one of these"
+    return _row(about, watched, lambda: say(LINES))
+
+
 def _operations(ranks: int) -> Iterator[str]:
     """What the ranks print that `_begins` tells of: in each step a collective in each of their communicators."""
     chance = random.Random(0)
@@ -241,6 +276,8 @@ def main() -> None:
         lambda folder: _operations_in_a_log(folder, 20),
         lambda folder: _operations_in_a_log(folder, 100),
         lambda folder: _operations_in_a_log(folder, 400),
+        lambda folder: _some_of_many_logs(folder, 64, 100),
+        lambda folder: _some_of_many_logs(folder, 1024, 100),
         lambda folder: _fingerprints_in_a_log(folder, 5),
         lambda folder: _fingerprints_in_a_log(folder, 20),
     ]

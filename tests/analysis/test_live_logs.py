@@ -34,6 +34,10 @@ class Printed:
             self._lines += [info(coll(count=step, op_count=step), pid=4100 + rank) for rank in range(RANKS)]
         self._steps += count
 
+    def alone(self, rank: int) -> None:
+        """One rank prints a collective that all others have printed."""
+        self._lines.append(info(coll(count=self._steps, op_count=self._steps), pid=4100 + rank))
+
     def after(self, seconds: int) -> tuple[Live, Analysis]:
         """What is said so much later, if something has been printed until then that tells nothing."""
         self._lines.append("step 1 loss 2.5")
@@ -90,6 +94,16 @@ def test_lines_that_tell_of_no_operation_are_neither_progress_nor_a_standstill(j
     job.steps(1)
     live, _ = job.after(1)
     assert live.state == "progressing"
+
+
+def test_ranks_that_only_catch_up_go_on_as_well(job: Printed) -> None:
+    job.steps(50)
+    for rank in range(RANKS):
+        job.alone(rank)
+        live, _ = job.after(10)
+        assert live.state == "progressing"
+    live, _ = job.after(10)
+    assert live.state == "waiting"
 
 
 def test_a_log_in_which_nothing_stands_any_more_is_silent(job: Printed) -> None:

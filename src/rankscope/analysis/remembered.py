@@ -74,8 +74,10 @@ class Memory:
     printed_ns: int | None = None
     """When a log was written to last, where no line and no dump says when anything was issued.
 
-    The newest event is then what stood in the logs as they were when their frontiers moved last.
+    The newest event is then what stood in the logs as they were when more operations stood in them the last time.
     """
+    issued: int = 0
+    """How many operations those were: the sum of how far each rank has got in each group."""
     resumed_ns: int = 0
     """The newest event when it had gone on after a standstill: rates are not taken over that."""
 
@@ -83,7 +85,8 @@ class Memory:
 def remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
     """The memory after a look at a whole job."""
     fronts = _frontiers(dataset)
-    newest, printed = _newest(memory, dataset, fronts)
+    issued = _issued(dataset)
+    newest, printed = _newest(memory, dataset, issued)
     if memory.fresh_at_ns is None:
         told = replace(memory, fresh_at_ns=look.at_ns - max(0, look.age_ns))
     else:
@@ -94,7 +97,7 @@ def remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
     elif ranks - memory.ranks:
         ranks_at = look.at_ns
     told = replace(_moved(told, newest, fronts), newest_ns=newest, ranks=ranks, ranks_at_ns=ranks_at)
-    told = replace(told, printed_ns=printed)
+    told = replace(told, printed_ns=printed, issued=issued)
     return replace(told, least_ns=_least_ns(dataset, memory.least_ns))
 
 
@@ -103,21 +106,22 @@ def went_on(memory: Memory, part: Dataset, at_ns: int) -> Memory:
     told = fresh(memory, at_ns)
     fronts = dict(memory.samples[-1][1]) if memory.samples else {}
     fronts |= {key: max(count, fronts.get(key, count)) for key, count in _frontiers(part).items()}
-    newest, printed = _newest(memory, part, fronts)
+    issued = _issued(part)
+    newest, printed = _newest(memory, part, issued)
     if newest is None or memory.newest_ns is None:
         return told
     newest = max(newest, memory.newest_ns)
-    return replace(_moved(told, newest, fronts), newest_ns=newest, printed_ns=printed)
+    return replace(_moved(told, newest, fronts), newest_ns=newest, printed_ns=printed, issued=issued)
 
 
-def _newest(memory: Memory, dataset: Dataset, fronts: Mapping[Key, int]) -> tuple[int | None, int | None]:
+def _newest(memory: Memory, dataset: Dataset, issued: int) -> tuple[int | None, int | None]:
     """The newest event, and when a log was written to last where that is all that tells it."""
     newest = _newest_ns(dataset)
-    printed = _printed_ns(dataset) if newest is None and fronts else None
+    printed = _printed_ns(dataset) if newest is None and issued else None
     if printed is None:
         return newest, None
     # more lines are no event
-    return printed if not memory.samples or fronts != memory.samples[-1][1] else memory.newest_ns, printed
+    return printed if not memory.samples or issued != memory.issued else memory.newest_ns, printed
 
 
 def _moved(memory: Memory, newest: int | None, fronts: Mapping[Key, int]) -> Memory:
@@ -186,6 +190,11 @@ def _printed_ns(dataset: Dataset) -> int | None:
     """When a log was written to last."""
     written = dataset.files.filter(pl.col("used") & (pl.col("kind") == "log"))["mtime_ns"].max()
     return int(written) if isinstance(written, int) else None
+
+
+def _issued(dataset: Dataset) -> int:
+    """How far all ranks have got in all groups, together."""
+    return int(dataset.frontiers.select(pl.coalesce("last_enqueued", "last_kept").sum()).item() or 0)
 
 
 def _frontiers(dataset: Dataset) -> dict[Key, int]:

@@ -29,15 +29,18 @@ def collective_rows(
     groups: list[tuple[int, ...]],
     numbering: Mapping[tuple[int, int], Numbering],
     dated: Collection[int] | None = None,
+    only: Collection[int] | None = None,
 ) -> pl.DataFrame:
     """Rows of `ops` with `line` behind them, of all communicators whose group and rank are known.
 
     `numbering`, by log and communicator, makes ordinals sequence numbers, where that can be told.
-    `dated` are the numbers of the logs whose times order anything, if that is known from more lines than these.
+    `dated` are the numbers of the logs whose times order anything, if that is known from more lines than these, and
+    `only` of those that tell of any operation, if not all are to be looked at.
     """
     ops: dict[str, int] = {}
     dated = dated_logs(scene) if dated is None else dated
-    parts = [_of_log(scene, number, ops, dated=number in dated) for number in range(len(scene.logs))]
+    numbers = range(len(scene.logs)) if only is None else sorted(only)
+    parts = [_of_log(scene, number, ops, dated=number in dated) for number in numbers]
     if not any(part["life"].size for part in parts):
         return empty()
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -71,8 +71,10 @@ def more_rows(known: Known, told: Mapping[int, LogContent]) -> More | None:
     own = [log.place for log in known.scene.logs if log.content is log.source.log]
     if not set(told) <= set(own):
         return None
-    logs = [log._replace(content=told.get(log.place) or _nothing(log)) for log in known.scene.logs]
-    rows = collective_rows(replace(known.scene, logs=logs), known.members, known.numbering, known.dated)
+    logs = {number: log._replace(content=told[log.place]) for number, log in enumerate(known.scene.logs)
+            if log.place in told}  # fmt: skip
+    scene = replace(known.scene, logs=[logs.get(number, log) for number, log in enumerate(known.scene.logs)])
+    rows = collective_rows(scene, known.members, known.numbering, known.dated, logs)
     rows = rows.filter(~pl.col("group").is_in(list(known.unfit)))
     rows = rows.join(known.skipped, on=_PLACE, how="anti", maintain_order="left")
     if not known.timed:
@@ -86,7 +88,7 @@ def more_rows(known: Known, told: Mapping[int, LogContent]) -> More | None:
     return More(rows.select(*schema.OPS), _frontiers(known, logs, rows, claims))
 
 
-def _claims(known: Known, logs: list[Log]) -> Claims | None:
+def _claims(known: Known, logs: Mapping[int, Log]) -> Claims | None:
     """What lines of c10d say by now, with rows of what they say more alone; None if it is of no known group."""
     printed = more_prints(logs, known.prints)
     if printed is None:
@@ -103,11 +105,6 @@ def _claims(known: Known, logs: list[Log]) -> Claims | None:
         enqueued = None if own.enqueued is None else rows[-1].seq
         claims[key] = replace(own, enqueued=enqueued, rows={row.seq: row for row in rows})
     return claims
-
-
-def _nothing(log: Log) -> LogContent:
-    """No more of a log."""
-    return LogContent(log.content.processes, log.content.comms)
 
 
 def _are_claimed(rows: pl.DataFrame, claims: Claims) -> bool:
@@ -128,7 +125,7 @@ def _follow(rows: pl.DataFrame, newest: pl.DataFrame) -> bool:
     return bool(both.select((pl.col("newest").is_null() | later.fill_null(value=False)).all()).item())
 
 
-def _frontiers(known: Known, logs: list[Log], rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
+def _frontiers(known: Known, logs: Mapping[int, Log], rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     """All frontiers, as they are with these rows."""
     seen = dict(known.seen)
     for key, (first, last, done) in seen_in(rows).items():
@@ -140,10 +137,10 @@ def _frontiers(known: Known, logs: list[Log], rows: pl.DataFrame, claims: Claims
     return pl.concat([known.dumped, frontier_table(seen, claims, kept)]).sort(_PLACE)
 
 
-def _gone_on(known: Known, logs: list[Log]) -> dict[Key, Numbering]:
+def _gone_on(known: Known, logs: Mapping[int, Log]) -> dict[Key, Numbering]:
     """The numbering with the last collectives as they are now."""
     numbering, scene = dict(known.numbering), known.scene
-    for number, log in enumerate(logs):
+    for number, log in logs.items():
         content = log.content
         if not content.numbers.shape[1]:
             continue

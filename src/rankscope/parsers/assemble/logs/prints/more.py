@@ -7,7 +7,7 @@ it followed one of the same group: a training loop does the same again and again
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -61,10 +61,13 @@ def end_of(rank: int, own: Mapping[int, list[tuple[int, Event]]], claims: Claims
     return End(logs.pop(), seats, order[-1][1], {step: frozenset(groups) for step, groups in followed.items()})
 
 
-def more_prints(logs: Iterable[Log], ends: Mapping[int, End]) -> dict[tuple[int, int], list[Row]] | None:
-    """Rows by rank and group of what logs print more; None if it cannot be told of which group one of them is."""
+def more_prints(logs: Mapping[int, Log], ends: Mapping[int, End]) -> dict[tuple[int, int], list[Row]] | None:
+    """Rows by rank and group of what logs print more, which are given by their number.
+
+    None if it cannot be told of which group one of them is.
+    """
     now, found = dict(ends), dict[tuple[int, int], list[Row]]()
-    for number, log in enumerate(logs):
+    for number, log in logs.items():
         for event in log.content.events:
             rank = event.rank if event.rank is not None else log.source.rank
             end = now.get(rank) if rank is not None else None
