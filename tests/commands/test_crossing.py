@@ -16,6 +16,7 @@ import pytest
 
 from rankscope.commands.crossing import LARGE, Receiver, Sender
 from rankscope.commands.patches import Patch, Spots, news, renewed
+from rankscope.tui.live.spliced import Spliced, spliced
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class Crossing:
         self.bytes += len(data)
         self._send_bytes(data)
 
-    def __call__(self, thing: object) -> Any:
-        """The thing on the other side."""
+    def __call__(self, thing: object, *made: Spliced) -> Any:
+        """The thing on the other side; some tables in it were `made` of those before."""
         self.bytes = 0
-        sending = threading.Thread(target=self._sender.send, args=(thing,))
+        sending = threading.Thread(target=self._sender.send, args=(thing, made))
         sending.start()
         try:
             return self._receiver.receive()
@@ -92,6 +93,45 @@ def test_arrays_of_any_shape_and_order_come_as_they_were(crossed: Crossing) -> N
     assert (crossed({"a": square})["a"] == square).all()
     words = np.array(["a", None] * LARGE, dtype=object)
     assert (crossed(words) == words).all()
+
+
+def put_between(before: pl.DataFrame) -> tuple[pl.DataFrame, Spliced]:
+    """The table with another row for two, and with more rows in a hundred places."""
+    places = np.array([0, *range(40, 4000, 40)], np.int64)
+    ends, sizes = places + (np.arange(100) == 1), np.full(100, 2, np.int64)
+    middle = before[:200].with_columns(n=-pl.col("n"))
+    parts, last = [], 0
+    for at, (start, end) in enumerate(zip(places.tolist(), ends.tolist(), strict=True)):
+        parts += [before[last:start], middle[2 * at : 2 * at + 2]]
+        last = end
+    now = pl.concat([*parts, before[last:]], rechunk=True)
+    return now, Spliced(before, now, places, ends, sizes)
+
+
+def test_of_a_table_in_which_more_was_put_only_that_is_sent(crossed: Crossing) -> None:
+    before = table(LARGE)
+    crossed(before)
+    now, made = put_between(before)
+    got = crossed(now, made)
+    assert got.equals(now) and got.schema == now.schema
+    assert crossed.bytes < now.estimated_size() / 10
+    assert crossed(now).equals(now)
+
+
+def test_how_a_table_was_made_of_another_than_was_sent_is_of_no_use(crossed: Crossing) -> None:
+    before = table(LARGE)
+    now, made = put_between(before)
+    crossed(before.with_columns(n=pl.col("n") + 1))
+    assert crossed(now, made).equals(now)
+
+
+def test_an_array_in_which_more_was_put(crossed: Crossing) -> None:
+    before = np.arange(LARGE)
+    starts, sizes = np.arange(5, LARGE, 70), np.full(len(range(5, LARGE, 70)), 3)
+    now = spliced(before, starts, starts + 1, np.arange(int(sizes.sum())), sizes)
+    crossed(before)
+    got = crossed(now, Spliced(before, now, starts, starts + 1, sizes))
+    assert (got == now).all() and len(now) == LARGE + 2 * len(starts)
 
 
 Rows = list[int | None]

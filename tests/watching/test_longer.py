@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import threading
-from collections.abc import Callable
-from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -14,164 +10,18 @@ import polars as pl
 import pytest
 
 from rankscope.commands.crossing import Receiver, Sender
-from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
-from rankscope.parsers.files.reader import follow
 from rankscope.parsers.flight_recorder.decode import decode
-from rankscope.parsers.logs.growing import Growing
-from rankscope.parsers.logs.model import LogContent
-from rankscope.schema import Dataset
-from rankscope.tui.items import Items
-from rankscope.tui.live.prepared import Prepared, prepare
 from rankscope.tui.model import Model, build_model
 from rankscope.watching.job import Job
 from rankscope.watching.pace import LATE_NS, SOON_NS
-from rankscope.watching.update import Reading, Update
-from tests.parsers.assemble.logs.job import PARENT, SPLIT, init, said, split, step
+from tests.parsers.assemble.logs.job import PARENT, init
 from tests.parsers.assemble.logs.prints.test_groups import ALL, MESH, seats
 from tests.parsers.assemble.logs.prints.test_groups import printed as of_group
 from tests.parsers.assemble.logs.test_reports import printed
-from tests.parsers.dumps import START_NS, Recorder
+from tests.parsers.dumps import Recorder
 from tests.parsers.dumps import job as recorders
-from tests.parsers.logs.lines import read
-
-RANKS, STEPS, SECOND = 4, 60, 10**9
-SEND = "{0}: opCount 0 sendbuff 0x1 recvbuff 0x1 count {1} datatype 7 op 0 root {2} comm {3} [nranks=2] stream 0x2"
-Names = Callable[[int], str]
-
-
-def in_one(rank: int) -> str:
-    """All ranks print into one log."""
-    return "job.log"
-
-
-def apart(rank: int) -> str:
-    """Each has its own."""
-    return f"nccl_{rank}.log"
-
-
-class Logs:
-    """Logs of four ranks, as they are read while they grow, and dumps beside them."""
-
-    def __init__(
-        self,
-        folder: Path,
-        name_of: Names,
-        seed: int = 0,
-        *,
-        sends: bool = True,
-        dated: bool = False,
-        prints: bool = False,
-        colls: bool = True,
-    ) -> None:
-        self.folder, self.name_of, self.chance, self.sends = folder, name_of, random.Random(seed), sends
-        self.dated, self.prints, self.colls, self.clock = dated, prints, colls, START_NS
-        self.steps = [0] * RANKS
-        self.growing: dict[str, Growing] = {}
-        self.dumps: dict[str, Source] = {}
-        for rank in range(RANKS):
-            self.say(rank, [init(rank), split(rank)])
-        for _ in range(STEPS):
-            for rank in range(RANKS):
-                self.step(rank)
-
-    def say(self, rank: int, lines: list[str]) -> None:
-        """A rank prints."""
-        with (self.folder / self.name_of(rank)).open("a") as file:
-            for line in lines:
-                self.clock += 1_234_567
-                day = (self.clock - START_NS) / 1e9
-                file.write(
-                    f"2026-05-28T10:{int(day) // 60:02d}:{day % 60:09.6f}Z {line}\n" if self.dated else f"{line}\n"
-                )
-
-    def step(self, rank: int, op: str = "AllReduce") -> None:
-        """A rank issues a collective of all, one of its pair, and a send or receive in it."""
-        number = self.steps[rank]
-        self.steps[rank] += 1
-        s = (self.clock - START_NS) / 1e9
-        moment = f"10:{int(s) // 60:02d}:{s % 60:09.6f}000"
-        lines = [printed(rank, number + 1).replace(f"19:13:12.{number + 1:03d}015644", moment)] if self.prints else []
-        if self.colls:
-            lines += [step(rank, number, op), step(rank, 50 + number, "AllGather", SPLIT, 2)]
-        if self.sends and self.colls:
-            place = rank // 2
-            lines.append(said(rank, SEND.format(("Send", "Recv")[place], number, 1 - place, SPLIT)))
-        self.say(rank, lines)
-
-    def rotate(self, name: str) -> None:
-        """A log gets another name, and the next lines go into a new one."""
-        (self.folder / name).rename(self.folder / f"{name}.1")
-        self.growing[f"{name}.1"] = self.growing.pop(name)
-
-    def sources(self) -> list[Source]:
-        """All files, as a watcher has them."""
-        return [*(self._source(path, path.name) for path in sorted(self.folder.glob("*.log*"))), *self.dumps.values()]
-
-    def _source(self, path: Path, name: str) -> Source:
-        growing = self.growing.setdefault(name, Growing())
-        for one in follow(str(path), growing.start, growing.mark, False):
-            if one.stretch is not None:
-                assert isinstance(one.decoded, LogContent)
-                growing.add(one.decoded, one.stretch)
-        content, more = growing.told()
-        about = name, "log", path.stat().st_size, self.clock, None, content
-        return Source(*about, more=more, in_full=growing.content if more is not None else None)
-
-    def anew(self) -> Dataset:
-        """The same put together by somebody who sees them for the first time."""
-        paths = sorted(self.folder.glob("*.log*"))
-        logs = [Source(p.name, "log", p.stat().st_size, self.clock, None, read(p.read_bytes())) for p in paths]
-        return assemble([*logs, *(one.renewed() for one in self.dumps.values())], "dumps", None, None, None)
-
-
-class Watched:
-    """What is said of them, and what arrives of it at the screen."""
-
-    def __init__(self, logs: Logs) -> None:
-        self.logs, self.job, self.number = logs, Job("dumps", None, None, None), 0
-        here, there = Pipe()
-        self.sender, self.receiver = Sender(here), Receiver(there)
-        self.prepared: Prepared | None = None
-        for _ in range(3):
-            for rank in range(RANKS):
-                logs.step(rank)
-            last = self.look(judge=True)
-        assert last.update.live.state == "progressing"
-
-    def look(self, *, judge: bool = False, after_ns: int = SECOND, written: bool = True) -> Prepared:
-        """So much later, where files were `written`; it is judged if it has to be, or `judge`."""
-        self.number += 1
-        self.logs.clock += after_ns
-        at_ns = self.logs.clock
-        if written:
-            self.job.take(self.logs.sources(), at_ns)
-        glance = self.job.glance(at_ns) if not judge else None
-        if glance is None:
-            said, ranks, kept = self.job.judge(at_ns, unread=False), None, None
-        else:
-            said, ranks, kept = (glance.analysis, glance.live), glance.ranks, glance.kept
-        update = Update(self.number, self.job.dataset, *said, Reading(), 1, ranks=ranks, kept=kept)
-        self.prepared = prepare(update, self.prepared)
-        self._send(self.prepared)
-        return self.prepared
-
-    def _send(self, prepared: Prepared) -> None:
-        told = replace(prepared, spliced=()), prepared.spliced
-        sending = threading.Thread(target=self.sender.send, args=told)
-        sending.start()
-        got = self.receiver.receive()
-        sending.join()
-        assert got.update.dataset.ops.equals(prepared.update.dataset.ops)
-        assert lanes(got.model) == lanes(prepared.model)
-
-
-def lanes(model: Model) -> dict[str, list[object]]:
-    """All items, and where the rows of ops stand."""
-    return {
-        **{name: getattr(model.items, name).tolist() for name in Items.__dataclass_fields__},
-        "columns": model.columns.tolist(),
-    }
+from tests.watching.printing import RANKS, SECOND, STEPS, Logs, Names, Watched, apart, in_one
 
 
 def assert_laid_out(model: Model, anew: Model, *, exactly: bool) -> None:
