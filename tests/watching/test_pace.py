@@ -102,6 +102,15 @@ def test_what_agrees_with_the_rest_is_judged_late_or_with_more_of_the_ranks() ->
     assert slow is not None and slow[0].judge_at_ns == 100 + RARELY * LATE_NS
 
 
+def test_what_logs_tell_is_judged_late_or_when_it_is_an_eighth_even_if_dumps_have_all_of_it() -> None:
+    assert judged().glance_at_rows(PART, PART * PART - 1, [1], 101, agrees=True) is None
+    found = judged().glance_at_rows(PART, PART * PART, [1], 101, agrees=True)
+    assert found is not None and found[1].ranks == frozenset({1}) and found[0].judge_at_ns == 100 + LATE_NS
+    assert found[0].glance_at_rows(PART, PART * PART, [1], 100 + LATE_NS, agrees=True) is None
+    nothing = judged().glance_at_rows(0, PART, [], 101, agrees=True)
+    assert nothing is not None and nothing[0].judge_at_ns == 100 + LATE_NS
+
+
 def test_once_something_does_not_agree_all_is_judged_soon() -> None:
     found = judged().glance(frozenset({1}), RANKS, 101, agrees=True)
     assert found is not None

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import polars as pl
 
-from rankscope.analysis.live import WAITING
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset, State
@@ -42,10 +41,9 @@ def if_it_runs(analysis: Analysis, reason: str) -> Analysis:
     Then they end one after the other, and whoever was killed first looks like the one that the others wait for.
     `reason` says how long the logs have been silent.
     """
-    chief = next((f for f in analysis.findings if f.root_cause), None)
-    if chief is None or chief.kind not in WAITING:
+    if not any(finding.root_cause for finding in analysis.findings):
         return analysis
-    findings = tuple(_suspected(f) if f.root_cause and f.kind in WAITING else f for f in analysis.findings)
+    findings = tuple(_suspected(f) if f.root_cause else _weaker(f) for f in analysis.findings)
     verdict = f"{reason}; if the processes still run, {analysis.verdict}"
     return replace(analysis, status="unknown", verdict=verdict, findings=findings)
 
@@ -57,6 +55,10 @@ def _suspected(finding: Finding) -> Finding:
         confidence_reasons=("logs fall silent as well where all processes are killed",),
         next_steps=(f"See whether the processes still run, those of {_ranks(finding)} first.", *finding.next_steps),
     )  # fmt: skip
+
+
+def _weaker(finding: Finding) -> Finding:
+    return replace(finding, severity="warning") if finding.severity == "critical" else finding
 
 
 def _ranks(finding: Finding) -> str:

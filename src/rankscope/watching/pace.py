@@ -53,8 +53,8 @@ class Pace:
     """All that was shown since has gone on, and agrees with what was judged."""
     shown: frozenset[int] = field(default=frozenset())
     """Ranks that have written something since."""
-    rows: int = 0
-    """Operations that logs have told since."""
+    rows: int | None = None
+    """Operations that logs have told since and nothing else has; None if they told none."""
 
     def judged(self, at_ns: int, took_ns: int) -> Pace:
         """After judging was done."""
@@ -109,7 +109,7 @@ class Pace:
     @property
     def is_behind(self) -> bool:
         """Whether anything was shown since it was judged."""
-        return bool(self.shown) or self.rows > 0
+        return bool(self.shown) or self.rows is not None
 
     @property
     def _until_ns(self) -> int:
