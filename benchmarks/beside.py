@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import cast
 
-from benchmarks.log_memory import OPS
+from benchmarks.log_memory import OPS, collective, fingerprint
 from benchmarks.make_dumps import make as make_dumps
 from benchmarks.make_traces import make as make_traces
 from benchmarks.moving_job import Moving
@@ -210,12 +210,7 @@ def _fingerprints(ranks: int) -> Iterator[str]:
     chance = random.Random(0)
     for step in count(1):
         for rank in chance.sample(range(ranks), ranks):
-            yield (
-                f"[rank{rank}]:[I1120 12:{step // 60 % 60:02d}:{step % 60:02d}.789012345 ProcessGroupWrapper.cpp:710] "
-                f"[Rank {rank}] Running collective: CollectiveFingerPrint(SequenceNumber={step}, OpType=ALLREDUCE, "
-                "TensorShape=[64, 64], TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float (default), "
-                "device=cuda, layout=Strided (default), requires_grad=false (default)))\n"
-            )
+            yield f"{fingerprint(rank, f'12:{step // 60 % 60:02d}:{step % 60:02d}', str(step))}\n"
 
 
 def _some_of_many_logs(folder: Path, ranks: int, steps: int) -> list[object]:
@@ -246,12 +241,9 @@ def _operations(ranks: int) -> Iterator[str]:
     for step in count():
         for number, size in enumerate((ranks, 8, ranks // 8)):
             for rank in chance.sample(range(ranks), ranks):
-                yield (
-                    f"worker-{rank // 8:04d}:{41_000 + rank}:{41_000 + rank} [{rank % 8}] NCCL INFO {OPS[number]}: "
-                    f"opCount {step:x} sendbuff 0x7f{chance.getrandbits(40):010x} recvbuff 0x7f5dd32b2100 "
-                    f"count {step * 7919 % 30_000_000} datatype 7 op 0 root 0 comm 0x7a{number:02x}{rank:04x} "
-                    f"[nranks={size}] stream 0x55bef0208bd0\n"
-                )
+                head = f"worker-{rank // 8:04d}:{41_000 + rank}:{41_000 + rank} [{rank % 8}] NCCL INFO "
+                comm, called = f"0x7a{number:02x}{rank:04x} [nranks={size}]", f"{OPS[number]}: opCount {step:x}"
+                yield f"{head}{collective(called, chance, step, 7, comm)}\n"
 
 
 def _append(log: Path, lines: bytes) -> Path:

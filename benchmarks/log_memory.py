@@ -33,17 +33,32 @@ def _head(rank: int) -> str:
     return f"{rank}: {host}:{pid}:{pid} [{rank % PER_HOST}] NCCL INFO "
 
 
+def collective(called: str, rng: random.Random, step: int, datatype: int, comm: str) -> str:
+    """The message of a COLL line; `called` is its operation and opCount, `comm` its communicator with the size."""
+    return (
+        f"{called} sendbuff 0x7f{rng.getrandbits(40):010x} recvbuff 0x7f{rng.getrandbits(40):010x} "
+        f"count {step * 7919 % 30_000_000} datatype {datatype} op 0 root 0 comm {comm} stream 0x55bef0208bd0"
+    )
+
+
+def fingerprint(rank: int, moment: str, seq: str) -> str:
+    """What the wrapper of TORCH_DISTRIBUTED_DEBUG=DETAIL prints of a collective of the group of all."""
+    return (
+        f"[rank{rank}]:[I1120 {moment}.789012345 ProcessGroupWrapper.cpp:710] [Rank {rank}] Running collective: "
+        f"CollectiveFingerPrint(SequenceNumber={seq}, OpType=ALLREDUCE, TensorShape=[64, 64], TensorDtypes=Float, "
+        "TensorDeviceTypes=TensorOptions(dtype=float (default), device=cuda, layout=Strided (default), "
+        "requires_grad=false (default)))"
+    )
+
+
 def operations(rng: random.Random, steps: int = STEPS) -> Lines:
     """COLL lines of 64 ranks in three communicators each, interleaved as srun writes them."""
     for step in range(steps):
         for of, size in enumerate((RANKS, 8, 8)):
             for rank in rng.sample(range(RANKS), RANKS):
-                yield (
-                    f"{_head(rank)}{OPS[(step + of) % 4]}: opCount {BLOCK.decode()}{step:03x} "
-                    f"sendbuff 0x7f{rng.getrandbits(40):010x} recvbuff 0x7f{rng.getrandbits(40):010x} "
-                    f"count {step * 7919 % 30_000_000} datatype {step % 10} op 0 root 0 "
-                    f"comm 0x55be{of:02x}{rank:06x} [nranks={size}] stream 0x55bef0208bd0"
-                )
+                comm = f"0x55be{of:02x}{rank:06x} [nranks={size}]"
+                called = f"{OPS[(step + of) % 4]}: opCount {BLOCK.decode()}{step:03x}"
+                yield _head(rank) + collective(called, rng, step, step % 10, comm)
 
 
 def chatter(rng: random.Random) -> Lines:
@@ -87,12 +102,7 @@ def prints(rng: random.Random) -> Lines:
     """Every collective, as TORCH_DISTRIBUTED_DEBUG=DETAIL has it."""
     for step in range(20):
         for rank in rng.sample(range(RANKS), RANKS):
-            yield (
-                f"{rank}: [rank{rank}]:[I1120 12:34:56.789012345 ProcessGroupWrapper.cpp:710] [Rank {rank}] Running "
-                f"collective: CollectiveFingerPrint(SequenceNumber={BLOCK.decode()}{step:02d}, OpType=ALLREDUCE, "
-                "TensorShape=[64, 64], TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float (default), "
-                "device=cuda, layout=Strided (default), requires_grad=false (default)))"
-            )
+            yield f"{rank}: {fingerprint(rank, '12:34:56', f'{BLOCK.decode()}{step:02d}')}"
 
 
 def mixed(rng: random.Random) -> Lines:

@@ -36,36 +36,34 @@ class Longer:
 
 def with_more(memory: Memory, sources: Sequence[Source]) -> Longer | None:
     """The last Dataset with more operations of its logs; None if that is not all that is new."""
-    placed, before = memory.placed, memory.dataset
-    if placed is None or before is None or memory.partly or before.attempts.height > 1:
+    pairs, before = _pairs(memory, sources), memory.dataset
+    if before is None or memory.partly or before.attempts.height > 1:
         return None
-    if len(placed.given) != len(sources):
+    told = _told(pairs)
+    if not told or not all(place in told or only_grew(*pair) for place, pair in enumerate(pairs)):
         return None
-    told: dict[int, LogContent] = {}
-    for place, (last, now) in enumerate(zip(placed.given, sources, strict=True)):
-        more = more_of(last, now)
-        if more is not None:
-            told[place] = more
-        elif not only_grew(last, now):
-            return None
-    return _longer(memory, before, told) if told else None
+    return _longer(memory, before, told)
 
 
 def without_what_dumps_tell(memory: Memory, sources: Sequence[Source]) -> list[Source]:
-    """The sources; logs without what is more in them, where that are operations that dumps have."""
-    placed = memory.placed
-    if placed is None or memory.dataset is None or len(placed.given) != len(sources):
+    """The sources; logs without what is more in them, if all of that are operations that dumps have."""
+    told = _told(_pairs(memory, sources))
+    found = _longer(memory, memory.dataset, told) if told and memory.dataset is not None else None
+    if found is None or not found.ops.is_empty():
         return list(sources)
-    return [
-        now if now.more is None or not _adds_nothing(memory, place, last, now) else replace(now, more=None)
-        for place, (last, now) in enumerate(zip(placed.given, sources, strict=True))
-    ]
+    return [replace(now, more=None) if place in told else now for place, now in enumerate(sources)]
 
 
-def _adds_nothing(memory: Memory, place: int, last: Source, now: Source) -> bool:
-    more = more_of(last, now)
-    found = None if more is None or memory.dataset is None else _longer(memory, memory.dataset, {place: more})
-    return found is not None and found.ops.is_empty()
+def _pairs(memory: Memory, sources: Sequence[Source]) -> list[tuple[Source, Source]]:
+    """Each file as it was put together with all the rest, and as it is now; none if there are others."""
+    given = memory.placed.given if memory.placed is not None else []
+    return list(zip(given, sources, strict=True)) if len(given) == len(sources) else []
+
+
+def _told(pairs: Sequence[tuple[Source, Source]]) -> dict[int, LogContent]:
+    """What is more in logs, by their places."""
+    more = ((place, more_of(*pair)) for place, pair in enumerate(pairs))
+    return {place: content for place, content in more if content is not None}
 
 
 def _longer(memory: Memory, before: Dataset, told: dict[int, LogContent]) -> Longer | None:

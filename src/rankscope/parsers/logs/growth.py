@@ -47,16 +47,13 @@ class Growth:
         self._firm: list[_Piece] | None = []
         """None: something else has changed."""
 
-    @property
-    def holds(self) -> bool:
-        """Whether operations are all that is new."""
-        return self._firm is not None
-
     def add(self, part: LogContent, lines: int) -> None:
         """Takes a stretch that is not read again; so many lines stand before it."""
-        piece = self._piece(part, lines)
         firm = self._firm
-        if firm is None or piece is None or sum(one.numbers.shape[1] + len(one.events) for one in firm) > MOST:
+        if firm is None:
+            return
+        piece = self._piece(part, lines)
+        if piece is None or sum(one.numbers.shape[1] + len(one.events) for one in firm) > MOST:
             self._firm = None
             return
         self._seen += piece.met
@@ -64,8 +61,10 @@ class Growth:
 
     def more(self, loose: LogContent | None, lines: int) -> LogContent | None:
         """The operations that were not told yet, with the last lines as they are now; None if more than that is new."""
-        last = self._piece(loose, lines) if loose is not None and self.holds else None
-        if self._firm is None or (loose is not None and last is None):
+        if self._firm is None:
+            return None
+        last = self._piece(loose, lines) if loose is not None else None
+        if loose is not None and last is None:
             return None
         if self._seen + (last.met if last is not None else 0) < len(self._again):
             return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from rankscope.parsers.assemble.logs import counts, messages, records, remark, whose
-from rankscope.parsers.assemble.logs.agreement import compare
+from rankscope.parsers.assemble.logs.agreement import Agreement, compare
 from rankscope.parsers.assemble.logs.align import Numbering, number
 from rankscope.parsers.assemble.logs.building import build
 from rankscope.parsers.assemble.logs.collectives import dated_logs
@@ -61,17 +61,12 @@ def bring(tables: Tables, scene: Scene) -> tuple[Tables, Known | None]:
     dumped = set(tables["frontiers"].select("rank", "group").iter_rows())
     agreement = compare(rows, tables["ops"])
     # relative numbers join no dump
-    unfit = agreement.unfit | (_relative(scene, numbering) & {group for _, group in dumped})
+    unfit = frozenset(agreement.unfit | (_relative(scene, numbering) & {group for _, group in dumped}))
     rows = _without(rows, dumped).filter(~pl.col("group").is_in(list(unfit)))
-    mixed = groups.with_p2p()
-    kept: Claims = {
-        key: claim.without_counters() if key[1] in mixed else claim
-        for key, claim in claims.items()
-        if key not in dumped
-    }
+    kept = _kept(claims, dumped, groups.with_p2p())
     reached = {k: n for k, n in counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
-    rows = with_claims(rows, kept, scene.lines_before)
-    if messages.failed(scene):
+    rows, failed = with_claims(rows, kept, scene.lines_before), messages.failed(scene)
+    if failed:
         rows = with_absences(rows, kept, groups.members)
     if tables["ops"].height:
         # a log's times are local, a dump's are not
@@ -81,25 +76,38 @@ def bring(tables: Tables, scene: Scene) -> tuple[Tables, Known | None]:
     ops = pl.concat([tables["ops"], rows.drop("line").select(tables["ops"].columns)])
     for log in scene.logs:
         log.source.used = log.source.tells
-    remarks = [
-        *remark.unplaced(scene), *remark.differing(agreement), *remark.unnumbered(scene, numbering, unfit),
-        *counts.differing(scene, numbering), *remark.fingerprints(scene), *remark.cut_short(scene), *remark.runs(scene),
-        *remark.only_started(scene),
-    ]  # fmt: skip
-    known = None if messages.failed(scene) else Known(
-        scene, groups.members, numbering, dated_logs(scene), _keys(dumped), frozenset(unfit), kept, seen,
+    remarks = _remarks(scene, numbering, agreement, unfit)
+    known = None if failed else Known(
+        scene, groups.members, numbering, dated_logs(scene), _keys(dumped), unfit, kept, seen,
         newest_of(rows), not tables["ops"].height, tables["frontiers"], ends,
     )  # fmt: skip
-    return {
-        **tables,
+    made = {
         "ops": ops.sort("rank", maintain_order=True) if tables["ops"].height and rows.height else ops,
         "groups": groups.frame(),
         "frontiers": pl.concat([tables["frontiers"], frontiers]).sort("rank", "group"),
         "messages": messages.message_table(scene, groups, remarks),
-        "settings": records.setting_table(scene),
-        "comms": records.comm_table(scene),
-        "ras": records.ras_table(scene),
-    }, known
+    }
+    return {**tables, **made, **records.tables(scene)}, known
+
+
+def _kept(claims: Claims, dumped: Collection[tuple[int, int]], mixed: Collection[int]) -> Claims:
+    """What is said of ranks and groups without dumps; of groups with sends and receives without counters."""
+    return {
+        key: claim.without_counters() if key[1] in mixed else claim
+        for key, claim in claims.items()
+        if key not in dumped
+    }
+
+
+def _remarks(
+    scene: Scene, numbering: Mapping[tuple[int, int], Numbering], agreement: Agreement, unfit: frozenset[int]
+) -> list[dict[str, Any]]:
+    """What is to be said of the logs themselves, as rows of `messages`."""
+    return [
+        *remark.unplaced(scene), *remark.differing(agreement), *remark.unnumbered(scene, numbering, unfit),
+        *counts.differing(scene, numbering), *remark.fingerprints(scene), *remark.cut_short(scene), *remark.runs(scene),
+        *remark.only_started(scene),
+    ]  # fmt: skip
 
 
 def _relative(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> set[int]:

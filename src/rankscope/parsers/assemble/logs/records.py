@@ -18,7 +18,12 @@ _TOLD = {"init-env": "c10d", "collect-env": "collect_env"}
 """Where settings of an event come from."""
 
 
-def setting_table(scene: Scene) -> pl.DataFrame:
+def tables(scene: Scene) -> dict[str, pl.DataFrame]:
+    """The tables that only records of NCCL fill."""
+    return {"settings": _setting_table(scene), "comms": _comm_table(scene), "ras": _ras_table(scene)}
+
+
+def _setting_table(scene: Scene) -> pl.DataFrame:
     """The table `settings`, each value of a process once."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for log in scene.logs:
@@ -48,7 +53,7 @@ def _settings(log: Log, scene: Scene) -> Iterator[dict[str, Any]]:
                 }  # fmt: skip
 
 
-def comm_table(scene: Scene) -> pl.DataFrame:
+def _comm_table(scene: Scene) -> pl.DataFrame:
     """The table `comms`."""
     versions = _versions(scene)
     rows = []
@@ -81,7 +86,7 @@ def _versions(scene: Scene) -> dict[int, str]:
     return versions
 
 
-def ras_table(scene: Scene) -> pl.DataFrame:
+def _ras_table(scene: Scene) -> pl.DataFrame:
     """The table `ras`. From NCCL 2.29 on its hash is the commId of the logs."""
     groups = {_hash(identity): lives[0].group for identity, lives in scene.identities().items()}
     rows = [row for log in scene.logs for row in _ras(log, groups)]
