@@ -14,7 +14,7 @@ from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.assemble.traces import loops, ranks, spans
 from rankscope.parsers.assemble.traces.groups import Groups
 from rankscope.parsers.assemble.traces.hosts import with_hosts
-from rankscope.parsers.assemble.traces.traced import nothing_of, traced_of
+from rankscope.parsers.assemble.traces.pieces import Piece, piece_of
 from rankscope.parsers.assemble.traces.window import Window, settle_bases
 
 Tables = dict[str, pl.DataFrame]
@@ -40,6 +40,8 @@ class Brought:
     traces: pl.DataFrame
     """Without what only other tables tell of hosts."""
     tables: Tables
+    pieces: list[Piece]
+    """Of each window."""
 
 
 def draw(source: Source) -> None:
@@ -86,9 +88,7 @@ def bring(tables: Tables, found: Windows, world: int, before: Brought | None = N
     """What traces add to `tables` of dumps and logs; the very same tables as `before` where that came of the same."""
     windows = [_key(window) for window in found.all]
     if before is None or not _is_same(before, windows, tables["groups"], world):
-        made = _made(tables, found.all, world)
-        hosted = with_hosts(made["traces"], tables)
-        return Brought(windows, world, tables["groups"], made["traces"], {**made, "traces": hosted})
+        return _made(tables, found, world, before)
     hosted = with_hosts(before.traces, tables)
     same = before.tables["traces"].equals(hosted)
     return before if same else replace(before, tables={**before.tables, "traces": hosted})
@@ -108,26 +108,27 @@ def _key(window: Window) -> tuple[Any, ...]:
     return window.content, window.place, window.base_ns, dict(window.loops), *told
 
 
-def _made(tables: Tables, windows: Sequence[Window], world: int) -> Tables:
-    groups = Groups(tables["groups"], windows, world)
-    traced, tracks, drawn = [schema.empty(schema.TRACED)], [schema.empty(schema.TRACKS)], [schema.empty(schema.SPANS)]
-    before = lanes = 0
-    for window in windows:
-        rows, executes = traced_of(window, groups) if window.content.writers == 1 else nothing_of(window)
-        traced.append(rows)
-        tracks.append(spans.track_table(window, lanes))
-        drawn.append(spans.span_table(window, window.source.drawn or spans.arrange(window), executes, lanes, before))
-        before, lanes = before + rows.height, lanes + len(window.tracks)
-    return {
+def _made(tables: Tables, found: Windows, world: int, before: Brought | None) -> Brought:
+    groups = Groups(tables["groups"], found.all, world)
+    known = {id(piece.content): piece for piece in before.pieces} if before is not None else {}
+    pieces: list[Piece] = []
+    track = op = 0
+    for window in found.all:
+        pieces.append(piece_of(window, groups, track, op, known.get(id(window.content))))
+        track, op = track + pieces[-1].tracks.height, op + pieces[-1].traced.height
+    traces = trace_table(found.all)
+    made = {
         "groups": groups.frame(),
-        "traced": pl.concat(traced),
-        "traces": _trace_table(windows),
-        "tracks": pl.concat(tracks),
-        "spans": pl.concat(drawn),
+        "traced": pl.concat([schema.empty(schema.TRACED), *(piece.traced for piece in pieces)]),
+        "traces": with_hosts(traces, tables),
+        "tracks": pl.concat([schema.empty(schema.TRACKS), *(piece.tracks for piece in pieces)]),
+        "spans": pl.concat([schema.empty(schema.SPANS), *(piece.spans for piece in pieces)]),
     }
+    return Brought([_key(window) for window in found.all], world, tables["groups"], traces, made, pieces)
 
 
-def _trace_table(windows: Sequence[Window]) -> pl.DataFrame:
+def trace_table(windows: Sequence[Window]) -> pl.DataFrame:
+    """The table of traces; hosts are those that these tell themselves."""
     rows = [
         {
             "file": w.place, "rank": w.rank, "host": w.host, "start_ns": w.bounds[0], "end_ns": w.bounds[1],

@@ -19,32 +19,49 @@ from rankscope.parsers.torch_profiler.model import Call
 Members = tuple[int, ...]
 
 
+Reference = int | str
+"""What tells a group in a window: a call, by its number, or a name among those that the window lists."""
+
+
 class Groups:
     """Rows of `groups`; those of traces go behind those that are there."""
 
     def __init__(self, table: pl.DataFrame, windows: Sequence[Window], world: int) -> None:
         self.rows: list[dict[str, Any]] = table.sort("group").rows(named=True)
         self.world = world
+        self.has_news = False
+        """Something was added, or is told otherwise, since that was asked last."""
         self._by_name: dict[str, list[int]] = defaultdict(list)
         for i, row in enumerate(self.rows):
             self._by_name[row["name"]].append(i)
         self._open: dict[int, set[int]] = {}
         """Ranks seen in groups whose members nobody wrote down."""
+        self._told: dict[int, dict[Reference, int]] = defaultdict(dict)
+        """By place of a window the groups that were asked for."""
         for window in windows:
-            for group in window.content.about.groups:
-                if group.ranks and group.name:
-                    self._find(group.name, tuple(group.ranks), group.description)
-        self._of_call: dict[tuple[int, int], int] = {}
+            self.meet(window)
 
-    def of_call(self, window: Window, number: int) -> int:
-        """The group of one of the calls of a window."""
-        key = window.place, number
-        if key not in self._of_call:
-            self._of_call[key] = self._of(window.content.calls[number], window)
-        return self._of_call[key]
+    def meet(self, window: Window) -> None:
+        """Takes the groups that a window lists."""
+        for group in window.content.about.groups:
+            if group.ranks and group.name:
+                self._find(group.name, tuple(group.ranks), group.description)
 
-    def named(self, window: Window, name: str) -> int:
-        """A group that a window lists."""
+    def of(self, window: Window, reference: Reference) -> int:
+        """The group of one of the calls of a window, or one that it lists."""
+        told = self._told[window.place]
+        if reference not in told:
+            if isinstance(reference, str):
+                told[reference] = self._named(window, reference)
+            else:
+                told[reference] = self._of(window.content.calls[reference], window)
+        return told[reference]
+
+    def told(self, window: Window) -> dict[Reference, int]:
+        """All groups of a window that were asked for, and by what."""
+        return dict(self._told[window.place])
+
+    def _named(self, window: Window, name: str) -> int:
         group = next(g for g in window.content.about.groups if g.name == name and g.ranks)
         return self._find(name, tuple(group.ranks or ()), group.description)
 
@@ -76,8 +93,8 @@ class Groups:
         group = self._find(name, members, description) if members else self._known(name, window.rank, call)
         if group is None:
             group = self._unknown(name, description, window.rank)
-        if call.collective in P2P_OPS:
-            self.rows[group]["has_p2p"] = True
+        if call.collective in P2P_OPS and not self.rows[group]["has_p2p"]:
+            self.rows[group]["has_p2p"] = self.has_news = True
         return group
 
     def _known(self, name: str, rank: int, call: Call) -> int | None:
@@ -91,19 +108,23 @@ class Groups:
     def _find(self, name: str, members: Members, description: str) -> int:
         for i in self._by_name[name]:
             if tuple(self.rows[i]["ranks"]) == members and i not in self._open:
-                self.rows[i]["description"] = self.rows[i]["description"] or description
+                if description and not self.rows[i]["description"]:
+                    self.rows[i]["description"], self.has_news = description, True
                 return i
         return self._add(name, members, description, "config")
 
     def _unknown(self, name: str, description: str, rank: int) -> int:
         found = next((i for i in self._by_name[name] if i in self._open), None)
         group = self._add(name, (), description, "inferred") if found is None else found
-        self._open.setdefault(group, set()).add(rank)
+        users = self._open.setdefault(group, set())
+        self.has_news |= rank not in users
+        users.add(rank)
         return group
 
     def _add(self, name: str, members: Members, description: str, how: str) -> int:
         row = {"name": name, "description": description, "ranks": list(members), "membership": how, "has_p2p": False}
         self.rows.append(row)
+        self.has_news = True
         self._by_name[name].append(len(self.rows) - 1)
         return len(self.rows) - 1
 

@@ -88,8 +88,8 @@ class _Told:
 
     def _group(self, row: Row) -> int:
         if row.group is not None:
-            return self._groups.named(self._roles.window, row.group)
-        return self._groups.of_call(self._roles.window, self._code[_told(self._roles, row)])
+            return self._groups.of(self._roles.window, row.group)
+        return self._groups.of(self._roles.window, self._code[_told(self._roles, row)])
 
     def _said(self, call: Call | None) -> tuple[str | None, ...]:
         """Sizes that go in and out, and their types: the same for all calls with the same arguments."""
