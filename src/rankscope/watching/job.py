@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope.parsers.files.walk import printable
-from rankscope.watching.history import History
+from rankscope.watching.assembly import Assembly, Changes
 from rankscope.watching.kept import rows_kept
 from rankscope.watching.pace import Glance, Pace
-from rankscope.watching.same import grew_only, with_times
 
 if TYPE_CHECKING:
     from rankscope.analysis.freeze import Freeze
@@ -47,31 +45,20 @@ class Job:
     ) -> None:
         from rankscope.analysis.analyse import Known
         from rankscope.analysis.live import Gate
-        from rankscope.parsers.assemble.tables import Memory
 
-        self._root, self._pattern, self._world_size, self._errors = printable(root), pattern, world_size, errors
-        self._history = History()
+        self._assembly = Assembly(root, pattern, world_size, errors)
         self._gate: Gate = Gate(freeze_after_ns)
-        self._memory, self._known = Memory(), Known()
-        self._dataset: Dataset | None = None
+        self._known = Known()
         self._silent: Dataset | None = None
-        """The same with operations that wait, where nothing is printed any more."""
+        """What is put together with operations that wait, where nothing is printed any more."""
         self._taken: list[Source] = []
         """What was taken last."""
-        self._waiting: list[Source] | None = None
-        """The same, while it is not assembled."""
         self._fresh = False
-        """What was assembled last was not judged yet."""
-        self._given: list[Source] = []
-        """What was assembled last."""
+        """What was put together last was not judged yet."""
         self._judged: tuple[Freeze, Analysis] | None = None
         """Of what is assembled: the standstill as it was taken, and what was said then."""
         self._rests_until_ns = 0
         self._pace = Pace()
-        self._news: frozenset[int] | None = None
-        """Ranks whose dumps were all that was new when it was assembled last; None: there was more."""
-        self._longer: Longer | None = None
-        """What is assembled, if that is what was judged and more operations in logs."""
         self._shown: Longer | None = None
         """The same as it was shown last, since all was judged."""
         self._ranks: dict[str, frozenset[int]] | None = None
@@ -89,71 +76,36 @@ class Job:
         """
         if not any(source.tells for source in sources):
             return False
-        again = len(sources) == len(self._taken) and all(map(_says_same, sources, self._taken))
-        self._taken = self._waiting = list(sources)
+        before, self._taken = self._taken, self._assembly.take(sources)
+        again = len(before) == len(self._taken) and all(map(_says_same, before, self._taken))
         return not again or at_ns >= self._rests_until_ns
 
     def assemble(self) -> None:
         """Puts together what was taken last, unless that is done."""
         self._assemble(partly=False)
-        if self._memory.partly or self._longer is not None:
-            self._given = self._put_together(self._given, partly=False)
+        if not self._assembly.is_whole:
+            self._assembly.put_all_together()
             self._judged = None
 
     def _assemble(self, *, partly: bool) -> None:
         self._silent = None
-        if self._waiting is None:
+        if self._assembly.waiting is None:
             return
-        if self._dataset is not None and grew_only(self._dataset, self._given, self._waiting):
-            self._dataset = with_times(self._dataset, self._waiting)
-            self._news = frozenset() if partly and self._pace.is_behind else None
-            self._given = self._waiting
-        else:
-            self._given = self._put_together(self._waiting, partly=partly)
+        if self._assembly.put_together(partly=partly, chatter=partly and self._pace.is_behind):
             self._judged = None
-        self._waiting, self._fresh = None, True
-
-    def _put_together(self, sources: list[Source], *, partly: bool) -> list[Source]:
-        """Assembles the sources; gives them as they were then.
-
-        `partly`: what other files tell of new dumps, and what is more in logs tells of the rest, may be left as it was,
-        until all is judged.
-        """
-        from rankscope.parsers.assemble.again import partly_again
-        from rankscope.parsers.assemble.dataset import assemble
-        from rankscope.parsers.assemble.more import with_more, without_what_dumps_tell
-        from rankscope.parsers.assemble.repeats import repeat_table
-
-        asked, memory, errors = (self._pattern, self._world_size, None), self._memory, self._errors
-        self._longer = with_more(memory, sources) if partly else None
-        if self._longer is not None:
-            self._dataset, self._news = with_times(self._longer.dataset, sources), frozenset()
-            return sources
-        known = partly_again(memory, asked, without_what_dumps_tell(memory, sources)) if partly else None
-        if known is None:
-            sources = [source.whole() for source in sources]
-        dataset = known or assemble(sources, self._root, *asked, memory, errors)
-        placed, fresh = memory.sources, memory.fresh
-        self._news = memory.renewed
-        if self._history.link(placed, fresh):
-            former = self._history.without_former(placed)
-            dataset = assemble(former, self._root, *asked, memory, errors)
-            placed, fresh, self._news = memory.sources, None, None
-            self._history.link(placed)
-        self._dataset = replace(dataset, repeats=repeat_table(placed, memory.repeats, fresh))
-        return sources
+        self._fresh = True
 
     @property
     def dataset(self) -> Dataset:
         """What was assembled last, with who waits if its logs are silent; RuntimeError before that."""
-        if self._dataset is None:
+        if self._assembly.dataset is None:
             raise RuntimeError("nothing is assembled yet")
-        return self._silent or self._dataset
+        return self._silent or self._assembly.dataset
 
     @property
     def is_there(self) -> bool:
         """Whether there is anything to be judged."""
-        return self._dataset is not None
+        return self._assembly.dataset is not None
 
     @property
     def is_unjudged(self) -> bool:
@@ -162,12 +114,28 @@ class Job:
 
     def glance(self, at_ns: int) -> Glance | None:
         """What may be said at a moment without judging what was taken; None if it has to be judged."""
+        changes, before = self._assembly.changes(), self._assembly.arrived
+        self._assemble(partly=self._may_glance_at(changes, at_ns))
+        arrived, traces_alone = self._assembly.arrived, bool(changes.traces) and not changes.said
+        glance = self._glance_at_traces(at_ns) if arrived and traces_alone else self._glance(at_ns)
+        if glance is None or arrived is None or arrived is before:
+            return glance
+        return self._with_traces(glance, len(changes.traces))
+
+    def _may_glance_at(self, changes: Changes, at_ns: int) -> bool:
+        if not changes.traces:
+            return self.may_glance(changes.paths, at_ns)
+        came = sum(source.trace.rows for source in changes.traces if source.trace is not None)
+        later = sum(piece.spans.height for piece in self._assembly.arrived.pieces) if self._assembly.arrived else 0
+        few = self.is_there and self._pace.may_show_traces(came + later, came + self.dataset.spans.height, at_ns)
+        return few and (not changes.said or self.may_glance(changes.said, at_ns))
+
+    def _glance(self, at_ns: int) -> Glance | None:
+        """The same of what was written by ranks that are known."""
         from rankscope.analysis.agreed import part_of
         from rankscope.analysis.repeats import Repeats
 
-        changed = [now.shown for last, now in zip(self._given, self._waiting or (), strict=False) if last is not now]
-        self._assemble(partly=self.may_glance(changed, at_ns))
-        ranks, count, longer = self._news, len(self.dataset.seen_ranks), self._longer
+        ranks, count, longer = self._assembly.news, len(self.dataset.seen_ranks), self._assembly.longer
         if longer is not None:
             return self._glance_at_more(longer, at_ns)
         if ranks is None or not self._pace.may_glance(ranks, count, at_ns):
@@ -184,6 +152,21 @@ class Job:
         self._gate, live = self._gate.went_on(part, glance.live, at_ns)
         self._pace = self._pace.with_live(live)
         return replace(glance, live=live)
+
+    def _glance_at_traces(self, at_ns: int) -> Glance | None:
+        """The same where nothing but traces came."""
+        if self._pace.said is None:
+            return None
+        self._gate, self._fresh = self._gate.came(at_ns), False
+        return Glance(frozenset(), *self._pace.said)
+
+    def _with_traces(self, glance: Glance, count: int) -> Glance:
+        """The same with what so many traces that came tell alone."""
+        from rankscope.analysis.traces.more import with_windows
+
+        analysis = with_windows(glance.analysis, self.dataset, count)
+        self._pace = self._pace.with_traces(analysis)
+        return replace(glance, analysis=analysis)
 
     def _glance_at_more(self, longer: Longer, at_ns: int) -> Glance | None:
         """What may be said without judging more operations in logs; None if they have to be judged."""
@@ -221,13 +204,13 @@ class Job:
 
     def may_glance(self, changed: Sequence[str], at_ns: int) -> bool:
         """Whether files at these paths, as they are shown, are likely to be shown without being judged."""
-        if self._dataset is None:
+        if not self.is_there:
             return False
         if self._ranks is None:
-            self._ranks = self._memory.ranks()
+            self._ranks = self._assembly.memory.ranks()
         known = [self._ranks.get(path) for path in changed]
         ranks = frozenset[int]().union(*(own for own in known if own is not None))
-        return None not in known and self._pace.may_glance(ranks, len(self._dataset.seen_ranks), at_ns)
+        return None not in known and self._pace.may_glance(ranks, len(self.dataset.seen_ranks), at_ns)
 
     def judged(self, at_ns: int, took_ns: int) -> None:
         """What was judged is shown: all of that took so long."""
@@ -305,7 +288,7 @@ class Job:
 
         `away`: nothing can be seen, so that only what was read before and is not judged yet has anything to say.
         """
-        rests = None if self._waiting is None else self._rests_until_ns
+        rests = None if self._assembly.waiting is None else self._rests_until_ns
         times = [self._pace.judge_at_ns, *(() if away else (self._gate.judge_at_ns, rests))]
         return min((at for at in times if at is not None), default=None)
 

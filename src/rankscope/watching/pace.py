@@ -55,6 +55,8 @@ class Pace:
     """Ranks that have written something since."""
     rows: int | None = None
     """Operations that logs have told since and nothing else has; None if they told none."""
+    traces: bool = False
+    """Traces have come since: how their clocks go, and who is late, only all of them together tell."""
 
     def judged(self, at_ns: int, took_ns: int) -> Pace:
         """After judging was done."""
@@ -93,6 +95,17 @@ class Pace:
         told = still_said(analysis, ranks)
         return replace(now, said=(told, live), rows=rows), Glance(frozenset(ranks), told, live)
 
+    def may_show_traces(self, spans: int, count: int, at_ns: int) -> bool:
+        """Whether traces with so many of `count` spans, those that came since it was judged, are only to be shown.
+
+        However the job is: until they are compared with the others they change nothing that was said of it.
+        """
+        return self.said is not None and self._waits(at_ns) and PART * spans <= count
+
+    def with_traces(self, analysis: Analysis) -> Pace:
+        """After traces came: that is what is said with them."""
+        return self if self.said is None else replace(self, said=(analysis, self.said[1]), traces=True)
+
     def with_live(self, live: Live) -> Pace:
         """The same where that is how the job is now."""
         return self if self.said is None else replace(self, said=(self.said[0], live))
@@ -109,8 +122,8 @@ class Pace:
     @property
     def is_behind(self) -> bool:
         """Whether anything was shown since it was judged."""
-        return bool(self.shown) or self.rows is not None
+        return bool(self.shown) or self.rows is not None or self.traces
 
     @property
     def _until_ns(self) -> int:
-        return self.late_ns if self.agrees else self.due_ns
+        return self.late_ns if self.agrees and not self.traces else self.due_ns

@@ -154,21 +154,28 @@ class Story:
     @cached_property
     def _alone(self) -> TraceAnalysis:
         """What traces say by themselves."""
-        ranks = self.dataset.traces.select("rank", "file").unique()
-        return TraceAnalysis(
+        told = TraceAnalysis(
             offsets=self.clocks.offsets,
             residuals=self.clocks.residuals,
             clock_error_ns=self.clocks.error_ns if self.clocks.residuals else None,
             matched=self._matched(),
             refused=(*self.refused(), *self.clocks.doubts),
-            steps=self._steps(),
-            kernels=device.kernel_table(self.spans, ranks),
-            idle=device.idle_table(self.spans, ranks),
-            queues=device.queue_table(self.spans, ranks),
-            launches=device.launch_table(self.spans, ranks),
             bandwidth=bandwidth_table(self.speeds),
             last=self.last,
             causes=self.causes,
+        )
+        return self.with_alone(told)
+
+    def with_alone(self, before: TraceAnalysis) -> TraceAnalysis:
+        """The same with more rows in the tables that have some of each file, whatever the others tell."""
+        ranks = self.dataset.traces.select("rank", "file").unique()
+        return replace(
+            before,
+            steps=pl.concat([before.steps, self._steps()]),
+            kernels=pl.concat([before.kernels, device.kernel_table(self.spans, ranks)]),
+            idle=pl.concat([before.idle, device.idle_table(self.spans, ranks)]),
+            queues=pl.concat([before.queues, device.queue_table(self.spans, ranks)]),
+            launches=pl.concat([before.launches, device.launch_table(self.spans, ranks)]),
         )
 
     @cached_property

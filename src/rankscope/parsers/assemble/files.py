@@ -16,7 +16,12 @@ from rankscope.parsers.sidecar.model import Card
 
 def file_table(sources: Sequence[Source]) -> pl.DataFrame:
     """A row for each source, in their order."""
-    rows = [_row(i, source) for i, source in enumerate(sources)]
+    return more_files(sources, 0)
+
+
+def more_files(sources: Sequence[Source], first: int) -> pl.DataFrame:
+    """Rows for sources behind as many others as `first` says."""
+    rows = [_row(place, source) for place, source in enumerate(sources, first)]
     return pl.DataFrame(rows, schema=dict(schema.FILES))
 
 

@@ -15,6 +15,7 @@ from rankscope.parsers.assemble.traces import loops, ranks, spans
 from rankscope.parsers.assemble.traces.groups import Groups
 from rankscope.parsers.assemble.traces.hosts import with_hosts
 from rankscope.parsers.assemble.traces.pieces import Piece, piece_of
+from rankscope.parsers.assemble.traces.seen import Seen, seen
 from rankscope.parsers.assemble.traces.window import Window, settle_bases
 
 Tables = dict[str, pl.DataFrame]
@@ -42,6 +43,10 @@ class Brought:
     tables: Tables
     pieces: list[Piece]
     """Of each window."""
+    book: Groups
+    """What was told of groups."""
+    seen: list[Seen]
+    """Of each window."""
 
 
 def draw(source: Source) -> None:
@@ -58,7 +63,7 @@ def read_windows(sources: Sequence[tuple[int, Source]], attempt: int, pattern: r
     loops.settle(windows)
     for window in windows:
         window.source.attempt, window.source.used = attempt, True
-    return Windows(windows, _world(windows))
+    return Windows(windows, world_of(windows))
 
 
 def _distinct(windows: Sequence[Window]) -> list[Window]:
@@ -76,7 +81,7 @@ def _distinct(windows: Sequence[Window]) -> list[Window]:
     return [window for window in windows if window.source.kind != "duplicate"]
 
 
-def _world(windows: Sequence[Window]) -> int:
+def world_of(windows: Sequence[Window]) -> int:
     """The number of ranks: groups say more than what stands beside them as the world's size."""
     told = [1 + window.rank for window in windows]
     stated = [1 + max(g.ranks) for w in windows for g in w.content.about.groups if g.ranks]
@@ -124,7 +129,8 @@ def _made(tables: Tables, found: Windows, world: int, before: Brought | None) ->
         "tracks": pl.concat([schema.empty(schema.TRACKS), *(piece.tracks for piece in pieces)]),
         "spans": pl.concat([schema.empty(schema.SPANS), *(piece.spans for piece in pieces)]),
     }
-    return Brought([_key(window) for window in found.all], world, tables["groups"], traces, made, pieces)
+    keys, known_of = [_key(window) for window in found.all], [seen(window) for window in found.all]
+    return Brought(keys, world, tables["groups"], traces, made, pieces, groups, known_of)
 
 
 def trace_table(windows: Sequence[Window]) -> pl.DataFrame:

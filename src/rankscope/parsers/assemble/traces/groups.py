@@ -42,7 +42,8 @@ class Groups:
             self.meet(window)
 
     def meet(self, window: Window) -> None:
-        """Takes the groups that a window lists."""
+        """Takes the groups that a window lists; nothing was asked yet of what has its place."""
+        self._told.pop(window.place, None)
         for group in window.content.about.groups:
             if group.ranks and group.name:
                 self._find(group.name, tuple(group.ranks), group.description)

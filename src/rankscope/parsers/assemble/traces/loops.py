@@ -17,7 +17,7 @@ LOOPS = 2
 
 def settle(windows: Sequence[Window]) -> None:
     """Notes in each window which loop serves which group; in none, if that cannot be told of all that have loops."""
-    told = [(window, group_of_loop(window)) for window in windows if _uses_loops(window)]
+    told = [(window, group_of_loop(window)) for window in windows if uses_loops(window)]
     if all(groups for _, groups in told):
         for window, groups in told:
             window.loops = groups
@@ -34,7 +34,7 @@ def group_of_loop(window: Window) -> dict[int, str]:
     return {thread: groups[i // LOOPS] for i, thread in enumerate(threads)}
 
 
-def _uses_loops(window: Window) -> bool:
+def uses_loops(window: Window) -> bool:
     """Whether anything ran in a loop: sends and receives run where they are issued."""
     runs = (name.partition(":")[2] for name in window.content.names if name.startswith("gloo:"))
     return any(not run.startswith(("send", "recv")) for run in runs)

@@ -44,7 +44,7 @@ def _checked(rank: int) -> int | None:
 def settle(windows: Sequence[Window], pattern: re.Pattern[str] | None) -> None:
     """Gives every window its rank."""
     for window in windows:
-        _claim(window, pattern)
+        claim(window, pattern)
     _settle_contradictions(windows)
     _drop_shared(windows)
     known = {(w.host, w.pid): w.source.rank for w in windows if w.source.rank is not None and w.host}
@@ -54,7 +54,8 @@ def settle(windows: Sequence[Window], pattern: re.Pattern[str] | None) -> None:
     _number([window for window in windows if window.source.rank is None], {w.source.rank for w in windows})
 
 
-def _claim(window: Window, pattern: re.Pattern[str] | None) -> None:
+def claim(window: Window, pattern: re.Pattern[str] | None) -> None:
+    """Gives a window the rank that it tells itself, if it does."""
     source = window.source
     told = naming.rank_by(pattern, source.shown) if pattern is not None else None
     said = window.content.about.rank if told is None else None
