@@ -147,14 +147,15 @@ class Watched:
         self._send(self.prepared)
         return self.prepared
 
-    def _send(self, prepared: Prepared) -> None:
+    def _send(self, prepared: Prepared) -> Prepared:
         told = replace(prepared, spliced=()), prepared.spliced
         sending = threading.Thread(target=self.sender.send, args=told)
         sending.start()
-        got = self.receiver.receive()
+        got: Prepared = self.receiver.receive()
         sending.join()
         assert got.update.dataset.ops.equals(prepared.update.dataset.ops)
         assert lanes(got.model) == lanes(prepared.model)
+        return got
 
 
 def lanes(model: Model) -> dict[str, list[object]]:

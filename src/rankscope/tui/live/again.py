@@ -18,6 +18,7 @@ from rankscope.tui.live.columns import Laid, columns_had, lay_out
 from rankscope.tui.live.spliced import Spliced, spliced
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import Model
+from rankscope.tui.traces.run import TracedRun
 
 NEEDED = (
     "rank", "group", "seq", "p2p_seq", "is_p2p", "op", "peer", "coalesced", "state", "created_ns", "record_id",
@@ -93,7 +94,8 @@ def lanes_again(
 
 def _fits(before: Model, dataset: Dataset, ranks: Collection[int]) -> bool:
     was = before.dataset
-    plain = before.traces is None and not dataset.has_traces and not before.analysis.differs
+    # where there are only traces the lanes are of what these saw
+    plain = not (before.analysis.differs or isinstance(was, TracedRun))
     same = was.world_size == dataset.world_size and was.groups.equals(dataset.groups)
     known = not was.ops["rank"].null_count() and not dataset.ops["rank"].null_count()
     return plain and same and known and all(rank in before.lane_of for rank in ranks)

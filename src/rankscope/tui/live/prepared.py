@@ -48,13 +48,39 @@ def _glanced(before: Prepared, update: Update) -> Prepared | None:
     """An update of a few ranks; None if what was before it is not known, or the whole has to be laid out."""
     from rankscope.tui.live.again import lanes_again
 
-    ranks = update.ranks or frozenset()
-    follows = before.update.number + 1 == update.number
-    again = lanes_again(before.model, update.dataset, update.analysis, ranks, update.kept) if follows else None
+    ranks, dataset, analysis = update.ranks or frozenset(), update.dataset, update.analysis
+    if before.update.number + 1 != update.number:
+        return None
+    if not ranks:
+        return _with_traces(replace(before, update=update, model=_beside(before.model, update), spliced=()))
+    again = lanes_again(before.model, dataset, analysis, ranks, update.kept)
     if again is None:
         return None
-    marks = before.marks | marks_of(update.dataset, ranks)
-    return Prepared(update, again.model, worst_by_column(again.model), marks, again.spliced)
+    marks = before.marks | marks_of(dataset, ranks)
+    return _with_traces(Prepared(update, again.model, worst_by_column(again.model), marks, again.spliced))
+
+
+def _beside(model: Model, update: Update) -> Model:
+    """The lanes of operations, of which none is another one."""
+    if not model.dataset.ops.is_empty() and update.dataset.ops.is_empty():
+        from rankscope.tui.traces.run import with_traces_of
+
+        return replace(model, dataset=with_traces_of(model.dataset, update.dataset), analysis=update.analysis)
+    return replace(model, dataset=update.dataset, analysis=update.analysis)
+
+
+def _with_traces(prepared: Prepared) -> Prepared | None:
+    """The same with the lanes of traces that came; None if all have to be laid out."""
+    before, update = prepared.model.traces, prepared.update
+    if before is None:
+        return None if update.dataset.has_traces else prepared
+    from rankscope.tui.traces.more import with_more
+
+    more = with_more(before, update.dataset, update.analysis)
+    if more is None or not all(rank in prepared.model.lane_of for rank in more.lanes.lane_of):
+        return None
+    model = replace(prepared.model, traces=more.lanes)
+    return replace(prepared, model=model, spliced=(*prepared.spliced, *more.spliced))
 
 
 def _looks_same(before: Update, now: Update) -> bool:

@@ -7,6 +7,7 @@ that is covered is the difference of two sums, found by two binary searches.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -25,8 +26,11 @@ class Cover:
     """Key i holds intervals `bounds[i]:bounds[i+1]`."""
     start: Ints
     end: Ints
-    before: Ints
-    """Length of all intervals before each one, of other keys too; one more than there are intervals."""
+
+    @cached_property
+    def before(self) -> Ints:
+        """Length of all intervals before each one, of other keys too; one more than there are intervals."""
+        return np.concatenate([[0], np.cumsum(self.end - self.start)]).astype(np.int64)
 
     def until(self, keys: Ints, times: Ints) -> Ints:
         """How much of each key is covered up to these times, as keys x times."""
@@ -86,4 +90,4 @@ def cover_of(table: pl.DataFrame, keys: int) -> Cover:
     """The cover of merged intervals (see `merged`) of keys from 0 up to `keys`."""
     start, end = (table[name].to_numpy().astype(np.int64) for name in ("start", "end"))
     bounds = np.searchsorted(table["key"].to_numpy(), np.arange(keys + 1)).astype(np.int64)
-    return Cover(bounds, start, end, np.concatenate([[0], np.cumsum(end - start)]).astype(np.int64))
+    return Cover(bounds, start, end)

@@ -31,6 +31,8 @@ from rankscope.tui.traces.spans import Spans, build_spans
 Ints = NDArray[np.int64]
 MUCH = 0.01
 """Share of a window from which on copies are much."""
+Key = tuple[int, int | None, int | None, int, str]
+"""Rank, device, process, thread or stream, and kind."""
 KINDS = ("host", "compute", "communication", "memory")
 
 
@@ -43,6 +45,8 @@ class Strand(NamedTuple):
     name: str
     tracks: tuple[int, ...]
     """Tracks, counted from 0 in `Spans`."""
+    key: Key
+    """What it is known by in all windows."""
 
 
 @dataclass(frozen=True)
@@ -163,9 +167,9 @@ def build_lanes(dataset: Dataset, analysis: Analysis, before: TraceLanes | None 
     if before is not None and _is_same(before, dataset, traces):
         return replace(before, dataset=dataset, analysis=analysis, traces=traces)
     spans = build_spans(dataset, dict(traces.offsets))
-    ranks = np.array(sorted(dataset.traces["rank"].drop_nulls().unique().to_list()), np.int32)
-    strands = _strands(dataset, spans, ranks)
-    windows = _windows(dataset, traces, ranks)
+    ranks = ranks_of(dataset)
+    strands = all_strands(dataset, spans, ranks)
+    windows = windows_of(dataset, traces, ranks)
     cover, key_of = covers(spans, strands, len(ranks), traces, windows)
     low = windows["start"].min()
     high = windows["end"].max()
@@ -180,20 +184,26 @@ def _is_same(before: TraceLanes, dataset: Dataset, traces: TraceAnalysis) -> boo
     return told and before.traces.matched is traces.matched and before.traces.offsets == traces.offsets
 
 
-def _strands(dataset: Dataset, spans: Spans, ranks: NDArray[np.int32]) -> tuple[Strand, ...]:
+def ranks_of(dataset: Dataset) -> NDArray[np.int32]:
+    """The rank of each lane, rising."""
+    return np.array(sorted(dataset.traces["rank"].drop_nulls().unique().to_list()), np.int32)
+
+
+def all_strands(dataset: Dataset, spans: Spans, ranks: NDArray[np.int32]) -> tuple[Strand, ...]:
+    """The threads and streams of all ranks, sorted as in TraceLanes."""
     lane = {rank: at for at, rank in enumerate(ranks.tolist())}
     place = {number: at for at, number in enumerate(spans.numbers.tolist())}
     table = dataset.tracks.filter(pl.col("rank").is_not_null()).with_columns(kind=pl.col("kind").cast(pl.String))
     table = table.sort("rank", pl.col("kind") != "host", "order", "lane", "track")
-    found: dict[tuple[int, int, int, int, str], tuple[str, str, list[int]]] = {}
+    found: dict[Key, tuple[str, str, list[int]]] = {}
     for row in table.iter_rows(named=True):
-        key = (row["rank"], row["device"], row["pid"], row["lane"], row["kind"])
+        key: Key = (row["rank"], row["device"], row["pid"], row["lane"], row["kind"])
         label = plain(row["name"]) or f"{'thread' if row['device'] is None else 'stream'} {row['lane']}"
         found.setdefault(key, (row["kind"], label, []))[2].append(place[row["track"]])
-    return tuple(Strand(lane[key[0]], kind, label, tuple(at)) for key, (kind, label, at) in found.items())
+    return tuple(Strand(lane[key[0]], kind, label, tuple(at), key) for key, (kind, label, at) in found.items())
 
 
-def _windows(dataset: Dataset, traces: TraceAnalysis, ranks: NDArray[np.int32]) -> pl.DataFrame:
+def windows_of(dataset: Dataset, traces: TraceAnalysis, ranks: NDArray[np.int32]) -> pl.DataFrame:
     """The windows of all ranks in aligned time: key, start, end; the key is the lane."""
     lane = {rank: at for at, rank in enumerate(ranks.tolist())}
     rows = [
@@ -228,10 +238,14 @@ def covers(
     key_of = np.full((lanes + len(strands)) * COUNT, -1, np.int32)
     key_of[known] = np.arange(len(known))
     numbered = table.with_columns(key=pl.Series(np.searchsorted(known, table["key"].to_numpy())))
-    shaped = key_of.reshape(-1, COUNT)
-    if len(strands):
-        shaped[lanes:, WINDOW] = shaped[lane, WINDOW]
-    return cover_of(numbered, len(known)), shaped
+    return cover_of(numbered, len(known)), with_windows(key_of.reshape(-1, COUNT), strands, lanes)
+
+
+def with_windows(key_of: NDArray[np.int32], strands: tuple[Strand, ...], lanes: int) -> NDArray[np.int32]:
+    """Keys of lanes, then of strands: these have the windows of their lanes."""
+    if strands:
+        key_of[lanes:, WINDOW] = key_of[[strand.lane for strand in strands], WINDOW]
+    return key_of
 
 
 def _ends(table: pl.DataFrame) -> tuple[Ints, Ints]:

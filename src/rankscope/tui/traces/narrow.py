@@ -58,5 +58,4 @@ def _both(one: Cover, other: Cover) -> Cover:
         np.concatenate([one.bounds[:-1], other.bounds + len(one.start)]),
         np.concatenate([one.start, other.start]),
         np.concatenate([one.end, other.end]),
-        np.concatenate([one.before[:-1], one.before[-1] + other.before]),
     )

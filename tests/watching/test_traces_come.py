@@ -1,0 +1,209 @@
+"""Traces that come while a job is watched: shown as if they had been there, and judged with the others later."""
+
+from __future__ import annotations
+
+import random
+from multiprocessing import Pipe
+
+import numpy as np
+import polars as pl
+import pytest
+
+from rankscope.analysis import analyse
+from rankscope.commands.crossing import Receiver, Sender
+from rankscope.parsers.assemble.dataset import assemble
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.schema import Dataset
+from rankscope.tui.live.prepared import Prepared
+from rankscope.tui.traces.lanes import TraceLanes, build_lanes
+from rankscope.watching.job import Job
+from rankscope.watching.pace import PART, SOON_NS
+from tests.parsers.dumps import START_NS
+from tests.parsers.dumps import job as recorders
+from tests.parsers.torch_profiler.documents import Event, about, all_reduce, decoded, document, kernel, launch, x
+from tests.watching.printing import SECOND, Watched
+
+RANKS, WINDOWS, STEPS = 4, 4, 5
+APART_US = 100_000
+GROUPS = (("0", (0, 1, 2, 3)), ("1", (0, 1)), ("2", (2, 3)))
+SHORT = [("start", "end"), ("depth", "activity", "op", "name", "longest", "numbers", "bounds", "shift")]
+
+
+class Traces:
+    """Traces of four ranks, some of which come later, and dumps beside them if there are any."""
+
+    def __init__(self, seed: int = 0, *, ranks: int = RANKS, dumps: bool = False) -> None:
+        self.chance, self.clock, self.files = random.Random(seed), START_NS, dict[str, Source]()
+        self.recorders = recorders(RANKS) if dumps else []
+        for rank in range(ranks):
+            for window in range(WINDOWS):
+                self.trace(rank, window)
+        self.dump()
+
+    def trace(self, rank: int, window: int, *, name: str = "", stream: int = 7) -> None:
+        """A rank writes a trace of some steps."""
+        begin, events = window * APART_US, list[Event]()
+        for step in range(STEPS):
+            at, number = begin + 1000 * step, 1 + 2 * (step + STEPS * window)
+            wait = 30 + self.chance.random() * 40
+            group, members = next((g, r) for g, r in GROUPS[1 + step % 2 :] + GROUPS[:1] if rank in r)
+            events += [
+                x("user_annotation", f"ProfilerStep#{step + STEPS * window}", at, 990),
+                x("cpu_op", f"aten::op_{window}", at + 5, 200), launch(at + 10, number),
+                kernel(f"compute_{step}", at + 15 + self.chance.random(), 50, number, stream=stream),
+                *all_reduce(at + 300, number + 1, wait=wait, dur=200, group=group, ranks=members),
+            ]  # fmt: skip
+        content = decoded(document(events, _about(rank)))
+        shown = name or f"rank{rank}_{window}.pt.trace.json"
+        self.files[shown] = Source(shown, "torch-profiler", len(events), self.clock, None, content)
+
+    def dump(self) -> None:
+        """All ranks go on and dump."""
+        for recorder in self.recorders:
+            recorder.collective("0")
+            name, data = f"nccl_trace_rank_{recorder.rank}", recorder.pickle()
+            self.files[name] = Source(name, "flight-recorder", len(data), self.clock, None, decode(data))
+
+    def sources(self) -> list[Source]:
+        """All files."""
+        return [self.files[name] for name in sorted(self.files)]
+
+    def anew(self) -> Dataset:
+        """What comes of them at the first look."""
+        return assemble([source.renewed() for source in self.sources()], "dumps", None, None, None)
+
+
+def _about(rank: int) -> dict[str, object]:
+    head = about(rank, groups=GROUPS)
+    head["distributedInfo"]["world_size"] = RANKS
+    return head
+
+
+class Looked(Watched):
+    """What is said of them."""
+
+    def __init__(self, traces: Traces) -> None:
+        self.traces, self.job, self.number = traces, Job("dumps", None, None, None), 0
+        self.logs = traces  # type: ignore[assignment]
+        here, there = Pipe()
+        self.sender, self.receiver = Sender(here), Receiver(there)
+        self.prepared: Prepared | None = None
+        self.look(judge=True)
+
+    def _send(self, prepared: Prepared) -> Prepared:
+        got = super()._send(prepared)
+        assert_same_lanes(got.model.traces, prepared.model.traces)
+        for name in ("traced", "traces", "tracks", "spans", "files"):
+            assert getattr(got.update.dataset, name).equals(getattr(prepared.update.dataset, name)), name
+        return got
+
+
+def assert_same_lanes(one: TraceLanes | None, other: TraceLanes | None) -> None:
+    """Two that draw the same."""
+    assert one is not None and other is not None
+    for name in (*SHORT[0], *SHORT[1]):
+        assert np.array_equal(getattr(one.spans, name), getattr(other.spans, name)), name
+    assert one.spans.names == other.spans.names
+    for name in ("bounds", "start", "end", "before"):
+        assert np.array_equal(getattr(one.cover, name), getattr(other.cover, name)), name
+    assert np.array_equal(one.key_of, other.key_of) and np.array_equal(one.ranks, other.ranks)
+    assert (one.strands, one.low, one.high) == (other.strands, other.low, other.high)
+
+
+def rows_of(dataset: Dataset) -> list[pl.DataFrame]:
+    """The tables of traces, with paths instead of numbers of files, and whatever hangs on the order of files."""
+    path = dataset.files.select("file", "path", "rank", "kind", "used", "rows", "problem")
+    named = path.select("file", "path")
+    tracks = dataset.tracks.join(named, on="file").drop("file")
+    ops = dataset.traced.with_row_index("row").join(named, on="file").drop("file")
+    spans = dataset.spans.join(tracks.select("track", "path", "device", "lane"), on="track")
+    own = ops.select(op=pl.col("row").cast(spans.schema["op"]), run="record_id")
+    spans = spans.join(own, on="op", how="left", maintain_order="left").drop("track", "op")
+    windows = dataset.traces.join(named, on="file").drop("file")
+    tables = [path.drop("file"), tracks.drop("track"), ops.drop("row"), windows, spans]
+    return [table.sort("path", maintain_order=True) for table in tables]
+
+
+def assert_among_the_others(prepared: Prepared, traces: Traces) -> None:
+    """What was shown is what would be shown of all of it, whatever all together tell."""
+    dataset, lanes = prepared.update.dataset, prepared.model.traces
+    for found, expected in zip(rows_of(dataset), rows_of(traces.anew()), strict=True):
+        assert found.equals(expected)
+    assert lanes is not None and lanes.dataset is dataset
+    assert_same_lanes(lanes, build_lanes(dataset, prepared.update.analysis))
+    told, files = prepared.update.analysis.traces, set(dataset.traces["file"])
+    assert told is not None
+    assert set(told.steps["file"]) == set(told.kernels["file"]) == set(told.launches["file"]) == files
+
+
+@pytest.mark.parametrize("dumps", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trace_that_comes_is_shown_as_if_it_had_been_there(seed: int, dumps: bool) -> None:
+    traces = Traces(seed, dumps=dumps)
+    watched = Looked(traces)
+    for window, rank in enumerate(traces.chance.sample(range(RANKS), 2), WINDOWS):
+        traces.trace(rank, window)
+        prepared = watched.look(after_ns=SECOND // 2)
+        assert prepared.update.ranks == frozenset()
+        assert_among_the_others(prepared, traces)
+    judged = watched.look(judge=True)
+    for found, expected in zip(rows_of(judged.update.dataset), rows_of(traces.anew()), strict=True):
+        assert found.equals(expected)
+    assert judged.update.dataset.files["path"].is_sorted()
+
+
+def test_threads_that_are_new_and_names_that_come_first() -> None:
+    traces = Traces()
+    watched = Looked(traces)
+    traces.trace(0, WINDOWS, name="a.json", stream=3)
+    traces.trace(2, WINDOWS, name="b.json", stream=9)
+    assert_among_the_others(watched.look(), traces)
+
+
+def test_the_first_trace_of_a_rank() -> None:
+    traces = Traces(ranks=3)
+    watched = Looked(traces)
+    traces.trace(3, WINDOWS)
+    prepared = watched.look()
+    assert prepared.update.ranks == frozenset()
+    assert_among_the_others(prepared, traces)
+
+
+def test_what_came_is_judged_soon() -> None:
+    traces = Traces()
+    watched = Looked(traces)
+    traces.trace(1, WINDOWS)
+    assert watched.look(after_ns=SECOND).update.ranks == frozenset()
+    due = watched.job.judge_at_ns(away=True)
+    assert due is not None and due <= traces.clock + SOON_NS
+    judged = watched.look(after_ns=2 * SOON_NS, written=False, judge=True)
+    assert watched.job.judge_at_ns(away=True) is None
+    told, anew = judged.update.analysis.traces, analyse(traces.anew()).traces
+    assert told is not None and anew is not None
+    assert told.offsets == anew.offsets and told.matched.equals(anew.matched) and told.steps.equals(anew.steps)
+
+
+@pytest.mark.parametrize("what", ["copy", "same time", "unknown group", "many", "gone"])
+def test_what_may_change_what_is_told_of_others_is_put_together_with_them(what: str) -> None:
+    traces = Traces()
+    watched = Looked(traces)
+    if what == "copy":
+        known = traces.files["rank1_1.pt.trace.json"]
+        traces.files["z.json"] = Source("z.json", known.kind, known.size, traces.clock, None, known.content)
+    elif what == "same time":
+        traces.trace(1, 2, name="z.json")
+    elif what == "unknown group":
+        events = all_reduce(WINDOWS * APART_US, 1, group="9", ranks=(0, 3))
+        traces.files["z.json"] = Source("z.json", "torch-profiler", 1, 1, None, decoded(document(events, _about(0))))
+    elif what == "many":
+        for rank in range(RANKS * WINDOWS // PART + 1):
+            traces.trace(rank, WINDOWS)
+    else:
+        traces.trace(1, WINDOWS)
+        assert watched.look(after_ns=SECOND // 2).update.ranks == frozenset()
+        del traces.files[f"rank1_{WINDOWS}.pt.trace.json"]
+    prepared = watched.look(after_ns=SECOND // 2)
+    assert prepared.update.ranks is None
+    for found, expected in zip(rows_of(prepared.update.dataset), rows_of(traces.anew()), strict=True):
+        assert found.equals(expected)
