@@ -10,19 +10,25 @@ from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.members import members
 from rankscope.parsers.sidecar.model import Card, CardGroup
 from rankscope.tui.live.prepared import Prepared, prepare
+from rankscope.tui.traces.lanes import build_lanes
 from rankscope.watching.job import Job
 from rankscope.watching.pace import LATE_NS, SOON_NS
 from rankscope.watching.update import Reading, Update
 from tests.parsers.logs.lines import info, life
+from tests.parsers.torch_profiler.documents import about, all_reduce, decoded, document, launch
 from tests.watching.test_anew import LOSSES, SECOND, Files, assert_same_said
+from tests.watching.test_traces_come import assert_same_lanes
 
-RANKS, STEPS = 16, 25
+RANKS, STEPS, WINDOWS = 16, 25, 24
 PAUSE_NS = SECOND // 2
 PRINTED = [info(life(rank=rank, nranks=RANKS), pid=4000 + rank) for rank in range(RANKS)]
 
 
 class Calm(Files):
     """Files of a job that goes on: few ranks write at a time, some of them with a sidecar, others print."""
+
+    traces = 1
+    """How often a trace is written."""
 
     def few(self) -> None:
         """A few ranks go on and dump."""
@@ -46,7 +52,7 @@ class Calm(Files):
         for recorder in self.recorders:
             recorder.clock = self.clock - SECOND // 10
         act = self.chance.choices([self.few, self.both, self.chatter, self.many, self.again, self.trace],
-                                  [12, 6, 3, 2, 2, 1])[0]  # fmt: skip
+                                  [12, 6, 3, 2, 2, self.traces])[0]  # fmt: skip
         act()
         return act.__name__
 
@@ -58,6 +64,25 @@ class Calm(Files):
         """Such lines, and dumps."""
         self.say(LOSSES)
         self.few()
+
+
+class Traced(Calm):
+    """The same where some ranks write traces: one for each time that their profiler ran."""
+
+    def __init__(self, folder: Path, seed: int, ranks: int, printed: list[str]) -> None:
+        super().__init__(folder, seed, ranks, printed)
+        self.windows, self.traces = 0, 8
+        for _ in range(WINDOWS):
+            self.trace()
+
+    def trace(self) -> None:
+        """A rank writes another trace."""
+        rank, at = self.windows % 2, 10_000 * (self.windows // 2)
+        number = 1 + 3 * (self.windows // 2)
+        events = [e for k in range(3) for e in [launch(at + 200 * k, 2 * k), *all_reduce(at + 200 * k, number + k)]]
+        name, self.windows = f"trace_{self.chance.random()}_{rank}.json", self.windows + 1
+        told = decoded(document(events, about(rank)))
+        self.files[name] = Source(name, "torch-profiler", 1, self.clock, None, told)
 
 
 class Watched:
@@ -80,11 +105,11 @@ class Watched:
         return self.prepared
 
 
-@pytest.mark.parametrize(("seed", "traced"), [(0, False), (1, False), (2, True)])
-def test_what_was_only_shown_changes_nothing_that_is_said_later(tmp_path: Path, seed: int, traced: bool) -> None:
-    files = Calm(tmp_path, seed, RANKS, PRINTED)
+@pytest.mark.parametrize(("seed", "kind"), [(0, Calm), (1, Calm), (2, Calm), (3, Traced), (4, Traced), (5, Traced)])
+def test_what_was_only_shown_changes_nothing_that_is_said_later(tmp_path: Path, seed: int, kind: type[Calm]) -> None:
+    files = kind(tmp_path, seed, RANKS, PRINTED)
     one, other = Watched(glances=True), Watched(glances=False)
-    if traced:
+    if seed == 2:
         files.trace()
     for rank in range(RANKS):
         files.card(rank)
@@ -102,10 +127,19 @@ def test_what_was_only_shown_changes_nothing_that_is_said_later(tmp_path: Path, 
                 assert quick.update.dataset.ops.drop("stack_id").equals(slow.update.dataset.ops.drop("stack_id"))
                 assert quick.update.live.since_ns == slow.update.live.since_ns
                 assert quick.update.live.rates == slow.update.live.rates
+                assert_lanes_of_traces(quick)
         except AssertionError as error:
             raise AssertionError(f"after {done}") from error
         done.append(files.go_on())
     assert shown >= STEPS / 4
+
+
+def assert_lanes_of_traces(prepared: Prepared) -> None:
+    """Those of traces are as if they were laid out anew."""
+    dataset, lanes = prepared.update.dataset, prepared.model.traces
+    if lanes is not None:
+        assert lanes.dataset is dataset
+        assert_same_lanes(lanes, build_lanes(dataset, prepared.update.analysis))
 
 
 class Going(Watched):

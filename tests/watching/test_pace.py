@@ -14,7 +14,7 @@ from rankscope.analysis.model import Analysis, Divergence, Finding, Step, Wait
 from rankscope.analysis.remembered import Memory
 from rankscope.watching import pace
 from rankscope.watching.job import Job
-from rankscope.watching.pace import LATE_NS, PART, RARELY, SELDOM, SOON_NS, Pace
+from rankscope.watching.pace import LATE_NS, MORE_NS, PART, RARELY, SELDOM, SOON_NS, Pace
 from rankscope.watching.update import Update
 from rankscope.watching.watcher import SHARE
 from tests.watching.following import Following
@@ -119,6 +119,20 @@ def test_once_something_does_not_agree_all_is_judged_soon() -> None:
     after = doubtful[0].glance(frozenset({1}), RANKS, 103, agrees=True)
     assert after is not None and after[0].judge_at_ns == 100 + SOON_NS
     assert found[0].glance(frozenset({2}), RANKS, 100 + SOON_NS, agrees=False) is None
+
+
+def test_traces_that_come_are_judged_soon_when_no_more_come_or_when_they_are_an_eighth() -> None:
+    assert not Pace().may_show_traces(1, PART, 101)
+    assert judged().may_show_traces(1, PART, 101) and not judged().may_show_traces(2, 2 * PART - 1, 101)
+    came = judged().with_traces(MOVES, 101)
+    assert came.judge_at_ns == 100 + SOON_NS and came.may_show_traces(1, PART, 99 + SOON_NS)
+    assert not came.may_show_traces(1, PART, 100 + SOON_NS)
+    late = came.with_traces(MOVES, 99 + SOON_NS)
+    assert late.judge_at_ns == 99 + SOON_NS + MORE_NS and late.may_show_traces(1, PART, 100 + SOON_NS)
+    assert judged(live=Live("frozen", "")).may_show_traces(1, PART, 101)
+    # what does not agree does not wait for more of them
+    doubtful = judged().glance(frozenset({1}), RANKS, 101, agrees=False)
+    assert doubtful is not None and doubtful[0].with_traces(MOVES, 99 + SOON_NS).judge_at_ns == 100 + SOON_NS
 
 
 @pytest.mark.parametrize("state", ["waiting", "still", "frozen", "silent", "idle"])

@@ -18,7 +18,7 @@ from rankscope.schema import Dataset
 from rankscope.tui.live.prepared import Prepared
 from rankscope.tui.traces.lanes import TraceLanes, build_lanes
 from rankscope.watching.job import Job
-from rankscope.watching.pace import PART, SOON_NS
+from rankscope.watching.pace import MORE_NS, PART, SOON_NS
 from tests.parsers.dumps import START_NS
 from tests.parsers.dumps import job as recorders
 from tests.parsers.torch_profiler.documents import Event, about, all_reduce, decoded, document, kernel, launch, x
@@ -176,7 +176,7 @@ def test_what_came_is_judged_soon() -> None:
     traces.trace(1, WINDOWS)
     assert watched.look(after_ns=SECOND).update.ranks == frozenset()
     due = watched.job.judge_at_ns(away=True)
-    assert due is not None and due <= traces.clock + SOON_NS
+    assert due is not None and due <= traces.clock + max(SOON_NS, MORE_NS)
     judged = watched.look(after_ns=2 * SOON_NS, written=False, judge=True)
     assert watched.job.judge_at_ns(away=True) is None
     told, anew = judged.update.analysis.traces, analyse(traces.anew()).traces

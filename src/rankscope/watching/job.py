@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import time_ns
 from typing import TYPE_CHECKING
@@ -120,15 +120,13 @@ class Job:
         glance = self._glance_at_traces(at_ns) if arrived and traces_alone else self._glance(at_ns)
         if glance is None or arrived is None or arrived is before:
             return glance
-        return self._with_traces(glance, len(changes.traces))
+        return self._with_traces(glance, len(changes.traces), at_ns)
 
     def _may_glance_at(self, changes: Changes, at_ns: int) -> bool:
         if not changes.traces:
-            return self.may_glance(changes.paths, at_ns)
-        came = sum(source.trace.rows for source in changes.traces if source.trace is not None)
-        later = sum(piece.spans.height for piece in self._assembly.arrived.pieces) if self._assembly.arrived else 0
-        few = self.is_there and self._pace.may_show_traces(came + later, came + self.dataset.spans.height, at_ns)
-        return few and (not changes.said or self.may_glance(changes.said, at_ns))
+            return self._may_glance_at_known(changes.paths, at_ns)
+        known = not changes.said or self._may_glance_at_known(changes.said, at_ns)
+        return known and self._may_show(changes.traces, at_ns)
 
     def _glance(self, at_ns: int) -> Glance | None:
         """The same of what was written by ranks that are known."""
@@ -160,12 +158,12 @@ class Job:
         self._gate, self._fresh = self._gate.came(at_ns), False
         return Glance(frozenset(), *self._pace.said)
 
-    def _with_traces(self, glance: Glance, count: int) -> Glance:
+    def _with_traces(self, glance: Glance, count: int, at_ns: int) -> Glance:
         """The same with what so many traces that came tell alone."""
         from rankscope.analysis.traces.more import with_windows
 
         analysis = with_windows(glance.analysis, self.dataset, count)
-        self._pace = self._pace.with_traces(analysis)
+        self._pace = self._pace.with_traces(analysis, at_ns)
         return replace(glance, analysis=analysis)
 
     def _glance_at_more(self, longer: Longer, at_ns: int) -> Glance | None:
@@ -202,15 +200,35 @@ class Job:
         self._pace, self._ranks, self._shown = Pace((analysis, live)).judged(at_ns, 0), None, None
         return analysis, live
 
-    def may_glance(self, changed: Sequence[str], at_ns: int) -> bool:
-        """Whether files at these paths, as they are shown, are likely to be shown without being judged."""
-        if not self.is_there:
-            return False
+    def may_glance(self, changed: Mapping[str, Sequence[Source]], at_ns: int) -> bool:
+        """Whether files at these paths, with what was read of them, are likely to be shown without being judged."""
+        came = [source for path, own in changed.items() if path not in self._known_ranks for source in own]
+        known = [path for path in changed if path in self._known_ranks or not changed[path]]
+        traces = all(source.trace is not None for source in came)
+        if not came or not traces:
+            return traces and self._may_glance_at_known(known, at_ns)
+        return self._may_show(came, at_ns) and (not known or self._may_glance_at_known(known, at_ns))
+
+    @property
+    def _known_ranks(self) -> dict[str, frozenset[int]]:
+        """By path whose dumps files were when it was judged last."""
         if self._ranks is None:
             self._ranks = self._assembly.memory.ranks()
-        known = [self._ranks.get(path) for path in changed]
+        return self._ranks
+
+    def _may_glance_at_known(self, changed: Sequence[str], at_ns: int) -> bool:
+        if not self.is_there:
+            return False
+        known = [self._known_ranks.get(path) for path in changed]
         ranks = frozenset[int]().union(*(own for own in known if own is not None))
         return None not in known and self._pace.may_glance(ranks, len(self.dataset.seen_ranks), at_ns)
+
+    def _may_show(self, traces: Sequence[Source], at_ns: int) -> bool:
+        """Whether traces that came are few, with those that came before and are not judged yet."""
+        arrived = self._assembly.arrived
+        came = sum(source.trace.rows for source in traces if source.trace is not None)
+        later = arrived.spans if arrived is not None else 0
+        return self.is_there and self._pace.may_show_traces(came + later, came + self.dataset.spans.height, at_ns)
 
     def judged(self, at_ns: int, took_ns: int) -> None:
         """What was judged is shown: all of that took so long."""

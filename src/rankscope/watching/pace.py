@@ -26,6 +26,8 @@ LATE_NS = 60 * 10**9
 """The same where what was shown has gone on and agrees with the rest ..."""
 RARELY = 100
 """... and again the longer of the two."""
+MORE_NS = 10**9
+"""So long after a trace more of them are waited for: all ranks write theirs at much the same time."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class Pace:
     """Ranks that have written something since."""
     rows: int | None = None
     """Operations that logs have told since and nothing else has; None if they told none."""
-    traces: bool = False
-    """Traces have come since: how their clocks go, and who is late, only all of them together tell."""
+    traced_ns: int | None = None
+    """When a trace came last since then; None if none did. How clocks go, and who is late, only all of them tell."""
 
     def judged(self, at_ns: int, took_ns: int) -> Pace:
         """After judging was done."""
@@ -102,9 +104,9 @@ class Pace:
         """
         return self.said is not None and self._waits(at_ns) and PART * spans <= count
 
-    def with_traces(self, analysis: Analysis) -> Pace:
+    def with_traces(self, analysis: Analysis, at_ns: int) -> Pace:
         """After traces came: that is what is said with them."""
-        return self if self.said is None else replace(self, said=(analysis, self.said[1]), traces=True)
+        return self if self.said is None else replace(self, said=(analysis, self.said[1]), traced_ns=at_ns)
 
     def with_live(self, live: Live) -> Pace:
         """The same where that is how the job is now."""
@@ -122,8 +124,10 @@ class Pace:
     @property
     def is_behind(self) -> bool:
         """Whether anything was shown since it was judged."""
-        return bool(self.shown) or self.rows is not None or self.traces
+        return bool(self.shown) or self.rows is not None or self.traced_ns is not None
 
     @property
     def _until_ns(self) -> int:
-        return self.late_ns if self.agrees and not self.traces else self.due_ns
+        if not self.agrees:
+            return self.due_ns
+        return self.late_ns if self.traced_ns is None else max(self.due_ns, self.traced_ns + MORE_NS)

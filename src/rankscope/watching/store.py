@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import monotonic, time
 
@@ -134,10 +134,10 @@ class Store:
         times = [at for entry in known if (at := entry.next_at) is not None]
         return min([*times, *(since + GRACE for since in self._gone.values())], default=None)
 
-    def changed_files(self) -> list[str]:
-        """The paths of `changed` as they are shown; an empty one for each that is gone."""
-        known = (self.entries.get(path) for path in self.changed)
-        return [entry.found.shown if entry is not None else "" for entry in known]
+    def changed_files(self) -> dict[str, Sequence[Source]]:
+        """By path, as it is shown, what was read of `changed`; nothing at an empty path if any is gone."""
+        known = [self.entries.get(path) for path in self.changed]
+        return {"" if entry is None else entry.found.shown: () if entry is None else entry.sources for entry in known}
 
     def noticed_at(self) -> float | None:
         """When the oldest change was seen that is to be shown next."""

@@ -34,14 +34,20 @@ class Prepared:
 
 def prepare(update: Update, before: Prepared | None = None) -> Prepared:
     """Makes what the screen shows of an update; with the one before it, what is still the same is taken from there."""
+    known = None
     if before is not None and _looks_same(before.update, update):
-        model = replace(before.model, dataset=update.dataset, analysis=update.analysis)
-        return replace(before, update=update, model=model, spliced=())
-    glanced = _glanced(before, update) if before is not None and update.ranks is not None else None
-    if glanced is not None:
-        return glanced
+        known = _as_it_was(before, update)
+    elif before is not None and update.ranks is not None:
+        known = _glanced(before, update)
+    if known is not None:
+        return known
     model = build_model(update.dataset, update.analysis, before.model if before is not None else None)
     return Prepared(update, model, worst_by_column(model), marks_of(update.dataset))
+
+
+def _as_it_was(before: Prepared, update: Update) -> Prepared | None:
+    """The lanes of operations, of which none is another one, and those of traces, of which some may have come."""
+    return _with_traces(replace(before, update=update, model=_beside(before.model, update), spliced=()))
 
 
 def _glanced(before: Prepared, update: Update) -> Prepared | None:
@@ -52,7 +58,7 @@ def _glanced(before: Prepared, update: Update) -> Prepared | None:
     if before.update.number + 1 != update.number:
         return None
     if not ranks:
-        return _with_traces(replace(before, update=update, model=_beside(before.model, update), spliced=()))
+        return _as_it_was(before, update)
     again = lanes_again(before.model, dataset, analysis, ranks, update.kept)
     if again is None:
         return None
@@ -61,7 +67,6 @@ def _glanced(before: Prepared, update: Update) -> Prepared | None:
 
 
 def _beside(model: Model, update: Update) -> Model:
-    """The lanes of operations, of which none is another one."""
     if not model.dataset.ops.is_empty() and update.dataset.ops.is_empty():
         from rankscope.tui.traces.run import with_traces_of
 

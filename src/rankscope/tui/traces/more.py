@@ -51,6 +51,8 @@ def with_more(before: TraceLanes, dataset: Dataset, analysis: Analysis) -> More 
     now = replace(before, dataset=dataset, analysis=analysis, traces=traces)
     if dataset.spans is before.dataset.spans:
         return More(now)
+    if not dataset.traces.head(before.dataset.traces.height).equals(before.dataset.traces):
+        return None
     part = _part(before.dataset, dataset)
     own = build_spans(part, dict(traces.offsets))
     own = replace(own, op=np.where(own.op >= 0, own.op + before.dataset.traced.height, -1))

@@ -39,6 +39,11 @@ class Arrived:
     """Their rows in the table of files."""
     tables: Tables
 
+    @property
+    def spans(self) -> int:
+        """How many spans they have."""
+        return sum(piece.spans.height for piece in self.pieces)
+
     def put_behind(self, dataset: Dataset) -> Dataset:
         """The dataset with them: the files of `given` are behind those that it has."""
         tables, files = self.tables, pl.concat([dataset.files, self.files])
