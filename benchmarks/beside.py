@@ -184,6 +184,15 @@ def _dump_beside_traces(folder: Path, ranks: int, megabytes: float) -> list[obje
     return _row(about, Watched([*traces, *dumps]), change)
 
 
+def _one_more_trace(folder: Path, others: int, megabytes: float) -> list[object]:
+    traces = make_traces(folder, others + TIMES + 1, megabytes)
+    coming = iter(traces[others:])
+    about = f"a trace of {megabytes:g} MB has come, beside {others} others"
+    watched = Watched(traces[:others])
+    watched.update(lambda: traces[0])
+    return _row(about, watched, lambda: next(coming))
+
+
 def _operations_in_a_log(folder: Path, megabytes: int) -> list[object]:
     begin = (f"{line}\n" for rank in range(64) for line in _begins(rank, 64))
     about = f"a log of NCCL of {megabytes} MB by {LINES} operations"
@@ -265,6 +274,8 @@ def main() -> None:
         lambda folder: _dump_beside_logs(folder, 1024, 200),
         lambda folder: _dump_beside_traces(folder, 4, 20),
         lambda folder: _dump_beside_traces(folder, 4, 80),
+        lambda folder: _one_more_trace(folder, 16, 5),
+        lambda folder: _one_more_trace(folder, 64, 5),
         lambda folder: _operations_in_a_log(folder, 20),
         lambda folder: _operations_in_a_log(folder, 100),
         lambda folder: _operations_in_a_log(folder, 400),

@@ -162,7 +162,7 @@ class Job:
         """The same with what so many traces that came tell alone."""
         from rankscope.analysis.traces.more import with_windows
 
-        analysis = with_windows(glance.analysis, self.dataset, count)
+        analysis = with_windows(glance.analysis, self.dataset, count, self._known.story)
         self._pace = self._pace.with_traces(analysis, at_ns)
         return replace(glance, analysis=analysis)
 

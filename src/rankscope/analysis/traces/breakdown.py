@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.traces.intervals import Busy
-from rankscope.analysis.traces.model import STEPS
 from rankscope.analysis.traces.spans import Spans, among
 
 _ACTIVE = ("cpu_op", "cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
@@ -20,19 +19,13 @@ _WAITS = re.compile(r"Synchronize|StreamWait|EventQuery")
 """Calls in which the host only waits for its device."""
 
 
-def split_steps(spans: Spans, windows: pl.DataFrame) -> pl.DataFrame:
-    """Columns of STEPS but `late_ns` and `waited_ns`, on each file's own clock.
+def split_steps(spans: Spans, file: int, steps: pl.DataFrame) -> pl.DataFrame:
+    """Columns of STEPS but `rank`, `late_ns` and `waited_ns`, on the file's own clock.
 
-    `windows`: file, rank, step, begin_ns, end_ns.
+    `steps`: file, step, begin_ns, end_ns, all of one file.
     """
-    parts = [_of_file(spans, file, part) for (file,), part in windows.group_by("file", maintain_order=True)]
-    return pl.concat(parts) if parts else pl.DataFrame(schema=STEPS).drop("late_ns", "waited_ns")
-
-
-def _of_file(spans: Spans, file: object, steps: pl.DataFrame) -> pl.DataFrame:
-    number = int(str(file))
     since, until = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
-    ran = spans.device.get(number)
+    ran = spans.device(file)
     if ran is None:
         none = pl.lit(None, dtype=pl.Int64)
         return steps.select(*_HEAD, **dict.fromkeys(_PARTS, none))
@@ -43,26 +36,26 @@ def _of_file(spans: Spans, file: object, steps: pl.DataFrame) -> pl.DataFrame:
     compute = Busy.of(start[computes], end[computes]).within(since, until)
     communication = Busy.of(start[communicates], end[communicates]).within(since, until)
     either, any_ = Busy.of(start[both], end[both]).within(since, until), device.within(since, until)
-    active = device.joined(_active(spans, number)).within(since, until)
+    active = device.joined(_active(spans, file)).within(since, until)
     table = steps.select(*_HEAD).with_columns(
         compute_ns=pl.Series(compute), communication_ns=pl.Series(communication),
         exposed_ns=pl.Series(either - compute), overlap_ns=pl.Series(compute + communication - either),
         memory_ns=pl.Series(any_ - either), idle_ns=pl.Series(until - since - any_),
         host_gap_ns=pl.Series(until - since - active),
     )  # fmt: skip
-    if number in spans.whole:
+    if file in spans.whole:
         return table
     unread = [name for name in _PARTS if name != "communication_ns"]
     return table.with_columns(pl.lit(None, dtype=pl.Int64).alias(name) for name in unread)
 
 
-_HEAD = ("rank", "file", "step", pl.col("begin_ns").alias("start_ns"), "end_ns")
+_HEAD = ("file", "step", pl.col("begin_ns").alias("start_ns"), "end_ns")
 _PARTS = ("compute_ns", "communication_ns", "exposed_ns", "overlap_ns", "memory_ns", "idle_ns", "host_gap_ns")
 
 
 def _active(spans: Spans, file: int) -> Busy:
     """When any operation or launch ran on the host."""
-    host = spans.host.get(file)
+    host = spans.host(file)
     if host is None:
         return Busy(np.empty(0, np.int64), np.empty(0, np.int64))
     host = host.filter(among("category", _ACTIVE))

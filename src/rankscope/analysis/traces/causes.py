@@ -82,8 +82,8 @@ class Explainer:
             # without steps only time tells which of the collectives are the ones it is late to
             mine = mine.filter(pl.col("own_ns") >= pl.col("own_ns").quantile(LATEST) / 2)
         here = here.join(mine.select(MATCH), on=MATCH, how="semi").sort("file", "place")
-        read = self.spans.whole.intersection(self.spans.device)
-        lines = {f: Timeline.of(self.spans.launched(f)) for f in here["file"].unique() if f in read}
+        read = [f for f in here["file"].unique() if f in self.spans.whole and self.spans.device(f) is not None]
+        lines = {f: Timeline.of(self.spans.launched(f)) for f in read}
         if not set(mine["file"]) <= set(lines) or len(lines) < 2:
             return Lateness(late.rank, "unknown", "", 0.0)
         parts = {f: lines[f].parts(*_stretches(here, f)) for f in lines}
@@ -132,7 +132,7 @@ class Explainer:
 
     def _seen(self, here: pl.DataFrame, file: int) -> tuple[dict[str, list[int]], float, HostTime | None]:
         """(by name the places of the innermost spans, what one of them stands for in ns a stretch, the host)."""
-        table = self.spans.host.get(file)
+        table = self.spans.host(file)
         since, until = _stretches(here, file)
         if table is None or not len(since):
             return {}, 0.0, None

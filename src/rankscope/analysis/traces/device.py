@@ -9,7 +9,6 @@ from __future__ import annotations
 import polars as pl
 
 from rankscope.analysis.traces.model import IDLE, IDLE_KINDS, KERNELS, LAUNCHES, QUEUES, Columns
-from rankscope.analysis.traces.spans import Spans
 
 NEXT_NS = 30_000
 """A gap between two kernels that is shorter is what launching the second takes: HTA's default, as it works out."""
@@ -19,22 +18,19 @@ LATE_NS = 100_000
 """A kernel that starts so much after its launch is an outlier."""
 
 
-def kernel_table(spans: Spans, ranks: pl.DataFrame) -> pl.DataFrame:
-    """One row for each file and kernel, with KERNELS; `ranks` are rank and file of each trace."""
+def kernels(ran: pl.DataFrame) -> pl.DataFrame:
+    """One row for each kernel of a file, with KERNELS but the rank; `ran` is what ran on its devices."""
     length = pl.col("end_ns") - pl.col("start_ns")
-    tables = [
-        ran.group_by("file", pl.col("what").cast(pl.String).alias("kind"), "name").agg(
-            count=pl.len(), total_ns=length.sum(), mean_ns=length.mean().cast(pl.Int64), max_ns=length.max(),
-            min_ns=length.min(),
-        ).with_columns(share=pl.col("total_ns") / pl.col("total_ns").sum().over("file", "kind"))
-        for ran in spans.device.values()
-    ]  # fmt: skip
-    by = [pl.col("file"), -pl.col("total_ns"), pl.col("kind"), pl.col("name").cast(pl.String)]
-    return _shaped(tables, ranks, KERNELS).sort(by)
+    by = [-pl.col("total_ns"), pl.col("kind"), pl.col("name").cast(pl.String)]
+    table = ran.group_by("file", pl.col("what").cast(pl.String).alias("kind"), "name").agg(
+        count=pl.len(), total_ns=length.sum(), mean_ns=length.mean().cast(pl.Int64), max_ns=length.max(),
+        min_ns=length.min(),
+    ).with_columns(share=pl.col("total_ns") / pl.col("total_ns").sum().over("kind"))  # fmt: skip
+    return _shaped(table, KERNELS).sort(by)
 
 
-def idle_table(spans: Spans, ranks: pl.DataFrame) -> pl.DataFrame:
-    """One row for each stream and kind of idle time, with IDLE.
+def idle(launched: pl.DataFrame) -> pl.DataFrame:
+    """One row for each stream of a file and kind of idle time, with IDLE but the rank; see `Spans.launched`.
 
     Host wait: the next kernel was launched only after the one before it had ended. Kernel wait: the gap is what
     launching takes. Other: neither, as where a stream waits for another.
@@ -46,51 +42,41 @@ def idle_table(spans: Spans, ranks: pl.DataFrame) -> pl.DataFrame:
         pl.when(late.fill_null(False)).then(pl.lit(IDLE_KINDS[0]))
         .when(pl.col("start_ns") - before < NEXT_NS).then(pl.lit(IDLE_KINDS[1])).otherwise(pl.lit(IDLE_KINDS[2]))
     )  # fmt: skip
-    tables = [
-        spans.launched(file).select("file", "track", "lane", gap, kind.alias("kind")).drop_nulls("idle_ns")
+    table = (
+        launched.select("file", "track", "lane", gap, kind.alias("kind")).drop_nulls("idle_ns")
         .group_by("file", "track", "lane", "kind").agg(pl.col("idle_ns").clip(0).sum())
         .with_columns(share=pl.col("idle_ns") / pl.col("idle_ns").sum().over("track"))
-        for file in spans.device
-    ]  # fmt: skip
-    return _shaped(tables, ranks, IDLE).sort("file", "track", "kind")
+    )  # fmt: skip
+    return _shaped(table, IDLE).sort("track", "kind")
 
 
-def queue_table(spans: Spans, ranks: pl.DataFrame) -> pl.DataFrame:
-    """One row for each stream, with QUEUES: launched and not started, over all moments in which that changes."""
-    tables = []
-    for file in spans.device:
-        ran = spans.launched(file).filter(pl.col("call_ns").is_not_null())
-        changes = pl.concat([
-            ran.select("file", "track", "lane", at="call_ns", by=pl.lit(1)),
-            ran.select("file", "track", "lane", at="start_ns", by=pl.lit(-1)),
-        ]).sort("track", "at", maintain_order=True)  # fmt: skip
-        waits = changes.with_columns(
-            length=pl.col("by").cum_sum().over("track"), lasts=pl.col("at").shift(-1).over("track") - pl.col("at")
-        )
-        full = pl.col("lasts").filter(pl.col("length") >= QUEUE_FULL).sum()
-        tables.append(waits.group_by("file", "lane").agg(
-            mean=pl.col("length").mean(), median=pl.col("length").median(), max=pl.col("length").max(), full_ns=full
-        ))  # fmt: skip
-    return _shaped(tables, ranks, QUEUES).sort("file", "lane")
+def queues(launched: pl.DataFrame) -> pl.DataFrame:
+    """One row for each stream of a file, with QUEUES but the rank: launched and not started, whenever that changes."""
+    ran = launched.filter(pl.col("call_ns").is_not_null())
+    changes = pl.concat([
+        ran.select("file", "track", "lane", at="call_ns", by=pl.lit(1)),
+        ran.select("file", "track", "lane", at="start_ns", by=pl.lit(-1)),
+    ]).sort("track", "at", maintain_order=True)  # fmt: skip
+    waits = changes.with_columns(
+        length=pl.col("by").cum_sum().over("track"), lasts=pl.col("at").shift(-1).over("track") - pl.col("at")
+    )
+    full = pl.col("lasts").filter(pl.col("length") >= QUEUE_FULL).sum()
+    table = waits.group_by("file", "lane").agg(
+        mean=pl.col("length").mean(), median=pl.col("length").median(), max=pl.col("length").max(), full_ns=full
+    )
+    return _shaped(table, QUEUES).sort("lane")
 
 
-def launch_table(spans: Spans, ranks: pl.DataFrame) -> pl.DataFrame:
-    """One row for each file, with LAUNCHES; a kernel that starts while its launch still runs has no delay."""
+def launches(launched: pl.DataFrame) -> pl.DataFrame:
+    """A row for a file, with LAUNCHES but the rank; a kernel that starts while its launch still runs has no delay."""
     delay = (pl.col("start_ns") - pl.col("called_ns")).clip(0)
     call, kernel = pl.col("called_ns") - pl.col("call_ns"), pl.col("end_ns") - pl.col("start_ns")
-    tables = [
-        spans.launched(file).filter(pl.col("call_ns").is_not_null()).group_by("file").agg(
-            launches=pl.len(), delay_ns=delay.median().cast(pl.Int64), delay_p99_ns=delay.quantile(0.99).cast(pl.Int64),
-            runtime_ns=call.median().cast(pl.Int64), short=(kernel < call).sum(), late=(delay > LATE_NS).sum(),
-        )
-        for file in spans.device
-    ]  # fmt: skip
-    return _shaped(tables, ranks, LAUNCHES).sort("file")
+    table = launched.filter(pl.col("call_ns").is_not_null()).group_by("file").agg(
+        launches=pl.len(), delay_ns=delay.median().cast(pl.Int64), delay_p99_ns=delay.quantile(0.99).cast(pl.Int64),
+        runtime_ns=call.median().cast(pl.Int64), short=(kernel < call).sum(), late=(delay > LATE_NS).sum(),
+    )  # fmt: skip
+    return _shaped(table, LAUNCHES)
 
 
-def _shaped(tables: list[pl.DataFrame], ranks: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-    """The tables as one with these columns, and the rank of each file."""
-    if not tables:
-        return pl.DataFrame(schema=columns)
-    joined = pl.concat(tables, how="vertical_relaxed").join(ranks.select("rank", "file"), on="file")
-    return joined.select([pl.col(name).cast(kind) for name, kind in columns.items()])
+def _shaped(table: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+    return table.select([pl.col(name).cast(kind) for name, kind in columns.items() if name != "rank"])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.traces import device
+from rankscope.analysis.traces.alone import Apart, Kept
 from rankscope.analysis.traces.bandwidth import bandwidth_table, sizes_of, with_speed
-from rankscope.analysis.traces.breakdown import split_steps
 from rankscope.analysis.traces.causes import Explainer
 from rankscope.analysis.traces.clocks import Clocks, align
 from rankscope.analysis.traces.judge import Late, find_late
@@ -40,10 +39,12 @@ class Story:
     """What the traces of one job tell, each part worked out when it is asked for."""
 
     dataset: Dataset
+    kept: Kept = field(default_factory=dict)
+    """What each trace tells alone."""
 
     def again(self, dataset: Dataset) -> Story:
         """The story of a later dataset: what is still known of it if its traces are the very same."""
-        story, before = Story(dataset), self.dataset
+        story, before = Story(dataset, self.kept), self.dataset
         same = all(getattr(dataset, name) is getattr(before, name) for name in _TOLD_BY)
         if same and dataset.world_size == before.world_size and story.paths == self.paths:
             story.__dict__.update({name: value for name, value in self.__dict__.items() if name not in _BESIDES})
@@ -166,16 +167,19 @@ class Story:
         )
         return self.with_alone(told)
 
-    def with_alone(self, before: TraceAnalysis) -> TraceAnalysis:
-        """The same with more rows in the tables that have some of each file, whatever the others tell."""
-        ranks = self.dataset.traces.select("rank", "file").unique()
+    def with_alone(self, before: TraceAnalysis, *, all_there: bool = True) -> TraceAnalysis:
+        """The same with more rows in the tables that have some of each file, whatever the others tell.
+
+        `all_there`: the dataset has all traces there are.
+        """
+        alone = Apart(self.spans, self.steps, self.kept, all_there).tables()
         return replace(
             before,
-            steps=pl.concat([before.steps, self._steps()]),
-            kernels=pl.concat([before.kernels, device.kernel_table(self.spans, ranks)]),
-            idle=pl.concat([before.idle, device.idle_table(self.spans, ranks)]),
-            queues=pl.concat([before.queues, device.queue_table(self.spans, ranks)]),
-            launches=pl.concat([before.launches, device.launch_table(self.spans, ranks)]),
+            steps=pl.concat([before.steps, self._steps(alone["steps"])]),
+            kernels=pl.concat([before.kernels, alone["kernels"]]),
+            idle=pl.concat([before.idle, alone["idle"]]),
+            queues=pl.concat([before.queues, alone["queues"]]),
+            launches=pl.concat([before.launches, alone["launches"]]),
         )
 
     @cached_property
@@ -193,15 +197,8 @@ class Story:
         """Who came last, with LAST."""
         return last_table(self.joined, self._numbers, self.clocks.error_ns, by_step=not self.steps.is_empty())
 
-    def _steps(self) -> pl.DataFrame:
-        windows = self.dataset.traces.select("file", "rank", begin_ns="start_ns", end_ns="end_ns")
-        whole = windows.filter(~pl.col("file").is_in(self.steps["file"].unique().implode()))
-        marked = self.steps.join(windows.select("file", "rank"), on="file").select(
-            "file", "rank", "step", "begin_ns", "end_ns"
-        )
-        table = split_steps(self.spans, pl.concat([
-            marked, whole.select("file", "rank", pl.lit(0, dtype=pl.Int64).alias("step"), "begin_ns", "end_ns"),
-        ]).sort("rank", "file", "begin_ns"))  # fmt: skip
+    def _steps(self, table: pl.DataFrame) -> pl.DataFrame:
+        """STEPS of what each file tells of its own."""
         unit = pl.col("unit") if not self.steps.is_empty() else pl.lit(0, dtype=pl.Int64)
         # the same delay is seen in every group of the rank: the largest counts
         late = (

@@ -12,14 +12,16 @@ from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.schema import Dataset
 
 
-def with_windows(analysis: Analysis, dataset: Dataset, count: int) -> Analysis:
+def with_windows(analysis: Analysis, dataset: Dataset, count: int, story: Story | None) -> Analysis:
     """The analysis with what the last `count` traces tell alone; the one before it was of all the others.
 
-    Their clocks are those of earlier windows of the same rank, or host; else they are as written.
+    Their clocks are those of earlier windows of the same rank, or host; else they are as written. What they tell is
+    kept for `story`, that of the others.
     """
     before = analysis.traces or TraceAnalysis()
     offsets = {**before.offsets, **_offsets(before, dataset.traces, count)}
-    alone = Story(_last(dataset, count)).with_alone(before)
+    own = Story(_last(dataset, count), story.kept if story is not None else {})
+    alone = own.with_alone(before, all_there=False)
     return replace(analysis, traces=replace(alone, offsets=offsets))
 
 

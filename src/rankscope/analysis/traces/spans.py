@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from rankscope.analysis.arrays import places_of
 from rankscope.schema import Dataset
 
 WHATS = ("compute", "communication", "memory")
@@ -33,9 +34,11 @@ def among(column: str, names: Sequence[str]) -> pl.Expr:
 
 @dataclass(frozen=True)
 class Spans:
-    """The spans of a dataset with the file, track and lane they are of."""
+    """The spans of a dataset by the file that they are of: nothing is done for a file that nobody asks about."""
 
     dataset: Dataset
+    _known: dict[tuple[str, int], pl.DataFrame | None] = field(default_factory=dict, repr=False, compare=False)
+    """What was asked, and what came of it."""
 
     @property
     def on_host(self) -> bool:
@@ -48,22 +51,43 @@ class Spans:
         return frozenset(self.dataset.traces.filter(pl.col("detail") == "all")["file"])
 
     @cached_property
-    def _all(self) -> pl.DataFrame:
-        tracks = self.dataset.tracks.select("track", "file", "lane", "device", "kind")
+    def _tracks(self) -> pl.DataFrame:
+        """All tracks, with where the spans of each begin and end."""
+        tracks = self.dataset.tracks.select("track", "file", "lane", "device", "kind").sort("track")
+        spans, numbers = self.dataset.spans["track"].rechunk(), tracks["track"]
+        begin, end = (spans.search_sorted(numbers, side) for side in ("left", "right"))
+        return tracks.with_columns(begin=begin, end=end)
+
+    @cached_property
+    def _tracks_of(self) -> dict[int, pl.DataFrame]:
+        parts = self._tracks.partition_by("file", as_dict=True, maintain_order=True)
+        return {int(key[0]): part for key, part in parts.items()}
+
+    def _all(self, file: int) -> pl.DataFrame:
+        """All spans of a file with the track and lane they are of, by track."""
+        tracks = self._tracks_of.get(file, self._tracks[:0])
+        begin, end = tracks["begin"].to_numpy().astype(np.int64), tracks["end"].to_numpy().astype(np.int64)
+        rows = places_of(begin, end)
+        together = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
+        spans = self.dataset.spans[int(rows[0]) : int(rows[-1]) + 1] if together else self.dataset.spans[rows]
         return (
-            self.dataset.spans.with_row_index("row").join(tracks, on="track", maintain_order="left")
+            spans.with_columns(row=pl.Series(rows.astype(np.uint32)))
+            .join(tracks.drop("begin", "end"), on="track", maintain_order="left")
             .with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
         )  # fmt: skip
 
-    @cached_property
-    def device(self) -> dict[int, pl.DataFrame]:
-        """By file what ran on its devices, by start: row, track, lane, what, name, start_ns, end_ns, correlation.
+    def device(self, file: int) -> pl.DataFrame | None:
+        """What ran on the devices of a file, by start, as `row, file, track, lane, what, name, start_ns, end_ns,
+        correlation`.
 
         Where a host communicates itself (gloo) and there is no device: its communication, and its operators as
-        computing.
+        computing. None without any.
         """
-        used = self._all.filter(pl.col("device").is_not_null() & ~among("category", _MARKS))
-        kernels = pl.concat([used, self._on_host(used["file"].unique())])
+        return self._once("device", file, self._device)
+
+    def _device(self, all_: pl.DataFrame) -> pl.DataFrame:
+        used = all_.filter(pl.col("device").is_not_null() & ~among("category", _MARKS))
+        kernels = _on_host(all_) if used.is_empty() else used
         names = kernels["name"].unique().cast(pl.String).drop_nulls()
         nccl = [name for name in names if _COMMUNICATES.search(name)]
         communicates = pl.col("op").is_not_null() | among("name", nccl)
@@ -72,43 +96,44 @@ class Spans:
             .when(among("category", _COPIES)).then(pl.lit("memory")).otherwise(pl.lit("compute")).cast(What)
         )  # fmt: skip
         columns = ("row", "file", "track", "lane", what.alias("what"), "name", "start_ns", "end_ns", "correlation")
-        return _by_file(kernels.select(*columns).sort("file", "start_ns", maintain_order=True))
+        return kernels.select(*columns).sort("start_ns", maintain_order=True)
 
-    def _on_host(self, on_device: pl.Series) -> pl.DataFrame:
-        host = self._all.filter(pl.col("device").is_null() & ~pl.col("file").is_in(on_device.implode()))
-        names = host["name"].unique().cast(pl.String).drop_nulls()
-        computes = among("category", ["cpu_op"]) & ~among("name", [n for n in names if _ISSUES.match(n)])
-        return host.filter(pl.col("op").is_not_null() | computes)
+    def host(self, file: int) -> pl.DataFrame | None:
+        """What the host of a file did, by track, then start: row, file, track, category, name, start_ns, end_ns, depth.
 
-    @cached_property
-    def host(self) -> dict[int, pl.DataFrame]:
-        """By file what its host did, by track, then start: row, track, category, name, start_ns, end_ns, depth."""
-        host = self._all.filter(pl.col("device").is_null())
+        None without any.
+        """
         columns = ("row", "file", "track", "category", "name", "start_ns", "end_ns", "depth")
-        return _by_file(host.select(*columns))
+        return self._once("host", file, lambda all_: all_.filter(pl.col("device").is_null()).select(*columns))
 
-    @cached_property
-    def launches(self) -> dict[int, pl.DataFrame]:
-        """By file the calls that started something on a device: correlation, name, start_ns, end_ns."""
-        calls = self._all.filter(
+    def _launches(self, all_: pl.DataFrame) -> pl.DataFrame:
+        """The calls that started something on a device, each once: correlation, call_ns, called_ns."""
+        calls = all_.filter(
             pl.col("device").is_null() & pl.col("correlation").is_not_null()
             & among("category", _LAUNCHES)
         )  # fmt: skip
-        return _by_file(calls.select("file", "correlation", "name", "start_ns", "end_ns"))
+        return calls.select("correlation", call_ns="start_ns", called_ns="end_ns").unique("correlation", keep="first")
 
     def launched(self, file: int) -> pl.DataFrame:
         """What ran on the devices of a file with `call_ns` and `called_ns`: start and end of its launch, or null."""
-        kernels = self.device.get(file)
+        kernels = self.device(file)
         if kernels is None:
             return pl.DataFrame(schema={"call_ns": pl.Int64, "called_ns": pl.Int64})
-        calls = self.launches.get(file)
+        calls = self._once("launches", file, self._launches)
         if calls is None:
             null = pl.lit(None, dtype=pl.Int64)
             return kernels.with_columns(call_ns=null, called_ns=null)
-        calls = calls.select("correlation", call_ns="start_ns", called_ns="end_ns").unique("correlation", keep="first")
         return kernels.join(calls, on="correlation", how="left", maintain_order="left")
 
+    def _once(self, what: str, file: int, make: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame | None:
+        key = what, file
+        if key not in self._known:
+            found = make(self._all(file))
+            self._known[key] = None if found.is_empty() else found
+        return self._known[key]
 
-def _by_file(table: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    parts = table.partition_by("file", as_dict=True, maintain_order=True)
-    return {int(key[0]): part for key, part in parts.items()}
+
+def _on_host(host: pl.DataFrame) -> pl.DataFrame:
+    names = host["name"].unique().cast(pl.String).drop_nulls()
+    computes = among("category", ["cpu_op"]) & ~among("name", [n for n in names if _ISSUES.match(n)])
+    return host.filter(pl.col("op").is_not_null() | computes)
