@@ -232,12 +232,14 @@ def covers(
     key = own["key"].to_numpy()
     whole = merged(lane[key // COUNT] * COUNT + key % COUNT if len(key) else key, *_ends(own))
     shown = merged(windows["key"].to_numpy() * COUNT + WINDOW, *_ends(windows))
-    parts = pl.concat([shown, whole, own.with_columns(key=pl.col("key") + lanes * COUNT)])
-    table = parts.sort("key", "start")
-    known = table["key"].unique().sort().to_numpy()
+    # all of them are sorted, and no key is in two
+    table = pl.concat([shown.merge_sorted(whole, "key"), own.with_columns(key=pl.col("key") + lanes * COUNT)])
+    keys = table["key"].to_numpy()
+    first = np.diff(keys, prepend=-1) != 0
+    known = keys[first]
     key_of = np.full((lanes + len(strands)) * COUNT, -1, np.int32)
     key_of[known] = np.arange(len(known))
-    numbered = table.with_columns(key=pl.Series(np.searchsorted(known, table["key"].to_numpy())))
+    numbered = table.with_columns(key=pl.Series(np.cumsum(first) - 1))
     return cover_of(numbered, len(known)), with_windows(key_of.reshape(-1, COUNT), strands, lanes)
 
 
