@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.analysis.live import SILENT_NS
 from rankscope.commands.crossing import Receiver, Sender
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
@@ -182,6 +183,24 @@ def test_what_came_is_judged_soon() -> None:
     told, anew = judged.update.analysis.traces, analyse(traces.anew()).traces
     assert told is not None and anew is not None
     assert told.offsets == anew.offsets and told.matched.equals(anew.matched) and told.steps.equals(anew.steps)
+
+
+def test_of_traces_alone_the_same_is_said_as_without_watching() -> None:
+    traces = Traces()
+    said, anew = Looked(traces).look(judge=True).update, analyse(traces.anew())
+    assert (said.analysis.status, said.analysis.verdict) == (anew.status, anew.verdict)
+    assert anew.status == "healthy" and said.live.state == "waiting"
+
+
+def test_that_no_more_traces_come_alarms_nobody() -> None:
+    traces = Traces(ranks=1)
+    watched = Looked(traces)
+    for window in range(WINDOWS, WINDOWS + 3):
+        traces.trace(0, window)
+        watched.look(judge=True)
+    quiet = watched.look(after_ns=2 * SILENT_NS, written=False, judge=True).update
+    assert quiet.live.state == "silent" and quiet.live.came and quiet.analysis.status == "unknown"
+    assert not watched.job.alarm(quiet.analysis, quiet.live)
 
 
 @pytest.mark.parametrize("what", ["copy", "same time", "unknown group", "many", "gone"])

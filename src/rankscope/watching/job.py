@@ -196,7 +196,9 @@ class Job:
         self.assemble()
         analysis, live = self._judge(at_ns, unread)
         self._rests_until_ns = at_ns + _rest_ns(live)
-        analysis = with_state(analysis, live, len(self.dataset.seen_ranks), logs=self.dataset.from_logs)
+        if not self.dataset.from_traces:
+            # of these nobody can tell whether the job goes on, but what they say of it stays true
+            analysis = with_state(analysis, live, len(self.dataset.seen_ranks), logs=self.dataset.from_logs)
         self._pace, self._ranks, self._shown = Pace((analysis, live)).judged(at_ns, 0), None, None
         return analysis, live
 
@@ -280,6 +282,8 @@ class Job:
     def alarm(self, analysis: Analysis, live: Live) -> bool:
         """Whether somebody is to be told: once when it stops or fails, and again after it went on or was restarted."""
         silent = live.state == "silent" and live.came and analysis.status != "healthy"
+        # a profiler that has done its steps writes no more
+        silent = silent and not self.dataset.from_traces
         bad = live.state == "frozen" or silent or analysis.is_critical
         processes = self._processes()
         others = [rank for rank, process in processes.items() if self._known_processes.get(rank, process) != process]
