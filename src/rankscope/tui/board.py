@@ -32,8 +32,6 @@ class Board(RankWindow):
         self.times: Times | None = None
         self.unfolded: set[int] = set()
         """Ranks that have a row of their own because they were asked for."""
-        self.fresh: frozenset[int] = frozenset()
-        """Ranks that changed since somebody looked, of a job that is watched."""
         self._sums = running_looks(model.items.code, model.items.col)
         self._order: tuple[Ordering, Ints] | None = None
         self.rows = Rows(np.zeros(0, np.int64), np.zeros(1, np.int64))

@@ -21,6 +21,8 @@ class RankWindow(Window):
         self.finding: int | None = None
         self.blamed: frozenset[int] = frozenset(model.analysis.culprits)
         self.ordering: Ordering = "rank"
+        self.fresh: frozenset[int] = frozenset()
+        """Ranks that changed since somebody looked, of a job that is watched."""
 
     def set_order(self, ordering: Ordering) -> None:
         """Orders the lanes another way."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from time import monotonic
 
+import polars as pl
 import pytest
 
 from rankscope.tui.board import Board
@@ -12,6 +13,7 @@ from rankscope.tui.live.screen import LiveScreen
 from rankscope.tui.quiet import EVERY_S, Quiet
 from rankscope.tui.selection import Selection
 from rankscope.watching.update import Reading
+from tests.traces import training
 from tests.tui.drive import PLAIN, bar, screen_text
 from tests.tui.live.drive import job, live_of, press, shown, until, watched
 
@@ -181,6 +183,19 @@ async def test_only_those_that_went_on_are_marked_until_somebody_looks() -> None
         await press(app, pilot, "u")
         assert "changed" not in bar(app, "keys")
         assert "*" not in "".join(line.split("A")[0] for line in screen_text(app).splitlines()[4:9])
+
+
+async def test_ranks_whose_profilers_have_written_more_are_marked_on_the_lanes_of_traces() -> None:
+    dataset = training(4, steps=4).build()
+    later = pl.when(pl.col("rank") == 2).then(pl.col("end_ns") + 1000).otherwise("end_ns")
+    async with watched(dataset, size=(100, 30)) as (app, pilot, told):
+        told.put(replace(dataset, traces=dataset.traces.with_columns(later.alias("end_ns"))), "waiting")
+        await shown(app, pilot, told)
+        heads = [line[:30] for line in screen_text(app).splitlines()]
+        assert [head.split()[0] for head in heads if "host" in head and "*" in head] == ["2"]
+        assert "* changed: 2" in bar(app, "keys")
+        await press(app, pilot, "j")
+        assert "*" not in "".join(line[:30] for line in screen_text(app).splitlines()[5:])
 
 
 async def test_a_freeze_is_told_once_and_led_to(monkeypatch: pytest.MonkeyPatch) -> None:

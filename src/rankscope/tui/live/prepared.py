@@ -84,8 +84,10 @@ def _with_traces(prepared: Prepared) -> Prepared | None:
     more = with_more(before, update.dataset, update.analysis)
     if more is None or not all(rank in prepared.model.lane_of for rank in more.lanes.lane_of):
         return None
-    model = replace(prepared.model, traces=more.lanes)
-    return replace(prepared, model=model, spliced=(*prepared.spliced, *more.spliced))
+    model, spliced = replace(prepared.model, traces=more.lanes), (*prepared.spliced, *more.spliced)
+    came = update.dataset.traces[before.dataset.traces.height :]["rank"].to_list()
+    marks = prepared.marks | marks_of(update.dataset, came) if came else prepared.marks
+    return replace(prepared, model=model, marks=marks, spliced=spliced)
 
 
 def _looks_same(before: Update, now: Update) -> bool:

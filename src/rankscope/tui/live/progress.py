@@ -11,16 +11,25 @@ from rankscope.analysis.arrays import filled
 from rankscope.schema import Dataset
 
 Marks = dict[int, tuple[int, ...]]
-"""By rank what changes whenever an operation of it is issued, starts or ends."""
+"""By rank what changes whenever an operation of it is issued, starts or ends, or a trace of it comes."""
 
 
 def marks_of(dataset: Dataset, only: Collection[int] | None = None) -> Marks:
     """The marks of all ranks that left anything: their newest events, and how many operations there are and done.
 
-    Or of `only` some of them.
+    Then how many traces, and until when the newest goes. Or the marks of `only` some ranks.
     """
-    ops = dataset.ops.filter(pl.col("rank").is_not_null()) if dataset.ops["rank"].null_count() else dataset.ops
-    ops = ops if only is None else ops.filter(pl.col("rank").is_in(list(only)))
+    ops, traces = _of_operations(_of(dataset.ops, only)), _of_traces(_of(dataset.traces, only))
+    nothing = (0, 0)
+    return {rank: (*ops.get(rank, (0, 0, 0, 0)), *traces.get(rank, nothing)) for rank in {*ops, *traces}}
+
+
+def _of(table: pl.DataFrame, only: Collection[int] | None) -> pl.DataFrame:
+    table = table.filter(pl.col("rank").is_not_null()) if table["rank"].null_count() else table
+    return table if only is None else table.filter(pl.col("rank").is_in(list(only)))
+
+
+def _of_operations(ops: pl.DataFrame) -> Marks:
     ranks = ops["rank"].to_numpy()
     starts = np.flatnonzero(np.diff(ranks, prepend=-1))
     if not len(starts):
@@ -30,6 +39,11 @@ def marks_of(dataset: Dataset, only: Collection[int] | None = None) -> Marks:
     counts = np.diff(starts, append=len(ranks))
     rows = zip(*(part.tolist() for part in (ranks[starts], *columns, done, counts)), strict=True)
     return {rank: tuple(rest) for rank, *rest in rows}
+
+
+def _of_traces(traces: pl.DataFrame) -> Marks:
+    table = traces.group_by("rank").agg(pl.len(), pl.col("end_ns").max())
+    return {rank: tuple(rest) for rank, *rest in table.iter_rows()}
 
 
 def changed_ranks(before: Marks, now: Marks) -> frozenset[int]:

@@ -238,14 +238,15 @@ class LiveScreen(LanesScreen):
         """Whoever presses a key has looked."""
         super().on_key(event)
         self._seen = self.shown.marks
-        self.operations.fresh = frozenset()
+        self._mark_changed()
         self._read = _told(self.reading)
         self._hush()
         self.note("")
 
     def _mark_changed(self) -> None:
         changed = changed_ranks(self._seen, self.shown.marks)
-        self.operations.fresh = changed if len(changed) < len(self.shown.marks) else frozenset()
+        for board in self.boards:
+            board.fresh = changed if len(changed) < len(self.shown.marks) else frozenset()
 
     def _draw_head(self) -> None:
         options, width, palette = self.options, self.size.width, self.options.palette
@@ -265,9 +266,7 @@ class LiveScreen(LanesScreen):
             super().note(text or told)
             return
         self._read = told
-        state = footer_parts(
-            self.following, self.paused, self.waiting_count, self.reading.writing, self.operations.fresh
-        )
+        state = footer_parts(self.following, self.paused, self.waiting_count, self.reading.writing, self.board.fresh)
         room = self.size.width - sum(len(part) for part, _ in state)
         self.bar("keys").put([*state, *key_parts(max(room, 1))])
 

@@ -59,6 +59,7 @@ def compose(board: TraceBoard, gutter: TraceGutter) -> list[Line]:
         current = board.top + at == board.row
         blamed = not board.blamed.isdisjoint(ranks)
         head = head_text(board, row, ranks, gutter, current=current, blamed=blamed)
+        head = f"{head[:-1]}*" if row.first and not board.fresh.isdisjoint(ranks) else head
         out.append(Line(head, blamed, current, text[at].tobytes(), styles[at].tobytes()))
     return out
 
