@@ -130,6 +130,10 @@ def test_traces_that_come_are_judged_soon_when_no_more_come_or_when_they_are_an_
     late = came.with_traces(MOVES, 99 + SOON_NS)
     assert late.judge_at_ns == 99 + SOON_NS + MORE_NS and late.may_show_traces(1, PART, 100 + SOON_NS)
     assert judged(live=Live("frozen", "")).may_show_traces(1, PART, 101)
+    # they do not come for ever
+    for at_ns in range(101, LATE_NS + 100, MORE_NS - 1):
+        late = late.with_traces(MOVES, at_ns)
+    assert late.judge_at_ns == 100 + LATE_NS
     # what does not agree does not wait for more of them
     doubtful = judged().glance(frozenset({1}), RANKS, 101, agrees=False)
     assert doubtful is not None and doubtful[0].with_traces(MOVES, 99 + SOON_NS).judge_at_ns == 100 + SOON_NS

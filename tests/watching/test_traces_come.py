@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from multiprocessing import Pipe
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -15,15 +17,19 @@ from rankscope.commands.crossing import Receiver, Sender
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.parsers.torch_profiler.model import NUMBERS, TraceContent
 from rankscope.schema import Dataset
 from rankscope.tui.live.prepared import Prepared
+from rankscope.tui.traces.activity import NOTHING
 from rankscope.tui.traces.lanes import TraceLanes, build_lanes
+from rankscope.tui.traces.run import TracedRun
 from rankscope.watching.job import Job
 from rankscope.watching.pace import MORE_NS, PART, SOON_NS
 from tests.parsers.dumps import START_NS
 from tests.parsers.dumps import job as recorders
 from tests.parsers.torch_profiler.documents import Event, about, all_reduce, decoded, document, kernel, launch, x
-from tests.watching.printing import SECOND, Watched
+from tests.watching import printing
+from tests.watching.printing import SECOND, Logs, Watched, apart
 
 RANKS, WINDOWS, STEPS = 4, 4, 5
 APART_US = 100_000
@@ -36,6 +42,8 @@ class Traces:
 
     def __init__(self, seed: int = 0, *, ranks: int = RANKS, dumps: bool = False) -> None:
         self.chance, self.clock, self.files = random.Random(seed), START_NS, dict[str, Source]()
+        self.late_us: dict[int, float] = {}
+        """By rank how late its clock is."""
         self.recorders = recorders(RANKS) if dumps else []
         for rank in range(ranks):
             for window in range(WINDOWS):
@@ -44,7 +52,7 @@ class Traces:
 
     def trace(self, rank: int, window: int, *, name: str = "", stream: int = 7) -> None:
         """A rank writes a trace of some steps."""
-        begin, events = window * APART_US, list[Event]()
+        begin, events = window * APART_US + self.late_us.get(rank, 0.0), list[Event]()
         for step in range(STEPS):
             at, number = begin + 1000 * step, 1 + 2 * (step + STEPS * window)
             wait = 30 + self.chance.random() * 40
@@ -58,6 +66,12 @@ class Traces:
         content = decoded(document(events, _about(rank)))
         shown = name or f"rank{rank}_{window}.pt.trace.json"
         self.files[shown] = Source(shown, "torch-profiler", len(events), self.clock, None, content)
+
+    def bare(self, rank: int, window: int) -> None:
+        """A rank writes a trace in which nothing communicates."""
+        shown, events = f"rank{rank}_{window}.json", [x("cpu_op", "aten::add", window * APART_US, 200)]
+        content = decoded(document(events, _about(rank)))
+        self.files[shown] = Source(shown, "torch-profiler", 1, self.clock, None, content)
 
     def dump(self) -> None:
         """All ranks go on and dump."""
@@ -201,6 +215,85 @@ def test_that_no_more_traces_come_alarms_nobody() -> None:
     quiet = watched.look(after_ns=2 * SILENT_NS, written=False, judge=True).update
     assert quiet.live.state == "silent" and quiet.live.came and quiet.analysis.status == "unknown"
     assert not watched.job.alarm(quiet.analysis, quiet.live)
+
+
+def test_steps_are_marked_on_the_clock_of_the_lanes() -> None:
+    traces = Traces(ranks=2)
+    traces.late_us = {1: 2_000.0}
+    for window in range(WINDOWS):
+        traces.trace(1, window)
+    watched = Looked(traces)
+    traces.trace(1, WINDOWS)
+    prepared = watched.look(after_ns=SECOND // 2)
+    told, lanes = prepared.update.analysis.traces, prepared.model.traces
+    assert prepared.update.ranks == frozenset() and told is not None and lanes is not None
+    new = prepared.update.dataset.traces["file"][-1]
+    assert told.offsets[new] in [offset for file, offset in told.offsets.items() if file != new and offset]
+    marked = told.steps.filter(pl.col("file") == new)["start_ns"].to_list()
+    shown = [lanes.spans.times(span)[0] for span in np.flatnonzero(lanes.spans.activity == NOTHING).tolist()]
+    assert marked and set(marked) <= set(shown)
+
+
+def test_a_trace_that_comes_to_logs_that_are_silent_is_judged_at_once(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, apart, sends=False)
+    watched = printing.Watched(logs)
+    for window in range(2 * PART):
+        source = _one(window % 2, window // 2)
+        logs.dumps[source.shown] = source
+    for rank in (0, 1, 3):
+        logs.step(rank)
+    watched.look(judge=True)
+    silent = watched.look(after_ns=2 * SILENT_NS, written=False, judge=True).update
+    assert silent.live.state == "silent" and "rank 2 never issued" in silent.analysis.verdict
+    source = _one(0, PART)
+    logs.dumps[source.shown] = source
+    assert watched.look().update.ranks is None
+
+
+def _one(rank: int, window: int) -> Source:
+    traces = Traces(ranks=0)
+    traces.trace(rank, window)
+    return next(iter(traces.files.values()))
+
+
+def test_traces_without_operations() -> None:
+    """They are all that is known of the ranks: those without a trace are still missing."""
+    traces = Traces(ranks=0)
+    for at in range(3 * WINDOWS):
+        traces.bare(at % 3, at // 3)
+    watched = Looked(traces)
+    traces.bare(1, WINDOWS)
+    prepared = watched.look()
+    assert prepared.update.ranks == frozenset()
+    assert isinstance(prepared.model.dataset, TracedRun) and prepared.model.dataset.missing_ranks == (3,)
+
+
+def test_a_trace_whose_name_and_content_tell_two_ranks() -> None:
+    """All say that they are of rank 0, so that names are believed."""
+    traces = Traces(ranks=0)
+    for window in range(WINDOWS):
+        for rank in range(RANKS):
+            traces.trace(0, window, name=f"rank{rank}_{window}.json")
+    watched = Looked(traces)
+    assert watched.job.dataset.traces["rank"].to_list() == sorted(list(range(RANKS)) * WINDOWS)
+    traces.trace(0, WINDOWS, name=f"rank1_{WINDOWS}.json")
+    prepared = watched.look()
+    assert prepared.update.ranks is None
+    assert prepared.update.dataset.traces["rank"].to_list() == sorted([*list(range(RANKS)) * WINDOWS, 1])
+
+
+def test_what_else_stood_in_a_file_of_the_same_size_and_time_is_forgotten() -> None:
+    traces = Traces()
+    watched = Looked(traces)
+    known = traces.files["rank1_1.pt.trace.json"]
+    content = copy.copy(known.content)
+    assert isinstance(content, TraceContent)
+    content.numbers = content.numbers.copy()
+    start, length = (content.numbers[NUMBERS.index(name)] for name in ("start_ns", "duration_ns"))
+    length[start + length < (start + length).max()] -= 7
+    traces.files[known.shown] = Source(known.shown, known.kind, known.size, known.mtime_ns, None, content)
+    told, anew = watched.look(judge=True).update.analysis.traces, analyse(traces.anew()).traces
+    assert told is not None and anew is not None and told.kernels.equals(anew.kernels)
 
 
 @pytest.mark.parametrize("what", ["copy", "same time", "unknown group", "many", "gone"])

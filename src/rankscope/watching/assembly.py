@@ -154,6 +154,8 @@ class Assembly:
         from rankscope.parsers.assemble.repeats import repeat_table
 
         memory, about = self.memory, (self._root, *self._asked, self.memory, self._errors)
+        if self.arrived is not None:
+            memory.traces = self.arrived.all_pieces
         self.longer = self.arrived = None
         sources = sorted((source.whole() for source in sources), key=lambda s: (s.shown, s.problem or ""))
         dataset = assemble(sources, *about)

@@ -14,8 +14,8 @@ def with_later_behind(whole: Sequence[Source], later: Sequence[str], sources: Se
 
     As they are given, if anything is missing of what was put together, or anything but traces is new.
     """
-    known = {source.shown for source in whole}
-    front = [source for source in sources if source.shown in known]
+    known = {source.shown: at for at, source in enumerate(whole)}
+    front = sorted((source for source in sources if source.shown in known), key=lambda s: known[s.shown])
     place = {path: at for at, path in enumerate(later)}
     new = sorted(
         (source for source in sources if source.shown not in known), key=lambda s: place.get(s.shown, len(place))

@@ -123,6 +123,9 @@ class Job:
         return self._with_traces(glance, len(changes.traces), at_ns)
 
     def _may_glance_at(self, changes: Changes, at_ns: int) -> bool:
+        if self._silent is not None:
+            # the screen shows who waits, which is over when anything comes
+            return False
         if not changes.traces:
             return self._may_glance_at_known(changes.paths, at_ns)
         known = not changes.said or self._may_glance_at_known(changes.said, at_ns)

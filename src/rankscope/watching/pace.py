@@ -130,4 +130,6 @@ class Pace:
     def _until_ns(self) -> int:
         if not self.agrees:
             return self.due_ns
-        return self.late_ns if self.traced_ns is None else max(self.due_ns, self.traced_ns + MORE_NS)
+        if self.traced_ns is None:
+            return self.late_ns
+        return max(self.due_ns, min(self.traced_ns + MORE_NS, self.late_ns))

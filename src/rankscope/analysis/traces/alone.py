@@ -52,7 +52,7 @@ class Apart:
 
     def _all(self, dataset: Dataset, windows: dict[int, pl.DataFrame]) -> list[Alone]:
         tracks = dict(dataset.tracks.group_by("file").agg(pl.col("track").min()).iter_rows())
-        keys, found, now = _keys(dataset), list[Alone](), dict[tuple[Any, ...], tuple[int, int, Alone]]()
+        keys, found, now = _keys(dataset, self.spans), list[Alone](), dict[tuple[Any, ...], tuple[int, int, Alone]]()
         for file, key in sorted(keys.items()):
             track = tracks.get(file, 0)
             known = self.kept.get(key)
@@ -100,8 +100,8 @@ def _moved(known: tuple[int, int, Alone], file: int, track: int) -> Alone:
     return {name: table.with_columns(number, shift) for name, table in tables.items()}
 
 
-def _keys(dataset: Dataset) -> dict[int, tuple[Any, ...]]:
+def _keys(dataset: Dataset, spans: Spans) -> dict[int, tuple[Any, ...]]:
     """By file what tells it from all others, and from what it was: what it is made of and what is read of it."""
     rows = dataset.traced.group_by("file").agg(operations=pl.len())
     table = dataset.traces.join(dataset.files.select("file", "path", "size", "mtime_ns"), on="file", how="left")
-    return {row[0]: row[1:] for row in table.join(rows, on="file", how="left").iter_rows()}
+    return {row[0]: (*row[1:], spans.busy_ns(row[0])) for row in table.join(rows, on="file", how="left").iter_rows()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -168,14 +168,14 @@ class Story:
         return self.with_alone(told)
 
     def with_alone(self, before: TraceAnalysis, *, all_there: bool = True) -> TraceAnalysis:
-        """The same with more rows in the tables that have some of each file, whatever the others tell.
+        """The same with more rows in the tables that have some of each file, by its clocks.
 
         `all_there`: the dataset has all traces there are.
         """
         alone = Apart(self.spans, self.steps, self.kept, all_there).tables()
         return replace(
             before,
-            steps=pl.concat([before.steps, self._steps(alone["steps"])]),
+            steps=pl.concat([before.steps, self._steps(alone["steps"], before.offsets)]),
             kernels=pl.concat([before.kernels, alone["kernels"]]),
             idle=pl.concat([before.idle, alone["idle"]]),
             queues=pl.concat([before.queues, alone["queues"]]),
@@ -197,8 +197,8 @@ class Story:
         """Who came last, with LAST."""
         return last_table(self.joined, self._numbers, self.clocks.error_ns, by_step=not self.steps.is_empty())
 
-    def _steps(self, table: pl.DataFrame) -> pl.DataFrame:
-        """STEPS of what each file tells of its own."""
+    def _steps(self, table: pl.DataFrame, offsets: Mapping[int, int]) -> pl.DataFrame:
+        """STEPS of what each file tells of its own, by these clocks."""
         unit = pl.col("unit") if not self.steps.is_empty() else pl.lit(0, dtype=pl.Int64)
         # the same delay is seen in every group of the rank: the largest counts
         late = (
@@ -206,7 +206,7 @@ class Story:
             .agg(late_ns=pl.col("own_ns").sum(), waited_ns=pl.col("waited_ns").sum())
             .group_by("file", "step").agg(pl.col("late_ns").max(), pl.col("waited_ns").sum())
         )  # fmt: skip
-        offset = pl.col("file").replace_strict(dict(self.clocks.offsets), default=0, return_dtype=pl.Int64)
+        offset = pl.col("file").replace_strict(dict(offsets), default=0, return_dtype=pl.Int64)
         table = table.join(late, on=["file", "step"], how="left", maintain_order="left")
         return _shaped(table.with_columns(pl.col("start_ns", "end_ns") + offset), STEPS)
 

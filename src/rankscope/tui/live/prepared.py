@@ -67,9 +67,9 @@ def _glanced(before: Prepared, update: Update) -> Prepared | None:
 
 
 def _beside(model: Model, update: Update) -> Model:
-    if not model.dataset.ops.is_empty() and update.dataset.ops.is_empty():
-        from rankscope.tui.traces.run import with_traces_of
+    from rankscope.tui.traces.run import TracedRun, with_traces_of
 
+    if isinstance(model.dataset, TracedRun):
         return replace(model, dataset=with_traces_of(model.dataset, update.dataset), analysis=update.analysis)
     return replace(model, dataset=update.dataset, analysis=update.analysis)
 

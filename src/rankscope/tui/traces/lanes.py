@@ -168,7 +168,7 @@ def build_lanes(dataset: Dataset, analysis: Analysis, before: TraceLanes | None 
         return replace(before, dataset=dataset, analysis=analysis, traces=traces)
     spans = build_spans(dataset, dict(traces.offsets))
     ranks = ranks_of(dataset)
-    strands = all_strands(dataset, spans, ranks)
+    strands = strands_in(dataset.tracks, spans, ranks)
     windows = windows_of(dataset, traces, ranks)
     cover, key_of = covers(spans, strands, len(ranks), traces, windows)
     low = windows["start"].min()
@@ -189,17 +189,18 @@ def ranks_of(dataset: Dataset) -> NDArray[np.int32]:
     return np.array(sorted(dataset.traces["rank"].drop_nulls().unique().to_list()), np.int32)
 
 
-def all_strands(dataset: Dataset, spans: Spans, ranks: NDArray[np.int32]) -> tuple[Strand, ...]:
-    """The threads and streams of all ranks, sorted as in TraceLanes."""
+def strands_in(tracks: pl.DataFrame, spans: Spans, ranks: NDArray[np.int32]) -> tuple[Strand, ...]:
+    """The threads and streams of these tracks, sorted as in TraceLanes."""
     lane = {rank: at for at, rank in enumerate(ranks.tolist())}
-    place = {number: at for at, number in enumerate(spans.numbers.tolist())}
-    table = dataset.tracks.filter(pl.col("rank").is_not_null()).with_columns(kind=pl.col("kind").cast(pl.String))
+    table = tracks.filter(pl.col("rank").is_not_null())
+    place = pl.Series(np.searchsorted(spans.numbers, table["track"].to_numpy()))
+    table = table.with_columns(kind=pl.col("kind").cast(pl.String), place=place)
     table = table.sort("rank", pl.col("kind") != "host", "order", "lane", "track")
     found: dict[Key, tuple[str, str, list[int]]] = {}
     for row in table.iter_rows(named=True):
         key: Key = (row["rank"], row["device"], row["pid"], row["lane"], row["kind"])
         label = plain(row["name"]) or f"{'thread' if row['device'] is None else 'stream'} {row['lane']}"
-        found.setdefault(key, (row["kind"], label, []))[2].append(place[row["track"]])
+        found.setdefault(key, (row["kind"], label, []))[2].append(row["place"])
     return tuple(Strand(lane[key[0]], kind, label, tuple(at), key) for key, (kind, label, at) in found.items())
 
 

@@ -15,7 +15,7 @@ from rankscope.schema import Dataset
 from rankscope.tui.live.spliced import Spliced
 from rankscope.tui.traces.activity import COUNT, WINDOW
 from rankscope.tui.traces.cover import Cover
-from rankscope.tui.traces.lanes import Strand, TraceLanes, all_strands, covers, ranks_of, windows_of, with_windows
+from rankscope.tui.traces.lanes import Strand, TraceLanes, covers, ranks_of, strands_in, windows_of, with_windows
 from rankscope.tui.traces.spans import BLOCK, Ints, Spans, build_spans
 
 Places = NDArray[np.int32]
@@ -57,7 +57,7 @@ def with_more(before: TraceLanes, dataset: Dataset, analysis: Analysis) -> More 
     own = build_spans(part, dict(traces.offsets))
     own = replace(own, op=np.where(own.op >= 0, own.op + before.dataset.traced.height, -1))
     spans, ranks = _behind(before.spans, own), ranks_of(dataset)
-    strands = all_strands(dataset, spans, ranks)
+    strands = _strands(before, dataset, spans, ranks)
     first = len(before.spans.numbers)
     mine = tuple(s._replace(tracks=tuple(t - first for t in s.tracks if t >= first)) for s in strands)
     windows = windows_of(part, traces, ranks)
@@ -68,9 +68,18 @@ def with_more(before: TraceLanes, dataset: Dataset, analysis: Analysis) -> More 
     lanes = replace(
         now, ranks=ranks, strands=strands, spans=spans, cover=joined.cover,
         key_of=with_windows(joined.key_of, strands, len(ranks)),
-        low=min(before.low, *windows["start"].to_list()), high=max(before.high, *windows["end"].to_list()),
+        low=min([before.low, *windows["start"].to_list()]), high=max([before.high, *windows["end"].to_list()]),
     )  # fmt: skip
     return More(lanes, _told(before, lanes, joined))
+
+
+def _strands(before: TraceLanes, dataset: Dataset, spans: Spans, ranks: Places) -> tuple[Strand, ...]:
+    """All threads and streams: those of ranks of which traces came are looked for again."""
+    came = dataset.traces[before.dataset.traces.height :]["rank"].unique()
+    own = strands_in(dataset.tracks.filter(pl.col("rank").is_in(came.implode())), spans, ranks)
+    lane, new = {rank: at for at, rank in enumerate(ranks.tolist())}, set(came.to_list())
+    rest = [strand._replace(lane=lane[strand.key[0]]) for strand in before.strands if strand.key[0] not in new]
+    return tuple(sorted([*rest, *own], key=lambda strand: strand.lane))
 
 
 def _part(before: Dataset, now: Dataset) -> Dataset:

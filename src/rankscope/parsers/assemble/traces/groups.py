@@ -30,7 +30,7 @@ class Groups:
         self.rows: list[dict[str, Any]] = table.sort("group").rows(named=True)
         self.world = world
         self.has_news = False
-        """Something was added, or is told otherwise, since that was asked last."""
+        """Something was added, or is told otherwise, since this was set to False."""
         self._by_name: dict[str, list[int]] = defaultdict(list)
         for i, row in enumerate(self.rows):
             self._by_name[row["name"]].append(i)

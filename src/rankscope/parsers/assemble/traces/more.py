@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -19,9 +18,10 @@ from rankscope.parsers.assemble.traces.window import Window
 from rankscope.schema import Dataset
 
 if TYPE_CHECKING:
+    from rankscope.parsers.assemble.placed import Asked
     from rankscope.parsers.assemble.tables import Memory
 
-TABLES = ("traced", "traces", "tracks", "spans")
+_TABLES = ("traced", "traces", "tracks", "spans")
 _TELL_HOSTS = ("ops", "comms", "threads")
 
 
@@ -38,6 +38,11 @@ class Arrived:
     files: pl.DataFrame
     """Their rows in the table of files."""
     tables: Tables
+
+    @property
+    def all_pieces(self) -> Brought:
+        """What was there, with the pieces of these: they are not to be made again."""
+        return replace(self.behind, pieces=[*self.behind.pieces, *self.pieces])
 
     @property
     def spans(self) -> int:
@@ -62,11 +67,11 @@ def arrived(memory: Memory, dataset: Dataset, news: Sequence[Source], before: Ar
     if behind is None or placed is None or dataset.attempts.height > 1:
         return None
     if before is None:
-        before = Arrived(behind, (), (), (), dataset.files.clear(), {name: behind.tables[name] for name in TABLES})
+        before = Arrived(behind, (), (), (), dataset.files.clear(), {name: behind.tables[name] for name in _TABLES})
     elif before.behind is not behind or not _begins(before.given, news):
         return None
     for given in news[len(before.given) :]:
-        found = _one_more(before, dataset, given, placed.asked[0])
+        found = _one_more(before, dataset, given, placed.asked)
         if found is None:
             return None
         before = found
@@ -82,14 +87,15 @@ def _is_same(one: Source, other: Source) -> bool:
     return one.content is other.content and about[0] == about[1]
 
 
-def _one_more(before: Arrived, dataset: Dataset, given: Source, pattern: re.Pattern[str] | None) -> Arrived | None:
-    source = given.renewed()
+def _one_more(before: Arrived, dataset: Dataset, given: Source, asked: Asked) -> Arrived | None:
+    (pattern, fixed, _), source = asked, given.renewed()
     if source.trace is None:
         return None
     place = dataset.files.height + len(before.given)
     window = Window(place, source, source.trace)
     windows, book = [*before.behind.seen, *before.windows], before.behind.book
-    if not stands_alone(window, windows, pattern) or world_of([window]) > dataset.world_size:
+    fits = fixed is not None or world_of([window]) <= dataset.world_size
+    if not stands_alone(window, windows, pattern) or not fits:
         return None
     source.attempt, source.used, book.has_news = dataset.attempt, True, False
     book.meet(window)

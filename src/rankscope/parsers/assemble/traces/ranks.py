@@ -84,11 +84,12 @@ def _settle_contradictions(windows: Sequence[Window]) -> None:
         if window.source.rank_source == "content":
             by_rank[window.source.rank].append(window)
     for same in by_rank.values():
-        named = [rank_in(window.source.shown) for window in same]
-        at_once = any(_overlap(a, b) for a, b in combinations(same[:MOST_COMPARED], 2))
-        if at_once and None not in named and len(set(named)) == len(same):
-            for window, rank in zip(same, named, strict=True):
-                window.source.rank, window.source.rank_source = rank, "name"
+        named = {id(window): rank_in(window.source.shown) for window in same}
+        at_once = [pair for pair in combinations(same[:MOST_COMPARED], 2) if _overlap(*pair)]
+        differ = all(named[id(one)] != named[id(other)] for one, other in at_once)
+        if at_once and differ and None not in named.values():
+            for window in same:
+                window.source.rank, window.source.rank_source = named[id(window)], "name"
 
 
 def _drop_shared(windows: Sequence[Window]) -> None:

@@ -33,7 +33,7 @@ def seen(window: Window) -> Seen:
 
 
 def stands_alone(window: Window, others: Iterable[Seen], pattern: re.Pattern[str] | None) -> bool:
-    """Gives a window that came later its rank, clock and loops, if these are certain; whether they are.
+    """Gives a window that came later its rank, clock and loops; whether these are certain.
 
     Nothing about the `others` may hang on it either: none of them has a rank by its place in the order of all.
     """
@@ -43,17 +43,19 @@ def stands_alone(window: Window, others: Iterable[Seen], pattern: re.Pattern[str
     window.base_ns = base
     ranks.claim(window, pattern)
     own = loops.group_of_loop(window) if loops.uses_loops(window) else None
-    if window.source.rank is None or own == {} or (own and not all(other.loops_told for other in others)):
+    if not _is_certain(window) or own == {} or (own and not all(other.loops_told for other in others)):
         return False
     window.loops = own or {}
-    return not any(_rivals(window, other) for other in others)
-
-
-def _rivals(window: Window, other: Seen) -> bool:
-    """Whether both are the same trace, or of one rank at one time."""
     begin, end = window.bounds
-    at_once = begin < other.end_ns and other.begin_ns < end
-    return (window.rank == other.rank and at_once) or _mark(window) == other.mark
+    at_once = (other for other in others if other.rank == window.rank and begin < other.end_ns and other.begin_ns < end)
+    return next(at_once, None) is None and _mark(window) not in {other.mark for other in others}
+
+
+def _is_certain(window: Window) -> bool:
+    """Whether its rank is told, and its name and its content do not tell two of them."""
+    source = window.source
+    lies = source.rank_source == "content" and ranks.rank_in(source.shown) not in (None, source.rank)
+    return source.rank is not None and not lies
 
 
 def _mark(window: Window) -> tuple[object, ...]:
