@@ -43,7 +43,7 @@ def stands_alone(window: Window, others: Iterable[Seen], pattern: re.Pattern[str
     window.base_ns = base
     ranks.claim(window, pattern)
     own = loops.group_of_loop(window) if loops.uses_loops(window) else None
-    if not _is_certain(window) or own == {} or (own and not all(other.loops_told for other in others)):
+    if not _is_certain(window, others) or own == {} or (own and not all(other.loops_told for other in others)):
         return False
     window.loops = own or {}
     begin, end = window.bounds
@@ -51,11 +51,13 @@ def stands_alone(window: Window, others: Iterable[Seen], pattern: re.Pattern[str
     return next(at_once, None) is None and _mark(window) not in {other.mark for other in others}
 
 
-def _is_certain(window: Window) -> bool:
-    """Whether its rank is told, and its name and its content do not tell two of them."""
+def _is_certain(window: Window, others: Iterable[Seen]) -> bool:
+    """Whether its rank is told, and there is no doubt whether names or contents are to be believed."""
     source = window.source
-    lies = source.rank_source == "content" and ranks.rank_in(source.shown) not in (None, source.rank)
-    return source.rank is not None and not lies
+    if source.rank is None or source.rank_source != "content":
+        return source.rank is not None
+    lies = ranks.rank_in(source.shown) not in (None, source.rank)
+    return not lies and all(other.how != "name" for other in others)
 
 
 def _mark(window: Window) -> tuple[object, ...]:
