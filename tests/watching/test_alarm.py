@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rankscope.analysis.live import Live, State
 from rankscope.analysis.model import Analysis
 from rankscope.watching.job import Job
 from tests.parsers.assemble.test_placed import RANKS, Captured
+from tests.parsers.dumps import START_NS
 
 QUIET = Analysis("nothing is wrong", "unknown", (), ())
 
@@ -42,6 +45,19 @@ def test_silence_is_told_where_something_came_before_and_all_is_not_well() -> No
     assert not told(job, "silent")
     assert not told(job, "silent", came=True, status="healthy")
     assert told(job, "silent", came=True)
+
+
+def test_sidecars_that_are_newer_than_their_dumps_are_of_the_same_processes() -> None:
+    captured = Captured()
+    job = watched(captured, 0)
+    assert told(job, "frozen")
+    for rank in range(RANKS):
+        captured.card(rank, problem="no room")
+        name = f"capture_rank_{rank}.json"
+        captured.files[name] = replace(captured.files[name], mtime_ns=START_NS + 10**12)
+    assert job.take(captured.sources, 10**10)
+    job.assemble()
+    assert not told(job, "frozen")
 
 
 def test_a_job_that_was_started_again_is_told_of_again_though_it_never_went_on() -> None:

@@ -78,12 +78,14 @@ class Followed:
                 last[0] = replace(news, said=said[0])
                 publish(last[0])
                 return
-            if news.alarm and hook is not None:
-                said[0] = ""
-                hook.fire(report_of(news, self.path_map))
+            fires = news.alarm and hook is not None
+            said[0] = "" if fires else said[0]
             last[0] = replace(news.reading, said=said[0])
             dataset, analysis = with_local_paths(news.dataset, news.analysis, self.path_map)
             publish(replace(news, dataset=dataset, analysis=analysis, reading=last[0]))
+            if fires and hook is not None:
+                # after that, so that what becomes of it is told later
+                hook.fire(report_of(news, self.path_map))
 
         try:
             self.watcher.run(pass_on)

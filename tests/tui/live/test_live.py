@@ -219,6 +219,27 @@ async def test_a_freeze_is_told_once_and_led_to(monkeypatch: pytest.MonkeyPatch)
         await until(app, pilot, lambda: "FROZEN" not in screen_text(app).split("\n", 3)[3])
 
 
+async def test_a_freeze_that_comes_while_nobody_looks_rings_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rung: list[int] = []
+    async with watched(job(50)) as (app, pilot, told):
+        monkeypatch.setattr(app, "bell", lambda: rung.append(1))
+        await press(app, pilot, "space")
+        told.put(job(50, waiting=True), "frozen", alarm=True)
+        await until(app, pilot, lambda: live_of(app).waiting_count == 1)
+        assert rung == [1]
+        await press(app, pilot, "space")
+        await shown(app, pilot, told)
+        assert rung == [1] and "HANG, FROZEN" in bar(app, "title")
+
+
+async def test_the_verdict_says_how_fast_each_group_goes() -> None:
+    async with watched(job(50)) as (app, pilot, told):
+        assert "4 ranks: operations go on: default_pg 12.3/s" in bar(app, "verdict")
+        told.put(job(50, waiting=True), "frozen")
+        await shown(app, pilot, told)
+        assert "12.3/s" not in bar(app, "verdict")
+
+
 async def test_the_bell_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     async with watched(job(50), replace(PLAIN, bell=False)) as (app, pilot, told):
         monkeypatch.setattr(app, "bell", lambda: pytest.fail("it rang"))

@@ -46,7 +46,7 @@ def _row(place: int, source: Source) -> dict[str, Any]:
         "rank": source.rank,
         "rank_source": source.rank_source,
         "attempt": source.attempt,
-        "host": source.host or (trace.about.host if trace else None) or None,
+        "host": source.host or (own.host if own is not None else None) or (trace.about.host if trace else None) or None,
         "pid": own.pid if own is not None else None,
         "interval_ns": source.card.interval_ns if source.card is not None else None,
         "delay_ns": source.card.delay_ns if source.card is not None else None,

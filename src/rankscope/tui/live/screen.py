@@ -14,7 +14,7 @@ from rankscope.tui.footer import key_parts
 from rankscope.tui.header import title_parts, verdict_parts
 from rankscope.tui.live.anchor import carry, first_finding, same_finding
 from rankscope.tui.live.progress import changed_ranks
-from rankscope.tui.live.words import footer_parts, state_text
+from rankscope.tui.live.words import footer_parts, state_text, with_rates
 from rankscope.tui.messages import Updated, UpdateTimed
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.screen import LanesScreen
@@ -43,6 +43,8 @@ class LiveScreen(LanesScreen):
         self._lag_s = 0.0
         self._rung = False
         """Whether something may be told over the lanes."""
+        self._told_of = 0
+        """The last update of which somebody was told."""
         self._unvisited = False
         """The finding that is told came with an update: nobody has gone there yet."""
         self._read = ""
@@ -106,7 +108,7 @@ class LiveScreen(LanesScreen):
 
     def _show(self, update: Updated, timed: UpdateTimed | None) -> None:
         before, board, finding = self.whole.analysis, self.operations, self.board.finding
-        stood = self.shown.update.live.is_stopped
+        stood = self.shown.update.live.is_stopped or before.is_critical
         self.whole, self._worst, self._strips, self.shown = update.model, update.overview, {}, update
         share(update.index)
         model = timed.model if timed is not None else apply(update.model, self.wanted)
@@ -155,8 +157,9 @@ class LiveScreen(LanesScreen):
 
     def _tell(self, update: Updated) -> None:
         """Rings once for each freeze, whatever is on the screen."""
-        if not update.update.alarm:
+        if not update.update.alarm or update.update.number <= self._told_of:
             return
+        self._told_of = update.update.number
         analysis, live = update.update.analysis, update.update.live
         text, title = plain(analysis.verdict), (live.state if live.is_stopped else analysis.status).upper()
         self._rung = True
@@ -254,7 +257,8 @@ class LiveScreen(LanesScreen):
         newest = self.waiting.update if self.paused and self.waiting is not None else self.shown.update
         state = state_text(newest, self.reading, self._lag_s, held, ascii_only=options.ascii_only)
         self.bar("title").put(title_parts(self.whole.dataset, newest.analysis, width, palette, state=state))
-        self.bar("verdict").put(*verdict_parts(self.whole.analysis, self.board.finding, width, palette))
+        analysis = with_rates(self.whole.analysis, self.shown.update.live)
+        self.bar("verdict").put(*verdict_parts(analysis, self.board.finding, width, palette))
 
     def note(self, text: str) -> None:
         """Says something in the bottom line; without text how following goes, and the keys.

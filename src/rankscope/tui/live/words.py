@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from rich.style import Style
 
@@ -14,6 +15,8 @@ from rankscope.tui.fold import rank_label
 from rankscope.tui.parts import Parts
 from rankscope.watching.update import Reading, Update
 
+MOST_RATES = 4
+"""Groups that are named in the verdict."""
 _BOLD, _DIM, _REVERSE = Style(bold=True), Style(dim=True), Style(reverse=True)
 
 
@@ -55,6 +58,16 @@ def _job_text(analysis: Analysis, live: Live) -> str:
     else:
         text = live.state
     return f"{analysis.status.upper()}, {text}" if _is_bad(analysis) else text
+
+
+def with_rates(analysis: Analysis, live: Live) -> Analysis:
+    """The analysis of a job that goes on, whose verdict says how fast its groups do: the fastest first."""
+    if analysis.status != "progressing" or live.state != "progressing" or not live.rates:
+        return analysis
+    told = ", ".join(f"{rate.description or rate.group} {rate.per_s:.3g}/s" for rate in live.rates[:MOST_RATES])
+    left = len(live.rates) - MOST_RATES
+    more = f", and {plural(left, 'more group')}" if left > 0 else ""
+    return replace(analysis, verdict=f"{analysis.verdict}: {told}{more}")
 
 
 def footer_parts(following: bool, paused: bool, waiting: int, writing: int, changed: Collection[int]) -> Parts:
