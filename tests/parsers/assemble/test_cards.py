@@ -52,7 +52,7 @@ def test_rank_and_host_are_those_of_the_sidecar_whatever_the_name_says() -> None
     made = recorders()
     found = dataset([dump("trace_a9", made[3]), card("a.json", 3, "trace_a9")])
     assert files(found, "path", "rank", "rank_source", "host", "kind", "used") == [
-        ("a.json", 3, "sidecar", None, "sidecar", True),
+        ("a.json", 3, "sidecar", "host-3", "sidecar", True),
         ("trace_a9", 3, "sidecar", "host-3", "flight-recorder", True),
     ]
     assert found.ops["host"].unique().to_list() == ["host-3"]
