@@ -249,9 +249,11 @@ def test_that_nothing_came_while_nothing_could_be_seen_is_no_silence() -> None:
 def test_what_came_is_counted_when_it_came_though_it_is_looked_at_later() -> None:
     at_once = later = Gate(freeze_after_ns=2 * SECOND)
     for at in range(4):
-        at_once, _, _ = seen(at_once, written(job(10 + at, waiting=True), 0.1), at)
+        at_once, live, _ = seen(at_once, written(job(10 + at, waiting=True), 0.1), at)
         later = (
-            later.came(at * SECOND) if at in (1, 2) else seen(later, written(job(10 + at, waiting=True), 0.1), at)[0]
+            later.came(live, at * SECOND)[0]
+            if at in (1, 2)
+            else seen(later, written(job(10 + at, waiting=True), 0.1), at)[0]
         )
     last = written(job(13, waiting=True), 0.1)
     for gate in (at_once, later):
@@ -330,3 +332,15 @@ def test_memory_is_bounded() -> None:
     for at in range(100):
         gate, _, _ = seen(gate, written(job(2 + at), 0.1), at * 5)
     assert len(gate.memory.samples) <= 16 and len(gate.memory.gaps_ns) <= 16
+
+
+def test_the_last_news_is_as_old_as_the_newest_file_also_after_nothing_could_be_seen() -> None:
+    gate, live, _ = seen(Gate(), written(job(20, waiting=True), 90), 100, age_s=40)
+    assert (live.state, live.still_ns, live.news_at_ns) == ("frozen", 90 * SECOND, 60 * SECOND)
+    gate, live, _ = seen(gate.resumed(200 * SECOND), written(job(20, waiting=True), 90), 210, fresh=False)
+    assert live.news_at_ns == 60 * SECOND
+    gate, live, _ = seen(gate, written(job(21), 0.1), 220)
+    assert live.news_at_ns == 220 * SECOND
+    gate, live = gate.went_on(written(job(30), 0.1), live, 230 * SECOND)
+    assert live.news_at_ns == 230 * SECOND
+    assert gate.came(live, 240 * SECOND)[1] == replace(live, news_at_ns=240 * SECOND)

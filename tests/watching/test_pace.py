@@ -152,9 +152,10 @@ def test_where_somebody_is_accused_everything_is_judged() -> None:
 
 
 def test_what_is_only_shown_has_come() -> None:
-    gate = Gate(None, Memory(fresh_at_ns=100, gaps_ns=(7,))).came(105)
-    assert gate.memory.gaps_ns == (7, 5) and gate.memory.fresh_at_ns == 105
-    assert Gate().came(105).memory == Memory()
+    gate, live = Gate(None, Memory(fresh_at_ns=100, gaps_ns=(7,))).came(PROGRESSING, 105)
+    assert gate.memory.gaps_ns == (7, 5) and gate.memory.fresh_at_ns == gate.memory.news_at_ns == 105
+    assert live == replace(PROGRESSING, news_at_ns=105)
+    assert Gate().came(PROGRESSING, 105)[0].memory == Memory()
 
 
 @pytest.fixture
@@ -201,7 +202,10 @@ def test_one_dump_of_many_is_shown_and_not_judged(going: Going, monkeypatch: pyt
         shown = going.until(10 * RANKS + count, judged=False)
         assert shown.ranks == frozenset({3}) and shown.changed == 1 and not shown.alarm
         assert shown.analysis.verdict == last.analysis.verdict
-        assert shown.live == replace(before, since_ns=shown.live.since_ns, rates=shown.live.rates)
+        news_at_ns = shown.live.news_at_ns
+        assert before.news_at_ns is not None and news_at_ns is not None and news_at_ns > before.news_at_ns
+        now = replace(before, since_ns=shown.live.since_ns, rates=shown.live.rates, news_at_ns=news_at_ns)
+        assert shown.live == now
         assert (shown.live.since_ns or 0) > (before.since_ns or 0)
 
 

@@ -67,6 +67,8 @@ class Live:
     """Of the groups that move, the fastest first; none of a job that does not just now."""
     came: bool = False
     """Whether anything was written while it was watched."""
+    news_at_ns: int | None = None
+    """When something was written last, on a clock that never goes back."""
 
     @property
     def per_s(self) -> float:
@@ -94,14 +96,15 @@ class Gate:
         known = self.memory.fresh_at_ns is not None
         return replace(self, memory=replace(self.memory, fresh_at_ns=at_ns)) if known else self
 
-    def came(self, at_ns: int) -> Gate:
-        """The same where files came that are not judged yet."""
-        return replace(self, memory=fresh(self.memory, at_ns))
+    def came(self, live: Live, at_ns: int) -> tuple[Gate, Live]:
+        """The same, and how the job is, where files came that are not judged yet."""
+        return replace(self, memory=fresh(self.memory, at_ns)), replace(live, news_at_ns=at_ns)
 
     def went_on(self, part: Dataset, live: Live, at_ns: int) -> tuple[Gate, Live]:
         """The same, and how the job is, where some ranks have gone on: `part` holds all that these left."""
         memory = went_on(self.memory, part, at_ns)
-        return replace(self, memory=memory), replace(live, since_ns=memory.newest_ns, rates=rates_of(memory))
+        live = replace(live, since_ns=memory.newest_ns, rates=rates_of(memory), news_at_ns=at_ns)
+        return replace(self, memory=memory), live
 
     def look(self, dataset: Dataset, freeze: Freeze, look: Look) -> tuple[Gate, Live, Freeze]:
         """The gate for the next look, how the job is, and what its standstill is to be taken for."""
@@ -130,7 +133,7 @@ def _judge(memory: Memory, asked_ns: int | None, dataset: Dataset, freeze: Freez
     moving = len(memory.samples) > 1
     live = Live("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, rates_of(memory))
     live = replace(live, reason="operations go on" if moving else "nothing tells yet whether operations go on")
-    live = replace(live, came=bool(memory.gaps_ns))
+    live = replace(live, came=bool(memory.gaps_ns), news_at_ns=memory.news_at_ns)
     if look.unread or look.at_ns - memory.ranks_at_ns < _complete_ns(dataset, asked_ns):
         what = "lines" if dataset.from_logs else "dumps"
         more = "dumps of more ranks are coming in" if dataset.missing_ranks else f"more {what} are coming in"

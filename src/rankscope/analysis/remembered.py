@@ -61,6 +61,9 @@ class Memory:
     got_over_ns: int = 0
     """The longest that it was still and went on."""
     fresh_at_ns: int | None = None
+    """Since when nothing came, as far as it could be seen."""
+    news_at_ns: int | None = None
+    """When something came last: before that where there was a time in which nothing could be seen."""
     gaps_ns: tuple[int, ...] = ()
     """Between files that came, the last ones."""
     ranks: frozenset[int] = frozenset()
@@ -88,7 +91,8 @@ def remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
     issued = _issued(dataset)
     newest, printed = _newest(memory, dataset, issued)
     if memory.fresh_at_ns is None:
-        told = replace(memory, fresh_at_ns=look.at_ns - max(0, look.age_ns))
+        written_ns = look.at_ns - max(0, look.age_ns)
+        told = replace(memory, fresh_at_ns=written_ns, news_at_ns=written_ns)
     else:
         told = fresh(memory, look.at_ns) if look.fresh else memory
     ranks, ranks_at = frozenset(dataset.seen_ranks), memory.ranks_at_ns
@@ -145,7 +149,8 @@ def fresh(memory: Memory, at_ns: int) -> Memory:
     """The same where files came at a moment."""
     if memory.fresh_at_ns is None:
         return memory
-    return replace(memory, gaps_ns=(*memory.gaps_ns, at_ns - memory.fresh_at_ns)[-KEPT:], fresh_at_ns=at_ns)
+    gaps = (*memory.gaps_ns, at_ns - memory.fresh_at_ns)[-KEPT:]
+    return replace(memory, gaps_ns=gaps, fresh_at_ns=at_ns, news_at_ns=at_ns)
 
 
 def pause_ns(memory: Memory) -> int:

@@ -107,8 +107,9 @@ def _one(sampling: Sampling, pid: int, rank: int | None, at: datetime) -> str | 
         return f"py-spy took more than {LONGEST_S:.0f} s"
     except OSError as error:
         return f"{error.filename or sampling.program}: {error.strerror}"
-    said = done.stderr.decode("utf-8", "replace").strip()
-    return _explained(" ".join(said.split()) or f"py-spy ended with {done.returncode}")
+    # where in py-spy itself it failed helps nobody here
+    said, _, _ = done.stderr.decode("utf-8", "replace").partition("Stack backtrace:")
+    return _explained(" ".join(said.split()).removeprefix("Error: ") or f"py-spy ended with {done.returncode}")
 
 
 def _explained(said: str) -> str:

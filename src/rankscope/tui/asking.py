@@ -6,7 +6,7 @@ from rankscope.analysis.wording import plural
 from rankscope.tui.messages import Asked
 from rankscope.tui.screen import LanesScreen
 
-NONE_FOUND = "no trigger pipe lies beside these dumps: set TORCH_NCCL_DEBUG_INFO_PIPE_FILE for the next run"
+NONE_FOUND = "no trigger pipe here: set TORCH_NCCL_DEBUG_INFO_PIPE_FILE for the next run"
 
 
 def ask_for_dumps(screen: LanesScreen) -> None:

@@ -148,9 +148,9 @@ class Job:
             return None
         (self._pace, glance), self._fresh = found, False
         if part is None:
-            self._gate = self._gate.came(at_ns)
-            return glance
-        self._gate, live = self._gate.went_on(part, glance.live, at_ns)
+            self._gate, live = self._gate.came(glance.live, at_ns)
+        else:
+            self._gate, live = self._gate.went_on(part, glance.live, at_ns)
         self._pace = self._pace.with_live(live)
         return replace(glance, live=live)
 
@@ -158,8 +158,10 @@ class Job:
         """The same where nothing but traces came."""
         if self._pace.said is None:
             return None
-        self._gate, self._fresh = self._gate.came(at_ns), False
-        return Glance(frozenset(), *self._pace.said)
+        analysis, live = self._pace.said
+        (self._gate, live), self._fresh = self._gate.came(live, at_ns), False
+        self._pace = self._pace.with_live(live)
+        return Glance(frozenset(), analysis, live)
 
     def _with_traces(self, glance: Glance, count: int, at_ns: int) -> Glance:
         """The same with what so many traces that came tell alone."""

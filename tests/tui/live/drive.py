@@ -49,9 +49,13 @@ class Told:
 
     def put(self, dataset: Dataset, state: State = "progressing", alarm: bool = False, said: str = "") -> None:
         """The job is now like this."""
+        update = update_of(dataset, state, self.count + 1, alarm)
+        self.give(replace(update, reading=replace(update.reading, said=said)))
+
+    def give(self, update: Update) -> None:
+        """The job is now as this says."""
         self.count += 1
-        update = update_of(dataset, state, self.count, alarm)
-        self._news.put(replace(update, reading=replace(update.reading, said=said)))
+        self._news.put(update)
 
 
 def update_of(dataset: Dataset, state: State, number: int, alarm: bool = False) -> Update:

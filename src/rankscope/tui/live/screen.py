@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import monotonic
+from time import monotonic, monotonic_ns
 
 from textual import events, on
 
@@ -14,7 +14,7 @@ from rankscope.tui.footer import key_parts
 from rankscope.tui.header import title_parts, verdict_parts
 from rankscope.tui.live.anchor import carry, first_finding, same_finding
 from rankscope.tui.live.progress import changed_ranks
-from rankscope.tui.live.words import footer_parts, state_text, with_rates
+from rankscope.tui.live.words import Moment, footer_parts, state_text, with_rates
 from rankscope.tui.messages import Updated, UpdateTimed
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.screen import LanesScreen
@@ -24,6 +24,8 @@ from rankscope.watching.update import Reading
 
 TOAST_S = 3600.0
 """A toast stays until a key is pressed: nothing goes away by itself."""
+TICK_S = 1.0
+"""The title tells in seconds how long a job has stood, and how old the last news is."""
 
 
 class LiveScreen(LanesScreen):
@@ -64,6 +66,7 @@ class LiveScreen(LanesScreen):
         self.lanes.changed()
         self._tell(self.shown)
         self.note("")
+        self.set_interval(TICK_S, self._draw_title)
 
     # Updates
 
@@ -252,13 +255,17 @@ class LiveScreen(LanesScreen):
             board.fresh = changed if len(changed) < len(self.shown.marks) else frozenset()
 
     def _draw_head(self) -> None:
-        options, width, palette = self.options, self.size.width, self.options.palette
+        self._draw_title()
+        analysis = with_rates(self.whole.analysis, self.shown.update.live)
+        self.bar("verdict").put(*verdict_parts(analysis, self.board.finding, self.size.width, self.options.palette))
+
+    def _draw_title(self) -> None:
+        options, width = self.options, self.size.width
         held = self.shown.update if self.paused else None
         newest = self.waiting.update if self.paused and self.waiting is not None else self.shown.update
-        state = state_text(newest, self.reading, self._lag_s, held, ascii_only=options.ascii_only)
-        self.bar("title").put(title_parts(self.whole.dataset, newest.analysis, width, palette, state=state))
-        analysis = with_rates(self.whole.analysis, self.shown.update.live)
-        self.bar("verdict").put(*verdict_parts(analysis, self.board.finding, width, palette))
+        moment = Moment(monotonic_ns(), self._lag_s, width, options.ascii_only)
+        state = state_text(newest, self.reading, held, moment)
+        self.bar("title").put(title_parts(self.whole.dataset, newest.analysis, width, options.palette, state=state))
 
     def note(self, text: str) -> None:
         """Says something in the bottom line; without text how following goes, and the keys.

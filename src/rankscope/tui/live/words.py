@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rich.style import Style
 
@@ -17,25 +17,47 @@ from rankscope.watching.update import Reading, Update
 
 MOST_RATES = 4
 """Groups that are named in the verdict."""
+OLD_NS = 15_000_000_000
+"""How old the last news may be before that is said."""
+WIDE = 110
+"""Columns from which on the title has room for the moment that a job froze, besides for how long."""
+_SECOND = 1_000_000_000
 _BOLD, _DIM, _REVERSE = Style(bold=True), Style(dim=True), Style(reverse=True)
 
 
-def state_text(update: Update, reading: Reading, lag_s: float, held: Update | None, *, ascii_only: bool) -> str:
+@dataclass(frozen=True)
+class Moment:
+    """When the state of a job is written, and where."""
+
+    now_ns: int
+    """On the clock that never goes back."""
+    lag_s: float
+    """How long after it was noticed the update was shown."""
+    width: int
+    ascii_only: bool
+
+
+def state_text(update: Update, reading: Reading, held: Update | None, moment: Moment) -> str:
     """How the job is and how old that is: "WATCHING . progressing 12.3/s . 0.4 s lag".
 
     Where the screen is paused it shows the update that is `held`, and `update` is the newest all the same:
-    "PAUSED . now HANG, FROZEN since 12:30:05".
+    "PAUSED . now HANG, FROZEN for 34 s".
     """
-    job = _job_text(update.analysis, update.live)
+    live, lag_s = update.live, moment.lag_s
+    # of what nobody can see now it is not known whether it still stands
+    news_ns = moment.now_ns - live.news_at_ns if live.news_at_ns is not None and reading.away is None else None
+    job = _job_text(update.analysis, live, news_ns, wide=moment.width >= WIDE)
     other = held is not None and _kind(held) != _kind(update)
     pieces = ["WATCHING" if held is None else "PAUSED", f"now {job}" if other else job]
     if reading.away is not None:
         pieces.append("AWAY")
     elif reading.polled_s is not None:
         pieces.append(f"every {reading.polled_s:g} s")
+    if news_ns is not None and news_ns >= OLD_NS and not live.is_stopped:
+        pieces.append(f"news {_whole(news_ns)} old")
     if lag_s >= 0.05 and held is None:
         pieces.append(f"{lag_s:.1f} s lag")
-    return (" - " if ascii_only else " \u00b7 ").join(pieces)
+    return (" - " if moment.ascii_only else " \u00b7 ").join(pieces)
 
 
 def _kind(update: Update) -> tuple[State, Status | None]:
@@ -47,17 +69,33 @@ def _is_bad(analysis: Analysis) -> bool:
     return analysis.status in ("hang", "mismatch", "failed", "slow")
 
 
-def _job_text(analysis: Analysis, live: Live) -> str:
+def _job_text(analysis: Analysis, live: Live, news_ns: int | None, *, wide: bool) -> str:
+    """The state in a few words; `news_ns`: how long ago the last news came, None if that tells nothing."""
     if live.state == "progressing":
         text = f"progressing {live.per_s:.3g}/s" if live.rates else "progressing"
     elif live.state == "frozen":
-        since = f" since {clock(live.since_ns)[:8]}" if live.since_ns is not None else ""
-        text = f"FROZEN{since}"
+        text = _frozen_text(live, news_ns, wide=wide)
+    elif live.state == "silent" and news_ns is not None:
+        text = f"silent for {_whole(news_ns)}"
     elif live.state == "still" and live.still_ns is not None:
         text = f"still {duration(live.still_ns)}"
     else:
         text = live.state
     return f"{analysis.status.upper()}, {text}" if _is_bad(analysis) else text
+
+
+def _frozen_text(live: Live, news_ns: int | None, *, wide: bool) -> str:
+    since = f"since {clock(live.since_ns)[:8]}" if live.since_ns is not None else ""
+    if news_ns is None:
+        return f"FROZEN {since}".rstrip()
+    lasts = f"FROZEN for {_whole(news_ns + (live.still_ns or 0))}"
+    return f"{lasts}, {since}" if wide and since else lasts
+
+
+def _whole(ns: int) -> str:
+    """A duration in whole seconds, one at least: a counter that ticks."""
+    seconds = max(ns // _SECOND, 1)
+    return f"{seconds} s" if seconds < 60 else duration(seconds * _SECOND)
 
 
 def with_rates(analysis: Analysis, live: Live) -> Analysis:

@@ -1,0 +1,70 @@
+"""What the title says of a job that is watched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rankscope.analysis.live import State
+from rankscope.analysis.remembered import SECOND
+from rankscope.tui.live.words import WIDE, Moment, state_text
+from rankscope.watching.update import Reading, Update
+from tests.tui.drive import bar
+from tests.tui.live.drive import job, until, update_of, watched
+
+NEWS_S = 1_000
+SINCE_NS = 1_700_000_000 * SECOND
+
+
+def update(state: State, still_s: float | None = None) -> Update:
+    """An update of a job that waits for a rank, of which the last was heard at NEWS_S."""
+    found = update_of(job(5, waiting=state == "frozen"), state, 1)
+    still = None if still_s is None else round(still_s * SECOND)
+    live = replace(found.live, news_at_ns=NEWS_S * SECOND, still_ns=still, since_ns=SINCE_NS)
+    return replace(found, live=live)
+
+
+def title(update: Update, after_s: float, reading: Reading | None = None, width: int = 80) -> str:
+    """The state so long after the last news."""
+    moment = Moment(round((NEWS_S + after_s) * SECOND), 0.0, width, ascii_only=True)
+    return state_text(update, reading or Reading(), None, moment)
+
+
+@pytest.mark.parametrize(
+    ("still_s", "after_s", "lasts"),
+    [(30, 4, "34 s"), (30, 4.9, "34 s"), (None, 0.2, "1 s"), (600, 125, "12 min 5 s"), (7200, 0, "2 h")],
+)
+def test_a_freeze_lasts_from_the_newest_event_to_now(still_s: float | None, after_s: float, lasts: str) -> None:
+    assert title(update("frozen", still_s), after_s) == f"WATCHING - HANG, FROZEN for {lasts}"
+
+
+def test_a_wide_title_tells_the_moment_as_well() -> None:
+    assert title(update("frozen", 30), 4, width=WIDE).startswith("WATCHING - HANG, FROZEN for 34 s, since ")
+
+
+def test_of_what_cannot_be_seen_nobody_knows_how_long_it_lasts() -> None:
+    away = Reading(away="dumps: Stale file handle")
+    assert " for " not in title(update("frozen", 30), 4, away) and "since" in title(update("frozen", 30), 4, away)
+    assert "news" not in title(update("progressing"), 90, away)
+
+
+def test_silence_is_as_old_as_the_last_news() -> None:
+    assert title(update("silent", 30), 600) == "WATCHING - silent for 10 min"
+
+
+@pytest.mark.parametrize("state", ["progressing", "waiting", "idle"])
+def test_old_news_is_called_so(state: State) -> None:
+    assert "news" not in title(update(state), 14.9)
+    assert title(update(state), 75).endswith(" - news 1 min 15 s old")
+
+
+async def test_the_title_counts_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [NEWS_S * SECOND]
+    monkeypatch.setattr("rankscope.tui.live.screen.monotonic_ns", lambda: now[0])
+    async with watched(None) as (app, pilot, told):
+        told.give(update("frozen", 30))
+        await until(app, pilot, lambda: app.screen is not app.opening)
+        await until(app, pilot, lambda: "FROZEN for 30 s" in bar(app, "title"))
+        now[0] += 5 * SECOND
+        await until(app, pilot, lambda: "FROZEN for 35 s" in bar(app, "title"))
