@@ -247,6 +247,22 @@ async def test_the_bell_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> No
         await shown(app, pilot, told)
 
 
+@pytest.mark.parametrize(("keys", "number"), [([], 61), (["W", "escape"], 61), (["h"], 50)])
+async def test_where_the_screen_began_at_a_finding_it_leads_to_the_freeze_unless_somebody_moved(
+    keys: list[str], number: int
+) -> None:
+    async with watched(None) as (app, pilot, told):
+        told.put(job(50, waiting=True), "frozen")
+        await until(app, pilot, lambda: app.screen is not app.opening)
+        await until(app, pilot, lambda: selected(live_of(app)) == (2, 51) and not live_of(app).detail_is_due)
+        for key in keys:
+            await press(app, pilot, key)
+        told.put(job(60, waiting=True), "frozen", alarm=True)
+        await shown(app, pilot, told)
+        assert selected(live_of(app)) == (2, number)
+        assert "ROOT  rank 2 never issued" in bar(app, "verdict")
+
+
 async def test_who_looks_elsewhere_is_not_moved_by_a_freeze() -> None:
     async with watched(job(50)) as (app, pilot, told):
         await press(app, pilot, "h", "h")

@@ -42,6 +42,8 @@ class LiveScreen(LanesScreen):
         self.reading: Reading = first.update.reading
         self._seen = first.marks
         self._held_at = (0, 0)
+        self._led = True
+        """Nobody has moved away from where the screen went by itself."""
         self._lag_s = 0.0
         self._rung = False
         """Whether something may be told over the lanes."""
@@ -57,11 +59,10 @@ class LiveScreen(LanesScreen):
         self.show_board(self.board)
         self._measure_lag()
         at = first_finding(self.whole.analysis)
-        self.show_finding(at)
+        self._lead(at)
         if at is None:
             self._stick()
         else:
-            self.following = False
             self.board.centre(0.6)
         self.lanes.changed()
         self._tell(self.shown)
@@ -131,9 +132,8 @@ class LiveScreen(LanesScreen):
         if stood and update.update.live.state == "progressing" and not update.update.analysis.is_critical:
             # what was told of the standstill is over
             self._hush()
-        if update.update.alarm and self.following:
-            self.following = False
-            self.show_finding(at)
+        if update.update.alarm and self._led:
+            self._lead(at)
         elif self.following:
             self._stick()
         self._remember_place()
@@ -181,6 +181,12 @@ class LiveScreen(LanesScreen):
         self._unvisited = False
         super().show_finding(index)
 
+    def _lead(self, at: int | None) -> None:
+        """Goes to a finding without being asked, and follows the newest operations no more."""
+        self.show_finding(at)
+        self.following, self._led = at is None, True
+        self._remember_place()
+
     def walk(self, step: int) -> None:
         """To the next finding, or to the one that came by itself."""
         if self._unvisited and self.found is None and self.board.finding is not None:
@@ -202,15 +208,17 @@ class LiveScreen(LanesScreen):
         self._held_at = self._place()
 
     def moved(self) -> None:
-        """Whoever moves away from the newest operations follows no more."""
+        """Whoever moves away from the newest operations follows no more, and is led nowhere."""
         super().moved()
-        if self.following and self._place() != self._held_at:
-            self.following = False
-            self.note("")
+        if self._led and self._place() != self._held_at:
+            self._led = False
+            if self.following:
+                self.following = False
+                self.note("")
 
     def action_follow(self) -> None:
         """Goes to the newest operations and stays there."""
-        self.following, self.paused = True, False
+        self.following, self.paused, self._led = True, False, True
         if not self._catch_up():
             self._stick()
             self.lanes.changed()
