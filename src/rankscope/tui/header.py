@@ -22,6 +22,7 @@ _STATUS_COLOURS: dict[Status, str] = {
     "slow": "orange", "unknown": "orange",
 }  # fmt: skip
 _SEVERITY_COLOURS = {"critical": "vermillion", "warning": "orange", "info": "sky"}
+_LEAST_ROOT = 8
 LINES = 2
 """Lines the verdict may take."""
 
@@ -45,7 +46,7 @@ def title_parts(
     # The status is what must be read; after it what is missing, then the rest.
     ranks = _ranks_text(dataset)
     room = width - len(" rankscope " + ranks + status) - 5
-    must = f" rankscope {end_of(plain(dataset.root), max(min(width // 3, room), 8))}  {ranks}"
+    must = f" rankscope {end_of(plain(dataset.root), max(min(width // 3, room), _LEAST_ROOT))}  {ranks}"
     room = width - len(must) - len(status) - 3
     shown = ""
     for piece in reversed(pieces):
@@ -54,6 +55,11 @@ def title_parts(
             room -= len(piece) + 2
     style = named(_STATUS_COLOURS[analysis.status], palette, bold=True)
     return [(must, _BOLD), (f"{shown}  ", _PLAIN), (status, style)]
+
+
+def room_for_state(dataset: Dataset, width: int) -> int:
+    """Columns that there are for the state of a job, where everything else of the title takes the least it may."""
+    return width - len(" rankscope " + _ranks_text(dataset)) - 4 - min(_LEAST_ROOT, len(plain(dataset.root)))
 
 
 def _ranks_text(dataset: Dataset) -> str:

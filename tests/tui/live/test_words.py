@@ -8,6 +8,7 @@ import pytest
 
 from rankscope.analysis.live import State
 from rankscope.analysis.remembered import SECOND
+from rankscope.tui.header import room_for_state, title_parts
 from rankscope.tui.live.words import WIDE, Moment, state_text
 from rankscope.watching.update import Reading, Update
 from tests.tui.drive import bar
@@ -27,8 +28,12 @@ def update(state: State, still_s: float | None = None) -> Update:
 
 def title(update: Update, after_s: float, reading: Reading | None = None, width: int = 80) -> str:
     """The state so long after the last news."""
-    moment = Moment(round((NEWS_S + after_s) * SECOND), 0.0, width, ascii_only=True)
-    return state_text(update, reading or Reading(), None, moment)
+    return state_text(update, reading or Reading(), None, moment_of(after_s, width))
+
+
+def moment_of(after_s: float, width: int = 80, room: int = 80, lag_s: float = 0.0) -> Moment:
+    """So long after the last news."""
+    return Moment(round((NEWS_S + after_s) * SECOND), lag_s, room, width >= WIDE, ascii_only=True)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,34 @@ def test_silence_is_as_old_as_the_last_news() -> None:
 @pytest.mark.parametrize("state", ["progressing", "waiting", "idle"])
 def test_old_news_is_called_so(state: State) -> None:
     assert "news" not in title(update(state), 14.9)
-    assert title(update(state), 75).endswith(" - news 1 min 15 s old")
+    assert title(update(state), 59.9).endswith(" - news 59 s old")
+    assert title(update(state), 75).endswith(" - news 1 min old")
+
+
+@pytest.mark.parametrize(
+    ("room", "told"),
+    [
+        (70, " - every 2 s - news 1 min old - 3.4 s lag"),
+        (69, " - news 1 min old - 3.4 s lag"),
+        (57, " - every 2 s - 3.4 s lag"),
+        (52, " - 3.4 s lag"),
+        (40, ""),
+    ],
+)
+def test_what_tells_least_is_left_out_where_there_is_no_room(room: int, told: str) -> None:
+    moment = moment_of(75, room=room, lag_s=3.4)
+    text = state_text(update("progressing"), Reading(polled_s=2.0), None, moment)
+    assert text == f"WATCHING - progressing 12.3/s{told}" and len(text) <= moment.room
+
+
+@pytest.mark.parametrize(("ranks", "lag"), [(4, True), (1024, False)])
+def test_a_title_of_80_columns_ends_with_a_whole_piece(ranks: int, lag: bool) -> None:
+    dataset = replace(job(1, ranks=ranks), root="/scratch/somebody/dumps")
+    room = room_for_state(dataset, 80)
+    text = state_text(update("frozen", 600), Reading(polled_s=2.0), None, moment_of(125, room=room, lag_s=3.4))
+    line = "".join(part for part, _ in title_parts(dataset, update("frozen").analysis, 80, "none", state=text))
+    assert len(line) <= 80 and f"{ranks} ranks" in line and ".." in line
+    assert line.endswith("FROZEN for 12 min 5 s - 3.4 s lag" if lag else "FROZEN for 12 min 5 s")
 
 
 async def test_the_title_counts_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ from rankscope.tui.board import Board
 from rankscope.tui.detail.index import share
 from rankscope.tui.filters import apply
 from rankscope.tui.footer import key_parts
-from rankscope.tui.header import title_parts, verdict_parts
+from rankscope.tui.header import room_for_state, title_parts, verdict_parts
 from rankscope.tui.live.anchor import carry, first_finding, same_finding
 from rankscope.tui.live.progress import changed_ranks
-from rankscope.tui.live.words import Moment, footer_parts, state_text, with_rates
+from rankscope.tui.live.words import WIDE, Moment, footer_parts, state_text, with_rates
 from rankscope.tui.messages import Updated, UpdateTimed
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.screen import LanesScreen
@@ -271,7 +271,8 @@ class LiveScreen(LanesScreen):
         options, width = self.options, self.size.width
         held = self.shown.update if self.paused else None
         newest = self.waiting.update if self.paused and self.waiting is not None else self.shown.update
-        moment = Moment(monotonic_ns(), self._lag_s, width, options.ascii_only)
+        room = room_for_state(self.whole.dataset, width)
+        moment = Moment(monotonic_ns(), self._lag_s, room, width >= WIDE, options.ascii_only)
         state = state_text(newest, self.reading, held, moment)
         self.bar("title").put(title_parts(self.whole.dataset, newest.analysis, width, options.palette, state=state))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from rich.style import Style
@@ -20,7 +20,7 @@ MOST_RATES = 4
 OLD_NS = 15_000_000_000
 """How old the last news may be before that is said."""
 WIDE = 110
-"""Columns from which on the title has room for the moment that a job froze, besides for how long."""
+"""Columns of a wide screen."""
 _SECOND = 1_000_000_000
 _BOLD, _DIM, _REVERSE = Style(bold=True), Style(dim=True), Style(reverse=True)
 
@@ -33,7 +33,10 @@ class Moment:
     """On the clock that never goes back."""
     lag_s: float
     """How long after it was noticed the update was shown."""
-    width: int
+    room: int
+    """Columns; what tells least is left out where there are too few."""
+    wide: bool
+    """Whether the screen has room for the moment that a job froze, besides for how long."""
     ascii_only: bool
 
 
@@ -43,21 +46,30 @@ def state_text(update: Update, reading: Reading, held: Update | None, moment: Mo
     Where the screen is paused it shows the update that is `held`, and `update` is the newest all the same:
     "PAUSED . now HANG, FROZEN for 34 s".
     """
-    live, lag_s = update.live, moment.lag_s
+    live = update.live
     # of what nobody can see now it is not known whether it still stands
     news_ns = moment.now_ns - live.news_at_ns if live.news_at_ns is not None and reading.away is None else None
-    job = _job_text(update.analysis, live, news_ns, wide=moment.width >= WIDE)
+    job = _job_text(update.analysis, live, news_ns, wide=moment.wide)
     other = held is not None and _kind(held) != _kind(update)
     pieces = ["WATCHING" if held is None else "PAUSED", f"now {job}" if other else job]
     if reading.away is not None:
         pieces.append("AWAY")
-    elif reading.polled_s is not None:
-        pieces.append(f"every {reading.polled_s:g} s")
-    if news_ns is not None and news_ns >= OLD_NS and not live.is_stopped:
-        pieces.append(f"news {_whole(news_ns)} old")
-    if lag_s >= 0.05 and held is None:
-        pieces.append(f"{lag_s:.1f} s lag")
-    return (" - " if moment.ascii_only else " \u00b7 ").join(pieces)
+    lag = f"{moment.lag_s:.1f} s lag" if moment.lag_s >= 0.05 and held is None else ""
+    old = news_ns is not None and news_ns >= OLD_NS and not live.is_stopped
+    news = f"news {_coarse(news_ns)} old" if news_ns is not None and old else ""
+    polled = f"every {reading.polled_s:g} s" if reading.polled_s is not None and reading.away is None else ""
+    return _joined(pieces, [lag, news, polled], moment)
+
+
+def _joined(pieces: Sequence[str], more: Sequence[str], moment: Moment) -> str:
+    """The pieces in one line, and as many `more` as there is room for; of these the first tells most."""
+    dot = " - " if moment.ascii_only else " \u00b7 "
+    room, told = moment.room - len(dot.join(pieces)), []
+    for piece in more:
+        if piece and len(dot) + len(piece) <= room:
+            room -= len(dot) + len(piece)
+            told.append(piece)
+    return dot.join([*pieces, *reversed(told)])
 
 
 def _kind(update: Update) -> tuple[State, Status | None]:
@@ -96,6 +108,11 @@ def _whole(ns: int) -> str:
     """A duration in whole seconds, one at least: a counter that ticks."""
     seconds = max(ns // _SECOND, 1)
     return f"{seconds} s" if seconds < 60 else duration(seconds * _SECOND)
+
+
+def _coarse(ns: int) -> str:
+    """A duration in its largest unit."""
+    return " ".join(_whole(ns).split()[:2])
 
 
 def with_rates(analysis: Analysis, live: Live) -> Analysis:
