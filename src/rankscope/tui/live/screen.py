@@ -182,7 +182,7 @@ class LiveScreen(LanesScreen):
         super().show_finding(index)
 
     def _lead(self, at: int | None) -> None:
-        """Goes to a finding without being asked, and follows the newest operations no more."""
+        """Goes to a finding without being asked; the newest operations are followed only where there is none."""
         self.show_finding(at)
         self.following, self._led = at is None, True
         self._remember_place()
