@@ -30,6 +30,8 @@ RANKS = 4
 LONGEST_S = 180.0
 """Without a terminal the verdict stands by then, or never."""
 STARTING_S = 60.0
+ENDING_S = 1.0
+"""Processes that nobody buries are not waited for any longer."""
 LOOK_S = 1.0
 FROZEN_S = 5.0
 """The job of the demo takes four steps in a second: it is called frozen after so long."""
@@ -91,9 +93,19 @@ def _job(scenario: str, at: int, scratch: Path) -> Generator[Job]:
     try:
         yield Job(process, directory, output)
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kills a job and its ranks, and waits for all of them: one that lives on writes into a folder that is removed."""
+    end = time.monotonic() + ENDING_S
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        while time.monotonic() < end:
+            os.killpg(process.pid, 0)
+            time.sleep(0.02)
+    process.wait()
 
 
 def _watch(directory: Path, ascii_only: bool) -> int:
