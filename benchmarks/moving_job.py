@@ -1,7 +1,8 @@
 """A process that rewrites the dumps of a job again and again, as if it went on: `python -m benchmarks.moving_job ...`.
 
-Arguments: a folder of dumps, the folder to write to, seconds between two rounds, rounds. Each round all numbers of
-operations and all times are moved on, in the bytes themselves: pickling a thousand dumps would take longer.
+Arguments: a folder of dumps, the folder to write to, seconds between two rounds, rounds, and `varied` for sizes that
+are others in every operation. Each round all numbers of operations and all times are moved on, in the bytes themselves:
+pickling a thousand dumps would take longer.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ TIMES = (1 << 60, 1 << 62)
 class Moving:
     """One dump: its bytes, and where numbers and times stand in them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, varied: bool = False) -> None:
         dump = pickle.loads(path.read_bytes())
+        if varied:
+            _vary(dump)
         _raise(dump)
         self.entries = len(dump["entries"])
         # without the memo entries nobody asks for, as the recorder writes
@@ -38,6 +41,12 @@ class Moving:
         """Moves the job on."""
         _add(self.data, self._numbers, np.int32, numbers)
         _add(self.data, self._times, np.int64, nanoseconds)
+
+
+def _vary(dump: dict[str, Any]) -> None:
+    """Gives every operation sizes of its own, the same on all its ranks, that move on with its number."""
+    for entry in dump["entries"]:
+        entry["input_sizes"] = entry["output_sizes"] = [[FAR + entry["collective_seq_id"], 4096]]
 
 
 def _raise(dump: dict[str, Any]) -> None:
@@ -65,9 +74,9 @@ def _add(data: bytearray, places: Any, kind: Any, amount: int) -> None:
     raw[cells] = values.view(np.uint8)
 
 
-def main(source: str, target: str, every: str, rounds: str) -> None:
+def main(source: str, target: str, every: str, rounds: str, sizes: str = "") -> None:
     """Writes all dumps every so many seconds; the first round at once."""
-    dumps = {path.name: Moving(path) for path in sorted(Path(source).iterdir())}
+    dumps = {path.name: Moving(path, sizes == "varied") for path in sorted(Path(source).iterdir())}
     step = max(one.entries for one in dumps.values())
     begin_ns = time.time_ns() - 1_700_000_000_000_000_000
     for one in dumps.values():

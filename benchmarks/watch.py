@@ -67,7 +67,7 @@ class Seen:
     """Share of the processor time of this machine that its host gave to others."""
 
 
-def watch(ranks: int, every: float, minutes: float) -> Seen:
+def watch(ranks: int, every: float, minutes: float, varied: bool) -> Seen:
     """Watches a job that moves on, for some minutes."""
     seen = Seen()
     with tempfile.TemporaryDirectory() as scratch:
@@ -75,7 +75,8 @@ def watch(ranks: int, every: float, minutes: float) -> Seen:
         make(source, ranks, ENTRIES)
         target.mkdir()
         rounds = round(minutes * 60 / every) + 12
-        command = [sys.executable, "-m", "benchmarks.moving_job", str(source), str(target), str(every), str(rounds)]
+        sizes = "varied" if varied else "same"
+        command = [sys.executable, "-m", "benchmarks.moving_job", *map(str, (source, target, every, rounds, sizes))]
         writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
         try:
@@ -235,9 +236,10 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1024)
     parser.add_argument("--every", type=float, default=10.0)
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--varied", action="store_true", help="every operation has sizes of its own")
     parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
     args = parser.parse_args()
-    seen = watch(args.ranks, args.every, args.minutes)
+    seen = watch(args.ranks, args.every, args.minutes, args.varied)
     text = summary(seen, args.ranks, args.every, args.minutes)
     print(text)
     for look in seen.looks[:: max(1, len(seen.looks) // 40)]:

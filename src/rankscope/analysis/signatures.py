@@ -60,7 +60,9 @@ def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _distinct(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     """The distinct values of `_KEY`, and for each row which it is."""
-    columns = rows.select(pl.col(_KEY).to_physical())
+    # categories of their own, which are forgotten with them
+    own = pl.Categorical(pl.Categories.random())
+    columns = rows.select(_KEY).with_columns(pl.col(pl.String).cast(own)).select(pl.all().to_physical())
     # null comes behind the largest
     sizes = [(top or 0) + 2 for top in columns.select(pl.all().max()).row(0)]
     if prod(sizes) > MOST_NUMBERS:

@@ -49,8 +49,9 @@ OPS: dict[str, pl.DataType | type[pl.DataType]] = {
     "started_ns": pl.Int64,  # when a CPU thread noticed, not when it happened
     "completed_ns": pl.Int64,
     "duration_ns": pl.Int64,
-    "in_sizes": pl.Categorical,  # JSON text: "[[64,32]]"
-    "out_sizes": pl.Categorical,
+    # JSON text: "[[64,32]]"; not categorical: a process never forgets a category, and sizes may be others in every step
+    "in_sizes": pl.String,
+    "out_sizes": pl.String,
     "in_dtypes": pl.Categorical,  # JSON text: '["Float"]'
     "out_dtypes": pl.Categorical,
     "stack_id": pl.UInt32,  # rows of `stacks`; null without one

@@ -84,7 +84,7 @@ def entries(sources: Sequence[Source], places: Sequence[int], groups: Groups, st
     columns.update({name: calls[name].gather(codes["call"]) for name in calls.columns})
     for name in Shape._fields:
         table = [getattr(shape, name) for dump in dumps for shape in dump.shapes]
-        columns[name] = pl.Series(table, dtype=pl.String).cast(pl.Categorical).gather(codes["shape"])
+        columns[name] = pl.Series(table, dtype=pl.String).cast(schema.OPS[name]).gather(codes["shape"])
     columns["stack_id"] = stacks.ids(dumps).gather(codes["stack"])
     columns.update(_per_source(sources, places, [dump.rows for dump in dumps]))
     frame = pl.DataFrame(columns)
