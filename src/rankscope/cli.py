@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from rankscope import __version__
+from rankscope.parsers.workers.share import limit_threads
 from rankscope.report.escape import plain
 
 UNUSABLE = 2
@@ -27,6 +28,9 @@ _FORMATS = ("text", "markdown", "json")
 _SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow")
 _FOLLOWING = ("poll", "freeze_after", "on_freeze")
 _HELP = ("-h", "--help")
+_PANIC = "PanicException"
+"""What polars raises where it would end the process; no Exception."""
+_NO_THREADS = ("Resource temporarily unavailable", "can't start new thread")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -85,7 +89,7 @@ def _reads_dumps(command: _F) -> _F:
                      help="The attempt to read, 0 the oldest. Without it: the newest."),
         click.option("--path-map", "path_map", multiple=True, metavar="FROM=TO", callback=_prefixes,
                      help="Source files the job saw below FROM lie below TO here. May be repeated."),
-        click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes that read dumps."),
+        click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes that read dumps. Without it: one for a core, 16 at most."),
         click.option("--errors", metavar="FILE",
                      help="A table of known errors of your own, read beside the one of rankscope."),
         click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII only."),
@@ -253,6 +257,7 @@ def main() -> NoReturn:
     """Runs the command line of this process and ends it at once: freeing millions of rows first takes longer."""
     # imports and tables make hundreds of thousands of objects and no garbage worth a search; the app turns it on again
     gc.disable()
+    limit_threads()
     code = run(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -278,11 +283,19 @@ def run(args: Sequence[str]) -> int:
     except BrokenPipeError:
         _ignore_rest_of_output()
         return 0
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
         if os.environ.get(DEBUG):
             raise
-        reason = f"{type(error).__name__}: {error}"
-        return _fail(f"error of rankscope's own, {reason} ({DEBUG}=1 shows where)", args)
+        return _fail(_about(error), args)
+
+
+def _about(error: BaseException) -> str:
+    """What is said of an error that nobody expected."""
+    if any(words in str(error) for words in _NO_THREADS):
+        return "the system lets this user start no more threads or processes (ulimit -u)"
+    return f"error of rankscope's own, {type(error).__name__}: {error} ({DEBUG}=1 shows where)"
 
 
 def _fail(message: str, args: Sequence[str]) -> int:

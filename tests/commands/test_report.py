@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from rankscope.cli import run
@@ -159,6 +160,17 @@ def test_a_bug_is_one_line_too_unless_one_asks(serve: Serve, capsys: Captured, m
     monkeypatch.setenv("RANKSCOPE_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         run(["report", "dumps"])
+
+
+def _without_threads() -> tuple[object, object]:
+    reason = 'could not spawn threads: ... message: "Resource temporarily unavailable"'
+    raise pl.exceptions.PanicException(reason)
+
+
+def test_a_user_who_may_start_no_threads_is_told(serve: Serve, capsys: Captured) -> None:
+    serve(_without_threads)  # type: ignore[arg-type]
+    assert run(["report", "dumps"]) == 2
+    assert "start no more threads or processes (ulimit -u)" in capsys.readouterr().err
 
 
 def _interrupted() -> tuple[object, object]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rankscope.parsers.workers.share import limit_threads
 from rankscope.watching.hook import Hook
 
 
@@ -16,6 +17,18 @@ def test_it_gets_the_report(tmp_path: Path) -> None:
     hook.wait()
     assert (tmp_path / "got").read_bytes() == b'{"verdict": "x"}'
     assert said == []
+
+
+def test_it_sees_what_the_user_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"OPENBLAS_NUM_THREADS": "5"}
+    limit_threads(environment)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    hook = Hook(f"env > '{tmp_path / 'seen'}'", lambda _: None)
+    hook.fire(b"")
+    hook.wait()
+    seen = (tmp_path / "seen").read_text()
+    assert "OPENBLAS_NUM_THREADS=5" in seen and "POLARS_MAX_THREADS" not in seen
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from rankscope.commands.narrate import Narrator
 from rankscope.commands.output import emit
 from rankscope.commands.source import Source, Step
 from rankscope.commands.watch import Follow
+from rankscope.parsers.workers.share import of_the_user
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
@@ -88,8 +89,9 @@ def _job(scenario: str, at: int, scratch: Path) -> Generator[Job]:
     command = [sys.executable, "-m", "rankscope.capture.demo", scenario, str(scratch), str(at)]
     with output.open("wb") as log:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
+            command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            env=of_the_user(),
+        )  # fmt: skip
     try:
         yield Job(process, directory, output)
     finally:

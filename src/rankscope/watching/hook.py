@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections.abc import Callable
 
+from rankscope.parsers.workers.share import of_the_user
 from rankscope.report.escape import plain
 
 SHOWN = 200
@@ -36,7 +37,7 @@ class Hook:
         try:
             done = subprocess.run(
                 self._command, shell=True, input=report, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False,
-                start_new_session=True,
+                start_new_session=True, env=of_the_user(),
             )  # fmt: skip
         except (OSError, ValueError) as error:
             self._tell(f"--on-freeze: cannot be run: {plain(str(error), SHOWN)}")

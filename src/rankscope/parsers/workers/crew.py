@@ -5,14 +5,15 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator, Mapping
 
-from rankscope.parsers.workers.pool import Result, Task, Tasks, WorkerError, WorkerThread, cores
+from rankscope.parsers.workers.pool import Result, Task, Tasks, WorkerError, WorkerThread
+from rankscope.parsers.workers.share import processes
 
 
 class Crew:
     """Takes tasks at any time, and gives out results as they come; the processes start with the first tasks."""
 
     def __init__(self, jobs: int | None = None, environment: Mapping[str, str] | None = None) -> None:
-        self._most = jobs or cores()
+        self._most = jobs or processes()
         self._environment = environment or {}
         self._tasks: Tasks = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()

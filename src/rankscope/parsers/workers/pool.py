@@ -18,6 +18,7 @@ from rankscope.parsers.decoded import RESTORE, Decoded, Stretch
 from rankscope.parsers.files.walk import Found
 from rankscope.parsers.workers.interpreter import interpreter
 from rankscope.parsers.workers.protocol import receive, send
+from rankscope.parsers.workers.share import processes
 
 START_SECONDS = 120.0
 """A process that has not started by then does not start: a cold network file system is slow, a broken one for ever."""
@@ -111,15 +112,10 @@ class _SlowError(Exception):
 
 def workers_for(found: Sequence[Found], jobs: int | None) -> int:
     """How many processes the files are worth."""
-    most = jobs if jobs is not None else cores()
+    most = jobs if jobs is not None else processes()
     total = sum(f.size for f in found)
     shared = any(f.shown.endswith(ARCHIVE_SUFFIXES) or f.size > 2 * RANGE_BYTES for f in found)
     return max(1, min(most, total // BYTES_PER_WORKER + 1, most if shared else max(1, len(found))))
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Pool:

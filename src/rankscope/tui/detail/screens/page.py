@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
+from rankscope.parsers.workers.share import of_the_user
 from rankscope.schema import Frame
 from rankscope.tui.bars import TextBar
 from rankscope.tui.detail.format import plain
@@ -163,7 +164,7 @@ class Page(ModalScreen[Result]):
         try:
             command = editor_command(source)
             with self.app.suspend():
-                subprocess.run(command, check=False)
+                subprocess.run(command, check=False, env=of_the_user())
         except SuspendNotSupported:
             self.note("this terminal cannot be handed to an editor")
         except (OSError, ValueError) as error:
