@@ -35,11 +35,17 @@ finally:
 """
 
 
-def dump(pid: int, *options: str) -> bytes:
+def sample(pid: int, *options: str) -> subprocess.CompletedProcess[bytes]:
     """Runs py-spy; skips where this user may not look into another process."""
     ran = subprocess.run([PY_SPY, "dump", "--pid", str(pid), *options], capture_output=True, timeout=120, check=False)
     if ran.returncode and (b"ermission" in ran.stderr or b"not permitted" in ran.stderr):
         pytest.skip("ptrace is forbidden here")
+    return ran
+
+
+def dump(pid: int, *options: str) -> bytes:
+    """What py-spy says of a process."""
+    ran = sample(pid, *options)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
@@ -54,7 +60,8 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]
             assert process.stdout is not None
             child = int(process.stdout.readline())
             end = time.monotonic() + 30
-            while b"read_sample" not in dump(child) and time.monotonic() < end:
+            # of one that has only begun py-spy says that it is no Python
+            while b"read_sample" not in sample(child).stdout and time.monotonic() < end:
                 time.sleep(0.05)
             yield process.pid, child
         finally:
