@@ -30,7 +30,8 @@ _FOLLOWING = ("poll", "freeze_after", "on_freeze")
 _HELP = ("-h", "--help")
 _PANIC = "PanicException"
 """What polars raises where it would end the process; no Exception."""
-_NO_THREADS = ("Resource temporarily unavailable", "can't start new thread")
+_NO_THREADS = re.compile("spawn.*Resource temporarily unavailable|can't start new thread")
+"""What polars and Python say where no thread can be started; other things may be unavailable for a while, too."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -294,7 +295,7 @@ def run(args: Sequence[str]) -> int:
 
 def _about(error: BaseException) -> str:
     """What is said of an error that nobody expected."""
-    if any(words in str(error) for words in _NO_THREADS):
+    if _NO_THREADS.search(str(error)):
         return "the system lets this user start no more threads or processes (ulimit -u)"
     return f"error of rankscope's own, {type(error).__name__}: {error} ({DEBUG}=1 shows where)"
 

@@ -103,11 +103,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + ENDING_S
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    process.wait()
+    with contextlib.suppress(ProcessLookupError):
         while time.monotonic() < end:
             os.killpg(process.pid, 0)
             time.sleep(0.02)
-    process.wait()
 
 
 def _watch(directory: Path, ascii_only: bool) -> int:
