@@ -103,6 +103,9 @@ def _explained(roots: list[Root]) -> list[Root]:
 
     What a rank computes between two operations is not recorded: an operation may wait for it, and it for the root.
     """
+    suspecting = [root for root in roots if (root.culprits or root.candidates) and not root.residual]
+    if any(not root.settled for root in suspecting):
+        roots = [root for root in roots if not root.residual]
     accusing = [root for root in roots if root.culprits and not root.settled]
     certain = any(not root.needs_stillness for root in accusing)
     oldest = min((root.since_ns for root in accusing), default=0)
