@@ -104,6 +104,17 @@ class Facts:
         return self.dataset.ops.filter(pl.col("file").is_in(files.implode())).select("rank", "group").unique()
 
     @cached_property
+    def blind_files(self) -> frozenset[int]:
+        """Dumps of hooks that are told of no completion."""
+        return frozenset(self.dataset.dumps.filter(pl.col("recorder") == "blind-hook")["file"].to_list())
+
+    @cached_property
+    def hook_ranks(self) -> frozenset[int]:
+        """Ranks that left a dump of a hook."""
+        dumps = self.dataset.dumps.filter(pl.col("recorder").is_in(HOOKS))
+        return frozenset(dumps["rank"].drop_nulls().to_list())
+
+    @cached_property
     def hook_groups(self) -> frozenset[int]:
         """Groups in which a hook recorded operations of some member."""
         return frozenset(self.hooked["group"].drop_nulls().to_list())

@@ -136,9 +136,10 @@ def _quiet(situation: Situation) -> tuple[Status, str]:
     nothing = next((f.title for f in situation.findings if f.kind == "nothing-recorded"), None)
     if nothing is not None:
         return "unknown", nothing
-    if any(f.kind == "not-frozen" for f in situation.findings) or (
-        situation.pending and situation.freeze.stopped is False
-    ):
+    moving = next((f for f in situation.findings if f.kind == "not-frozen"), None)
+    if moving is not None and situation.freeze.stopped is None:
+        return "unknown", moving.title
+    if moving is not None or (situation.pending and situation.freeze.stopped is False):
         return "progressing", f"{ranks}: the job was still moving when the dumps were written"
     if situation.reliability.outdated:
         old = ranks_text(sorted(situation.reliability.outdated))
