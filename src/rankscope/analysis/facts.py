@@ -104,6 +104,17 @@ class Facts:
         return self.dataset.ops.filter(pl.col("file").is_in(files.implode())).select("rank", "group").unique()
 
     @cached_property
+    def recorders(self) -> dict[int, frozenset[str]]:
+        """By rank how its dumps were made: `op_id` and `pg_status` of different recorders count different things."""
+        dumps = self.dataset.dumps.drop_nulls(["rank", "recorder"])
+        table = dumps.group_by("rank").agg(pl.col("recorder").cast(pl.String))
+        return {rank: frozenset(kinds) for rank, kinds in table.iter_rows()}
+
+    def alike(self, rank: int, other: int) -> bool:
+        """Whether the dumps of two ranks were made in the same way, so that all of their counters compare."""
+        return self.recorders.get(rank) == self.recorders.get(other)
+
+    @cached_property
     def blind_files(self) -> frozenset[int]:
         """Dumps of hooks that are told of no completion."""
         return frozenset(self.dataset.dumps.filter(pl.col("recorder") == "blind-hook")["file"].to_list())
