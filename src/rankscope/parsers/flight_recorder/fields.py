@@ -11,18 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.columnar import NULL, Numbers
+from rankscope.parsers.flight_recorder import opcodes as op
 from rankscope.parsers.flight_recorder.memo import Mask, Puts
-from rankscope.parsers.flight_recorder.opcodes import (
-    FALSE, FLOAT, GET1, GET4, INT1, INT2, INT4, LENGTHS, LONG1, NONE, TEXT1, TEXT4, TRUE, TUPLE2,
-)  # fmt: skip
 
-_INTEGERS = (INT1, INT2, INT4, LONG1, NONE)
-_REFERENCES = (GET1, GET4, NONE)
+_INTEGERS = (op.INT1, op.INT2, op.INT4, op.LONG1, op.NONE)
+_REFERENCES = (op.GET1, op.GET4, op.NONE)
 _SLACK = 4096
 """A place that went astray moves at most a dozen bytes with each field, and stays where there are bytes."""
 SMALL = 1 << 20
 """So many possible rows are counted in a table; of more, the rows are sorted."""
-FLAGS = {TRUE: True, FALSE: False, NONE: None}
+FLAGS = {op.TRUE: True, op.FALSE: False, op.NONE: None}
 """What the values of `flag` mean."""
 ALONE = NULL + 1
 """Stands for the second of a pair that is a reference itself, the first."""
@@ -78,7 +76,7 @@ class Fields:
     def flag(self) -> Numbers:
         """Moves over True, False or None; see FLAGS."""
         opcodes = self._head() & 0xFF
-        self.good &= (opcodes == TRUE) | (opcodes == FALSE) | (opcodes == NONE)
+        self.good &= (opcodes == op.TRUE) | (opcodes == op.FALSE) | (opcodes == op.NONE)
         self.move_to(self.at + 1)
         return opcodes
 
@@ -95,10 +93,10 @@ class Fields:
         """Moves over a reference to the memo, None (NULL), or a text that is spelled out: -1 - its place in `texts`."""
         heads = self._head()
         opcodes = heads & 0xFF
-        spelled = (opcodes == TEXT1) | (opcodes == TEXT4)
+        spelled = (opcodes == op.TEXT1) | (opcodes == op.TEXT4)
         if not spelled.any():
             return self.reference()
-        short = opcodes == TEXT1
+        short = opcodes == op.TEXT1
         begins = self.at + np.where(short, 2, 5)
         ends = begins + (heads >> 8 & np.where(short, 0xFF, 0xFFFFFFFF))
         # no text reaches into the next entry: all of them together are no longer than the file
@@ -121,11 +119,11 @@ class Fields:
         self.move_to(np.where(where, at, self.at))
 
     def pair(self, follower: bytes | None) -> tuple[Numbers, Numbers]:
-        """Moves over a tuple of two texts, or a reference to such a tuple, before the key `follower`: this and ALONE."""
+        """Moves over a tuple of two texts, or a reference to one, before the key `follower`; this and ALONE."""
         first = self.text()
         alone, at, good = self._stands(follower), self.at, self.good.copy()
         second = self.text()
-        self.expect(bytes([TUPLE2]))
+        self.expect(bytes([op.TUPLE2]))
         if alone.any():
             self._go_back(alone, at, good)
             second[alone] = ALONE
@@ -135,7 +133,8 @@ class Fields:
     def _stands(self, follower: bytes | None) -> Mask:
         """Where a key comes next; the end of the entry if there is none."""
         if follower is None:
-            return self.at == self.ends
+            at_end: Mask = self.at == self.ends
+            return at_end
         stands: Mask = self._head() & ((1 << 8 * len(follower)) - 1) == int.from_bytes(follower, "little")
         return stands
 
@@ -145,8 +144,8 @@ class Fields:
         NaN where they are not there.
         """
         words = self._words[self.at]
-        short = (words & 0xFF == GET1) & (words >> 16 & 0xFF == FLOAT)
-        there = short | (words & 0xFF == GET4) & (words >> 40 & 0xFF == FLOAT)
+        short = (words & 0xFF == op.GET1) & (words >> 16 & 0xFF == op.FLOAT)
+        there = short | (words & 0xFF == op.GET4) & (words >> 40 & 0xFF == op.FLOAT)
         there &= ~self._stands(follower)
         keys = (words >> 8 & np.where(short, 0xFF, 0xFFFFFFFF))[there]
         if not len(keys):
@@ -154,13 +153,13 @@ class Fields:
         self.good[there] &= keys == keys[0]
         lengths = np.where(short, 2, 5)
         values = self._words[self.at + lengths + 1].byteswap().view(np.float64)
-        self.move_to(self.at + there * (lengths + int(LENGTHS[FLOAT])))
+        self.move_to(self.at + there * (lengths + int(op.LENGTHS[op.FLOAT])))
         return np.where(there, values, np.nan), int(keys[0])
 
     def skip_float(self) -> None:
         """Moves over a float."""
-        self.good &= (self._head() & 0xFF) == FLOAT
-        self.move_to(self.at + LENGTHS[FLOAT])
+        self.good &= (self._head() & 0xFF) == op.FLOAT
+        self.move_to(self.at + op.LENGTHS[op.FLOAT])
 
     def _value(self, allowed: tuple[int, ...]) -> Numbers:
         head = self._head()
@@ -187,22 +186,22 @@ class Fields:
     def _decoded(self, opcode: int, head: Numbers, at: Numbers) -> tuple[Numbers, Any]:
         """The values at places that all have `opcode`, and how many bytes they take."""
         values: Numbers
-        if opcode == LONG1:
+        if opcode == op.LONG1:
             size = head >> 8 & 0xFF
             bits = 64 - 8 * np.minimum(size, 8)
             values = self._words[at + 2] << bits >> bits
             return values, np.where((size > 0) & (size <= 8), size + 2, 0)
-        if opcode in (INT1, GET1):
+        if opcode in (op.INT1, op.GET1):
             values = head >> 8 & 0xFF
-        elif opcode == INT2:
+        elif opcode == op.INT2:
             values = head >> 8 & 0xFFFF
-        elif opcode == GET4:
+        elif opcode == op.GET4:
             values = head >> 8 & 0xFFFFFFFF
-        elif opcode == INT4:
+        elif opcode == op.INT4:
             values = head << 24 >> 32
         else:
             values = np.full(len(head), NULL, np.int64)
-        return values, int(LENGTHS[opcode])
+        return values, int(op.LENGTHS[opcode])
 
 
 def combined(parts: list[Numbers]) -> tuple[Numbers, Numbers]:

@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.columnar import NULL, Numbers
+from rankscope.parsers.flight_recorder import opcodes as op
 from rankscope.parsers.flight_recorder.columns import CALL_KEYS, NUMBER_KEYS
 from rankscope.parsers.flight_recorder.fields import Fields, positions
 from rankscope.parsers.flight_recorder.lists import without_puts
 from rankscope.parsers.flight_recorder.memo import Mask
-from rankscope.parsers.flight_recorder.opcodes import (
-    APPEND, APPENDS, EMPTY_DICT, EMPTY_LIST, GET1, GET4, MARK, MEMOIZE, PUT1, PUT4, SETITEMS, OtherLayoutError, entry_end,
-)  # fmt: skip
+from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, entry_end
 from rankscope.parsers.flight_recorder.pickles import SafeUnpickler
 
 DURATION = "duration_ms"
@@ -106,7 +105,7 @@ class Layout:
         for place, count in zip(kept, missing, strict=True):
             start, end = spans[place]
             # nobody asks for these: None takes so many places and goes
-            parts += [b"N" + bytes([MEMOIZE]) * count + b"0" if count else b"", self.data[start : end + 1]]
+            parts += [b"N" + bytes([op.MEMOIZE]) * count + b"0" if count else b"", self.data[start : end + 1]]
         return b"".join(parts)
 
     def absent(self) -> Numbers:
@@ -138,7 +137,7 @@ class Layout:
         """The list of frames, or the reference to one, of each entry as bytes."""
         fields, begins = self.fields, self.fields.at
         ends = self._ends(follower)
-        is_list = fields.opcodes() == EMPTY_LIST
+        is_list = fields.opcodes() == op.EMPTY_LIST
         fields.move_to(begins + is_list)
         fields.put()
         self.stacks_spelled = self._spelled()
@@ -152,8 +151,8 @@ class Layout:
     def _spelled(self) -> bool:
         """Whether most entries spell out their frames, behind the opcode of the list."""
         heads = self.fields.heads(self.fields.at)
-        opcodes = np.where(heads & 0xFF == MARK, heads >> 8, heads) & 0xFF
-        return bool(np.mean(opcodes == EMPTY_DICT) > MANY)
+        opcodes = np.where(heads & 0xFF == op.MARK, heads >> 8, heads) & 0xFF
+        return bool(np.mean(opcodes == op.EMPTY_DICT) > MANY)
 
     def _ends(self, follower: bytes | None) -> Numbers:
         """Where lists end: at the next key, or with the entry."""
@@ -179,14 +178,16 @@ def _bounds(data: bytes, first_end: int, first_key: bytes) -> tuple[Numbers, Num
     marks = marks[marks > first_end]
     before = np.frombuffer(data, np.uint8)
     starts, ends = np.full((2, len(marks)), -1, np.int64)
-    for put, length in ((None, 0), (MEMOIZE, 1), (PUT1, 2), (PUT4, 5)):
+    for put, length in ((None, 0), (op.MEMOIZE, 1), (op.PUT1, 2), (op.PUT4, 5)):
         begins = marks - length - 1
-        fits = (before[begins] == EMPTY_DICT) & (starts < 0)
+        fits = (before[begins] == op.EMPTY_DICT) & (starts < 0)
         if put is not None:
             fits &= before[begins + 1] == put
         # Python's pickler ends a list after every 1000 items and goes on with it
-        parted = (before[begins - 3] == SETITEMS) & (before[begins - 2] == APPENDS) & (before[begins - 1] == MARK)
-        fits &= parted | (before[begins - 1] == SETITEMS)
+        parted = (
+            (before[begins - 3] == op.SETITEMS) & (before[begins - 2] == op.APPENDS) & (before[begins - 1] == op.MARK)
+        )
+        fits &= parted | (before[begins - 1] == op.SETITEMS)
         starts, ends = np.where(fits, begins, starts), np.where(fits, begins - np.where(parted, 3, 1), ends)
     there = starts > first_end
     return starts[there], starts[there] + 1, np.append(ends[there][1:], len(data))
@@ -197,9 +198,10 @@ def _after_lists(data: bytes, key: bytes) -> Numbers:
     found = positions(data, key)
     before = np.frombuffer(data, np.uint8)
     last = before[found - 1]
-    ends_list = (last == APPENDS) | (last == APPEND) | (last == EMPTY_LIST) | (last == MEMOIZE)
-    for length, opcodes in ((2, (GET1, PUT1)), (5, (GET4, PUT4))):
-        ends_list |= np.isin(before[found - length], opcodes)
+    ends_list = (last == op.APPENDS) | (last == op.APPEND) | (last == op.EMPTY_LIST) | (last == op.MEMOIZE)
+    for length, get, put in ((2, op.GET1, op.PUT1), (5, op.GET4, op.PUT4)):
+        opcodes = before[found - length]
+        ends_list |= (opcodes == get) | (opcodes == put)
     return np.append(found[ends_list], len(data))
 
 
@@ -224,4 +226,4 @@ def _references(keys: list[str], memo: dict[int, Any]) -> dict[str, bytes]:
 
 
 def _reference(index: int) -> bytes:
-    return bytes([GET1, index]) if index < 256 else bytes([GET4]) + index.to_bytes(4, "little")
+    return bytes([op.GET1, index]) if index < 256 else bytes([op.GET4]) + index.to_bytes(4, "little")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from rankscope.parsers.columnar import Numbers
+from rankscope.parsers.flight_recorder import opcodes as op
 from rankscope.parsers.flight_recorder.fields import Fields
 from rankscope.parsers.flight_recorder.memo import Mask
-from rankscope.parsers.flight_recorder.opcodes import (
-    APPEND, APPENDS, EMPTY_DICT, EMPTY_LIST, GET1, GET4, INT1, INT2, INT4, LENGTHS, LONG1, MARK, PUT_LENGTHS, SETITEMS,
-    TEXT1, TEXT4,
-)  # fmt: skip
 
-_ALLOWED = [APPEND, APPENDS, EMPTY_DICT, EMPTY_LIST, GET1, GET4, INT1, INT2, INT4, MARK, SETITEMS]
-_LENGTHS = np.where(np.isin(np.arange(256), _ALLOWED), LENGTHS, PUT_LENGTHS)
-"""Of what stands in lists of numbers, texts and frames; 0 where the argument says its length, or it does not belong there."""
+_MARKS = [op.MARK, op.APPEND, op.APPENDS, op.SETITEMS, op.EMPTY_DICT, op.EMPTY_LIST]
+_ALLOWED = [*_MARKS, op.GET1, op.GET4, op.INT1, op.INT2, op.INT4]
+_LENGTHS = np.where(np.isin(np.arange(256), _ALLOWED), op.LENGTHS, op.PUT_LENGTHS)
+"""Of what lists of numbers, texts or frames are made of; 0 where the argument says its length, and of all else."""
 MOST_STEPS = 1024
 """Longer lists are left to the unpickler: of few entries, steps over all at once do not pay."""
 
@@ -47,9 +45,9 @@ def _lengths(heads: Numbers) -> Numbers:
     lengths: Numbers = _LENGTHS[opcodes]
     if lengths.all():
         return lengths
-    short = (opcodes == TEXT1) | (opcodes == LONG1)
+    short = (opcodes == op.TEXT1) | (opcodes == op.LONG1)
     lengths = np.where(short, 2 + (heads >> 8 & 0xFF), lengths)
-    return np.where(opcodes == TEXT4, 5 + (heads >> 8 & 0xFFFFFFFF), lengths)
+    return np.where(opcodes == op.TEXT4, 5 + (heads >> 8 & 0xFFFFFFFF), lengths)
 
 
 def _leave_out(kept: Mask, at: Numbers, lengths: Numbers) -> None:

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.columnar import Numbers
-from rankscope.parsers.flight_recorder.opcodes import (
-    GET1, GET4, MEMOIZE, PUT1, PUT4, PUT_LENGTHS, OtherLayoutError, steps,
-)  # fmt: skip
+from rankscope.parsers.flight_recorder import opcodes as op
+from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, steps
 
 FEW = 16
 """If no more than one in so many entries puts anything into the memo, those are not left out, whatever it is."""
@@ -33,13 +32,13 @@ class Puts:
     def take(self, which: Numbers | slice, heads: Numbers) -> Numbers:
         """Notes what stands where `heads` begin, in the entries `which`; its length, 0 where it is no put."""
         opcodes = heads & 0xFF
-        lengths: Numbers = PUT_LENGTHS[opcodes]
+        lengths: Numbers = op.PUT_LENGTHS[opcodes]
         if not lengths.any():
             return lengths
-        self.implied[which] += opcodes == MEMOIZE
+        self.implied[which] += opcodes == op.MEMOIZE
         written = lengths > 1
         if written.any():
-            index = heads >> 8 & np.where(opcodes == PUT1, 0xFF, 0xFFFFFFFF)
+            index = heads >> 8 & np.where(opcodes == op.PUT1, 0xFF, 0xFFFFFFFF)
             last = self.last[which]
             self.rising[which] &= ~written | (index > last)
             self.first[which] = np.where(written & (last < 0), index, self.first[which])
@@ -75,19 +74,20 @@ class Puts:
     def check(self, defined: Numbers, good: Mask) -> None:
         """Raises OtherLayoutError if an index of entries left out is `defined` by others, or twice by these."""
         some = good & (self.last >= self.first)
+        if not some.any():
+            return
         first, last = self.first[some], self.last[some]
         place = np.searchsorted(first, defined, "right") - 1
-        inside = (place >= 0) & (defined <= last[place]) if len(first) else np.zeros(len(defined), np.bool_)
-        if inside.any() or (first[1:] <= last[:-1]).any():
+        if ((place >= 0) & (defined <= last[place])).any() or (first[1:] <= last[:-1]).any():
             raise OtherLayoutError("a place of the memo is used twice")
 
 
 def _implied(data: bytes, start: int, end: int) -> int:
     count = 0
     for opcode, _ in steps(data, start, end + 1):
-        if opcode in (PUT1, PUT4):
+        if opcode in (op.PUT1, op.PUT4):
             raise OtherLayoutError("memo entries with and without an index")
-        count += opcode == MEMOIZE
+        count += opcode == op.MEMOIZE
     return count
 
 
@@ -95,9 +95,9 @@ def _referred(data: bytes) -> Numbers:
     """Each index below the length of `data` that any bytes in it could refer to, in order."""
     array = np.frombuffer(data, np.uint8)
     referred = np.zeros(len(data), np.bool_)
-    short = np.unique(array[np.flatnonzero(array[:-1] == GET1) + 1])
+    short = np.unique(array[np.flatnonzero(array[:-1] == op.GET1) + 1])
     referred[short[short < len(data)]] = True
-    at = np.flatnonzero(array[:-4] == GET4) + 1
+    at = np.flatnonzero(array[:-4] == op.GET4) + 1
     index = np.zeros(len(at), np.int64)
     for i in range(4):
         index |= array[at + i].astype(np.int64) << 8 * i

@@ -25,7 +25,8 @@ LENGTHS[[INT1, GET1, PUT1]] = 2
 LENGTHS[INT2] = 3
 LENGTHS[[INT4, GET4, PUT4]] = 5
 LENGTHS[FLOAT] = 9
-PUT_LENGTHS = np.where(np.isin(np.arange(256), [PUT1, PUT4, MEMOIZE]), LENGTHS, 0)
+_PUTS = (PUT1, PUT4, MEMOIZE)
+PUT_LENGTHS = np.where(np.isin(np.arange(256), _PUTS), LENGTHS, 0)
 """The same of those that put the last object into the memo; 0 for all others."""
 SIZES = {LONG1: 1, TEXT1: 1, TEXT4: 4}
 """Opcodes whose argument says its length, in so many bytes."""
@@ -64,7 +65,8 @@ def entry_end(data: bytes, start: int) -> tuple[int, bool]:
             depth -= 1
             if not depth:
                 return at, lists_put
-        lists_put |= last == EMPTY_LIST and bool(PUT_LENGTHS[opcode])
+        elif last == EMPTY_LIST and opcode in _PUTS:
+            lists_put = True
         last = opcode
     raise OtherLayoutError("the first entry does not end")
 

@@ -13,10 +13,10 @@ from itertools import compress
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rankscope.parsers.columnar import NULL, Codes, Numbers
 from rankscope.parsers.flight_recorder import columns
+from rankscope.parsers.flight_recorder import opcodes as op
 from rankscope.parsers.flight_recorder.columns import CALL_KEYS, NUMBER_KEYS, SHAPE_KEYS, TIMES, Entry, Row, intern
 from rankscope.parsers.flight_recorder.document import is_dump, split
 from rankscope.parsers.flight_recorder.fields import ALONE, FLAGS, combined
@@ -26,15 +26,18 @@ from rankscope.parsers.flight_recorder.model import NUMBERS, Dump
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, unframed
 from rankscope.parsers.flight_recorder.pickles import RefusedError, SafeUnpickler
 
-SMALLEST = 1 << 15
-"""Shorter files are not worth it."""
+SMALLEST = 1 << 16
+"""Shorter files are unpickled in the same time or less; of those with a memo of everything, twice as long ones are."""
+LEAST = 1 / 3
+"""If a smaller share of the entries can be read side by side, it takes longer than unpickling them all."""
 _PLAIN_STACK = re.compile(rb"\](?:\((?:h.|j.{4})*e|(?:h.|j.{4})a)?|h.|j.{4}", re.DOTALL)
 _PLAIN_LISTS = re.compile(rb"(?:h.|j.{4}|[\](ea]|K.|M..|J.{4}|\x8a\x08.{8})*", re.DOTALL)
 
 
 def suits(data: bytes) -> bool:
     """Whether `decode` is worth a try: of a pickle, and not of a short one."""
-    return len(data) >= SMALLEST and data.startswith(b"\x80")
+    everything_put = data[2:3] == bytes([op.FRAME]) or data[3:4] == bytes([op.PUT1])
+    return data.startswith(b"\x80") and len(data) >= SMALLEST * (2 if everything_put else 1)
 
 
 def decode(data: bytes) -> Dump:
@@ -82,11 +85,16 @@ def _good(layout: Layout, stacks: tuple[list[bytes], Codes], lists: tuple[list[b
     ):
         if table and not looked_at:
             good &= _plain(pattern, table)[codes]
+    _check_worth(good)
     puts.settle(layout.data, layout.spans(), good, layout.known)
     good = puts.unused(layout.data, good)
-    if not good.any():
-        raise OtherLayoutError("no entry is like the first, or each defines something new")
+    _check_worth(good)
     return good
+
+
+def _check_worth(good: Mask) -> None:
+    if np.count_nonzero(good) < LEAST * len(good) or not good.any():
+        raise OtherLayoutError("few entries are like the first and define nothing new")
 
 
 def _check_memo(layout: Layout, good: Mask, memo: dict[int, Any]) -> None:
