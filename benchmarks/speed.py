@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.dump_ways import compared
 from benchmarks.measure import Run, alternate
 from benchmarks.results import machine, put, table
 from benchmarks.screen import first_screen
@@ -107,8 +108,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         rows = [row(n, dumps(root, n), args.times, n <= args.torch_up_to) for n in args.ranks]
-        screen = first_screen(dumps(root, 4), RUNNER)
-    text = f"{EXPLANATION.format(times=args.times)}\n\n{machine()}\n\n{table(HEADER, rows)}\n\n{screen}"
+        few = dumps(root, 4)
+        screen, ways = first_screen(few, RUNNER), compared(min(few.iterdir()))
+    text = f"{EXPLANATION.format(times=args.times)}\n\n{machine()}\n\n{table(HEADER, rows)}\n\n{screen}\n\n{ways}"
     print(text)
     if not args.dry:
         put("Speed and memory", text)

@@ -58,13 +58,13 @@ def decode(data: bytes) -> Dump:
         else:
             _check_text(quickly, len(data))
             return quickly
-    dump = _decode(data)
+    dump = decode_whole(data)
     dump.slow = slow
     return dump
 
 
-def _decode(data: bytes) -> Dump:
-    """The same by unpickling, or parsing, all of it."""
+def decode_whole(data: bytes) -> Dump:
+    """The same by unpickling, or parsing, all of it, as short and odd files are read."""
     document, torn = _document(data)
     if not is_dump(document):
         began = len(data) < _SHORTEST or _PICKLE_KEYS.search(data[:_HEAD])
