@@ -91,19 +91,16 @@ class Layout:
         whole[-1] = False
         return whole
 
-    def spans(self) -> list[tuple[int, int]]:
-        """Begin and last place of each entry; what stands behind the last one is taken for a part of it."""
-        return list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
-
     def thinned(self, left_out: Mask) -> bytes:
-        """The dump without some of its entries; what they put into the memo without an index is made up for."""
-        kept = np.flatnonzero(~left_out).tolist()
-        put = np.cumsum(np.where(left_out, self.fields.puts.implied, 0))[kept]
-        missing = np.diff(put, prepend=0).tolist()
-        spans = self.spans()
-        parts = [self.data[: spans[0][0]]]
-        for place, count in zip(kept, missing, strict=True):
-            start, end = spans[place]
+        """The dump without some of its entries; what stands behind the last one is taken for a part of it.
+
+        What those put into the memo without an index is made up for.
+        """
+        kept = np.flatnonzero(~left_out)
+        missing = np.diff(np.cumsum(np.where(left_out, self.fields.puts.implied, 0))[kept], prepend=0)
+        spans = zip(missing.tolist(), self.starts[kept].tolist(), self.ends[kept].tolist(), strict=True)
+        parts = [self.data[: int(self.starts[0])]]
+        for count, start, end in spans:
             # nobody asks for these: None takes so many places and goes
             parts += [b"N" + bytes([op.MEMOIZE]) * count + b"0" if count else b"", self.data[start : end + 1]]
         return b"".join(parts)

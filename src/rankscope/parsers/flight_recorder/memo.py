@@ -45,7 +45,7 @@ class Puts:
             self.last[which] = np.where(written, index, last)
         return lengths
 
-    def settle(self, data: bytes, spans: list[tuple[int, int]], good: Mask, known: int) -> None:
+    def settle(self, data: bytes, starts: Numbers, ends: Numbers, good: Mask, known: int) -> None:
         """Gives those without an index theirs. `known` is how many came before the first of these entries.
 
         Raises OtherLayoutError if both ways to write them are mixed.
@@ -54,7 +54,7 @@ class Puts:
             return
         counts = self.implied.copy()
         for place in np.flatnonzero(~good[:-1]).tolist():
-            counts[place] = _implied(data, *spans[place])
+            counts[place] = _implied(data, int(starts[place]), int(ends[place]))
         if (self.last[good] >= 0).any():
             raise OtherLayoutError("memo entries with and without an index")
         ends = known + np.cumsum(counts)
@@ -95,8 +95,9 @@ def _referred(data: bytes) -> Numbers:
     """Each index below the length of `data` that any bytes in it could refer to, in order."""
     array = np.frombuffer(data, np.uint8)
     referred = np.zeros(len(data), np.bool_)
-    short = np.unique(array[np.flatnonzero(array[:-1] == op.GET1) + 1])
-    referred[short[short < len(data)]] = True
+    short = np.zeros(1 << 8, np.bool_)
+    short[array[np.flatnonzero(array[:-1] == op.GET1) + 1]] = True
+    referred[: len(short)] = short[: len(referred)]
     at = np.flatnonzero(array[:-4] == op.GET4) + 1
     index = np.zeros(len(at), np.int64)
     for i in range(4):

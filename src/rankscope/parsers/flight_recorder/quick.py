@@ -86,7 +86,7 @@ def _good(layout: Layout, stacks: tuple[list[bytes], Codes], lists: tuple[list[b
         if table and not looked_at:
             good &= _plain(pattern, table)[codes]
     _check_worth(good)
-    puts.settle(layout.data, layout.spans(), good, layout.known)
+    puts.settle(layout.data, layout.starts, layout.ends, good, layout.known)
     good = puts.unused(layout.data, good)
     _check_worth(good)
     return good
