@@ -93,6 +93,8 @@ class Fields:
         """Moves over a reference to the memo, None (NULL), or a text that is spelled out: -1 - its place in `texts`."""
         heads = self._head()
         opcodes = heads & 0xFF
+        if bool((opcodes == op.GET1).all()):
+            return self.reference()
         spelled = (opcodes == op.TEXT1) | (opcodes == op.TEXT4)
         if not spelled.any():
             return self.reference()

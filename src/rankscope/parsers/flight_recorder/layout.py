@@ -186,6 +186,8 @@ def _bounds(data: bytes, first_end: int, first_key: bytes) -> tuple[Numbers, Num
         )
         fits &= parted | (before[begins - 1] == op.SETITEMS)
         starts, ends = np.where(fits, begins, starts), np.where(fits, begins - np.where(parted, 3, 1), ends)
+        if (starts > 0).all():
+            break
     there = starts > first_end
     return starts[there], starts[there] + 1, np.append(ends[there][1:], len(data))
 
@@ -197,6 +199,8 @@ def _after_lists(data: bytes, key: bytes) -> Numbers:
     last = before[found - 1]
     ends_list = (last == op.APPENDS) | (last == op.APPEND) | (last == op.EMPTY_LIST) | (last == op.MEMOIZE)
     for length, get, put in ((2, op.GET1, op.PUT1), (5, op.GET4, op.PUT4)):
+        if ends_list.all():
+            break
         opcodes = before[found - length]
         ends_list |= (opcodes == get) | (opcodes == put)
     return np.append(found[ends_list], len(data))

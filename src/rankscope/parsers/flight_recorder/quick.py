@@ -166,7 +166,8 @@ def _call_rows(layout: Layout, good: Mask, memo: dict[int, Any]) -> tuple[list[R
     parts = {key: tuple(part[good] for part in parts) for key, parts in layout.calls.items()}
     first, codes = combined([part for group in parts.values() for part in group])
     texts = {-1 - place: str(text, "utf-8", "surrogatepass") for text, place in layout.fields.texts.items()}
-    rows, named = [], {**memo, **texts, NULL: None}
+    rows, named = [], memo
+    named.update({**texts, NULL: None})
     for place in first.tolist():
         at = {key: [int(part[place]) for part in group] for key, group in parts.items()}
         rows.append(tuple(_meant(layout.kinds.get(key), at.get(key), named) for key in CALL_KEYS))
