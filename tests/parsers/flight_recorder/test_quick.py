@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.flight_recorder import columns, quick
+from rankscope.parsers.columnar import NULL
+from rankscope.parsers.flight_recorder import columns, memo, quick
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.parsers.flight_recorder.document import split
 from rankscope.parsers.flight_recorder.model import Dump
@@ -199,6 +200,16 @@ def test_a_place_of_the_memo_that_is_used_twice_is_left_alone() -> None:
     assert meaning(decode(again)) == meaning(unpickled(again))
 
 
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_references_are_searched_for_piece_by_piece(monkeypatch: pytest.MonkeyPatch, protocol: int) -> None:
+    monkeypatch.setattr(memo, "PIECE", 7)
+    document = pickle.loads(torch_pickle(recorder(60).document()))
+    entries = document["entries"]
+    for i, entry in enumerate(entries):
+        entry["frames"] = entries[100 + i % 9 if i > 100 else i]["frames"]
+    check(pickle.dumps(document, protocol))
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_writer_of_any_entries(data: st.DataObject) -> None:
@@ -230,6 +241,7 @@ def test_any_writer_of_any_entries(data: st.DataObject) -> None:
         (b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\xff", "the last frame is not whole"),
         (b"\x80\x04\x95" + bytes(8) + b"}", "frames do not follow each other"),
         (b"\x80\x02](}(" + b"N" * 200_000, "too many opcodes"),
+        (torch_pickle([{f"key{i}": i for i in range(300)} for _ in range(3)]), "too many keys"),
         (b"\x80\x02](}(Q", "an opcode that no recorder writes"),
         (b"\x80\x02](}(X\xff\xff\xff\xff", "does not end"),
     ],
@@ -237,6 +249,29 @@ def test_any_writer_of_any_entries(data: st.DataObject) -> None:
 def test_why_a_file_is_left_to_the_ordinary_way(data: bytes, reason: str) -> None:
     with pytest.raises(OtherLayoutError, match=reason):
         quick.decode(data)
+
+
+def with_after_created(key: str, value: float) -> bytes:
+    """Entries of which only some have a key, behind the time they were created at."""
+    document = recorder(40).document()
+    for i, entry in enumerate(document["entries"]):
+        entry.pop("duration_ms", None)
+        items = list(entry.items())
+        place = list(entry).index("time_created_ns") + 1
+        entry.clear()
+        entry.update([*items[:place], *([(key, value)] if i % 3 == 2 else []), *items[place:]])
+    return torch_pickle(document)
+
+
+def test_a_number_that_only_some_entries_have_is_the_duration() -> None:
+    assert check(with_after_created("duration_ms", 0.5)).column("duration_ns").max() == 500_000
+
+
+def test_another_number_that_only_some_entries_have_is_no_duration() -> None:
+    data = with_after_created("share", 0.5)
+    with pytest.raises(OtherLayoutError, match="a key that only some entries have"):
+        quick.decode(data)
+    assert decode(data).column("duration_ns").max() == NULL
 
 
 def test_a_dump_says_why_it_took_longer() -> None:

@@ -24,7 +24,10 @@ from rankscope.parsers.flight_recorder.pickles import SafeUnpickler
 
 DURATION = "duration_ms"
 """The key that only some entries have."""
+MOST_KEYS = 256
+"""No version has a tenth of them; each is a step over all entries."""
 MANY = 0.5
+"""If more than this share of the entries spell out their frames, all of them are looked at, opcode by opcode."""
 _TEXTS = ("profiling_name", "state", "thread_name", "thread_id")
 _KINDS = {
     "frames": "stack", "retired": "flag", "is_p2p": "flag", "process_group": "pair", **dict.fromkeys(_TEXTS, "text"),
@@ -49,6 +52,8 @@ class Layout:
         reader = SafeUnpickler(io.BufferedReader(io.BytesIO(data[: first_end + 1] + (b"e." if bare else b"eu."))))
         document = reader.load()
         (example,) = document if bare else document["entries"]
+        if len(example) > MOST_KEYS:
+            raise OtherLayoutError("an entry of too many keys")
         memo = reader.memo.copy()
         self.known = len(memo)
         """Entries of the memo before the second entry of the dump."""

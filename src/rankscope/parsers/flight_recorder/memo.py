@@ -13,6 +13,8 @@ from rankscope.parsers.columnar import Numbers
 from rankscope.parsers.flight_recorder import opcodes as op
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, steps
 
+PIECE = 1 << 22
+"""So many bytes are searched for references at once: a file of nothing else must not take many times its size."""
 FEW = 16
 """If no more than one in so many entries puts anything into the memo, those are not left out, whatever it is."""
 Mask = npt.NDArray[np.bool_]
@@ -98,9 +100,11 @@ def _referred(data: bytes) -> Numbers:
     short = np.zeros(1 << 8, np.bool_)
     short[array[np.flatnonzero(array[:-1] == op.GET1) + 1]] = True
     referred[: len(short)] = short[: len(referred)]
-    at = np.flatnonzero(array[:-4] == op.GET4) + 1
-    index = np.zeros(len(at), np.int64)
-    for i in range(4):
-        index |= array[at + i].astype(np.int64) << 8 * i
-    referred[index[index < len(data)]] = True
+    last = len(array) - 4
+    for begin in range(0, last, PIECE):
+        at = np.flatnonzero(array[begin : min(begin + PIECE, last)] == op.GET4) + begin + 1
+        index = np.zeros(len(at), np.int64)
+        for i in range(4):
+            index |= array[at + i].astype(np.int64) << 8 * i
+        referred[index[index < len(data)]] = True
     return np.flatnonzero(referred)
