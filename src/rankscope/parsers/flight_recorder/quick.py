@@ -3,6 +3,7 @@
 The recorder writes each string and frame once and refers to it from then on, so most entries are the same opcodes
 with other numbers in them. Those are read side by side with numpy, one field of all entries at a time. What defines
 something new is cut out, unpickled as ever, and put back. Anything unexpected leaves the file to the ordinary way.
+Python's pickler writes the same, with a memo of everything; see memo.py.
 """
 
 from __future__ import annotations
