@@ -124,7 +124,7 @@ class OpenEnd(NamedTuple):
 
 @dataclass(frozen=True)
 class LaneCounts:
-    """Counts the lanes of one job that hooks recorded."""
+    """Counts the lanes of one job."""
 
     facts: Facts
 
@@ -237,7 +237,7 @@ class LaneCounts:
             return False
         rows, groups, _ = self._collectives[side.rank]
         # what gloo does beside the device waits for nothing there
-        later = rows[(rows > following[0]) & np.isin(groups, list(self.facts.hook_groups))]
+        later = rows[(rows > following[0]) & ~np.isin(groups, list(self.facts.gloo_groups))]
         return bool(self._done[later].any())
 
     def _anchors(self, rank: int, common: Array) -> tuple[Array, Array]:
@@ -276,7 +276,7 @@ class LaneCounts:
 
     @cached_property
     def _lanes(self) -> list[Lane]:
-        """All lanes of groups that hooks recorded, by group and receiver."""
+        """All lanes, by group and receiver."""
         return [lane for (group, dst), sides in self._sides().items() for lane in _lanes_into(group, dst, sides)]
 
     def _uneven(self, lane: Lane) -> bool:
@@ -294,7 +294,7 @@ class LaneCounts:
         rows = (
             ops[places].select("rank", "group", "peer", pl.col("op").cast(pl.String))
             .with_columns(row=places.cast(pl.Int64), is_send=pl.col("op") == "send")
-            .filter(pl.col("op").is_in(["send", "recv"]) & pl.col("group").is_in(list(self.facts.hook_groups)))
+            .filter(pl.col("op").is_in(["send", "recv"]))
             .filter(~pl.col("is_send") | pl.col("peer").is_not_null())
             .with_columns(
                 src=pl.when("is_send").then("rank").otherwise("peer"),
