@@ -26,6 +26,7 @@ from rankscope.analysis.places import Places
 from rankscope.analysis.quality import find_gaps
 from rankscope.analysis.root import Root
 from rankscope.analysis.roots import Judge
+from rankscope.analysis.splits import find_wrong_splits
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.verdict import Situation, verdict
 from rankscope.analysis.wording import duration
@@ -60,7 +61,7 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None, 
     uneven = find_uneven_lanes(facts, still=freeze.stopped is True)
     graph = build_graph(facts, reliability, uneven.instances)
     lost = LostPairs(facts, graph, cohorts)
-    certain = find_mismatches(facts, cohorts) + uneven.roots + lost.out_of_step()
+    certain = find_mismatches(facts, cohorts) + find_wrong_splits(facts) + uneven.roots + lost.out_of_step()
     _stop_at(graph, certain)
     follow_failures(facts, graph, certain)
     judge = Judge(facts, graph, reliability, cohorts, lost, frozenset(node for r in certain for node in r.nodes))
