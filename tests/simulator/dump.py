@@ -50,7 +50,7 @@ class View:
 def content(view: View) -> dict[str, Any]:
     """The dump of a rank."""
     names, ids, release = sorted({r.group for r in view.records}, key=int), view.ids, view.options.release
-    out: dict[str, Any] = {"version": view.options.version, "pg_config": _config(view.topology, names)}
+    out: dict[str, Any] = {"version": view.options.version, "pg_config": config(view.topology, names)}
     if release >= LIBRARY_VERSION:
         out["comm_lib_version" if release >= NEW_NAME else "nccl_version"] = LIBRARY
     if release >= PG_STATUS:
@@ -60,7 +60,8 @@ def content(view: View) -> dict[str, Any]:
     return out
 
 
-def _config(topology: Topology, names: Sequence[str]) -> dict[str, dict[str, str]]:
+def config(topology: Topology, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """pg_config of these groups."""
     return {
         n: {"name": n, "desc": topology.descriptions[n], "ranks": str(list(topology.groups[n]))} for n in sorted(names)
     }
@@ -109,9 +110,9 @@ def encode(dump: dict[str, Any], options: DumpOptions) -> bytes:
         return pickle.dumps(dump, protocol=2)
     out = dict(dump, pg_status={k: {n: str(v) for n, v in row.items()} for k, row in dump["pg_status"].items()})
     out["nccl_comm_state"] = {}
-    for row in out["entries"]:
+    for row in out.get("entries", ()):
         for name in ("time_discovered_started_ns", "time_discovered_completed_ns"):
             row[name] = row[name] or 0
-    if not out["entries"]:
-        del out["entries"]
+    if not out.get("entries", ()):
+        out.pop("entries", None)
     return json.dumps(out, sort_keys=True, separators=(",", ":")).encode()

@@ -1,0 +1,186 @@
+"""Writes what FlightRecorderHook of torch 2.15 would write of a rank: other meanings under the keys of version 2.10.
+
+Sources: torch 2.15.0, FlightRecorderHook.hpp and what it writes over a backend with and without completion hook.
+
+- One entry for each call of the dispatcher: coalesced collectives are one entry, batches have no closer, a barrier no
+  sizes, a send no output and a receive no input. Names are those of the calls (`all_to_all_single`).
+- `op_id` counts both kinds of operations of a group from 0, `p2p_seq_id` every send and receive, also in a batch:
+  op_id = collective_seq_id + p2p_seq_id - 1. `pg_status` counts op_id; nothing is ever seen to start.
+- An operation is scheduled, then completed and retired at the moment its end is noticed, which is its start time, too.
+  What is in a batch is answered by a work that is completed: it reads so some microseconds after its issue, always.
+- Without a completion hook everything reads scheduled and retired from its issue on, and nothing else.
+- `pg_config` names every group of the process, used or not; a dump of nothing has no `entries`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulator.dump import View, config
+from tests.simulator.instructions import US, Shapes
+from tests.simulator.notices import noticed
+from tests.simulator.record import Record
+from tests.simulator.stacks import STACKS
+from tests.simulator.topology import WORLD
+
+COALESCED = {
+    "_all_gather_base": "all_gather_into_tensor_coalesced", "_reduce_scatter_base": "reduce_scatter_tensor_coalesced",
+    "all_reduce": "allreduce_coalesced",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation as the hook counts it."""
+
+    record: Record
+    name: str
+    inputs: Shapes
+    outputs: Shapes
+    dtype: str
+    seq: int
+    p2p_seq: int
+    noticed_ns: int | None
+    """True time at which its end is noticed."""
+
+    @property
+    def op_id(self) -> int:
+        """Its number in the group, from 0."""
+        return self.seq + self.p2p_seq - 1
+
+
+def operations(records: Sequence[Record], phase_ns: int) -> Iterator[Operation]:
+    """What the hook records of the operations of a rank, in the order of issue."""
+    ends = noticed(records, phase_ns)
+    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    inner: list[Record] = []
+    for place, record in enumerate(records):
+        count = counts[record.group]
+        if record.is_p2p and record.role != "closer":
+            count[1] += 1
+            end = record.created + (2 + 7 * place % 9) * US if record.role == "inner" else ends.get(place)
+            yield _message(record, (count[0], count[1]), end)
+        elif record.role == "inner":
+            inner.append(record)
+        elif not record.is_p2p:
+            count[0] += 1
+            yield _collective(record, inner or [record], (count[0], count[1]), ends.get(place))
+            inner = []
+
+
+def _message(record: Record, count: tuple[int, int], end: int | None) -> Operation:
+    inputs, outputs = (record.inputs, ()) if record.op == "send" else ((), record.outputs)
+    return Operation(record, record.name, inputs, outputs, record.dtype, *count, end)
+
+
+def _collective(record: Record, parts: list[Record], count: tuple[int, int], end: int | None) -> Operation:
+    inputs, outputs = (tuple(s for p in parts for s in sizes(p)) for sizes in (_inputs, _outputs))
+    return Operation(record, _name(parts), inputs, outputs, parts[0].dtype, *count, end)
+
+
+def _name(parts: list[Record]) -> str:
+    op = parts[0].op
+    if len(parts) > 1:
+        return COALESCED[op]
+    if op == "all_to_all" and len(parts[0].inputs) == 1:
+        return "all_to_all_single"
+    return "barrier" if op == "all_reduce_barrier" else op
+
+
+def _inputs(part: Record) -> Shapes:
+    return () if part.op == "all_reduce_barrier" else part.inputs
+
+
+def _outputs(part: Record) -> Shapes:
+    return () if part.op == "all_reduce_barrier" else part.outputs
+
+
+def content(view: View) -> dict[str, Any]:
+    """The dump of a rank by the hook."""
+    records = [r for r in view.records if not r.on_host]
+    every = list(operations(records, view.watchdog.phase_ns))
+    out: dict[str, Any] = {
+        "version": view.options.version, "pg_config": config(view.topology, list(view.ids)), "comm_lib_version": "",
+        "pg_status": _status(every, view),
+    }  # fmt: skip
+    rows = _entries(every, view)
+    return {**out, "entries": rows} if rows else out
+
+
+def _end(one: Operation, view: View) -> int | None:
+    there = view.options.recorder == "hook" and one.noticed_ns is not None and one.noticed_ns <= view.at
+    return one.noticed_ns if there else None
+
+
+def _status(every: Sequence[Operation], view: View) -> dict[str, dict[str, int]]:
+    last: dict[int, int] = {}
+    ended: dict[int, tuple[int, int]] = {}
+    for one in every:
+        pg, end = view.ids[one.record.group], _end(one, view)
+        last[pg] = one.op_id
+        if end is not None:
+            ended[pg] = max(ended.get(pg, (-1, -1)), (end, one.op_id))
+    return {
+        str(pg): {
+            "last_enqueued_collective": last[pg], "last_started_collective": -1,
+            "last_completed_collective": ended.get(pg, (-1, -1))[1],
+        }
+        for pg in sorted(last)
+    }  # fmt: skip
+
+
+def _entries(every: Sequence[Operation], view: View) -> list[dict[str, Any]]:
+    first = max(0, len(every) - view.options.ring)
+    kept = enumerate(every[first:], first)
+    return [_entry(i, one, view) for i, one in kept if not (view.options.only_active and _end(one, view) is not None)]
+
+
+def _entry(record_id: int, one: Operation, view: View) -> dict[str, Any]:
+    options, record, end = view.options, one.record, view.shift(_end(one, view))
+    row: dict[str, Any] = {"frames": list(STACKS[record.stack])} if options.stacks and not options.json else {}
+    row.update(
+        record_id=record_id, pg_id=view.ids[record.group],
+        process_group=(record.group, view.topology.descriptions[record.group]),
+        thread_name="python3", thread_id="140361079475072",
+        collective_seq_id=one.seq, p2p_seq_id=one.p2p_seq, op_id=one.op_id,
+        profiling_name=sys.intern(f"{options.backend}:{one.name}"), time_created_ns=view.shift(record.created),
+        input_sizes=[list(s) for s in one.inputs], input_dtypes=[one.dtype] * len(one.inputs),
+        output_sizes=[list(s) for s in one.outputs], output_dtypes=[one.dtype] * len(one.outputs),
+        state="scheduled" if end is None else "completed", time_discovered_started_ns=end,
+        time_discovered_completed_ns=end, retired=options.recorder == "fallback" or end is not None,
+        timeout_ms=options.timeout_ns // 1_000_000, is_p2p=record.is_p2p,
+    )  # fmt: skip
+    return row
+
+
+def host_content(view: View) -> dict[str, Any]:
+    """The dump of the gloo half of a job of two backends, by gloo's own recorder of torch 2.15.
+
+    Nothing but `retired` tells an end, op_id counts from 1, and the group's configuration has lost its name.
+    """
+    records = [r for r in view.records if r.on_host]
+    world = str(list(view.topology.groups[WORLD]))
+    ended = [r.seq for r in records if r.done is not None and r.done <= view.at]
+    row = {
+        "last_enqueued_collective": len(records), "last_started_collective": -1,
+        "last_completed_collective": max(ended, default=-1),
+    }  # fmt: skip
+    out: dict[str, Any] = {
+        "version": view.options.version, "pg_config": {"": {"name": "", "desc": "", "ranks": world}},
+        "comm_lib_version": "", "pg_status": {"0": row} if records else {},
+    }  # fmt: skip
+    rows = [_host_entry(i, r, view) for i, r in enumerate(records)]
+    return {**out, "entries": rows} if rows else out
+
+
+def _host_entry(record_id: int, record: Record, view: View) -> dict[str, Any]:
+    one = Operation(record, record.op, record.inputs, record.outputs, record.dtype, record.seq, 0, None)
+    row = _entry(record_id, one, view)
+    return {
+        **row, "pg_id": 0, "op_id": record.seq, "retired": record.done is not None and record.done <= view.at,
+        "timeout_ms": 1_800_000,
+    }  # fmt: skip
