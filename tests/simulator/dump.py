@@ -110,9 +110,9 @@ def encode(dump: dict[str, Any], options: DumpOptions) -> bytes:
         return pickle.dumps(dump, protocol=2)
     out = dict(dump, pg_status={k: {n: str(v) for n, v in row.items()} for k, row in dump["pg_status"].items()})
     out["nccl_comm_state"] = {}
-    for row in out.get("entries", ()):
+    for row in out["entries"]:
         for name in ("time_discovered_started_ns", "time_discovered_completed_ns"):
             row[name] = row[name] or 0
-    if not out.get("entries", ()):
-        out.pop("entries", None)
+    if not out["entries"]:
+        del out["entries"]
     return json.dumps(out, sort_keys=True, separators=(",", ":")).encode()

@@ -9,7 +9,7 @@ Sources: torch 2.15.0, FlightRecorderHook.hpp and what it writes over a backend 
 - An operation is scheduled, then completed and retired at the moment its end is noticed, which is its start time, too.
   What is in a batch is answered by a work that is completed: it reads so some microseconds after its issue, always.
 - Without a completion hook everything reads scheduled and retired from its issue on, and nothing else.
-- `pg_config` names every group of the process, used or not; a dump of nothing has no `entries`.
+- `pg_config` names every group of the process, used or not; `pg_status` those with operations.
 """
 
 from __future__ import annotations
@@ -103,12 +103,10 @@ def content(view: View) -> dict[str, Any]:
     """The dump of a rank by the hook."""
     records = [r for r in view.records if not r.on_host]
     every = list(operations(records, view.watchdog.phase_ns))
-    out: dict[str, Any] = {
+    return {
         "version": view.options.version, "pg_config": config(view.topology, list(view.ids)), "comm_lib_version": "",
-        "pg_status": _status(every, view),
+        "pg_status": _status(every, view), "entries": _entries(every, view),
     }  # fmt: skip
-    rows = _entries(every, view)
-    return {**out, "entries": rows} if rows else out
 
 
 def _end(one: Operation, view: View) -> int | None:
@@ -169,12 +167,11 @@ def host_content(view: View) -> dict[str, Any]:
         "last_enqueued_collective": len(records), "last_started_collective": -1,
         "last_completed_collective": max(ended, default=-1),
     }  # fmt: skip
-    out: dict[str, Any] = {
+    return {
         "version": view.options.version, "pg_config": {"": {"name": "", "desc": "", "ranks": world}},
         "comm_lib_version": "", "pg_status": {"0": row} if records else {},
+        "entries": [_host_entry(i, r, view) for i, r in enumerate(records)],
     }  # fmt: skip
-    rows = [_host_entry(i, r, view) for i, r in enumerate(records)]
-    return {**out, "entries": rows} if rows else out
 
 
 def _host_entry(record_id: int, record: Record, view: View) -> dict[str, Any]:
