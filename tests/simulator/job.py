@@ -119,7 +119,11 @@ class Outcome:
         """Writes the dumps of all living ranks, in the given order of ranks; returns their paths."""
         times = self.dump_times(moment, options)
         there = [rank for rank in order or times if rank in times.keys() - self.lost]
-        return [self._write_one(folder, rank, times[rank], one) for rank in there for one in options.files(rank)]
+        paths = [self._write_one(folder, rank, times[rank], one) for rank in there for one in options.files(rank)]
+        if options.copied_ns is not None:
+            for path in paths:
+                os.utime(path, ns=(max(times.values()) + options.copied_ns,) * 2)
+        return paths
 
     def _write_one(self, folder: Path, rank: int, at: int, options: DumpOptions) -> Path:
         created = [r for r in self.records[rank] if r.created <= at]

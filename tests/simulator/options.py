@@ -36,6 +36,8 @@ class DumpOptions:
     """What names of operations begin with."""
     torch_pickled: bool = False
     """With the opcodes of the recorder's own pickler, as torch 2.15 writes it, and not those of Python's."""
+    copied_ns: int | None = None
+    """How long after the last dump the files were copied, all at once and without their times; None: as they were."""
     own_only: bool = False
     """A rank writes only if its own watchdog saw a time-out, the default of nccl2: nobody tells the others."""
 
@@ -89,6 +91,7 @@ HOOK_MODES: dict[str, DumpOptions] = {
     "hook wrapped": replace(_HOOK, ring=60),
     "hook fallback": replace(_HOOK, recorder="fallback", backend="mpi"),
     "hook default": replace(_HOOK, own_only=True),
+    "hook copied": replace(_HOOK, copied_ns=7200 * SECOND),
     "mixed": replace(_HOOK, recorder="mixed", backend="nccl"),
     "two backends": replace(_HOOK, recorder="two"),
 }
