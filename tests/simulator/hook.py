@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.simulator.dump import View, config
-from tests.simulator.instructions import US, Shapes
-from tests.simulator.notices import noticed
+from tests.simulator.instructions import Shapes
+from tests.simulator.notices import CALL_NS, noticed
 from tests.simulator.record import Record
 from tests.simulator.stacks import STACKS
 from tests.simulator.topology import WORLD
@@ -31,6 +31,7 @@ COALESCED = {
     "_all_gather_base": "all_gather_into_tensor_coalesced", "_reduce_scatter_base": "reduce_scatter_tensor_coalesced",
     "all_reduce": "allreduce_coalesced",
 }  # fmt: skip
+NEVER = (-1, False, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Operation:
     """One operation as the hook counts it."""
 
     record: Record
+    created_ns: int
+    """True time of its issue: those of a batch are issued one after the other."""
     name: str
     inputs: Shapes
     outputs: Shapes
@@ -60,26 +63,29 @@ def operations(records: Sequence[Record], phase_ns: int) -> Iterator[Operation]:
     inner: list[Record] = []
     for place, record in enumerate(records):
         count = counts[record.group]
+        if record.role == "inner":
+            inner.append(record)
         if record.is_p2p and record.role != "closer":
             count[1] += 1
-            end = record.created + (2 + 7 * place % 9) * US if record.role == "inner" else ends.get(place)
-            yield _message(record, (count[0], count[1]), end)
-        elif record.role == "inner":
-            inner.append(record)
-        elif not record.is_p2p:
+            yield _message(record, (count[0], count[1]), len(inner), ends.get(place))
+        elif record.role != "inner" and not record.is_p2p:
             count[0] += 1
             yield _collective(record, inner or [record], (count[0], count[1]), ends.get(place))
+        if record.role == "closer":
             inner = []
 
 
-def _message(record: Record, count: tuple[int, int], end: int | None) -> Operation:
+def _message(record: Record, count: tuple[int, int], turn: int, end: int | None) -> Operation:
+    """A send or receive; `turn` is its place in its batch from 1, 0 if it is in none."""
     inputs, outputs = (record.inputs, ()) if record.op == "send" else ((), record.outputs)
-    return Operation(record, record.name, inputs, outputs, record.dtype, *count, end)
+    created = record.created + max(0, turn - 1) * CALL_NS
+    answered = created + CALL_NS // 2 if turn else end
+    return Operation(record, created, record.name, inputs, outputs, record.dtype, *count, answered)
 
 
 def _collective(record: Record, parts: list[Record], count: tuple[int, int], end: int | None) -> Operation:
     inputs, outputs = (tuple(s for p in parts for s in sizes(p)) for sizes in (_inputs, _outputs))
-    return Operation(record, _name(parts), inputs, outputs, parts[0].dtype, *count, end)
+    return Operation(record, record.created, _name(parts), inputs, outputs, parts[0].dtype, *count, end)
 
 
 def _name(parts: list[Record]) -> str:
@@ -115,17 +121,18 @@ def _end(one: Operation, view: View) -> int | None:
 
 
 def _status(every: Sequence[Operation], view: View) -> dict[str, dict[str, int]]:
+    # one look goes through the queue of the current stream first, and the last it comes to counts
     last: dict[int, int] = {}
-    ended: dict[int, tuple[int, int]] = {}
+    ended: dict[int, tuple[int, bool, int]] = {}
     for one in every:
         pg, end = view.ids[one.record.group], _end(one, view)
         last[pg] = one.op_id
         if end is not None:
-            ended[pg] = max(ended.get(pg, (-1, -1)), (end, one.op_id))
+            ended[pg] = max(ended.get(pg, NEVER), (end, not one.record.sync, one.op_id))
     return {
         str(pg): {
             "last_enqueued_collective": last[pg], "last_started_collective": -1,
-            "last_completed_collective": ended.get(pg, (-1, -1))[1],
+            "last_completed_collective": ended.get(pg, NEVER)[2],
         }
         for pg in sorted(last)
     }  # fmt: skip
@@ -145,7 +152,7 @@ def _entry(record_id: int, one: Operation, view: View) -> dict[str, Any]:
         process_group=(record.group, view.topology.descriptions[record.group]),
         thread_name="python3", thread_id="140361079475072",
         collective_seq_id=one.seq, p2p_seq_id=one.p2p_seq, op_id=one.op_id,
-        profiling_name=sys.intern(f"{options.backend}:{one.name}"), time_created_ns=view.shift(record.created),
+        profiling_name=sys.intern(f"{options.backend}:{one.name}"), time_created_ns=view.shift(one.created_ns),
         input_sizes=[list(s) for s in one.inputs], input_dtypes=[one.dtype] * len(one.inputs),
         output_sizes=[list(s) for s in one.outputs], output_dtypes=[one.dtype] * len(one.outputs),
         state="scheduled" if end is None else "completed", time_discovered_started_ns=end,
@@ -175,7 +182,7 @@ def host_content(view: View) -> dict[str, Any]:
 
 
 def _host_entry(record_id: int, record: Record, view: View) -> dict[str, Any]:
-    one = Operation(record, record.op, record.inputs, record.outputs, record.dtype, record.seq, 0, None)
+    one = Operation(record, record.created, record.op, record.inputs, record.outputs, record.dtype, record.seq, 0, None)
     row = _entry(record_id, one, view)
     return {
         **row, "pg_id": 0, "op_id": record.seq, "retired": record.done is not None and record.done <= view.at,

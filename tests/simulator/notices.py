@@ -12,27 +12,33 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from tests.simulator.instructions import SECOND
+from tests.simulator.instructions import SECOND, US
 from tests.simulator.record import Record
 
 WATCH_NS = SECOND
 """How often the watchdog of a group looks."""
+CALL_NS = 2 * US
+"""What one call in a batch takes; the batch itself is issued after them, and looks at what has ended only then."""
 _APART_NS = 137_000_003
 
 
 def noticed(records: Sequence[Record], phase_ns: int) -> dict[int, int]:
     """For each work whose end is noticed at some time, its place in `records` and that true time."""
     by_group: defaultdict[str, list[int]] = defaultdict(list)
+    issued: defaultdict[str, list[int]] = defaultdict(list)
+    batched = 0
     for place, record in enumerate(records):
-        if record.role != "inner":
-            by_group[record.channel].append(place)
+        if record.role == "inner":
+            batched += record.is_p2p
+            continue
+        by_group[record.channel].append(place)
+        issued[record.channel].append(record.created + batched * CALL_NS)
+        batched = 0
     out: dict[int, int] = {}
     for group, places in by_group.items():
-        issued = [records[p].created for p in places]
         for place, ready in _ready(records, places):
-            later = bisect_right(issued, ready)
-            looks = [next_look(ready, phase_ns, group), *issued[later : later + 1]]
-            out[place] = min(looks)
+            later = bisect_right(issued[group], ready)
+            out[place] = min([next_look(ready, phase_ns, group), *issued[group][later : later + 1]])
     return out
 
 
