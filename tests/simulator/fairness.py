@@ -19,6 +19,10 @@ def fair(truth: Truth, outcome: Outcome, options: DumpOptions) -> Truth:
     """The truth with what must be left open in dumps by the hook; as it is for other dumps."""
     if not options.by_hook:
         return truth
+    if options.copied_ns is not None and outcome.engine.hung:
+        truth = replace(truth, also=truth.also | {NOBODY}, note="without file times a hang looks like a moment")
+    if truth.fault == "straggler" and options.recorder == "fallback":
+        return replace(truth, also=truth.also | {NOBODY}, note="nothing tells who waited")
     if truth.fault in STOPPED:
         return _stopped(truth, outcome)
     if truth.fault in MESSAGES:
