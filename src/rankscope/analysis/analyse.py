@@ -26,6 +26,7 @@ from rankscope.analysis.places import Places
 from rankscope.analysis.quality import find_gaps
 from rankscope.analysis.root import Root
 from rankscope.analysis.roots import Judge
+from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.verdict import Situation, verdict
 from rankscope.analysis.wording import duration
 from rankscope.schema import Dataset
@@ -52,11 +53,14 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None, 
     Of a job that is watched, `settle` says how still it is, and what is `known` of traces is not worked out again.
     """
     facts = Facts(dataset)
-    reliability, cohorts = judge_reliability(facts), Cohorts(facts)
-    graph, freeze = build_graph(facts, reliability), _freeze(facts)
+    freeze = _freeze(facts)
     freeze = freeze if settle is None else settle(freeze)
+    facts = _with_waits(facts, freeze)
+    reliability, cohorts = judge_reliability(facts), Cohorts(facts)
+    uneven = find_uneven_lanes(facts, still=freeze.stopped is True)
+    graph = build_graph(facts, reliability, uneven.instances)
     lost = LostPairs(facts, graph, cohorts)
-    certain = find_mismatches(facts, cohorts) + lost.out_of_step()
+    certain = find_mismatches(facts, cohorts) + uneven.roots + lost.out_of_step()
     _stop_at(graph, certain)
     follow_failures(facts, graph, certain)
     judge = Judge(facts, graph, reliability, cohorts, lost, frozenset(node for r in certain for node in r.nodes))
@@ -70,6 +74,16 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None, 
     return _traced(
         facts, _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects), known or Known()
     )
+
+
+def _with_waits(facts: Facts, freeze: Freeze) -> Facts:
+    """The facts with what waits where a hook is told of no completion, unless the job is seen to move."""
+    if not facts.blind_files or freeze.stopped is False:
+        return facts
+    from rankscope.analysis.left_waiting import as_waiting
+
+    waiting = as_waiting(facts.dataset, facts.blind_files)
+    return facts if waiting is None else Facts(waiting)
 
 
 def standstill(dataset: Dataset) -> Freeze:
@@ -103,6 +117,9 @@ def _explained(roots: list[Root]) -> list[Root]:
 
     What a rank computes between two operations is not recorded: an operation may wait for it, and it for the root.
     """
+    suspecting = [root for root in roots if (root.culprits or root.candidates) and not root.residual]
+    if any(not root.settled for root in suspecting):
+        roots = [root for root in roots if not root.residual]
     accusing = [root for root in roots if root.culprits and not root.settled]
     certain = any(not root.needs_stillness for root in accusing)
     oldest = min((root.since_ns for root in accusing), default=0)
@@ -114,7 +131,7 @@ def _explained(roots: list[Root]) -> list[Root]:
 
 def _still(facts: Facts, roots: list[Root], freeze: Freeze, reliability: Reliability) -> tuple[list[Root], list[Root]]:
     """(suspects, roots): on a job that still moves, what needs stillness is only suspected."""
-    if freeze.stopped is False:
+    if freeze.stopped is False or (freeze.stopped is None and facts.blind_files):
         return [r for r in roots if r.needs_stillness], [r for r in roots if not r.needs_stillness]
     reasons = []
     if freeze.stopped is None:
@@ -230,11 +247,7 @@ def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:
     return Finding(
         kind="not-frozen",
         severity="info",
-        title=(
-            "the job was not seen to stand still yet"
-            if freeze.watched
-            else "the job was still moving when these dumps were written"
-        ),
+        title=_not_seen_to_stand(first, freeze),
         explanation=f"{freeze.reason}; nobody is accused of waiting. If it stays so: {first.title}.",
         candidates=tuple(sorted({rank for f in written for rank in f.culprit_ranks})),
         waiting_ranks=first.waiting_ranks,
@@ -244,6 +257,14 @@ def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:
         op=first.op,
         next_steps=("Dump again after a minute: what has not moved by then is stuck.",),
     )
+
+
+def _not_seen_to_stand(first: Finding, freeze: Freeze) -> str:
+    if freeze.stopped is None:
+        return f"if the job stands still, {first.title}; nothing in these dumps tells whether it does"
+    if freeze.watched:
+        return "the job was not seen to stand still yet"
+    return "the job was still moving when these dumps were written"
 
 
 def _waits(writer: Writer, roots: list[Root]) -> dict[int, tuple[Step, ...]]:

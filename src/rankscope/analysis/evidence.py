@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -18,6 +18,8 @@ CLOCKS_NS = 60 * 1_000_000_000
 """Clocks of hosts and of file systems differ by less."""
 LATER_NS = 2_000_000_000
 """So long after its peers a device that works has finished, and its watchdog has noticed."""
+UNNOTICED_NS = 10_000_000_000
+"""A hook, which looks for completions once a second, notices them sooner, also on a machine that is busy."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,13 @@ class Reliability:
     """When each rank's dump was written, where the file's modification time can be believed."""
     dead_devices: dict[int, tuple[int, int]]
     """Ranks whose completions stopped while their peers' went on, with the (group, seq) that shows it."""
+    newest_ns: dict[int, int]
+    """The newest event in the dump of each rank."""
+
+    def overdue(self, rank: int, created_ns: int | None) -> bool:
+        """Whether a hook would have noticed by then that an operation of a rank is finished, as far as times tell."""
+        seen = max(self.written_ns.get(rank, 0), self.newest_ns.get(rank, 0))
+        return created_ns is not None and seen - created_ns > UNNOTICED_NS
 
     def is_outdated(self, rank: int, since_ns: int | None) -> bool:
         """Whether the dump of a rank cannot tell if it issued something that others issued at `since_ns`."""
@@ -43,8 +52,9 @@ class Reliability:
 
 def judge_reliability(facts: Facts) -> Reliability:
     """Compares completion frontiers of all members of every group."""
-    outdated, written = _outdated(facts), _written(facts)
-    return Reliability(outdated, written, _dead_devices(facts, outdated, written))
+    outdated, newest = _outdated(facts), _newest(facts)
+    reliability = Reliability(outdated, _written(facts, newest), {}, newest)
+    return replace(reliability, dead_devices=_dead_devices(facts, reliability))
 
 
 def shows(written_ns: Mapping[int, int], rank: int, since_ns: int) -> bool:
@@ -74,18 +84,22 @@ def _by_group(values: Mapping[int, int], groups: Array) -> Array:
     return found
 
 
-def _written(facts: Facts) -> dict[int, int]:
-    """Modification times of dumps, of those that are not older than what is in them.
-
-    Where some are older by far, all were lost on the way; a dump without events does not show it itself.
-    """
+def _newest(facts: Facts) -> dict[int, int]:
+    """The newest event of each rank that has one; 0 for one without a time."""
     ops = facts.dataset.ops
     starts = facts.first_rows
     columns = [ops[name] for name in ("created_ns", "completed_ns", "started_ns")]
     events = [filled(column, 0) for column in columns if column.null_count() < len(column)]
     none = np.zeros(len(starts), np.int64)
     latest = np.max([none, *(np.maximum.reduceat(times, starts) for times in events)], axis=0)
-    newest = dict(zip(ops["rank"].gather(starts).to_list(), latest.tolist(), strict=True))
+    return dict(zip(ops["rank"].gather(starts).to_list(), latest.tolist(), strict=True))
+
+
+def _written(facts: Facts, newest: dict[int, int]) -> dict[int, int]:
+    """Modification times of dumps, of those that are not older than what is in them.
+
+    Where some are older by far, all were lost on the way; a dump without events does not show it itself.
+    """
     times = dict(facts.dataset.written.iter_rows())
     lost = any(mtime + CLOCKS_NS < newest.get(rank, 0) for rank, mtime in times.items())
     return {
@@ -95,24 +109,37 @@ def _written(facts: Facts) -> dict[int, int]:
     }
 
 
-def _dead_devices(facts: Facts, outdated: frozenset[int], written_ns: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+def _dead_devices(facts: Facts, reliability: Reliability) -> dict[int, tuple[int, int]]:
     """Ranks that issued a collective that its peers finished and they did not.
 
     Only where every member takes part in the operation, not where point-to-point operations share the counter, and
-    not if the rank's dump was written when the first of its peers finished, or before.
+    not if the rank's dump was written when the first of its peers finished, or before. A hook may only not have
+    noticed yet that it finished.
     """
+    outdated, written_ns = reliability.outdated, reliability.written_ns
     done = facts.completions
     behind = (done.seq < _by_group(facts.furthest, done.group)) & (done.enqueued > done.seq)
     behind &= np.isin(done.group, list(facts.counts_alone)) & ~np.isin(done.rank, list(outdated))
     group, following = done.group[behind], done.seq[behind] + 1
     ops, reached = _ops_at(facts, group, following), facts.reached
+    unnoticed = _unnoticed(facts, reliability)
     out: dict[int, tuple[int, int]] = {}
     for rank, key in zip(done.rank[behind].tolist(), zip(group.tolist(), following.tolist(), strict=True), strict=True):
         op, finished_ns = ops.get(key, (None, None))
         early = finished_ns is not None and not shows(written_ns, rank, finished_ns)
-        if not early and (reached.get(key[0], -1) >= key[1] or (op is not None and op not in ROOTED)):
+        if early or (rank, key[0]) in unnoticed:
+            continue
+        if reached.get(key[0], -1) >= key[1] or (op is not None and op not in ROOTED):
             out.setdefault(rank, key)
     return out
+
+
+def _unnoticed(facts: Facts, reliability: Reliability) -> set[tuple[int, int]]:
+    """Ranks and groups of a hook of which nothing has been pending for so long that it must have been noticed."""
+    hooked = facts.hooked
+    oldest = facts.pending.group_by("rank", "group").agg(pl.col("created_ns").min())
+    found = hooked.join(oldest, on=["rank", "group"], how="left")
+    return {(rank, group) for rank, group, ns in found.iter_rows() if not reliability.overdue(rank, ns)}
 
 
 def _ops_at(facts: Facts, group: Array, seq: Array) -> dict[tuple[int, int], tuple[str | None, int | None]]:

@@ -14,7 +14,7 @@ from rankscope.analysis.calls import PENDING, collect_calls
 from rankscope.analysis.fronts import NONE, Completions, completions
 from rankscope.analysis.pairs import collect_pairs
 from rankscope.analysis.presence import Presence
-from rankscope.schema import Dataset, Group
+from rankscope.schema import HOOKS, Dataset, Group
 
 NAMELESS = "?"
 """How a group is called of which no name is known."""
@@ -91,6 +91,41 @@ class Facts:
         """Groups of gloo, which marks an operation as retired late, and also when it failed."""
         rows = self.dataset.ops.select("library", "group").filter(pl.col("library") == "gloo")
         return frozenset(rows["group"].unique().to_list())
+
+    @cached_property
+    def hooked(self) -> pl.DataFrame:
+        """The ranks and groups of which a hook recorded operations: rank, group.
+
+        It learns of a completion up to a second late, from its watchdog or with the next operation of the group.
+        """
+        files = self.dataset.dumps.filter(pl.col("recorder").is_in(HOOKS))["file"]
+        if files.is_empty():
+            return self.dataset.ops.select("rank", "group").clear()
+        return self.dataset.ops.filter(pl.col("file").is_in(files.implode())).select("rank", "group").unique()
+
+    @cached_property
+    def blind_files(self) -> frozenset[int]:
+        """Dumps of hooks that are told of no completion."""
+        return frozenset(self.dataset.dumps.filter(pl.col("recorder") == "blind-hook")["file"].to_list())
+
+    @cached_property
+    def hook_ranks(self) -> frozenset[int]:
+        """Ranks that left a dump of a hook."""
+        dumps = self.dataset.dumps.filter(pl.col("recorder").is_in(HOOKS))
+        return frozenset(dumps["rank"].drop_nulls().to_list())
+
+    @cached_property
+    def hook_groups(self) -> frozenset[int]:
+        """Groups in which a hook recorded operations of some member."""
+        return frozenset(self.hooked["group"].drop_nulls().to_list())
+
+    @cached_property
+    def nothing_recorded(self) -> bool:
+        """Whether there are dumps, and none of them tells of an operation: by an entry, or by a counter above none."""
+        if self.dataset.dumps.is_empty() or not self.dataset.ops.is_empty():
+            return False
+        told = self.dataset.frontiers
+        return not ((told["status_enqueued"] > 0) | (told["last_enqueued"] > 0)).any()
 
     @cached_property
     def open_groups(self) -> frozenset[int]:

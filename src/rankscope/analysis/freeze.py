@@ -204,8 +204,7 @@ def _timed_out(facts: Facts, *, own: bool) -> bool:
     """Whether an operation was older than its timeout when its `own` dump was written, or when the last one was."""
     pending = facts.dataset.ops.select("file", "created_ns", "timeout_ms", "state").filter(PENDING)
     if own:
-        dumps = facts.dataset.dumps.filter(pl.col("rank").is_not_null())
-        times = pending.join(dumps.select("file", "mtime_ns"), on="file", how="inner")
+        times = pending.join(facts.dataset.timed_dumps.select("file", "mtime_ns"), on="file", how="inner")
     else:
         times = pending.with_columns(mtime_ns=pl.lit(_written_ns(facts)[0], dtype=pl.Int64))
     late = pl.col("mtime_ns") - pl.col("created_ns") > pl.col("timeout_ms") * 1_000_000

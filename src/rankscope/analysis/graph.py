@@ -8,6 +8,7 @@ AND-edges, and the strongly connected components without a way out are the roots
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -56,10 +57,13 @@ class WaitGraph:
         return found.waiting() if found else []
 
 
-def build_graph(facts: Facts, reliability: Reliability) -> WaitGraph:
-    """The wait-for graph of everything that is not finished."""
+def build_graph(facts: Facts, reliability: Reliability, unmatched: Sequence[Instance] = ()) -> WaitGraph:
+    """The wait-for graph of everything that is not finished, `unmatched` sends and receives included.
+
+    Those are not pending in the dumps of a hook, although one of their sides was never posted.
+    """
     graph = WaitGraph()
-    for instance in (*pending_calls(facts).values(), *pending_pairs(facts).values()):
+    for instance in (*unmatched, *pending_calls(facts).values(), *pending_pairs(facts).values()):
         graph.instances[instance.key] = instance
     for key, instance in graph.instances.items():
         for rank, entry in instance.entries.items():

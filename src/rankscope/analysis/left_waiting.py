@@ -1,10 +1,11 @@
-"""Operations in logs of a job that has stopped: NCCL prints that one is issued, and never that it is finished.
+"""Operations of which only the issue is known: NCCL's logs, and some hooks, never tell that one is finished.
 
 Once the job is known to stand still, whoever has issued what another member of the group never came to waits there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import polars as pl
@@ -14,8 +15,8 @@ from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset, State
 
 
-def as_waiting(dataset: Dataset) -> Dataset | None:
-    """The dataset with such operations as issued and not finished; None if there are none.
+def as_waiting(dataset: Dataset, files: Collection[int] | None = None) -> Dataset | None:
+    """The dataset with such operations, of some `files` or of all, as issued and not finished; None if there are none.
 
     Only in groups of which it is known for every member how far it got.
     """
@@ -24,10 +25,12 @@ def as_waiting(dataset: Dataset) -> Dataset | None:
         least=pl.col("last_enqueued").min(), known=pl.len()
     )  # fmt: skip
     least = members.join(known, on="group").filter(pl.col("known") == pl.col("size")).select("group", "least")
-    rows = dataset.ops.select("group", "seq", "is_p2p", "state").join(
+    rows = dataset.ops.select("file", "group", "seq", "is_p2p", "state").join(
         least, on="group", how="left", maintain_order="left"
     )  # fmt: skip
     waits = (pl.col("state") == "unknown") & ~pl.col("is_p2p") & (pl.col("seq") > pl.col("least"))
+    if files is not None:
+        waits &= pl.col("file").is_in(list(files))
     waiting = rows.select(waits.fill_null(value=False)).to_series()
     if not waiting.any():
         return None

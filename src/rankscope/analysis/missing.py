@@ -51,7 +51,7 @@ def _suspects(judge: Judge, others: list[Root], fits: Callable[[int], bool]) -> 
 
 
 def _explained(judge: Judge, others: list[Root]) -> set[int]:
-    return set().union(*(judge.held_up(root.nodes) for root in others))
+    return set().union(*(judge.held_up(root.nodes) for root in others if not root.residual))
 
 
 def _gone(facts: Facts, judge: Judge, nodes: tuple[Node, ...], newest: int) -> Root:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from rankscope.analysis.facts import Facts
+from rankscope.analysis.host_steps import host_steps
 from rankscope.analysis.model import Evidence, Finding, Severity
 from rankscope.analysis.wording import fold, plural, ranks_text
 
@@ -14,7 +15,7 @@ FOREIGN = ("unknown", "not-a-file", "duplicate", "py-spy", "sidecar")
 
 def find_gaps(facts: Facts, hung: bool) -> list[Finding]:
     """Findings about the inputs themselves."""
-    found = [*_files(facts), *_missing(facts), *_wrapped(facts, hung)]
+    found = [*_files(facts), *_missing(facts), *_nothing(facts), *_wrapped(facts, hung)]
     return found + (_timing(facts) if hung else [])
 
 
@@ -60,6 +61,26 @@ def _missing(facts: Facts) -> list[Finding]:
     ]
 
 
+def _nothing(facts: Facts) -> list[Finding]:
+    """Dumps in which no operation of any rank is told: neither an entry, nor a counter above none."""
+    if not facts.nothing_recorded or facts.dataset.told_by_logs:
+        return []
+    ranks = plural(len(facts.dataset.seen_ranks), "rank")
+    return [
+        _note(
+            "nothing-recorded", "warning", f"{ranks} left dumps in which nothing was recorded",
+            "The recorder is off, or these are dumps of another backend's recorder, or the job did not come to its "
+            "first operation, or all of its operations are captured in CUDA graphs, which are not recorded.",
+            steps=(
+                "Set TORCH_FR_BUFFER_SIZE=2000 (TORCH_NCCL_TRACE_BUFFER_SIZE before torch 2.10) for the next run.",
+                'torch 2.15 keeps a recorder for each backend: ask _dump_fr_trace(backend="nccl2"), or set '
+                "TORCH_DIST_USE_NCCL2=0 to get the recorder of before.",
+                *host_steps(facts.dataset, facts.dataset.seen_ranks[:3]),
+            ),
+        )
+    ]  # fmt: skip
+
+
 def _wrapped(facts: Facts, hung: bool) -> list[Finding]:
     files = facts.dataset.dumps.filter(pl.col("wrapped").fill_null(False))
     if files.is_empty() or not hung:
@@ -76,7 +97,7 @@ def _wrapped(facts: Facts, hung: bool) -> list[Finding]:
 
 def _timing(facts: Facts) -> list[Finding]:
     libraries = facts.dataset.ops["library"].unique().cast(pl.String).drop_nulls().to_list()
-    if facts.dataset.from_logs or facts.has_timing or set(libraries) <= {"gloo"}:
+    if facts.dataset.from_logs or facts.has_timing or facts.hook_groups or set(libraries) <= {"gloo"}:
         return []
     return [
         _note(

@@ -30,6 +30,8 @@ class Root:
     """Ranks of a deadlock in the order in which they wait for each other."""
     needs_stillness: bool = True
     """Whether it proves nothing about a job that still moves."""
+    residual: bool = False
+    """Whether it is told only where nothing else accuses anybody: a hook does not record what may hold it up."""
     settled: bool = False
     """Whether the group went on afterwards: it made results wrong, and nobody wait."""
     next_steps: tuple[str, ...] = ()

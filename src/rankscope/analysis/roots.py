@@ -20,6 +20,8 @@ from rankscope.analysis.root import Root
 from rankscope.analysis.signatures import ROOTED, wire_name
 from rankscope.analysis.wording import plural, ranks_text, wait_text
 
+_NETWORK = "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts."
+_BATCHES = "the hook of torch 2.15 records no start, and calls a batch of sends and receives finished at its issue"
 CLOSE = 6
 """Operations among which the first in program order is looked for."""
 
@@ -277,7 +279,7 @@ class Judge:
     def _operation(self, node: Node) -> Root | None:
         """Everybody joined and nobody moves on: a device that never got there, or the network."""
         focus = self.graph.instances[node.key]  # type: ignore[index]
-        if self._incomplete(focus):
+        if self._incomplete(focus) or self._unnoticed(focus):
             return None
         if any(not e.pending for e in focus.entries.values()):
             return self._left_behind(focus, node)
@@ -287,6 +289,13 @@ class Judge:
         label = f"{focus.name} of {self.facts.label(focus.group)}"
         if started and waiting and self.facts.has_timing:
             return self._before(focus, node, tuple(waiting), label)
+        return self._stuck(focus, node, label)
+
+    def _stuck(self, focus: Instance, node: Node, label: str) -> Root:
+        """The network, or what the recorder does not show in front of it."""
+        hooked = focus.group in self.facts.hook_groups
+        front = "a device kernel or a batch of sends and receives" if hooked else "a device kernel"
+        unseen = () if self.facts.has_timing else ("without timing, a device that never got there looks the same",)
         return Root(
             kind="stuck-in-collective",
             culprits=(),
@@ -295,16 +304,23 @@ class Judge:
             title=f"all {len(focus.entries)} members joined {label}, and it does not finish",
             explanation=(
                 f"Every member issued {label} with fitting arguments, nothing older holds anybody up, and nobody "
-                "finished it: the network or the hardware between them, or a device kernel in front of it."
+                f"finished it: the network or the hardware between them, or {front} in front of it."
             ),
             candidates=tuple(sorted(focus.entries)) if len(focus.entries) <= 2 else (),
-            confidence="medium",
-            reasons=() if self.facts.has_timing else ("without timing, a device that never got there looks the same",),
+            confidence="low" if hooked else "medium",
+            reasons=(_BATCHES,) if hooked else unseen,
+            residual=hooked,
             next_steps=(
-                "Set TORCH_NCCL_ENABLE_TIMING=1 to tell a device that never got there.",
-                "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts.",
-            ),
-        )
+                *host_steps(self.facts.dataset, focus.waiting()[:3], native=True),
+                _NETWORK,
+            ) if hooked else ("Set TORCH_NCCL_ENABLE_TIMING=1 to tell a device that never got there.", _NETWORK),
+        )  # fmt: skip
+
+    def _unnoticed(self, focus: Instance) -> bool:
+        """Whether a hook may only not have noticed yet that an operation is finished, on all who wait in it."""
+        if focus.group not in self.facts.hook_groups:
+            return False
+        return not any(self.reliability.overdue(rank, focus.entries[rank].created_ns) for rank in focus.waiting())
 
     def _left_behind(self, focus: Instance, node: Node) -> Root | None:
         """Others have finished an operation that takes part of everybody: the device of who has not is dead."""

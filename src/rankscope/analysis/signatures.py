@@ -27,6 +27,8 @@ _ALIASES = {
     "_all_gather_base": "all_gather", "_allgather_base": "all_gather", "allgather": "all_gather",
     "_reduce_scatter_base": "reduce_scatter", "_broadcast_oop": "broadcast", "_reduce_oop": "reduce",
     "allreduce": "all_reduce", "alltoall": "all_to_all", "alltoall_base": "all_to_all",
+    # a recorder and the hook of torch 2.15 call them so
+    "all_to_all_single": "all_to_all", "all_reduce_barrier": "barrier",
 }  # fmt: skip
 """Names of calls that are one operation on the wire: members may mix them."""
 

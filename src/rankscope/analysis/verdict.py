@@ -133,19 +133,45 @@ def _quiet(situation: Situation) -> tuple[Status, str]:
     if situation.facts.dataset.dumps.is_empty() and not situation.pending:
         return _of_logs(situation)
     ranks = plural(len(situation.facts.dataset.seen_ranks), "rank")
-    if any(f.kind == "not-frozen" for f in situation.findings) or (
-        situation.pending and situation.freeze.stopped is False
-    ):
+    nothing = next((f.title for f in situation.findings if f.kind == "nothing-recorded"), None)
+    if nothing is not None:
+        return "unknown", nothing
+    moving = next((f for f in situation.findings if f.kind == "not-frozen"), None)
+    if moving is not None and situation.freeze.stopped is None:
+        return "unknown", moving.title
+    if moving is not None or (situation.pending and situation.freeze.stopped is False):
         return "progressing", f"{ranks}: the job was still moving when the dumps were written"
     if situation.reliability.outdated:
         old = ranks_text(sorted(situation.reliability.outdated))
         return "progressing", f"the dumps were taken at different moments ({old} earlier); nothing is proven to hang"
     if situation.pending:
-        return "unknown", f"{ranks}: operations are pending, and nothing in these dumps says why"
+        unnoticed = "; completions are noticed up to a second late: dump again" if situation.facts.hook_groups else ""
+        return "unknown", f"{ranks}: operations are pending, and nothing in these dumps says why{unnoticed}"
     behind = _behind(situation.facts)
     if behind:
         return "unknown" if situation.freeze.stopped else "progressing", behind
+    untold = _untold(situation.facts)
+    if untold:
+        return "unknown", f"{ranks}, no divergence, but {untold}"
     return "healthy", f"{ranks}, no divergence: every collective was issued and finished by all of its members"
+
+
+def _untold(facts: Facts) -> str | None:
+    """What dumps that show no divergence do not tell; None if they tell enough to call the job healthy."""
+    dataset = facts.dataset
+    if facts.nothing_recorded:
+        return "nothing was recorded in their dumps"
+    if dataset.missing_ranks:
+        return f"{ranks_text(dataset.missing_ranks)} left no dump"
+    collectives = dataset.ops.filter(~pl.col("is_p2p"))
+    if dataset.dumps["recorder"].eq("blind-hook").any() and collectives["state"].eq("unknown").any():
+        return "their backend does not tell the recorder whether operations finish"
+    last = dataset.ops.group_by("rank").last()
+    batched = last.filter((pl.col("state") == "unknown") & pl.col("is_p2p"))["rank"].sort().to_list()
+    if batched and facts.hook_groups:
+        verb = "has" if len(batched) == 1 else "have"
+        return f"{ranks_text(batched)} {verb} issued sends or receives last, of which the hook does not tell the end"
+    return None
 
 
 def _behind(facts: Facts) -> str | None:

@@ -5,7 +5,7 @@ ranks, states and sources are enums. Repeated things live once in tables beside 
 Whatever a file says is data, never trusted text: it is escaped where it leaves the program.
 """
 
-from rankscope.schema.dataset import Dataset, Frame, Group
+from rankscope.schema.dataset import HOOKS, Dataset, Frame, Group
 from rankscope.schema.moments import latest_ns
 from rankscope.schema.tables import (
     ATTEMPTS,
@@ -20,6 +20,7 @@ from rankscope.schema.tables import (
     OPS,
     RANK_SOURCES,
     RAS,
+    RECORDERS,
     REPEATS,
     SETTINGS,
     SOURCES,
@@ -54,11 +55,13 @@ __all__ = [
     "FILTERS",
     "FRONTIERS",
     "GROUPS",
+    "HOOKS",
     "MEMBERSHIPS",
     "MESSAGES",
     "OPS",
     "RANK_SOURCES",
     "RAS",
+    "RECORDERS",
     "REPEATS",
     "SETTINGS",
     "SOURCES",

@@ -11,6 +11,11 @@ import polars as pl
 from rankscope.schema.tables import ATTEMPTS, COMMS, MESSAGES, RAS, REPEATS, SETTINGS, SOURCES, THREADS, empty
 from rankscope.schema.traces import SPANS, TRACED, TRACES, TRACKS
 
+HOOKS = ("hook", "blind-hook")
+"""Recorders that are told of operations by the dispatcher, not by the backend."""
+OVERDUE_NS = 120_000_000_000
+"""A dump of an operation that has timed out is on the disk so long after the timeout, 15 s of waiting included."""
+
 
 class Frame(NamedTuple):
     """One frame of a stack."""
@@ -87,9 +92,29 @@ class Dataset:
         return self.files.filter(pl.col("used") & (pl.col("kind") == SOURCES[0]))
 
     @cached_property
+    def timed_dumps(self) -> pl.DataFrame:
+        """The rows of `dumps` with a rank and a modification time that can be the moment of the dump.
+
+        Where one of a hook shows an operation pending for far longer than its timeout, all of them are copies: the
+        watchdog of torch 2.15 ends a process soon after the timeout, and no dump is written any more.
+        """
+        known, hooked = self.dumps.drop_nulls(["rank", "mtime_ns"]), self.dumps["recorder"].is_in(HOOKS)
+        if not hooked.any():
+            return known
+        theirs = self.dumps.filter(hooked).select("file", "mtime_ns")
+        waits = pl.col("state") == "scheduled"
+        since = pl.coalesce(pl.col("created_ns").filter(waits).min(), pl.col("created_ns").max())
+        ages = (
+            self.ops.join(theirs, on="file").group_by("file")
+            .agg(age=pl.col("mtime_ns").first() - since, timeout=pl.col("timeout_ms").max() * 1_000_000)
+        )  # fmt: skip
+        copied = ages.select((pl.col("age") > pl.col("timeout") + OVERDUE_NS).any()).item()
+        return known.clear() if copied else known
+
+    @cached_property
     def written(self) -> pl.DataFrame:
         """When each rank was dumped last: rank, written_ns; without ranks of which no file has a time."""
-        known = self.dumps.drop_nulls(["rank", "mtime_ns"])
+        known = self.timed_dumps
         return known.group_by("rank", maintain_order=True).agg(written_ns=pl.col("mtime_ns").max())
 
     @cached_property

@@ -9,7 +9,8 @@ SOURCES = ("flight-recorder", "nccl-log", "profiler", "c10d-log")
 STATES = ("scheduled", "started", "completed", "unknown")
 """What is known of an operation. A recorder without states (gloo, torchcomms on a CPU) says retired: read as completed.
 
-Inner operations of a coalesced group carry the state of their closer, for their own never changes.
+Inner operations of a coalesced group carry the state of their closer, for their own never changes. A send or receive
+that a hook calls completed at the moment of its issue is "unknown": batched ones are so whatever becomes of them.
 """
 COALESCED = ("none", "inner", "closer")
 """Whether the row stands alone, is one of the operations of a coalesced group, or the row that launched them."""
@@ -20,6 +21,9 @@ RANK_SOURCES = ("option", "name", "content", "guess", "sidecar")
 the capture that wrote it."""
 FILTERS = ("none", "only-active", "unknown")
 """Whether a dump left completed operations out."""
+RECORDERS = ("native", "hook", "blind-hook")
+"""How a dump was made: by the recorder of its own backend, or by the hook that torch 2.15 attaches to the others, with
+or without word of completions. A blind hook knows of no end: all that it records has the state "unknown"."""
 
 Source = pl.Enum(SOURCES)
 State = pl.Enum(STATES)
@@ -27,6 +31,7 @@ Coalesced = pl.Enum(COALESCED)
 Membership = pl.Enum(MEMBERSHIPS)
 RankSource = pl.Enum(RANK_SOURCES)
 Filter = pl.Enum(FILTERS)
+Recorder = pl.Enum(RECORDERS)
 
 OPS: dict[str, pl.DataType | type[pl.DataType]] = {
     "source": Source,
@@ -118,6 +123,7 @@ FILES: dict[str, pl.DataType | type[pl.DataType]] = {
     "has_stacks": pl.Boolean,
     "has_timing": pl.Boolean,  # start events were recorded
     "has_status": pl.Boolean,  # pg_status is there
+    "recorder": Recorder,  # how the dump was made; null where nothing tells
     "problem": pl.String,  # why it could not be read, or only in part; null if all is well
     "used": pl.Boolean,  # its rows are in `ops`, or in `threads`; `Dataset.dumps` are the former
 }

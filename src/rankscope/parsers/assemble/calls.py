@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.parsers.assemble import names
+from rankscope.parsers.assemble import names, recorders
 from rankscope.parsers.assemble.groups import Groups
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.model import Call, Dump
@@ -43,15 +43,22 @@ def call_table(sources: list[Source], groups: Groups) -> pl.DataFrame:
     for i, source in enumerate(sources):
         dump = source.dump or Dump()
         threads = _thread_names(dump.calls)
-        stateless = records_no_states(dump)
+        state = _states(source, dump)
         for call, group in zip(dump.calls, groups.by_call.get(i, []), strict=True):
-            rows.append(_meaning(call, group, groups, threads, stateless))
+            rows.append(_meaning(call, group, groups, threads, state(call)))
     columns = zip(*rows, strict=True) if rows else ([] for _ in SCHEMA)
     return pl.DataFrame(dict(zip(SCHEMA, map(list, columns), strict=True)), schema=SCHEMA)
 
 
+def _states(source: Source, dump: Dump) -> Callable[[Call], str]:
+    """The state of a call of a dump, as its recorder means it."""
+    if source.recorder == recorders.BLIND:
+        return lambda _: "unknown"
+    return _by_retirement if records_no_states(dump) else _as_written
+
+
 def records_no_states(dump: Dump) -> bool:
-    """Whether the backend of a dump never observes states, so that only `retired` tells of an end."""
+    """Whether the recorder of a backend never observes states, so that only `retired` tells of an end."""
     libraries = {names.library_of(call.profiling_name) for call in dump.calls}
     if not libraries or libraries <= names.STATELESS:
         return bool(libraries)
@@ -60,27 +67,31 @@ def records_no_states(dump: Dump) -> bool:
 
 
 def _meaning(
-    call: Call, group: int, groups: Groups, threads: dict[tuple[str | None, str | None], str], stateless: bool
+    call: Call, group: int, groups: Groups, threads: dict[tuple[str | None, str | None], str], state: str
 ) -> Meaning:
     op = names.op_of(call.profiling_name)
     p2p = names.p2p_ranks(call.profiling_name)
     return Meaning(
         group, names.library_of(call.profiling_name), op, op in names.P2P_OPS or bool(call.is_p2p),
         None if p2p is None else _peer(p2p[1], group, groups), threads.get((call.thread_name, call.thread_id)),
-        call.timeout_ms, _state(call, stateless), call.retired, names.is_closer_name(op),
+        call.timeout_ms, state, call.retired, names.is_closer_name(op),
     )  # fmt: skip
 
 
-def _peer(place: int, group: int, groups: Groups) -> int | None:
+def _peer(place: int | None, group: int, groups: Groups) -> int | None:
     """The global rank at a place of a group. Inferred members may lack some, and then places tell nothing."""
+    if place is None:
+        return None
     members = groups.members[group]
     stated = groups.rows[group].key.members is not None or members == tuple(range(len(members)))
     return members[place] if stated and place < len(members) else None
 
 
-def _state(call: Call, stateless: bool) -> str:
-    if stateless:
-        return "unknown" if call.retired is None else "completed" if call.retired else "scheduled"
+def _by_retirement(call: Call) -> str:
+    return "unknown" if call.retired is None else "completed" if call.retired else "scheduled"
+
+
+def _as_written(call: Call) -> str:
     return call.state if call.state in STATES else "unknown"
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rankscope.parsers.assemble import recorders
 from rankscope.parsers.assemble.calls import records_no_states
 from rankscope.parsers.columnar import NULL
 from rankscope.parsers.flight_recorder.model import Dump
@@ -21,33 +22,39 @@ class Completeness:
     """One of schema.FILTERS."""
 
 
-def completeness(dump: Dump) -> Completeness:
-    """Looks at the record numbers, which count every entry of the process, and at what has completed."""
+def completeness(dump: Dump, recorder: str | None) -> Completeness:
+    """Looks at the record numbers, which count every entry of the process, and at what has completed.
+
+    `recorder` is how the dump was made, one of schema.RECORDERS; None where nothing tells.
+    """
     if not dump.rows and not dump.truncated and dump.status == []:
         return Completeness(False, "none")  # nothing was ever recorded
-    filtered = _filtered(dump)
+    filtered = _filtered(dump, recorder)
     records = dump.column("record_id")
     if not dump.rows or filtered != "none" or records.min() == NULL:
         return Completeness(None, filtered)
     return Completeness(bool(records[0] > 0), filtered)
 
 
-def _filtered(dump: Dump) -> str:
-    done = dump.status is not None and any(s.completed > 0 for s in dump.status)
+def _filtered(dump: Dump, recorder: str | None) -> str:
+    first = 0 if recorder == recorders.HOOK else 1  # the lowest number that each gives
+    done = dump.status is not None and any(s.completed >= first for s in dump.status)
     if not dump.rows:
-        return _filtered_empty(dump)
+        return _filtered_empty(dump, recorder)
     records = dump.column("record_id")
     numbered = records.min() != NULL
     if numbered and np.any(np.diff(records) != 1):
         return "only-active"
-    if records_no_states(dump) or _any_completed(dump):
+    if recorder == recorders.BLIND or records_no_states(dump) or _any_completed(dump):
         return "none"
     if done:
         return "only-active"
     return "none" if numbered and records[0] == 0 else "unknown"
 
 
-def _filtered_empty(dump: Dump) -> str:
+def _filtered_empty(dump: Dump, recorder: str | None) -> str:
+    if dump.status and not dump.truncated and recorder in recorders.HOOKED:
+        return "only-active"
     if dump.truncated or not dump.status or dump.library_version == "":
         return "unknown"
     # entries that are active would be there, unless all entries were left out

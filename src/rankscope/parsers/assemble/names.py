@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_P2P = re.compile(r"^[^:]*:?(?:send|recv) (\d{1,9})(?:->|<-)(\d{1,9})")
+_P2P = re.compile(r"^[^:]*:?(?:send|recv) (\d{1,9})(?:->|<-)(\d{1,9}|\?)")
 STATELESS = frozenset({"gloo"})
 """Libraries whose recorder never observes a state: retired stands for completed."""
 DEVICE_LIBRARIES = frozenset({"nccl", "nccl2", "ncclx", "rccl", "rcclx", "xccl", "mccl", "hccl", "bccl"})
@@ -24,10 +24,13 @@ def op_of(profiling_name: str) -> str:
     return rest.partition(" ")[0] or rest
 
 
-def p2p_ranks(profiling_name: str) -> tuple[int, int] | None:
-    """Own place in the group and that of the peer; None if the name does not tell."""
+def p2p_ranks(profiling_name: str) -> tuple[int, int | None] | None:
+    """Own place in the group and that of the peer, None for a receive from any source; None if the name tells neither.
+
+    "recv 0<-?" is how the hook of torch 2.15 writes a receive from any source.
+    """
     match = _P2P.match(profiling_name)
-    return None if match is None else (int(match[1]), int(match[2]))
+    return None if match is None else (int(match[1]), None if match[2] == "?" else int(match[2]))
 
 
 def is_closer_name(op: str) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from rankscope import schema
-from rankscope.parsers.assemble import coalesced, torchcomms
+from rankscope.parsers.assemble import coalesced, recorders, torchcomms
 from rankscope.parsers.assemble.calls import call_table
 from rankscope.parsers.assemble.groups import Groups
 from rankscope.parsers.assemble.sources import Source
@@ -88,9 +88,27 @@ def entries(sources: Sequence[Source], places: Sequence[int], groups: Groups, st
     columns["stack_id"] = stacks.ids(dumps).gather(codes["stack"])
     columns.update(_per_source(sources, places, [dump.rows for dump in dumps]))
     frame = pl.DataFrame(columns)
-    return frame.with_columns(
+    hooked = [place for place, source in zip(places, sources, strict=True) if source.recorder == recorders.HOOK]
+    return _as_hooks_mean(frame, hooked).with_columns(
         pl.lit(schema.SOURCES[0], schema.Source).alias("source"),
         pl.lit(schema.COALESCED[0], schema.Coalesced).alias("coalesced"),
+    )
+
+
+def _as_hooks_mean(frame: pl.DataFrame, hooked: list[int]) -> pl.DataFrame:
+    """Without the starts that a hook writes, which are the moments of its ends, and the ends of batches at their issue.
+
+    A batch of sends and receives is completed for the hook as soon as it is issued, whatever becomes of it.
+    """
+    if not hooked:
+        return frame
+    theirs = pl.col("file").is_in(hooked)
+    at_once = pl.col("completed_ns") - pl.col("created_ns") < recorders.AT_ISSUE_NS
+    batched = theirs & pl.col("is_p2p") & (pl.col("state") == "completed") & at_once.fill_null(value=False)
+    return frame.with_columns(
+        started_ns=pl.when(~theirs).then("started_ns"),
+        completed_ns=pl.when(~batched).then("completed_ns"),
+        state=pl.when(batched).then(pl.lit("unknown", dtype=schema.State)).otherwise("state"),
     )
 
 

@@ -206,7 +206,14 @@ class Source:
         """What its dump left out; None if it is none."""
         from rankscope.parsers.assemble.completeness import completeness
 
-        return completeness(self.dump) if self.dump is not None else None
+        return completeness(self.dump, self.recorder) if self.dump is not None else None
+
+    @cached_property
+    def recorder(self) -> str | None:
+        """How its dump was made, one of schema.RECORDERS; None if it is none, or holds no operation."""
+        from rankscope.parsers.assemble.recorders import recorder_of
+
+        return recorder_of(self.dump) if self.dump is not None else None
 
     @cached_property
     def threads(self) -> frozenset[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from rankscope import schema
-from rankscope.parsers.assemble import coalesced
+from rankscope.parsers.assemble import coalesced, recorders
 from rankscope.parsers.assemble.frontiers import SourceFacts, facts_of, frontier_table, p2p_groups
 from rankscope.parsers.assemble.groups import Groups, calls_of, describe, named, resolve
 from rankscope.parsers.assemble.operations import Stacks, entries, operations
@@ -98,6 +98,8 @@ def dump_tables(used: list[Source], places: list[int], world: int, memory: Memor
     if not used:
         memory.made = None
         return _nothing()
+    if recorders.settle(used):
+        memory.made = None
     before = memory.made
     changed = _changed(before, used, places, world) if before is not None else None
     if before is None or changed is None:
@@ -112,7 +114,7 @@ def dump_tables(used: list[Source], places: list[int], world: int, memory: Memor
 def tables_again(memory: Memory, used: list[Source], fresh: Sequence[int]) -> dict[str, pl.DataFrame] | None:
     """The same tables where only sources at the places `fresh` are others than before; None if more may be new."""
     before = memory.made
-    if before is None or len(used) != len(before.sources):
+    if before is None or len(used) != len(before.sources) or recorders.settle(used):
         return None
     changed = _renewed(before, used, [before.at[place] for place in fresh if place in before.at])
     if changed is None:
