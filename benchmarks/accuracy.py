@@ -123,12 +123,26 @@ EXPLANATION = """Simulated jobs (tests/simulator), each fault at a random place,
 cannot decide (one against one in a group of two; all joined and no start events). *other-kind*: the culprits, but the
 first root cause is of another kind. *unnamed*: not all culprits named. *accused*: somebody else was named, or something
 critical said of a healthy job. *innocent named*: a rank is named that no acceptable answer names. *silent*: nothing
-critical is said of a job that does not go on; part of the answers before. Kinds from *hook* on are by the hook of torch
-2.15 (tests/simulator/hook.py): *allowed* is there also nobody, or no more than the group, for a device that stopped."""
+critical is said of a job that does not go on; its cases are in the columns before, too."""
+BY_HOOK = """These dumps are by torch 2.15's FlightRecorderHook (tests/simulator/hook.py). A device that stopped cannot
+be told from the others of its group there: nobody, or no more than the group, is *allowed*. *fallback*: a backend
+without completion hook. *default*: only ranks that saw a time-out left a dump. *copied*: without the times of the files.
+*mixed*: NCCL's own recorder on even ranks. *two backends*: gloo beside nccl2, two files from each rank."""
 
 
-def main() -> None:
-    """Runs all cases on two cores and writes the section."""
+def sections(cases: list[Case], size: str) -> dict[str, str]:
+    """The tables of NCCL's own recorder and of the hook, each with its heading in the results."""
+    parts = {
+        f"Accuracy, {size} jobs": (EXPLANATION, [c for c in cases if not ALL_MODES[c.mode].by_hook]),
+        f"Accuracy of dumps by the hook, {size} jobs": (
+            f"{EXPLANATION}\n\n{BY_HOOK}",
+            [c for c in cases if ALL_MODES[c.mode].by_hook],
+        ),
+    }
+    return {name: f"{text}\n\n{{}}\n\n{summary(part)}" for name, (text, part) in parts.items() if part}
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=9000)
@@ -140,19 +154,25 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="write the dumps of all cases to folders in this one")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Runs all cases and writes the sections."""
+    args = _arguments()
     jobs = [(fault, seed) for fault in args.faults for seed in range(args.first, args.first + args.seeds)]
     asked = Asked(args.size, tuple(args.kinds), args.keep)
     with ProcessPoolExecutor(args.processes) as pool:
         cases = [c for batch in pool.map(partial(run_seed, asked=asked), jobs, chunksize=2) for c in batch]
     if args.wrong:
         print("".join(_again(c, args.size) for c in cases if c.wrong or c.innocent))
-    text = f"{EXPLANATION}\n\n{args.seeds} seeds from {args.first}, {args.size} jobs. {machine()}\n\n{summary(cases)}"
-    print(text)
     if args.misses:
         args.misses.write_text("".join(f"{c.score}: {c.line}\n" for c in cases if c.wrong))
-    if not args.dry:
-        put(f"Accuracy, {args.size} jobs", text)
+    for name, text in sections(cases, args.size).items():
+        told = text.format(f"{args.seeds} seeds from {args.first}, {args.size} jobs. {machine()}")
+        print(f"{name}\n\n{told}\n")
+        if not args.dry:
+            put(name, told)
 
 
 if __name__ == "__main__":
