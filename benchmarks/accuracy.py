@@ -126,7 +126,7 @@ critical said of a healthy job. *innocent named*: a rank is named that no accept
 critical is said of a job that does not go on; its cases are in the columns before, too."""
 BY_HOOK = """These dumps are by torch 2.15's FlightRecorderHook (tests/simulator/hook.py). A device that stopped cannot
 be told from the others of its group there: nobody, or no more than the group, is *allowed*. *fallback*: a backend
-without completion hook. *default*: only ranks that saw a time-out left a dump. *copied*: without the times of the files.
+without completion hook. *default*: only ranks that saw a time-out left a dump. *copied*: without the files' times.
 *mixed*: NCCL's own recorder on even ranks. *two backends*: gloo beside nccl2, two files from each rank."""
 
 

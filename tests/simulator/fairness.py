@@ -9,8 +9,6 @@ from tests.simulator.options import DumpOptions
 from tests.simulator.truth import Truth
 
 NOBODY: frozenset[int] = frozenset()
-STOPPED = ("device-dead", "compute-hang")
-MESSAGES = ("lost-send", "lost-recv", "lost-batch")
 FULL = 1000
 """Entries of a ring that holds a whole simulated run."""
 
@@ -20,20 +18,26 @@ def fair(truth: Truth, outcome: Outcome, options: DumpOptions) -> Truth:
     if not options.by_hook:
         return truth
     if options.copied_ns is not None and outcome.engine.hung:
-        truth = replace(truth, also=truth.also | {NOBODY}, note="without file times a hang looks like a moment")
-    if truth.fault == "straggler" and options.recorder == "fallback":
-        return replace(truth, also=truth.also | {NOBODY}, note="nothing tells who waited")
-    if truth.fault in STOPPED:
-        return _stopped(truth, outcome)
-    if truth.fault in MESSAGES:
-        return _message(truth, outcome, options)
-    if truth.fault == "network" and (options.recorder == "fallback" or _batches(outcome)):
-        either = truth.also_kinds | {"p2p-unmatched"}
-        return replace(truth, also=truth.also | {NOBODY}, also_kinds=either, note="something unseen may be pending")
-    if truth.fault == "lost-dump" and options.own_only:
-        silent = frozenset({truth.culprits | outcome.lost})
-        return replace(truth, also=truth.also | silent, note="two ranks left no dump")
+        truth = _open(truth, "without file times a hang looks like a moment")
+    match truth.fault:
+        case "device-dead" | "compute-hang":
+            truth = _stopped(truth, outcome)
+        case "lost-send" | "lost-recv" | "lost-batch":
+            truth = _message(truth, outcome, options)
+        case "network" if options.recorder == "fallback" or _batches(outcome):
+            truth = _open(truth, "something unseen may be pending")
+        case "straggler" if options.recorder == "fallback":
+            truth = _open(truth, "nothing tells who waited")
+        case "lost-dump" if options.own_only:
+            silent = truth.culprits | outcome.lost
+            truth = replace(truth, also=truth.also | {silent}, note="two ranks left no dump")
     return truth
+
+
+def _open(truth: Truth, note: str) -> Truth:
+    """A critical finding that names nobody is fair, too."""
+    either = truth.also_kinds | {"stuck-in-collective", "p2p-unmatched"}
+    return replace(truth, also=truth.also | {NOBODY}, also_kinds=either, note=note)
 
 
 def _stopped(truth: Truth, outcome: Outcome) -> Truth:
@@ -55,7 +59,7 @@ def _message(truth: Truth, outcome: Outcome, options: DumpOptions) -> Truth:
         truth = replace(truth, also=truth.also | {truth.culprits.union(*truth.also)})
     gone = options.only_active or options.ring < FULL
     if gone and _batches(outcome):
-        return replace(truth, also=truth.also | {NOBODY}, note="the counts of pairs are no longer in the dumps")
+        return _open(truth, "the counts of pairs are no longer in the dumps")
     return truth
 
 
