@@ -28,6 +28,8 @@ def fair(truth: Truth, outcome: Outcome, options: DumpOptions) -> Truth:
             truth = _open(truth, "something unseen may be pending")
         case "straggler" if options.recorder == "fallback":
             truth = _open(truth, "nothing tells who waited")
+        case "crashed" if options.recorder == "fallback":
+            truth = _open(truth, "nothing tells that anybody waits for who left no dump")
         case "lost-dump" if options.own_only:
             silent = truth.culprits | outcome.lost
             truth = replace(truth, also=truth.also | {silent}, note="two ranks left no dump")
