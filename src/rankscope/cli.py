@@ -22,7 +22,7 @@ UNUSABLE = 2
 """No usable input, or wrong arguments."""
 INTERRUPTED = 130
 DEBUG = "RANKSCOPE_DEBUG"
-"""Environment variable: with it, an error of rankscope's own ends in a traceback."""
+"""Environment variable: with it, an error of rankscope's own ends in a traceback, and a report logs to stderr."""
 _PALETTES = ("none", "8", "16", "256", "true")
 _FORMATS = ("text", "markdown", "json")
 _SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow")
@@ -193,7 +193,17 @@ def report(**options: Any) -> int:
     """Prints what was found, as text, Markdown or JSON."""
     from rankscope.commands.report import run
 
+    if os.environ.get(DEBUG):
+        _log_to_stderr()
     return _on_local_paths(run, options, again=False)
+
+
+def _log_to_stderr() -> None:
+    """Shows the debug log of rankscope, and of nothing else."""
+    import logging
+
+    logging.basicConfig(format="%(name)s: %(message)s")
+    logging.getLogger("rankscope").setLevel(logging.DEBUG)
 
 
 @rankscope.command()

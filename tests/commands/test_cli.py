@@ -15,6 +15,7 @@ from rankscope import __version__
 from rankscope.cli import run
 from rankscope.commands import view
 from rankscope.commands.source import Source
+from tests.parsers.dumps import job, named
 
 Captured = pytest.CaptureFixture[str]
 
@@ -128,3 +129,23 @@ def test_help_imports_next_to_nothing() -> None:
 
 def test_an_error_imports_no_more() -> None:
     assert not _loaded("report", "/nowhere") & {"polars", "numpy", "textual", "rich", "torch"}
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_the_debug_log_says_which_dumps_were_read_the_slow_way(tmp_path: Path, debug: str) -> None:
+    made = job(2)
+    for recorder in made:
+        for i in range(900):
+            more: dict[str, Any] = {"novelty": {"a": i}} if recorder.rank else {}
+            recorder.collective(**more)
+    for name, data in named(made).items():
+        (tmp_path / name).write_bytes(data)
+    done = subprocess.run(
+        [sys.executable, "-m", "rankscope", "report", str(tmp_path)],
+        capture_output=True, text=True, check=True, env={**os.environ, "RANKSCOPE_DEBUG": debug},
+    )  # fmt: skip
+    told = [
+        "rankscope: 1 of 2 flight recorder dumps were read the slow way",
+        "rankscope: nccl_trace_rank_1 was read the slow way: an entry holds what no recorder writes",
+    ]
+    assert done.stderr.splitlines() == (told if debug else [])

@@ -48,7 +48,9 @@ class Counters:
 
     def _last(self, rank: int) -> Count | None:
         stage = self.cohorts.stage_of(rank)
-        replicas = [r for r, other in self.cohorts.stages.items() if other == stage and r != rank]
+        replicas = [
+            r for r, other in self.cohorts.stages.items() if other == stage and r != rank and self.facts.alike(r, rank)
+        ]
         return self._seen(rank, replicas) or self._told(rank, replicas)
 
     def _told(self, rank: int, replicas: Iterable[int]) -> Count | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -104,6 +105,17 @@ class Facts:
         return self.dataset.ops.filter(pl.col("file").is_in(files.implode())).select("rank", "group").unique()
 
     @cached_property
+    def recorders(self) -> dict[int, frozenset[str]]:
+        """By rank how its dumps were made: `op_id` and `pg_status` of different recorders count different things."""
+        dumps = self.dataset.dumps.drop_nulls(["rank", "recorder"])
+        table = dumps.group_by("rank").agg(pl.col("recorder").cast(pl.String))
+        return {rank: frozenset(kinds) for rank, kinds in table.iter_rows()}
+
+    def alike(self, rank: int, other: int) -> bool:
+        """Whether the dumps of two ranks were made in the same way, so that all of their counters compare."""
+        return self.recorders.get(rank) == self.recorders.get(other)
+
+    @cached_property
     def blind_files(self) -> frozenset[int]:
         """Dumps of hooks that are told of no completion."""
         return frozenset(self.dataset.dumps.filter(pl.col("recorder") == "blind-hook")["file"].to_list())
@@ -179,4 +191,15 @@ class Facts:
     def label(self, group: int) -> str:
         """What a person calls the group: its description, or its name."""
         found = self.groups[group]
-        return found.description or found.name or NAMELESS
+        name = found.description or found.name or NAMELESS
+        return f"{name} ({self._twins[group]})" if group in self._twins else name
+
+    @cached_property
+    def _twins(self) -> dict[int, str]:
+        """The library of groups that are one group to the job, and are counted by two recorders of each process."""
+        counts = Counter((group.name, group.ranks) for group in self.groups if group.name)
+        twins = [group.id for group in self.groups if counts[group.name, group.ranks] > 1]
+        if not twins:
+            return {}
+        rows = self.dataset.ops.filter(pl.col("group").is_in(twins)).group_by("group").agg(pl.col("library").first())
+        return {group: str(library) for group, library in rows.iter_rows() if library}

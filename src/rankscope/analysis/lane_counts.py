@@ -22,7 +22,7 @@ SHIFT = 40
 """A collective is its group times two to this power, plus its sequence number."""
 START = -1
 """Stands for the beginning of a recording that nothing was overwritten of."""
-AHEAD = 2
+AHEAD = 8
 """A host issues no more than so many collectives of all of these ranks before it waits for the device."""
 
 
@@ -44,6 +44,14 @@ class Lane(NamedTuple):
     receiver: Side
 
 
+class Part(NamedTuple):
+    """The operations of one side behind one collective."""
+
+    count: int
+    end: int | None
+    """The next collective of all ranks of the lane; None if it has not come to one."""
+
+
 class Stretch(NamedTuple):
     """The operations of a lane behind one collective."""
 
@@ -52,16 +60,21 @@ class Stretch(NamedTuple):
     sent: tuple[int, ...]
     """By each sender."""
     received: int
-    sent_all: tuple[bool, ...]
-    """Whether each sender went on to the next collective."""
-    received_all: bool
+    sent_until: tuple[int | None, ...]
+    """The collective that each sender went on to; None if it is still before the next one."""
+    received_until: int | None
 
     @property
     def missing(self) -> int:
-        """How many sends are left out (more than 0) or receives (less); 0 where more may come, or all fits."""
+        """How many sends are left out (more than 0) or receives (less).
+
+        0 where all fits, where more may come, and where the ranks went on to different collectives: then the number
+        of operations in between tells nothing.
+        """
         lack = self.received - sum(self.sent)
-        certain = all(self.sent_all) if lack > 0 else self.received_all
-        return lack if certain else 0
+        due = self.sent_until if lack > 0 else (self.received_until,)
+        ends = {*self.sent_until, self.received_until} - {None}
+        return lack if None not in due and len(ends) == 1 else 0
 
 
 @dataclass(frozen=True)
@@ -111,7 +124,7 @@ class OpenEnd(NamedTuple):
 
 @dataclass(frozen=True)
 class LaneCounts:
-    """Counts the lanes of one job that hooks recorded."""
+    """Counts the lanes of one job."""
 
     facts: Facts
 
@@ -120,23 +133,50 @@ class LaneCounts:
         return [found for lane in self._lanes if self._uneven(lane) and (found := self._shortfall(lane)) is not None]
 
     def open_ends(self) -> list[OpenEnd]:
-        """Lanes at whose end the receiver waits for one sender, if the job stands still.
-
-        A sender that went on to a collective that the receiver knows is no matter of stillness: see `shortfalls`.
-        """
+        """Lanes at whose end the receiver waits for one sender, if the job stands still."""
         return [found for lane in self._lanes if self._uneven(lane) and (found := self._open_end(lane)) is not None]
 
     def _open_end(self, lane: Lane) -> OpenEnd | None:
-        common = self._common({lane.dst, *(side.rank for side in lane.senders)})
-        received, *sent = [self._counts(side, common) for side in (lane.receiver, *lane.senders)]
+        received, *sent = self._all_counts(lane)
         anchor = next((key for key in reversed(received) if all(key in own for own in sent)), None)
         if anchor is None:
             return None
-        tails = [sum(n for n, _ in list(own.values())[list(own).index(anchor) :]) for own in (received, *sent)]
-        lack, open_sides = tails[0] - sum(tails[1:]), [s for s, own in zip(lane.senders, sent, strict=True) if not own[anchor][1]]
-        if lack <= 0 or len(open_sides) != 1:
-            return None
-        return OpenEnd(lane, open_sides[0].rank, len(lane.receiver.rows) - lack)
+        lack = self._tail_lack(lane, anchor)
+        alone = len(sent) == 1
+        behind = [s.rank for s, own in zip(lane.senders, sent, strict=True) if alone or own[anchor].end is None]
+        return OpenEnd(lane, behind[0], len(lane.receiver.rows) - lack) if lack > 0 and len(behind) == 1 else None
+
+    def _tail_lack(self, lane: Lane, anchor: int) -> int:
+        """How many more operations the receiver has than all senders, from a collective to the end."""
+        tails = [sum(part.count for part in list(own.values())[list(own).index(anchor) :]) for own in self._all_counts(lane)]
+        return tails[0] - sum(tails[1:])
+
+    def _all_counts(self, lane: Lane) -> list[dict[int, Part]]:
+        """The counts of the receiver, and of each sender, by collective."""
+        places = self._places_of(lane)
+        return [self._counts(side, places) for side in (lane.receiver, *lane.senders)]
+
+    def _places_of(self, lane: Lane) -> Array:
+        """The groups of all ranks of a lane at whose collectives both sides have always stood at equal numbers.
+
+        A group of which a collective comes behind a send on one rank, and before its receive on the other, is none.
+        """
+        common = self._common({lane.dst, *(side.rank for side in lane.senders)})
+        return np.array([group for group in common.tolist() if self._in_step(lane, group)], np.int64)
+
+    def _in_step(self, lane: Lane, group: int) -> bool:
+        sides = (lane.receiver, *lane.senders)
+        passed = [self._passed(side, group) for side in sides]
+        both = sorted(set(passed[0]).intersection(*passed[1:]))
+        ahead = np.array([passed[0][key] - sum(own[key] for own in passed[1:]) for key in both], np.int64)
+        early = ahead[: max(1, len(ahead) // 2)] if len(ahead) > 1 else ahead[:0]
+        whole = all(self.facts.presence.whole(side.rank) for side in sides)
+        return bool((early == (0 if whole else early[0])).all()) if len(early) else True
+
+    def _passed(self, side: Side, group: int) -> dict[int, int]:
+        """How many operations of a side come before each collective of a group."""
+        rows, keys = self._anchors(side.rank, np.array([group]))
+        return dict(zip(keys.tolist(), np.searchsorted(side.rows, rows).tolist(), strict=True))
 
     def replicas(self, lane: Lane) -> list[Lane]:
         """The lanes at the same place of other groups of the same description."""
@@ -152,49 +192,53 @@ class LaneCounts:
         first = next((i for i, stretch in enumerate(stretches) if stretch.missing), None)
         if first is None or len(stretches) - first > 1 + AHEAD:
             return None
+        if self._tail_lack(lane, stretches[first].anchor) == 0:
+            return None  # the sides were posted before and behind a collective that is no common place
         if any(stretch.missing for stretch in stretches[first + 1 :]):
-            return None  # sides that differ again and again are posted on either side of a collective
+            return None
         found = Shortfall(lane, stretches[first], tuple(stretches[:first]))
         return None if self._went_on(found) else found
 
     def place(self, found: Shortfall) -> int:
-        """Which of the operations of the waiting side is its last in the stretch, counted from 0."""
-        following = self._following(found)
-        rows = found.waiting.rows
-        return max(0, (int(np.searchsorted(rows, following[0])) if len(following) else len(rows)) - 1)
+        """Which operation of the waiting side has no other side, counted from 0.
 
-    def _following(self, found: Shortfall) -> Array:
-        """The rows of the collectives that end the stretch, and come after, on the waiting side."""
-        rows, keys = self._anchors(found.waiting.rank, self._common(set(found.ranks)))
-        return rows if found.at.anchor == START else rows[1 + int((keys == found.at.anchor).argmax()) :]
+        The k-th send meets the k-th receive: later ones take the place of what is missing, and the last ones wait.
+        """
+        return max(0, len(found.waiting.rows) - abs(self._tail_lack(found.lane, found.at.anchor)))
 
     def stretches(self, lane: Lane) -> list[Stretch]:
         """The stretches that begin at a collective to which all ranks of a lane came, in the receiver's order."""
-        common = self._common({lane.dst, *(side.rank for side in lane.senders)})
-        received, *sent = [self._counts(side, common) for side in (lane.receiver, *lane.senders)]
+        received, *sent = self._all_counts(lane)
         return [
-            Stretch(anchor, tuple(own[anchor][0] for own in sent), count, tuple(own[anchor][1] for own in sent), done)
-            for anchor, (count, done) in received.items()
+            Stretch(
+                anchor, tuple(own[anchor].count for own in sent), part.count,
+                tuple(own[anchor].end for own in sent), part.end,
+            )
+            for anchor, part in received.items()
             if all(anchor in own for own in sent)
-        ]
+        ]  # fmt: skip
 
-    def _counts(self, side: Side, common: Array) -> dict[int, tuple[int, bool]]:
-        """For each collective in one of the `common` groups: how many operations follow it, and whether another does."""
+    def _counts(self, side: Side, common: Array) -> dict[int, Part]:
+        """For each collective in one of the `common` groups what follows it on one side."""
         rows, keys = self._anchors(side.rank, common)
-        counts = np.bincount(np.searchsorted(rows, side.rows), minlength=len(rows) + 1)
+        counts = np.bincount(np.searchsorted(rows, side.rows), minlength=len(rows) + 1).tolist()
         names = [START, *keys.tolist()]
-        told = {key: (int(n), i < len(rows)) for i, (key, n) in enumerate(zip(names, counts.tolist(), strict=True))}
+        told = {key: Part(*part) for key, *part in zip(names, counts, [*names[1:], None], strict=True)}
         if not self.facts.presence.whole(side.rank):
             del told[START]
         return told
 
     def _went_on(self, found: Shortfall) -> bool:
         """Whether the side that has one too many finished a collective that it issued after the next one."""
-        following = self._following(found)
+        side = found.waiting
+        anchors, _ = self._anchors(side.rank, self._places_of(found.lane))
+        following = anchors[anchors > side.rows[self.place(found)]]
         if not len(following):
             return False
-        mine = self._collectives[found.waiting.rank][0]
-        return bool(self._done[mine[mine > following[0]]].any())
+        rows, groups, _ = self._collectives[side.rank]
+        # what gloo does beside the device waits for nothing there
+        later = rows[(rows > following[0]) & ~np.isin(groups, list(self.facts.gloo_groups))]
+        return bool(self._done[later].any())
 
     def _anchors(self, rank: int, common: Array) -> tuple[Array, Array]:
         """Rows and keys of the collectives that a rank issued in the `common` groups."""
@@ -232,22 +276,16 @@ class LaneCounts:
 
     @cached_property
     def _lanes(self) -> list[Lane]:
-        """All lanes that hooks recorded, by group and receiver."""
+        """All lanes, by group and receiver."""
         return [lane for (group, dst), sides in self._sides().items() for lane in _lanes_into(group, dst, sides)]
 
     def _uneven(self, lane: Lane) -> bool:
         """Whether both sides do not count the same, or cannot be counted from the beginning."""
         ranks = {lane.dst, *(side.rank for side in lane.senders)}
-        if not ranks <= self._hooked.get(lane.group, set()):
+        if not ranks <= self.facts.presence.seen:
             return False
         whole = all(self.facts.presence.whole(rank) for rank in ranks)
         return not whole or sum(len(side.rows) for side in lane.senders) != len(lane.receiver.rows)
-
-    @cached_property
-    def _hooked(self) -> dict[int, set[int]]:
-        """By group the ranks of which a hook recorded operations, or which have a dump of one."""
-        dumped = self.facts.hook_ranks
-        return {group.id: dumped.intersection(group.ranks) for group in self.facts.groups}
 
     def _sides(self) -> dict[tuple[int, int], list[tuple[int | None, Side]]]:
         """By group and receiver: the sender (None: any) and the operations of one side."""
@@ -256,7 +294,7 @@ class LaneCounts:
         rows = (
             ops[places].select("rank", "group", "peer", pl.col("op").cast(pl.String))
             .with_columns(row=places.cast(pl.Int64), is_send=pl.col("op") == "send")
-            .filter(pl.col("op").is_in(["send", "recv"]) & pl.col("group").is_in(list(self.facts.hook_groups)))
+            .filter(pl.col("op").is_in(["send", "recv"]))
             .filter(~pl.col("is_send") | pl.col("peer").is_not_null())
             .with_columns(
                 src=pl.when("is_send").then("rank").otherwise("peer"),

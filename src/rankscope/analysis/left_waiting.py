@@ -5,7 +5,7 @@ Once the job is known to stand still, whoever has issued what another member of 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -20,11 +20,7 @@ def as_waiting(dataset: Dataset, files: Collection[int] | None = None) -> Datase
 
     Only in groups of which it is known for every member how far it got.
     """
-    members = dataset.groups.select("group", size=pl.col("ranks").list.len())
-    known = dataset.frontiers.drop_nulls("last_enqueued").group_by("group").agg(
-        least=pl.col("last_enqueued").min(), known=pl.len()
-    )  # fmt: skip
-    least = members.join(known, on="group").filter(pl.col("known") == pl.col("size")).select("group", "least")
+    least = _least(dataset) if files is None else _least(dataset, among=dataset.seen_ranks)
     rows = dataset.ops.select("file", "group", "seq", "is_p2p", "state").join(
         least, on="group", how="left", maintain_order="left"
     )  # fmt: skip
@@ -36,6 +32,24 @@ def as_waiting(dataset: Dataset, files: Collection[int] | None = None) -> Datase
         return None
     state = pl.when(pl.lit(waiting)).then(pl.lit("scheduled", dtype=State)).otherwise("state")
     return replace(dataset, ops=dataset.ops.with_columns(state=state))
+
+
+def _least(dataset: Dataset, among: Sequence[int] | None = None) -> pl.DataFrame:
+    """By group the last collective that is known to be issued by every member: group, least.
+
+    Where only some ranks left a dump, `among` them: a group of which another is a member waits for that one in its
+    last operation at the latest, so that `least` is one less.
+    """
+    members = dataset.groups.select("group", rank="ranks").explode("rank")
+    told = members if among is None else members.filter(pl.col("rank").is_in(list(among)))
+    sizes = members.group_by("group").agg(size=pl.len()).join(told.group_by("group").agg(told=pl.len()), on="group")
+    known = dataset.frontiers.drop_nulls("last_enqueued").group_by("group").agg(
+        least=pl.col("last_enqueued").min(), known=pl.len()
+    )  # fmt: skip
+    return (
+        sizes.join(known, on="group").filter(pl.col("known") == pl.col("told"))
+        .select("group", least=pl.col("least") - (pl.col("told") < pl.col("size")).cast(pl.Int64))
+    )  # fmt: skip
 
 
 def if_it_runs(analysis: Analysis, reason: str) -> Analysis:

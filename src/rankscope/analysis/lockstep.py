@@ -41,7 +41,7 @@ def find_odd(facts: Facts, group: Group) -> Odd | None:
     Who waits for what it left out does not come to the next collective any more: those that do are enough then. That
     it did too much they do not show, for what is right may be what the absent one has not done yet.
     """
-    if len(group.ranks) < FEWEST:
+    if len(group.ranks) < FEWEST or not all(facts.alike(rank, group.ranks[0]) for rank in group.ranks):
         return None
     marks = list(_marks(facts, group).iter_rows(named=True))
     before = next((i for i, mark in enumerate(marks) if len(set(mark["counts"])) > 1), len(marks))

@@ -35,6 +35,8 @@ class LostPairs:
     def by_replicas(self, component: tuple[Node, ...]) -> Root | None:
         """The root of a circle that a lost send or receive made; None if the replicas do not say so."""
         for instance in self._unmatched(component):
+            if not instance.counted and instance.group in self.facts.hook_groups:
+                continue
             with_it, without = self._votes(instance)
             if with_it > without:
                 return self._root(instance, component, with_it)

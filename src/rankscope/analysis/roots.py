@@ -10,7 +10,7 @@ import polars as pl
 from rankscope.analysis.cohort import Cohorts
 from rankscope.analysis.evidence import Reliability, shows
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, WaitGraph, reverse_edges, sinks, upstream
+from rankscope.analysis.graph import Node, WaitGraph, components, reverse_edges, sinks, upstream
 from rankscope.analysis.host_steps import host_steps
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.lost import LostPairs
@@ -61,13 +61,35 @@ class Judge:
         deadlocks = Deadlocks(self.facts, self.graph, self.cohorts)
         operations = [n for n in single if n.kind == "op" and n not in self.judged]
         roots += [root for n in operations if (root := lost.by_counters((n,)) or self._operation(n)) is not None]
-        roots += [
-            lost.by_replicas(m) or lost.by_counters(m) or deadlocks.skipped(m) or lost.by_neighbours(m)
-            or deadlocks.strayed(m) or lost.by_exclusion(m) or deadlocks.judge(m)
-            for m in self.sinks
-            if len(m) > 1
-        ]  # fmt: skip
+        roots += [self._circle(members, deadlocks) for members in self.sinks if len(members) > 1]
+        if roots and all(root.residual for root in roots):
+            roots += [self._circle(members, deadlocks) for members in self._circles]
         return [root for root in roots if self._matters(root)]
+
+    def _circle(self, members: tuple[Node, ...], deadlocks: Deadlocks) -> Root:
+        """The root of operations that wait for each other."""
+        lost = self.lost
+        return (
+            lost.by_replicas(members) or lost.by_counters(members) or deadlocks.skipped(members)
+            or lost.by_neighbours(members) or deadlocks.strayed(members) or lost.by_exclusion(members)
+            or deadlocks.judge(members)
+        )  # fmt: skip
+
+    @cached_property
+    def _circles(self) -> list[tuple[Node, ...]]:
+        """Circles that wait for nothing but operations that all have joined: those may wait for them, unrecorded."""
+        found = [members for members in components(self.graph) if len(members) > 1]
+        inside = {node for members in found for node in members}
+        return [m for m in found if not (self._reached(m) - set(m)) & inside]
+
+    def _reached(self, nodes: tuple[Node, ...]) -> set[Node]:
+        """Every node that one of these waits for, over others."""
+        seen, queue = set(nodes), list(nodes)
+        while queue:
+            targets = {edge.target for edge in self.graph.edges[queue.pop()]} - seen
+            seen |= targets
+            queue += targets
+        return seen
 
     def _matters(self, root: Root) -> bool:
         """Whether a root holds up anybody else: a rank dumped a moment early waits for nobody but itself."""
@@ -107,6 +129,8 @@ class Judge:
         if 2 * len(idle) > len(members) and len(focus.waiting()) < len(idle):
             return self._few(focus, nodes, idle)
         label = f"{focus.name} of {self.facts.label(focus.group)}"
+        if self._blind(idle):
+            return self._behind(focus, nodes, idle, label)
         return Root(
             kind="missing-rank",
             culprits=idle,
@@ -122,6 +146,36 @@ class Judge:
                 self.facts.dataset, idle, "what does the host do? (data loader, checkpoint, a lock, an exit)"
             ),
         )
+
+    def _blind(self, ranks: tuple[int, ...]) -> bool:
+        """Whether nothing tells of any of these ranks what it waits in: its backend tells the hook of no end."""
+        return any("blind-hook" in self.facts.recorders.get(rank, ()) for rank in ranks)
+
+    def _behind(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...], label: str) -> Root:
+        """Ranks that are behind; of several nobody knows whether they wait for each other in what they issued.
+
+        Neither does anybody know of one that may wait for a rank without a dump.
+        """
+        alone = len(idle) == 1 and not self.facts.dataset.missing_ranks
+        unknown = "the backend does not tell its recorder whether operations finish"
+        return Root(
+            kind="missing-rank",
+            culprits=idle if alone else (),
+            nodes=nodes,
+            focus=focus,
+            title=f"{ranks_text(idle)} never issued {label}",
+            explanation=(
+                f"{wait_text(focus.waiting())} in {label}; {ranks_text(idle)} never issued it. "
+                + ("All others went further: its host is stuck, or its device in what it issued last." if alone else
+                   "They may wait in what they issued last: for each other, or for one that is stuck.")
+            ),
+            candidates=() if alone else tuple(sorted({*idle, *self.facts.dataset.missing_ranks})),
+            residual=not alone,
+            confidence="medium" if alone else "low",
+            reasons=(unknown,),
+            notes=dict.fromkeys(idle, "issued nothing after this"),
+            next_steps=host_steps(self.facts.dataset, idle, "where is the host?"),
+        )  # fmt: skip
 
     @cached_property
     def _idle(self) -> frozenset[Node]:

@@ -28,7 +28,8 @@ _ALIASES = {
     "_reduce_scatter_base": "reduce_scatter", "_broadcast_oop": "broadcast", "_reduce_oop": "reduce",
     "allreduce": "all_reduce", "alltoall": "all_to_all", "alltoall_base": "all_to_all",
     # a recorder and the hook of torch 2.15 call them so
-    "all_to_all_single": "all_to_all", "all_reduce_barrier": "barrier",
+    "all_to_all_single": "all_to_all", "all_reduce_barrier": "barrier", "allreduce_coalesced": "all_reduce",
+    "all_gather_into_tensor_coalesced": "all_gather", "reduce_scatter_tensor_coalesced": "reduce_scatter",
 }  # fmt: skip
 """Names of calls that are one operation on the wire: members may mix them."""
 
@@ -101,7 +102,16 @@ def _dtype(op: str | None, in_dtypes: str | None, out_dtypes: str | None) -> str
     if op is None or op.endswith("barrier"):
         return None
     text = out_dtypes if op in _BY_OUTPUT else in_dtypes
-    return text if text not in (None, "", "[]", "null") else None
+    if text in (None, "", "[]", "null"):
+        return None
+    # one row for all tensors of a coalesced operation, or a row for each
+    return text if text is None or "," not in text else _once(text)
+
+
+def _once(dtypes: str) -> str:
+    """A JSON list of types that are all the same with one of them."""
+    names = dtypes.strip("[]").split(",")
+    return f"[{names[0].strip()}]" if len({name.strip() for name in names}) == 1 else dtypes
 
 
 def count(sizes: str | None) -> int | None:

@@ -181,13 +181,26 @@ def _own_clock(facts: Facts, group: int, rank: int, margin: int) -> bool | None:
     """Whether a rank waits less than its peers, by more than chance: each wait is measured on one clock only.
 
     Either the device's own durations say so, or the time until a completion was noticed, which is only every 100 ms.
+    A hook notices only once a second; but what a peer is seen to finish before the last one comes shows another clock.
     """
     rows = facts.calls.filter((pl.col("group") == group) & (pl.col("state") == "completed"))
     noticed = rows.select("rank", (pl.col("completed_ns") - pl.col("created_ns")).alias("wait_ns")).drop_nulls()
     ran = rows.select("rank", "seq", "duration_ns").drop_nulls()
-    answers = _runs_shorter(ran, rank, margin), _waits_less(noticed, rank, margin)
+    if group in facts.hook_groups:
+        answers = _runs_shorter(ran, rank, margin), False if _came_after_the_end(rows, rank, margin) else None
+    else:
+        answers = _runs_shorter(ran, rank, margin), _waits_less(noticed, rank, margin)
     known = [answer for answer in answers if answer is not None]
     return any(known) if known else None
+
+
+def _came_after_the_end(rows: pl.DataFrame, rank: int, margin: int) -> bool:
+    """Whether a rank issues what a peer has finished by then, by the clocks of both, which then do not agree."""
+    own = pl.col("rank") == rank
+    spans = rows.group_by("seq").agg(
+        came=pl.col("created_ns").filter(own).first(), ended=pl.col("completed_ns").filter(~own).min()
+    )
+    return bool(spans.select((pl.col("came") - pl.col("ended") > margin / 4).any()).item())
 
 
 def _runs_shorter(ran: pl.DataFrame, rank: int, margin: int) -> bool | None:

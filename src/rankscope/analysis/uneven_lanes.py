@@ -73,7 +73,7 @@ class UnevenLanes:
         for deviation in sorted(self.deviations, key=lambda d: len(d.ranks)):
             ranks = next((known for known in by_rank if len(known) == 1 and known[0] in deviation.ranks), deviation.ranks)
             by_rank.setdefault(ranks, []).append(deviation)
-        return [self._root(ranks, deviations) for ranks, deviations in _united(by_rank).items()]
+        return [self._root(ranks, found) for ranks, found in _united(by_rank).items()]
 
     def _judged(self, shortfall: Shortfall) -> Deviation:
         """By the replicas of the lane, else by what its sides did before."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rankscope.schema import Dataset
 
 
+LOG = "rankscope"
+"""Name of the logger."""
 _BLAS = "OPENBLAS_NUM_THREADS"
 
 
@@ -116,6 +118,7 @@ def _load(
         raise InputError(str(error)) from error
     finally:
         pool.close()
+    _log_slow(sources)
     root = root_of(paths, options)
     if not any(source.tells for source in sources):
         raise InputError(_nothing(root, sources))
@@ -124,6 +127,20 @@ def _load(
         return assemble(sources, printable(root), pattern, options.world_size, options.attempt, errors=errors)
     except NoSuchAttemptError as error:
         raise InputError(str(error)) from error
+
+
+def _log_slow(sources: Sequence[Source]) -> None:
+    """Says in the debug log how many dumps were unpickled whole, which takes three times as long, and why."""
+    import logging
+
+    log = logging.getLogger(LOG)
+    if not log.isEnabledFor(logging.DEBUG):
+        return
+    dumps = [source for source in sources if source.dump is not None]
+    slow = [(source.shown, source.dump.slow) for source in dumps if source.dump is not None and source.dump.slow]
+    log.debug("%d of %d flight recorder dumps were read the slow way", len(slow), len(dumps))
+    for shown, reason in slow:
+        log.debug("%s was read the slow way: %s", shown, reason)
 
 
 def root_of(paths: Sequence[Path], options: LoadOptions) -> str:

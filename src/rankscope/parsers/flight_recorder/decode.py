@@ -12,6 +12,7 @@ from rankscope.parsers.flight_recorder import columns, pickles, quick, texts
 from rankscope.parsers.flight_recorder.clean import clean
 from rankscope.parsers.flight_recorder.document import is_dump, split
 from rankscope.parsers.flight_recorder.model import Dump
+from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError
 
 BYTES_PER_ENTRY = 40
 """No entry is written in fewer; more entries than that are one object repeated."""
@@ -48,10 +49,22 @@ def looks_like_dump(head: bytes) -> bool:
 
 def decode(data: bytes) -> Dump:
     """The dump in `data`. Raises NotADumpError, or pickles.RefusedError for a pickle that asks for a global."""
-    quickly = quick.decode(data)
-    if quickly is not None:
-        _check_text(quickly, len(data))
-        return quickly
+    slow = None
+    if quick.suits(data):
+        try:
+            quickly = quick.decode(data)
+        except OtherLayoutError as error:
+            slow = str(error)
+        else:
+            _check_text(quickly, len(data))
+            return quickly
+    dump = decode_whole(data)
+    dump.slow = slow
+    return dump
+
+
+def decode_whole(data: bytes) -> Dump:
+    """The same by unpickling, or parsing, all of it, as short and odd files are read."""
     document, torn = _document(data)
     if not is_dump(document):
         began = len(data) < _SHORTEST or _PICKLE_KEYS.search(data[:_HEAD])

@@ -11,28 +11,32 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.columnar import NULL, Numbers
+from rankscope.parsers.flight_recorder import opcodes as op
+from rankscope.parsers.flight_recorder.memo import Mask, Puts
 
-_INT1, _INT2, _INT4, _LONG1 = ord("K"), ord("M"), ord("J"), 0x8A
-_GET1, _GET4 = ord("h"), ord("j")
-_NONE, _TRUE, _FALSE, _FLOAT, _TUPLE2 = ord("N"), 0x88, 0x89, ord("G"), 0x86
-_LENGTHS = {_INT1: 2, _INT2: 3, _INT4: 5, _NONE: 1, _GET1: 2, _GET4: 5}
-_FLOAT_LENGTH = 9
-_INTEGERS = (_INT1, _INT2, _INT4, _LONG1, _NONE)
-_REFERENCES = (_GET1, _GET4, _NONE)
+_INTEGERS = (op.INT1, op.INT2, op.INT4, op.LONG1, op.NONE)
+_REFERENCES = (op.GET1, op.GET4, op.NONE)
 _SLACK = 4096
 """A place that went astray moves at most a dozen bytes with each field, and stays where there are bytes."""
 SMALL = 1 << 20
 """So many possible rows are counted in a table; of more, the rows are sorted."""
-FLAGS = {_TRUE: True, _FALSE: False, _NONE: None}
+FLAGS = {op.TRUE: True, op.FALSE: False, op.NONE: None}
 """What the values of `flag` mean."""
+ALONE = NULL + 1
+"""Stands for the second of a pair that is a reference itself, the first."""
 
 
 class Fields:
     """The places, and whether all was as expected so far."""
 
-    def __init__(self, data: bytes, at: Numbers) -> None:
+    def __init__(self, data: bytes, at: Numbers, ends: Numbers) -> None:
         self.at = at
+        self.ends = ends
         self.good = np.ones(len(at), np.bool_)
+        self.puts = Puts(len(at))
+        self.texts: dict[bytes, int] = {}
+        """Those that are spelled out in entries."""
+        self._data = data
         self._words: Numbers = np.ndarray((len(data) + _SLACK - 8,), "<i8", data + bytes(_SLACK), strides=(1,))
         self._ahead: Numbers | None = None
 
@@ -41,6 +45,11 @@ class Fields:
         if self._ahead is None:
             self._ahead = self._words[self.at]
         return self._ahead
+
+    def heads(self, at: Numbers) -> Numbers:
+        """Eight bytes from each of these places on."""
+        heads: Numbers = self._words[at]
+        return heads
 
     def move_to(self, at: Numbers) -> None:
         """Goes on at other places."""
@@ -67,28 +76,92 @@ class Fields:
     def flag(self) -> Numbers:
         """Moves over True, False or None; see FLAGS."""
         opcodes = self._head() & 0xFF
-        self.good &= (opcodes == _TRUE) | (opcodes == _FALSE) | (opcodes == _NONE)
+        self.good &= (opcodes == op.TRUE) | (opcodes == op.FALSE) | (opcodes == op.NONE)
         self.move_to(self.at + 1)
         return opcodes
 
-    def pair(self) -> tuple[Numbers, Numbers]:
-        """Moves over a tuple of two references."""
-        first, second = self.reference(), self.reference()
-        self.expect(bytes([_TUPLE2]))
+    def put(self) -> None:
+        """Moves over what puts the value before it into the memo, where that is done."""
+        self.move_to(self.at + self.puts.take(slice(None), self._head()))
+
+    def opcodes(self) -> Numbers:
+        """What stands at each place."""
+        opcodes: Numbers = self._head() & 0xFF
+        return opcodes
+
+    def text(self) -> Numbers:
+        """Moves over a reference to the memo, None (NULL), or a text that is spelled out: -1 - its place in `texts`."""
+        heads = self._head()
+        opcodes = heads & 0xFF
+        if bool((opcodes == op.GET1).all()):
+            return self.reference()
+        spelled = (opcodes == op.TEXT1) | (opcodes == op.TEXT4)
+        if not spelled.any():
+            return self.reference()
+        short = opcodes == op.TEXT1
+        begins = self.at + np.where(short, 2, 5)
+        ends = begins + (heads >> 8 & np.where(short, 0xFF, 0xFFFFFFFF))
+        # no text reaches into the next entry: all of them together are no longer than the file
+        good = self.good & (ends <= self.ends)
+        ends = np.where(good, ends, begins)
+        values = self.reference()
+        values[spelled] = self._spellings(begins[spelled], ends[spelled])
+        self._go_back(spelled, ends, good)
+        self.put()
+        return values
+
+    def _spellings(self, begins: Numbers, ends: Numbers) -> Numbers:
+        places = zip(begins.tolist(), ends.tolist(), strict=True)
+        known, data = self.texts, self._data
+        return np.array([-1 - known.setdefault(data[begin:end], len(known)) for begin, end in places], np.int64)
+
+    def _go_back(self, where: Mask, at: Numbers, good: Mask) -> None:
+        """Puts some places where they were to be, whatever was read meanwhile."""
+        self.good = np.where(where, good, self.good)
+        self.move_to(np.where(where, at, self.at))
+
+    def pair(self, follower: bytes | None) -> tuple[Numbers, Numbers]:
+        """Moves over a tuple of two texts, or a reference to one, before the key `follower`; this and ALONE."""
+        first = self.text()
+        alone, at, good = self._stands(follower), self.at, self.good.copy()
+        second = self.text()
+        self.expect(bytes([op.TUPLE2]))
+        if alone.any():
+            self._go_back(alone, at, good)
+            second[alone] = ALONE
+        self.put()
         return first, second
 
-    def optional_float(self, key: bytes) -> npt.NDArray[np.float64]:
-        """Moves over a key and its float where the key is there; NaN elsewhere."""
-        pattern = key + bytes([_FLOAT])
-        there = (self._words[self.at] & ((1 << 8 * len(pattern)) - 1)) == int.from_bytes(pattern, "little")
-        values = self._words[self.at + len(pattern)].byteswap().view(np.float64)
-        self.move_to(self.at + there * (len(key) + _FLOAT_LENGTH))
-        return np.where(there, values, np.nan)
+    def _stands(self, follower: bytes | None) -> Mask:
+        """Where a key comes next; the end of the entry if there is none."""
+        if follower is None:
+            at_end: Mask = self.at == self.ends
+            return at_end
+        stands: Mask = self._head() & ((1 << 8 * len(follower)) - 1) == int.from_bytes(follower, "little")
+        return stands
+
+    def optional_float(self, follower: bytes | None) -> tuple[npt.NDArray[np.float64], int | None]:
+        """Moves over a key and its float where they are there, before the key `follower`, and which key it is.
+
+        NaN where they are not there.
+        """
+        words = self._words[self.at]
+        short = (words & 0xFF == op.GET1) & (words >> 16 & 0xFF == op.FLOAT)
+        there = short | (words & 0xFF == op.GET4) & (words >> 40 & 0xFF == op.FLOAT)
+        there &= ~self._stands(follower)
+        keys = (words >> 8 & np.where(short, 0xFF, 0xFFFFFFFF))[there]
+        if not len(keys):
+            return np.full(len(there), np.nan), None
+        self.good[there] &= keys == keys[0]
+        lengths = np.where(short, 2, 5)
+        values = self._words[self.at + lengths + 1].byteswap().view(np.float64)
+        self.move_to(self.at + there * (lengths + int(op.LENGTHS[op.FLOAT])))
+        return np.where(there, values, np.nan), int(keys[0])
 
     def skip_float(self) -> None:
         """Moves over a float."""
-        self.good &= (self._head() & 0xFF) == _FLOAT
-        self.move_to(self.at + _FLOAT_LENGTH)
+        self.good &= (self._head() & 0xFF) == op.FLOAT
+        self.move_to(self.at + op.LENGTHS[op.FLOAT])
 
     def _value(self, allowed: tuple[int, ...]) -> Numbers:
         head = self._head()
@@ -115,22 +188,22 @@ class Fields:
     def _decoded(self, opcode: int, head: Numbers, at: Numbers) -> tuple[Numbers, Any]:
         """The values at places that all have `opcode`, and how many bytes they take."""
         values: Numbers
-        if opcode == _LONG1:
+        if opcode == op.LONG1:
             size = head >> 8 & 0xFF
             bits = 64 - 8 * np.minimum(size, 8)
             values = self._words[at + 2] << bits >> bits
             return values, np.where((size > 0) & (size <= 8), size + 2, 0)
-        if opcode in (_INT1, _GET1):
+        if opcode in (op.INT1, op.GET1):
             values = head >> 8 & 0xFF
-        elif opcode == _INT2:
+        elif opcode == op.INT2:
             values = head >> 8 & 0xFFFF
-        elif opcode == _GET4:
+        elif opcode == op.GET4:
             values = head >> 8 & 0xFFFFFFFF
-        elif opcode == _INT4:
+        elif opcode == op.INT4:
             values = head << 24 >> 32
         else:
             values = np.full(len(head), NULL, np.int64)
-        return values, _LENGTHS[opcode]
+        return values, int(op.LENGTHS[opcode])
 
 
 def combined(parts: list[Numbers]) -> tuple[Numbers, Numbers]:

@@ -5,6 +5,8 @@ Found from its first entry, which names every key; from then on keys are referen
 
 from __future__ import annotations
 
+import io
+import re
 from itertools import groupby
 from typing import Any
 
@@ -12,17 +14,29 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.columnar import NULL, Numbers
+from rankscope.parsers.flight_recorder import opcodes as op
 from rankscope.parsers.flight_recorder.columns import CALL_KEYS, NUMBER_KEYS
 from rankscope.parsers.flight_recorder.fields import Fields, positions
-from rankscope.parsers.flight_recorder.pickles import unpickle
+from rankscope.parsers.flight_recorder.lists import without_puts
+from rankscope.parsers.flight_recorder.memo import Mask
+from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, entry_end
+from rankscope.parsers.flight_recorder.pickles import SafeUnpickler
 
-_DURATION = "duration_ms"
-_KINDS = {"frames": "stack", "retired": "flag", "is_p2p": "flag", "process_group": "pair"}
+DURATION = "duration_ms"
+"""The key that only some entries have."""
+MOST_KEYS = 256
+"""No version has a tenth of them; each is a step over all entries."""
+MANY = 0.5
+"""If more than this share of the entries spell out their frames, all of them are looked at, opcode by opcode."""
+_TEXTS = ("profiling_name", "state", "thread_name", "thread_id")
+_KINDS = {
+    "frames": "stack", "retired": "flag", "is_p2p": "flag", "process_group": "pair", **dict.fromkeys(_TEXTS, "text"),
+}  # fmt: skip
 _NUMBERS = frozenset(key for keys in NUMBER_KEYS.values() for key in keys)
-
-
-class OtherLayoutError(Exception):
-    """The file is not laid out as the recorder does it."""
+_PUT = rb"(?:q.|r.{4}|\x94)?"
+_ENTRIES = rb"\]" + _PUT + rb"\((?=\}" + _PUT + rb"\()"
+_BARE = re.compile(rb"\x80." + _ENTRIES, re.DOTALL)
+_NAMED = re.compile(rb"(?:X\x07\x00\x00\x00|\x8c\x07)entries" + _PUT + _ENTRIES, re.DOTALL)
 
 
 class Layout:
@@ -30,95 +44,170 @@ class Layout:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        first_end = data.index(b"u}(", data.index(b"entries"))
-        example = unpickle(data[: first_end + 1] + b"eu.")["entries"][0]
-        self.kinds = {key: _kind(key, value) for key, value in example.items() if key != _DURATION}
-        keys = [*self.kinds, _DURATION]
-        self.refs = {key: ref for key in keys if (ref := _reference(data, key)) is not None}
-        self.starts, self.ends = _bounds(data, first_end, self.refs[next(iter(self.kinds))])
-        self.fields = Fields(data, self.starts + 2)
+        bare = _BARE.match(data)
+        opening = bare or _NAMED.search(data)
+        if opening is None:
+            raise OtherLayoutError("no list of two or more entries")
+        first_end, self.lists_put = entry_end(data, opening.end())
+        reader = SafeUnpickler(io.BufferedReader(io.BytesIO(data[: first_end + 1] + (b"e." if bare else b"eu."))))
+        document = reader.load()
+        (example,) = document if bare else document["entries"]
+        if len(example) > MOST_KEYS:
+            raise OtherLayoutError("an entry of too many keys")
+        memo = reader.memo.copy()
+        self.known = len(memo)
+        """Entries of the memo before the second entry of the dump."""
+        self.kinds = {key: _kind(key, value) for key, value in example.items() if key != DURATION}
+        self.refs = _references(list(example), memo)
+        self.starts, begins, self.ends = _bounds(data, first_end, self.refs[next(iter(self.kinds))])
+        if len(self.starts) == 0:
+            raise OtherLayoutError("no entry is like the first")
+        self.fields = Fields(data, begins, self.ends)
         self.numbers: dict[str, Numbers] = {}
         self.calls: dict[str, tuple[Numbers, ...]] = {}
         self.stacks: list[bytes] = []
+        self.stacks_spelled = False
+        """Whether stacks are spelled out in most entries; then each was looked at, opcode by opcode."""
         self.lists: list[bytes] = []
         self.millis: npt.NDArray[np.float64] | None = None
+        self.duration: int | None = None
+        """Where in the memo the key of `millis` is, if any entry has it."""
 
     def walk(self) -> None:
-        """Reads all fields of all entries. Raises OtherLayoutError, or KeyError for a key without a reference."""
+        """Reads all fields of all entries. Raises OtherLayoutError."""
+        self.fields.put()
+        self.fields.expect(b"(")
         runs = [[key for key, _ in run] for _, run in groupby(self.kinds.items(), key=lambda item: item[1] == "list")]
         followers: list[str | None] = [*(run[0] for run in runs[1:]), None]
         for run, follower in zip(runs, followers, strict=True):
             if self.kinds[run[0]] == "list":
-                self._take_lists(follower)
+                self._take_lists(self._key(follower))
                 continue
-            for i, key in enumerate(run):
+            for key, after in zip(run, [*run[1:], follower], strict=True):
                 self.fields.expect(self.refs[key])
-                self._read(key, run[i + 1] if i + 1 < len(run) else follower)
+                self._read(key, self._key(after))
 
-    def whole(self) -> npt.NDArray[np.bool_]:
+    def _key(self, key: str | None) -> bytes | None:
+        return None if key is None else self.refs[key]
+
+    def whole(self) -> Mask:
         """Which entries had what was expected, from beginning to end. Where the last one ends is not known."""
-        whole: npt.NDArray[np.bool_] = self.fields.good & (self.fields.at == self.ends)
+        whole: Mask = self.fields.good & (self.fields.at == self.ends)
         whole[-1] = False
         return whole
 
-    def thinned(self, left_out: npt.NDArray[np.bool_]) -> bytes:
-        """The dump without some of its entries; what stands behind the last one is taken for a part of it."""
+    def thinned(self, left_out: Mask) -> bytes:
+        """The dump without some of its entries; what stands behind the last one is taken for a part of it.
+
+        What those put into the memo without an index is made up for.
+        """
         kept = np.flatnonzero(~left_out)
-        pairs = zip(self.starts[kept].tolist(), self.ends[kept].tolist(), strict=True)
-        parts = [self.data[start : end + 1] for start, end in pairs]
-        return self.data[: int(self.starts[0])] + b"".join(parts)
+        missing = np.diff(np.cumsum(np.where(left_out, self.fields.puts.implied, 0))[kept], prepend=0)
+        spans = zip(missing.tolist(), self.starts[kept].tolist(), self.ends[kept].tolist(), strict=True)
+        parts = [self.data[: int(self.starts[0])]]
+        for count, start, end in spans:
+            # nobody asks for these: None takes so many places and goes
+            parts += [b"N" + bytes([op.MEMOIZE]) * count + b"0" if count else b"", self.data[start : end + 1]]
+        return b"".join(parts)
 
     def absent(self) -> Numbers:
         """A column without a value."""
         return np.full(len(self.starts), NULL, np.int64)
 
-    def _read(self, key: str, follower: str | None) -> None:
+    def _read(self, key: str, follower: bytes | None) -> None:
         kind = self.kinds[key]
         if kind == "stack":
-            self.stacks = self._regions(follower)
+            self.stacks = self._stacks(follower)
             return
-        value: Any = getattr(self.fields, kind)()
+        value: Any = self.fields.pair(follower) if kind == "pair" else getattr(self.fields, kind)()
         if key in _NUMBERS:
             self.numbers[key] = value
         elif key in CALL_KEYS:
             self.calls[key] = value if isinstance(value, tuple) else (value,)
-        if key == "time_created_ns" and _DURATION in self.refs:
-            self.millis = self.fields.optional_float(self.refs[_DURATION])
+        if key == "time_created_ns":
+            millis, self.duration = self.fields.optional_float(follower)
+            self.millis = None if self.duration is None else millis
 
-    def _take_lists(self, follower: str | None) -> None:
+    def _take_lists(self, follower: bytes | None) -> None:
         """Takes keys and lists as bytes, unread: few of them differ."""
         if self.lists:
-            raise OtherLayoutError
-        self.lists = self._regions(follower)
+            raise OtherLayoutError("lists in two places")
+        ends = self._ends(follower)
+        self.lists = without_puts(self.fields, self.data, ends) if self.lists_put else self._regions(ends)
 
-    def _regions(self, follower: str | None) -> list[bytes]:
-        """The bytes up to the next key, and moves over them."""
-        begins, ends = self.fields.at, self.ends
-        if follower is not None:
-            marks = _after_lists(self.data, self.refs[follower])
-            ends = np.minimum(marks[np.searchsorted(marks[:-1], begins)], self.ends)
+    def _stacks(self, follower: bytes | None) -> list[bytes]:
+        """The list of frames, or the reference to one, of each entry as bytes."""
+        fields, begins = self.fields, self.fields.at
+        ends = self._ends(follower)
+        is_list = fields.opcodes() == op.EMPTY_LIST
+        fields.move_to(begins + is_list)
+        fields.put()
+        self.stacks_spelled = self._spelled()
+        if not self.stacks_spelled and bool((fields.at == begins + is_list).all()):
+            fields.move_to(begins)
+            return self._regions(ends)
+        heads = [b"]" if one else b"" for one in is_list.tolist()]
+        rest = without_puts(fields, self.data, ends) if self.stacks_spelled else self._regions(ends)
+        return [head + region for head, region in zip(heads, rest, strict=True)]
+
+    def _spelled(self) -> bool:
+        """Whether most entries spell out their frames, behind the opcode of the list."""
+        heads = self.fields.heads(self.fields.at)
+        opcodes = np.where(heads & 0xFF == op.MARK, heads >> 8, heads) & 0xFF
+        return bool(np.mean(opcodes == op.EMPTY_DICT) > MANY)
+
+    def _ends(self, follower: bytes | None) -> Numbers:
+        """Where lists end: at the next key, or with the entry."""
+        if follower is None:
+            return self.ends
+        marks = _after_lists(self.data, follower)
+        ends: Numbers = np.minimum(marks[np.searchsorted(marks[:-1], self.fields.at)], self.ends)
+        return ends
+
+    def _regions(self, ends: Numbers) -> list[bytes]:
+        """The bytes up to `ends`, and moves over them."""
+        begins, data = self.fields.at, self.data
         self.fields.move_to(ends)
-        data = self.data
         return [data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 
-def _bounds(data: bytes, first_end: int, first_key: bytes) -> tuple[Numbers, Numbers]:
-    """Where each entry but the first begins, and the place of the "u" that ends it; for the last, the end of all."""
-    starts = positions(data, b"}(" + first_key)
-    starts = starts[starts > first_end]
+def _bounds(data: bytes, first_end: int, first_key: bytes) -> tuple[Numbers, Numbers, Numbers]:
+    """Of each entry but the first: its begin, the place behind its "}", and that of the "u" that ends it.
+
+    For the last one it is the end of all.
+    """
+    marks = positions(data, b"(" + first_key)
+    marks = marks[marks > first_end]
     before = np.frombuffer(data, np.uint8)
-    # Python's pickler ends a list after every 1000 items and goes on with it
-    parted = (before[starts - 3] == ord("u")) & (before[starts - 2] == ord("e")) & (before[starts - 1] == ord("("))
-    follows = (before[starts - 1] == ord("u")) | parted
-    ends = (starts - np.where(parted, 3, 1))[follows]
-    return starts[follows], np.append(ends[1:], len(data))
+    starts, ends = np.full((2, len(marks)), -1, np.int64)
+    for put, length in ((None, 0), (op.MEMOIZE, 1), (op.PUT1, 2), (op.PUT4, 5)):
+        begins = marks - length - 1
+        fits = (before[begins] == op.EMPTY_DICT) & (starts < 0)
+        if put is not None:
+            fits &= before[begins + 1] == put
+        # Python's pickler ends a list after every 1000 items and goes on with it
+        parted = (
+            (before[begins - 3] == op.SETITEMS) & (before[begins - 2] == op.APPENDS) & (before[begins - 1] == op.MARK)
+        )
+        fits &= parted | (before[begins - 1] == op.SETITEMS)
+        starts, ends = np.where(fits, begins, starts), np.where(fits, begins - np.where(parted, 3, 1), ends)
+        if (starts > 0).all():
+            break
+    there = starts > first_end
+    return starts[there], starts[there] + 1, np.append(ends[there][1:], len(data))
 
 
 def _after_lists(data: bytes, key: bytes) -> Numbers:
-    """Where `key` follows the end of a list; the last number is the length of the data."""
+    """Where `key` follows the end of a list, or a reference to one; the last number is the length of the data."""
     found = positions(data, key)
-    before = np.frombuffer(data, np.uint8)[found - 1]
-    ends_list = (before == ord("e")) | (before == ord("a")) | (before == ord("]"))
+    before = np.frombuffer(data, np.uint8)
+    last = before[found - 1]
+    ends_list = (last == op.APPENDS) | (last == op.APPEND) | (last == op.EMPTY_LIST) | (last == op.MEMOIZE)
+    for length, get, put in ((2, op.GET1, op.PUT1), (5, op.GET4, op.PUT4)):
+        if ends_list.all():
+            break
+        opcodes = before[found - length]
+        ends_list |= (opcodes == get) | (opcodes == put)
     return np.append(found[ends_list], len(data))
 
 
@@ -128,19 +217,19 @@ def _kind(key: str, value: Any) -> str:
         return _KINDS[key]
     if key in _NUMBERS or key in ("pg_id", "timeout_ms"):
         return "integer"
-    kinds = {list: "list", bool: "flag", int: "integer", float: "skip_float", str: "reference", type(None): "integer"}
+    kinds = {list: "list", bool: "flag", int: "integer", float: "skip_float", str: "text", type(None): "integer"}
     if type(value) not in kinds:
-        raise OtherLayoutError
+        raise OtherLayoutError("an entry holds what no recorder writes")
     return kinds[type(value)]
 
 
-def _reference(data: bytes, key: str) -> bytes | None:
-    """How the file refers to a key, which it spells out once; None if it does not."""
-    spelled = b"X" + len(key).to_bytes(4, "little") + key.encode()
-    at = data.find(spelled)
-    if at < 0:
-        return None
-    at += len(spelled)
-    if data[at : at + 1] == b"q":
-        return b"h" + data[at + 1 : at + 2]
-    return b"j" + data[at + 1 : at + 5] if data[at : at + 1] == b"r" else None
+def _references(keys: list[str], memo: dict[int, Any]) -> dict[str, bytes]:
+    """How the file refers to keys. Raises OtherLayoutError if one of them is not in the memo."""
+    places = {id(value): index for index, value in memo.items()}
+    if not all(id(key) in places for key in keys):
+        raise OtherLayoutError("a key that is not in the memo")
+    return {key: _reference(places[id(key)]) for key in keys}
+
+
+def _reference(index: int) -> bytes:
+    return bytes([op.GET1, index]) if index < 256 else bytes([op.GET4]) + index.to_bytes(4, "little")

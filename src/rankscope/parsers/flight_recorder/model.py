@@ -102,6 +102,8 @@ class Dump(Columnar):
     """Each a list of indices into `frames`, innermost first."""
     truncated: bool = False
     problem: str | None = None
+    slow: str | None = None
+    """Why it took three times as long to read as others of its length; None if it did not."""
     numbers: Numbers = field(default_factory=lambda: np.empty((len(NUMBERS), 0), np.int64))
     """Shape (len(NUMBERS), entries)."""
     codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))
@@ -114,7 +116,7 @@ class Dump(Columnar):
 
     def header(self) -> dict[str, Any]:
         """All but the arrays, as JSON values."""
-        plain = {"version", "library_version", "stacks", "truncated", "problem"}
+        plain = {"version", "library_version", "stacks", "truncated", "problem", "slow"}
         header: dict[str, Any] = {name: getattr(self, name) for name in plain}
         for name in _TABLES:
             rows = getattr(self, name)
