@@ -32,7 +32,7 @@ def fair(truth: Truth, outcome: Outcome, options: DumpOptions) -> Truth:
             truth = _open(truth, "nothing tells that anybody waits for who left no dump")
         case "lost-dump" if options.own_only:
             silent = truth.culprits | outcome.lost
-            truth = replace(truth, also=truth.also | {silent}, note="two ranks left no dump")
+            truth = replace(truth, also=truth.also | {silent, NOBODY}, note="two ranks left no dump")
     return truth
 
 
