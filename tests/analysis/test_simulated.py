@@ -42,10 +42,9 @@ MISSES: dict[tuple[str, int, str, str], tuple[Score, str]] = {
 """(fault, seed, size, kind of dump) -> how the answer compares, and why."""
 HOOK_SEEDS = 3
 NOT_YET: dict[str, set[str]] = {
-    "hook": {"straggler", "wrong-split"}, "hook only-active": {"wrong-split"}, "hook wrapped": {"wrong-split"},
+    "hook": {"wrong-split"}, "hook only-active": {"wrong-split"}, "hook wrapped": {"wrong-split"},
     "hook fallback": {"lost-dump", "order", "wrong-split"}, "hook default": {"wrong-split"},
-    "hook copied": {"straggler"}, "mixed": {"straggler", "wrong-split"},
-    "two backends": {"lost-dump", "order", "wrong-split"},
+    "mixed": {"straggler", "wrong-split"}, "two backends": {"lost-dump", "wrong-split"},
 }  # fmt: skip
 """Kinds of dump by the hook -> the faults that are still answered wrongly in their seed."""
 NEVER = {"hook default": {"healthy", "midstep", "straggler", "wrong-dtype"}}
