@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from typing import Any
 
 
@@ -15,11 +16,19 @@ class _Writer:
     def __init__(self) -> None:
         self.out = bytearray(b"\x80\x02")
         self.memo: dict[object, int] = {}
-        self.alive: list[object] = []
+        self.uses: Counter[int] = Counter()
 
     def dump(self, value: object) -> bytes:
+        self._count(value)
         self._put(value)
+        self._index(b"q", b"r", len(self.memo))  # the whole is memoised, too
         return bytes(self.out + b".")
+
+    def _count(self, value: Any) -> None:
+        self.uses[id(value)] += isinstance(value, dict)
+        if isinstance(value, dict | list | tuple):
+            for item in value.values() if isinstance(value, dict) else value:
+                self._count(item)
 
     def _put(self, value: Any) -> None:
         if value is None or isinstance(value, bool):
@@ -48,9 +57,7 @@ class _Writer:
             self.out += b"X" + struct.pack("<I", len(text)) + text
         else:
             self._items(b"}(", [x for pair in value.items() for x in pair], b"u")
-        # only frames are shared; a memo entry for an entry would never be read
-        if isinstance(value, str) or "filename" in value:
-            self.alive.append(value)
+        if isinstance(value, str) or self.uses[id(value)] > 1:
             self._index(b"q", b"r", self.memo.setdefault(key, len(self.memo)))
 
     def _index(self, short: bytes, long: bytes, index: int) -> None:

@@ -19,6 +19,8 @@ class Item:
     """The communication; the last one is the work, those before it are inside it."""
     batch: tuple[str, ...] | None = None
     """The communicator of sends and receives."""
+    on_host: bool = False
+    """Run by the host itself, on no stream."""
     kills: bool = False
     pending: int = 0
     waiters: list[Item] = field(default_factory=list)

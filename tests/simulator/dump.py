@@ -50,7 +50,7 @@ class View:
 def content(view: View) -> dict[str, Any]:
     """The dump of a rank."""
     names, ids, release = sorted({r.group for r in view.records}, key=int), view.ids, view.options.release
-    out: dict[str, Any] = {"version": view.options.version, "pg_config": _config(view.topology, names)}
+    out: dict[str, Any] = {"version": view.options.version, "pg_config": config(view.topology, names)}
     if release >= LIBRARY_VERSION:
         out["comm_lib_version" if release >= NEW_NAME else "nccl_version"] = LIBRARY
     if release >= PG_STATUS:
@@ -60,7 +60,8 @@ def content(view: View) -> dict[str, Any]:
     return out
 
 
-def _config(topology: Topology, names: Sequence[str]) -> dict[str, dict[str, str]]:
+def config(topology: Topology, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """pg_config of these groups."""
     return {
         n: {"name": n, "desc": topology.descriptions[n], "ranks": str(list(topology.groups[n]))} for n in sorted(names)
     }

@@ -10,10 +10,12 @@ from itertools import count
 
 from tests.simulator.device import Device, Item
 from tests.simulator.instructions import (
+    ANY_SOURCE,
     P2P,
     US,
     Batch,
     Collective,
+    Communication,
     Compute,
     Crash,
     DeviceDies,
@@ -51,6 +53,8 @@ class Engine:
     recorders: dict[int, Recorder]
     start: int
     seed: int = 0
+    hooked: frozenset[int] = frozenset()
+    """Ranks on nccl2: everything asynchronous of a group shares a stream, the rest runs on the current one."""
     meetings: Meetings = field(init=False)
     hosts: dict[int, _HostState] = field(init=False)
     devices: dict[int, Device] = field(init=False)
@@ -139,37 +143,45 @@ class Engine:
         device.compute = item
         self._enqueue(item)
 
-    def _communicate(self, rank: int, host: _HostState, one: Collective | P2P | Batch) -> bool:
+    def _communicate(self, rank: int, host: _HostState, one: Communication) -> bool:
         host.clock += ISSUE_NS
-        device, recorder = self.devices[rank], self.recorders[rank]
+        recorder = self.recorders[rank]
         item = Item(rank, host.clock)
         stream: tuple[str, ...] = (one.group,)
         if isinstance(one, Collective):
-            item.records = recorder.collective(one, host.clock)
+            item.records, item.on_host = recorder.collective(one, host.clock), one.on_host
         elif isinstance(one, Batch):
             item.records, item.batch = recorder.batch(one, host.clock), stream
         else:
             stream = (one.group, *sorted((f"{rank:06}", f"{one.peer:06}")))
             item.records, item.batch = [recorder.p2p(one, host.clock)], stream
-        item.after(device.streams.get(stream), device.compute)
-        device.streams[stream] = item
+        if not item.on_host:
+            self._put_on_stream(item, one, stream[:1] if rank in self.hooked else stream)
+        self._enqueue(item)
+        return not _holds_up_the_host(one) or self._wait_for(host, item)
+
+    def _put_on_stream(self, item: Item, one: Communication, stream: tuple[str, ...]) -> None:
+        device = self.devices[item.rank]
+        if item.rank in self.hooked and isinstance(one, Collective) and one.wait:
+            item.after(device.compute)
+        else:
+            item.after(device.streams.get(stream), device.compute)
+            device.streams[stream] = item
         if one.wait:
             device.compute = item
         else:
             device.outstanding.append(item)
-        self._enqueue(item)
-        return not (isinstance(one, Collective) and one.blocks_host) or self._wait_for(host, item)
 
     def _enqueue(self, item: Item) -> None:
         if item.pending == 0:
             self._at(max(item.enqueued, self.now), lambda t: self._start(item, t))
 
-    def _alive(self, rank: int, now: int) -> bool:
-        dead_at = self.devices[rank].dead_at
+    def _alive(self, item: Item, now: int) -> bool:
+        dead_at = self.crashed.get(item.rank) if item.on_host else self.devices[item.rank].dead_at
         return dead_at is None or now < dead_at
 
     def _start(self, item: Item, now: int) -> None:
-        if not self._alive(item.rank, now):
+        if not self._alive(item, now):
             return
         if item.kills:
             self.devices[item.rank].dead_at = now
@@ -196,12 +208,12 @@ class Engine:
                 self._at(now + WIRE_NS, lambda t, met=met: self._end_messages(met, t))  # type: ignore[misc]
 
     def _end_together(self, items: list[Item], now: int) -> None:
-        if all(self._alive(i.rank, now) for i in items):
+        if all(self._alive(i, now) for i in items):
             for item in items:
                 self._end(item, now)
 
     def _end_messages(self, sides: list[Side], now: int) -> None:
-        if not all(record.done is not None or self._alive(item.rank, now) for item, record in sides):
+        if not all(record.done is not None or self._alive(item, now) for item, record in sides):
             return
         for item, record in sides:
             self._end_message(item, record, now)
@@ -215,7 +227,7 @@ class Engine:
             self._end(item, now)
 
     def _end(self, item: Item, now: int) -> None:
-        if not self._alive(item.rank, now):
+        if not self._alive(item, now):
             return
         item.done_at = now
         for record in item.records:
@@ -227,3 +239,9 @@ class Engine:
         item.waiters = []
         if item.host_waits:
             self._at(now, lambda t: self._resume(item.rank, t))
+
+
+def _holds_up_the_host(one: Communication) -> bool:
+    if isinstance(one, Collective):
+        return one.blocks_host or one.on_host
+    return isinstance(one, P2P) and one.peer == ANY_SOURCE

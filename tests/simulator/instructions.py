@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 Shapes = tuple[tuple[int, ...], ...]
 
+ANY_SOURCE = -1
 US = 1_000
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -58,11 +59,13 @@ class Collective:
     wait: bool = True
     blocks_host: bool = False
     inner: tuple[Collective, ...] = ()
+    on_host: bool = False
+    """Goes through the gloo half of a group of two backends: the host itself runs it, and waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class P2P:
-    """A send to, or a receive from, a global rank."""
+    """A send to, or a receive from, a global rank; a receive from ANY_SOURCE holds up the host until it is done."""
 
     group: str
     op: str

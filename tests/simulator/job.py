@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from tests.simulator import dump
+from tests.simulator import dump, files
 from tests.simulator.engine import Engine
 from tests.simulator.instructions import MS, P2P, SECOND, US, Batch, Collective, Instruction
-from tests.simulator.options import DumpOptions, Moment
+from tests.simulator.notices import next_look
+from tests.simulator.options import DumpOptions, Job, Moment
 from tests.simulator.programs import Style, step
 from tests.simulator.record import Record, Recorder
 from tests.simulator.topology import Layout, Topology, build
@@ -80,7 +81,7 @@ class Outcome:
         return {rank: recorder.records for rank, recorder in self.engine.recorders.items()}
 
     def dump_times(self, moment: Moment, options: DumpOptions) -> dict[int, int]:
-        """The true time at which each rank that still lives dumps."""
+        """The true time at which each rank that still lives dumps; with `own_only`, of those that see a time-out."""
         rng = random.Random(self.seed + 1)
         ranks = [r for r in self.records if r not in self.engine.crashed]
         if moment in ("live", "live-apart"):
@@ -91,48 +92,68 @@ class Outcome:
         if moment == "ended" or not self.engine.hung:
             return {r: self.engine.now + SECOND + rng.randrange(SECOND) for r in ranks}
         own = {r: first for r in ranks if (first := self._first_timeout(r, options)) is not None}
+        if options.own_only:
+            return own
         if moment == "own":
             return {r: own.get(r, max(own.values()) + SECOND) for r in ranks}
         spread = 20 * SECOND if moment == "apart" else SECOND
         return {r: min(own.values()) + rng.randrange(spread) for r in ranks}
 
     def _first_timeout(self, rank: int, options: DumpOptions) -> int | None:
-        waiting = (r.created for r in self.records[rank] if r.done is None and r.role != "inner")
-        first = min(waiting, default=None)
-        return None if first is None else first + options.timeout_ns
+        waiting = [r for r in self.records[rank] if r.done is None and r.role != "inner"]
+        if not waiting:
+            return None
+        if rank not in self.engine.hooked:
+            return min(r.created for r in waiting) + options.timeout_ns
+        return min(self._given_up(rank, r, options.timeout_ns) for r in waiting)
+
+    def _given_up(self, rank: int, record: Record, patience_ns: int) -> int:
+        """When a rank on nccl2 gives up an operation, which its watchdog sees; gloo waits three times as long."""
+        if record.on_host:
+            return record.created + 3 * patience_ns
+        return next_look(record.created + patience_ns, self.watchdogs[rank].phase_ns, record.channel)
 
     def write(
         self, folder: Path, moment: Moment, options: DumpOptions, order: Sequence[int] | None = None
     ) -> list[Path]:
         """Writes the dumps of all living ranks, in the given order of ranks; returns their paths."""
         times = self.dump_times(moment, options)
-        there = times.keys() - self.lost
-        return [self._write_one(folder, rank, times[rank], options) for rank in order or times if rank in there]
+        there = [rank for rank in order or times if rank in times.keys() - self.lost]
+        paths = [self._write_one(folder, rank, times[rank], one) for rank in there for one in options.files(rank)]
+        if options.copied_ns is not None:
+            for path in paths:
+                os.utime(path, ns=(max(times.values()) + options.copied_ns,) * 2)
+        return paths
 
     def _write_one(self, folder: Path, rank: int, at: int, options: DumpOptions) -> Path:
         created = [r for r in self.records[rank] if r.created <= at]
         view = dump.View(self.topology, rank, created, self.watchdogs[rank], at, self.skews[rank], options)
         path = folder / f"{options.prefix}{rank}{options.suffix}"
-        path.write_bytes(dump.encode(dump.content(view), options))
+        path.write_bytes(files.written(view))
         os.utime(path, ns=(at + self.skews[rank],) * 2)
         return path
 
 
-def run(job: Plan, seed: int, skew_ns: int = 2 * MS, blind: bool = True) -> Outcome:
-    """Runs a plan; with `blind`, the watchdog of a dead device sees nothing of its last poll interval."""
+def hooked_ranks(kind: Job, ranks: Iterable[int]) -> frozenset[int]:
+    """The ranks that nccl2 and its hook serve."""
+    return frozenset(r for r in ranks if kind in ("hook", "two") or (kind == "mixed" and r % 2))
+
+
+def run(job: Plan, seed: int, skew_ns: int = 2 * MS, blind: bool = True, kind: Job = "legacy") -> Outcome:
+    """Runs a plan; with `blind`, NCCL's own watchdog of a dead device sees nothing of its last poll interval."""
     rng = random.Random(seed)
     recorders = {rank: Recorder(rank, job.topology) for rank in job.steps}
     for rank, recorder in recorders.items():
         _remember(recorder, job.steps[rank][0], job.past)
     programs: dict[int, Iterator[Instruction]] = {rank: chain.from_iterable(steps) for rank, steps in job.steps.items()}
     begun = START + job.past * STEP_NS
-    engine = Engine(job.topology, programs, recorders, begun, seed)
+    engine = Engine(job.topology, programs, recorders, begun, seed, hooked_ranks(kind, job.steps))
     engine.meetings.stopped, engine.meetings.eager_bytes = job.stopped, job.eager_bytes
     engine.run()
     hosts = {job.topology.host(rank) for rank in job.steps}
     offsets = {host: rng.randint(-skew_ns, skew_ns) for host in sorted(hosts)}
     skews = {rank: offsets[job.topology.host(rank)] for rank in job.steps}
-    dead = {r: d.dead_at for r, d in engine.devices.items() if blind}
+    dead = {r: d.dead_at for r, d in engine.devices.items() if blind and r not in engine.hooked}
     watchdogs = {r: Watchdog(100 * MS, rng.randrange(100 * MS), dead.get(r)) for r in job.steps}
     return Outcome(job.topology, engine, watchdogs, skews, begun, seed, frozenset(job.lost))
 

@@ -6,7 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.simulator import stacks
-from tests.simulator.instructions import MS, P2P, US, Batch, Collective, Compute, Host, Instruction, Sync, WaitAll
+from tests.simulator.instructions import (
+    ANY_SOURCE,
+    MS,
+    P2P,
+    US,
+    Batch,
+    Collective,
+    Compute,
+    Host,
+    Instruction,
+    Sync,
+    WaitAll,
+)
 from tests.simulator.pipeline import schedule
 from tests.simulator.topology import WORLD, Topology
 
@@ -26,12 +38,25 @@ class Style:
     coalesced: bool = False
     """Sharded training launches collectives coalesced."""
     kernel_ns: int = MS // 2
+    collects: bool = False
+    """Rank 0 receives from whoever comes, once a step from everybody."""
+    lists: bool = False
+    """Experts exchange lists of tensors, one for each member: the recorder then has the splits."""
 
 
 def step(style: Style, topology: Topology, rank: int) -> list[Instruction]:
     """The instructions of one step of a rank."""
     makers = {"ddp": _ddp, "ring": _ring, "fsdp": _fsdp, "megatron": _megatron}
-    return [Host(200 * US), *makers[style.name](style, topology, rank), Host(100 * US)]
+    collected = _collect(topology, rank) if style.collects else ()
+    return [Host(200 * US), *makers[style.name](style, topology, rank), *collected, Host(100 * US)]
+
+
+def _collect(topology: Topology, rank: int) -> Iterator[Instruction]:
+    if rank:
+        yield P2P(WORLD, "send", 0, (64,), "Float", stacks.SEND)
+        return
+    for _ in range(topology.layout.world - 1):
+        yield P2P(WORLD, "recv", ANY_SOURCE, (64,), "Float", stacks.RECV)
 
 
 def _ddp(style: Style, topology: Topology, rank: int) -> Iterator[Instruction]:
@@ -120,7 +145,7 @@ def _layers(style: Style, topology: Topology, rank: int, backward: bool) -> Iter
             yield from _tensor_parallel(style, kinds["tp"], len(topology.groups[kinds["tp"]]), backward)
         yield Compute(style.kernel_ns * (2 if backward else 1))
         if "ep" in kinds:
-            yield from _experts(style, kinds["ep"], rank)
+            yield from (_split_experts if style.lists else _experts)(style, kinds["ep"], topology, rank)
         elif "tp" in kinds:
             whole = (style.activation,)
             yield Collective(kinds["tp"], "all_reduce", whole, whole, "BFloat16", stacks.TP_REDUCE)
@@ -134,7 +159,16 @@ def _tensor_parallel(style: Style, group: str, count: int, backward: bool) -> It
         yield Collective(group, "_all_gather_base", (part,), (whole,), "BFloat16", stacks.TP_GATHER)
 
 
-def _experts(style: Style, group: str, rank: int) -> Iterator[Instruction]:
+def _split_experts(style: Style, group: str, topology: Topology, rank: int) -> Iterator[Instruction]:
+    members = topology.groups[group]
+    there = tuple((16 + (7 * rank + 3 * peer) % 13, style.hidden) for peer in members)
+    back = tuple((16 + (7 * peer + 3 * rank) % 13, style.hidden) for peer in members)
+    yield Collective(group, "all_to_all", there, back, "BFloat16", stacks.EXPERTS)
+    yield Compute(style.kernel_ns)
+    yield Collective(group, "all_to_all", back, there, "BFloat16", stacks.EXPERTS)
+
+
+def _experts(style: Style, group: str, topology: Topology, rank: int) -> Iterator[Instruction]:
     tokens = style.activation[0]
     there = ((tokens, style.hidden),)
     back = ((tokens + 3 * rank % 11, style.hidden),)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tests.simulator.instructions import P2P, Batch, Collective, Shapes
+from tests.simulator.instructions import ANY_SOURCE, P2P, Batch, Collective, Shapes
 from tests.simulator.topology import Topology
 
 Role = Literal["plain", "inner", "closer"]
@@ -33,6 +33,20 @@ class Record:
     created: int
     arrived: int | None = None
     done: int | None = None
+    sync: bool = False
+    """A collective that the current stream waits for."""
+    on_host: bool = False
+    """Of the gloo half of its group, which counts for itself."""
+
+    @property
+    def channel(self) -> str:
+        """Whom it meets: each backend of a group has its own."""
+        return channel(self.group, self.on_host)
+
+
+def channel(group: str, on_host: bool) -> str:
+    """The name of one backend of a group."""
+    return f"{group}/host" if on_host else group
 
 
 @dataclass
@@ -53,7 +67,7 @@ class Recorder:
 
     def collective(self, one: Collective, created: int) -> list[Record]:
         """Records a collective: itself, or the inner ones and then the closer, which comes last."""
-        count = self.counters[one.group]
+        count = self.counters[channel(one.group, one.on_host)]
         count.seq += 1
         inner = [self._collective(c, count, created, "inner") for c in one.inner]
         return [*inner, self._collective(one, count, created, "closer" if inner else "plain", bump=not inner)]
@@ -80,7 +94,7 @@ class Recorder:
         count.op_id += bump
         record = Record(
             one.group, one.op, one.op, count.seq, count.p2p_seq, count.op_id, False, None, one.inputs, one.outputs,
-            one.dtype, one.stack, role, created,
+            one.dtype, one.stack, role, created, sync=one.wait, on_host=one.on_host,
         )  # fmt: skip
         self.records.append(record)
         return record
@@ -89,7 +103,7 @@ class Recorder:
         count.op_id += 1
         ranks = self.topology.groups[one.group]
         arrow = "->" if one.op == "send" else "<-"
-        name = f"{one.op} {ranks.index(self.rank)}{arrow}{ranks.index(one.peer)}"
+        name = f"{one.op} {ranks.index(self.rank)}{arrow}{'?' if one.peer == ANY_SOURCE else ranks.index(one.peer)}"
         record = Record(
             one.group, name, one.op, count.seq, count.p2p_seq, count.op_id, True, one.peer, (one.shape,), (one.shape,),
             one.dtype, one.stack, role, created,

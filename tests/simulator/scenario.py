@@ -6,10 +6,12 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.simulator.fairness import fair
 from tests.simulator.faults import FAULTS, TruthOf
+from tests.simulator.further_faults import FURTHER, add_flags
 from tests.simulator.instructions import MS
 from tests.simulator.job import Outcome, plan, run
-from tests.simulator.options import DumpOptions, Moment
+from tests.simulator.options import ALL_MODES, DumpOptions, Job, Moment
 from tests.simulator.programs import Style
 from tests.simulator.topology import Layout
 from tests.simulator.truth import Truth
@@ -38,6 +40,19 @@ RINGS: tuple[Shape, ...] = (
     (Layout(dp=3), RING), (Layout(dp=4), RING), (Layout(tp=2, dp=2), LONG_RING), (Layout(dp=8), LONG_RING),
 )  # fmt: skip
 """Rings in which every rank sends to the next, in the group of its collectives, and no replica tells who is right."""
+COLLECTOR, LISTS = Style("ddp", layers=1, collects=True), replace(MEGATRON, lists=True)
+OWN_SHAPES: dict[str, tuple[Shape, ...]] = {
+    "any-source": ((Layout(dp=4), COLLECTOR), (Layout(dp=8), COLLECTOR), (Layout(tp=2, dp=2), COLLECTOR)),
+    "wrong-split": (
+        (Layout(dp=4, ep=4), LISTS), (Layout(dp=8, ep=8), LISTS), (Layout(tp=2, dp=4, pp=2, ep=4), LISTS),
+        (Layout(dp=6, pp=2, ep=3), LISTS),
+    ),
+}  # fmt: skip
+"""Jobs that alone have a place for a fault, whatever the size asked for."""
+ALL_FAULTS = {**FAULTS, **FURTHER}
+HEALTHY = ("healthy", "midstep")
+ONLY_MODES: dict[str, tuple[str, ...]] = {"any-source": ("hook fallback",)}
+"""Kinds of dump that alone can show a fault: nccl2 receives from nobody in particular."""
 SIZES = {"small": SMALL, "medium": MEDIUM, "large": LARGE, "rings": RINGS}
 STEPS = 4
 ATTEMPTS = 1000
@@ -54,7 +69,7 @@ class Scenario:
 
     def truth(self, options: DumpOptions) -> Truth:
         """What dumps taken with these options allow to be said."""
-        return self.truth_of(self.outcome, options)
+        return fair(self.truth_of(self.outcome, options), self.outcome, options)
 
     def write(self, folder: Path, options: DumpOptions, shuffle: int | None = None) -> Truth:
         """Writes the dumps, in an order drawn from `shuffle`, and returns the truth."""
@@ -65,16 +80,23 @@ class Scenario:
         return self.truth(options)
 
 
-def make(fault: str, seed: int, size: str = "small") -> Scenario:
+def modes_of(fault: str, scenario: Scenario, job: Job) -> list[str]:
+    """The kinds of dump that this job can leave: where nothing stops, nobody sees a time-out."""
+    hung = scenario.outcome.engine.hung
+    there = [m for m, o in ALL_MODES.items() if o.job == job and (hung or not o.own_only)]
+    return [m for m in there if m in ONLY_MODES.get(fault, there)]
+
+
+def make(fault: str, seed: int, size: str = "small", job: Job = "legacy") -> Scenario:
     """The scenario of this number; draws again until the job has a place for the fault and it strikes.
 
-    Raises LookupError where none of the jobs of that size can have it.
+    `job` tells what the ranks communicate through. Raises LookupError where none of the jobs of that size can have it.
     """
     for attempt in range(ATTEMPTS):
         rng = random.Random(f"{fault}/{size}/{seed}/{attempt}")
-        layout, style = rng.choice(SIZES[size])
+        layout, style = rng.choice(OWN_SHAPES.get(fault, SIZES[size]))
         try:
-            scenario = _make(fault, f"{fault}-{size}-{seed}", layout, style, rng)
+            scenario = _make(fault, f"{fault}-{size}-{seed}", layout, style, rng, job)
         except LookupError:
             continue
         if _struck(fault, scenario):
@@ -82,17 +104,23 @@ def make(fault: str, seed: int, size: str = "small") -> Scenario:
     raise LookupError(f"no place for {fault} in any of the {size} jobs")
 
 
-def _make(fault: str, name: str, layout: Layout, style: Style, rng: random.Random) -> Scenario:
+def _make(fault: str, name: str, layout: Layout, style: Style, rng: random.Random, kind: Job) -> Scenario:
+    if style.coalesced and kind == "mixed":
+        raise LookupError("NCCL's own recorder and the hook do not write the same calls")
     long = fault == "straggler" or (fault == "healthy" and rng.random() < 0.5)
     job = plan(layout, style, steps=3 * STEPS if long else STEPS, past=0 if long else rng.choice([0, 2, 10]))
     job.eager_bytes = rng.choice([0, 0, 1 << 20])
-    truth_of = FAULTS[fault](job, rng)
+    truth_of = ALL_FAULTS[fault](job, rng)
     # A clock off by more than the rank is late hides it from whoever compares clocks.
     skew = rng.choice([0, 2 * MS] if fault == "straggler" else [0, 2 * MS, 400 * MS])
-    outcome = run(job, rng.randrange(1 << 30), skew)
+    if kind == "two":
+        add_flags(job, random.Random(name))
+    outcome = run(job, rng.randrange(1 << 30), skew, kind=kind)
     quiet: tuple[Moment, ...] = ("live", "live-apart", "ended")
     stopped: tuple[Moment, ...] = ("timeout", "own", "apart")
-    moment = rng.choice(stopped if outcome.engine.hung else quiet if fault == "healthy" else ("ended",))
+    if fault == "midstep":
+        quiet = ("live", "live-apart")
+    moment = rng.choice(stopped if outcome.engine.hung else quiet if fault in HEALTHY else ("ended",))
     single = "" if style.batched else " single"
     shape = f"{style.name}{single} tp{layout.tp} dp{layout.dp} pp{layout.pp} ep{layout.ep}"
     return Scenario(f"{name} ({shape}, {moment}, past {job.past}, skew {skew // MS} ms)", outcome, truth_of, moment)
@@ -100,7 +128,7 @@ def _make(fault: str, name: str, layout: Layout, style: Style, rng: random.Rando
 
 def _struck(fault: str, scenario: Scenario) -> bool:
     hung = scenario.outcome.engine.hung
-    if fault in ("healthy", "straggler"):
+    if fault in (*HEALTHY, "straggler"):
         return not hung
     if fault == "two":
         return len(scenario.truth(DumpOptions()).culprits) == 2

@@ -6,11 +6,10 @@ from collections import defaultdict
 
 import pytest
 
-from tests.simulator.faults import FAULTS
 from tests.simulator.instructions import P2P, US, Collective, Compute, Crash, DeviceDies, Host, Instruction, Sync
 from tests.simulator.job import Outcome, Plan, run
 from tests.simulator.record import Record
-from tests.simulator.scenario import Scenario, make
+from tests.simulator.scenario import ALL_FAULTS, ONLY_MODES, Scenario, make
 from tests.simulator.topology import WORLD, Layout, build
 
 REDUCE = Collective(WORLD, "all_reduce", ((8,),), ((8,),))
@@ -28,10 +27,10 @@ def works(outcome: Outcome, rank: int) -> list[Record]:
     return [r for r in outcome.records[rank] if r.role != "inner"]
 
 
-@pytest.fixture(scope="module", params=sorted(FAULTS))
+@pytest.fixture(scope="module", params=sorted(ALL_FAULTS))
 def scenario(request: pytest.FixtureRequest) -> Scenario:
     """One scenario of each fault."""
-    return make(request.param, seed=11)
+    return make(request.param, seed=11, job="hook" if request.param in ONLY_MODES else "legacy")
 
 
 def test_sequence_numbers_of_a_group_are_contiguous(scenario: Scenario) -> None:
@@ -127,5 +126,5 @@ def test_what_does_not_fit_never_ends(other: Collective, ends: bool) -> None:
 
 
 def test_every_fault_strikes_and_only_quiet_ones_end(scenario: Scenario) -> None:
-    quiet = scenario.name.startswith(("healthy", "straggler", "wrong-dtype"))
+    quiet = scenario.name.startswith(("healthy", "midstep", "straggler", "wrong-dtype"))
     assert scenario.outcome.engine.hung or quiet

@@ -27,6 +27,8 @@ class Truth:
     also: frozenset[frozenset[int]] = frozenset()
     """Other sets that may be named, where the dumps cannot decide; the empty set: may be left open."""
     also_kinds: frozenset[str] = frozenset()
+    within: frozenset[frozenset[int]] = frozenset()
+    """Sets that are fair to name, whole or in part, as long as the culprits are in it."""
     critical: bool = True
     """Whether a critical finding is due; if not, none is allowed."""
     note: str = ""
@@ -42,14 +44,14 @@ def score(findings: Sequence[Mapping[str, Any]], truth: Truth) -> Score:
     named, kind = _named(roots), roots[0]["kind"]
     if named == truth.culprits:
         return "exact" if kind in truth.kinds else "other-kind"
-    if named in truth.also:
+    if named in truth.also or (truth.culprits <= named and any(named <= wide for wide in truth.within)):
         return "allowed" if kind in truth.kinds | truth.also_kinds else "other-kind"
     return "accused" if named - truth.culprits else "unnamed"
 
 
 def innocents(findings: Sequence[Mapping[str, Any]], truth: Truth) -> frozenset[int]:
     """Ranks that are named and that no acceptable answer names."""
-    return _named(_accusations(findings, truth)) - truth.culprits.union(*truth.also)
+    return _named(_accusations(findings, truth)) - truth.culprits.union(*truth.also, *truth.within)
 
 
 def _accusations(findings: Sequence[Mapping[str, Any]], truth: Truth) -> list[Mapping[str, Any]]:
@@ -63,7 +65,7 @@ def _named(findings: Sequence[Mapping[str, Any]]) -> frozenset[int]:
 
 
 def _works(outcome: Outcome, rank: int) -> Iterable[Record]:
-    return (r for r in outcome.records[rank] if r.role != "inner" and not r.is_p2p)
+    return (r for r in outcome.records[rank] if r.role != "inner" and not (r.is_p2p or r.on_host))
 
 
 def lags(outcome: Outcome, rank: int) -> bool:
