@@ -24,7 +24,8 @@ def find_missing(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
     if not nodes:
         return []
     waiting = judge.held_up(nodes)
-    return [_root(facts, judge, nodes)] if waiting - _explained(judge, others) else []
+    behind = {rank for root in others if root.residual and root.kind == "missing-rank" for rank in root.candidates}
+    return [_root(facts, judge, nodes, frozenset(behind))] if waiting - _explained(judge, others) else []
 
 
 def find_gone(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
@@ -94,7 +95,8 @@ def _suspect(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
     return Root("missing-rank", (), nodes, focus, label, waiting, candidates=ranks, confidence="low")
 
 
-def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
+def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...], behind: frozenset[int]) -> Root:
+    """The root of ranks without a dump; others that are `behind` and tell of no wait may be it as well."""
     ranks = tuple(sorted(node.rank for node in nodes))
     focus = _focus(judge, nodes)
     label = f"{focus.name} of {facts.label(focus.group)}"
@@ -105,6 +107,9 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
     if unread:
         # it may wait as the others do
         few, reasons = False, ["what stands in a file that cannot be read is not known: its rank may wait, too"]
+    if behind - set(ranks):
+        few = False
+        reasons.append(f"{ranks_text(sorted(behind - set(ranks)))} may hold up the others as well")
     if len(ranks) > 1 and len(alive) < len(ranks):
         reasons.append("one of them may have died and taken the others with it")
     return Root(
@@ -117,7 +122,7 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
             f"{wait_text(focus.waiting())} in {label}. Every member of which a dump could be read has joined"
             f"{_told(ranks, unread, alive)}."
         ),
-        candidates=() if few else ranks,
+        candidates=() if few else tuple(sorted({*ranks, *behind})),
         confidence="medium" if few else "low",
         reasons=tuple(reasons),
         notes={rank: f"{unread[rank][0]}: {unread[rank][1]}" if rank in unread else "no dump" for rank in ranks[:8]},

@@ -24,26 +24,30 @@ from rankscope.analysis.wording import ranks_text
 
 Amounts = npt.NDArray[np.int64]
 """Shape (members, members): elements from the member of the row to that of the column."""
-LAST = 2
-"""So many of the newest all-to-alls of each group are looked at: one that did not fit ends there."""
+LOOKED_AT = 64
+"""So many all-to-alls of each group are looked at: the first that are not known to be finished, and the newest."""
 SHOWN = 3
 
 
 def find_wrong_splits(facts: Facts) -> list[Root]:
-    """A root for each of the newest all-to-alls whose members do not fit together."""
-    roots = []
-    for key, instance in sorted(calls_at(facts, _newest(facts)).items()):
+    """A root for each group with an all-to-all whose members do not fit together: the first of them."""
+    roots: list[Root] = []
+    for key, instance in sorted(calls_at(facts, _looked_at(facts)).items()):
+        if roots and roots[-1].focus is not None and roots[-1].focus.group == instance.group:
+            continue
         amounts = _amounts(facts, instance)
         if amounts is not None and (amounts[0] != amounts[1]).any():
             roots.append(_root(facts, instance, *amounts, Node("op", -1, key)))
     return roots
 
 
-def _newest(facts: Facts) -> pl.DataFrame:
-    """The newest all-to-alls of each group that carry a list: group, seq."""
-    listed = (pl.col("key").cast(pl.String) == "all_to_all") & (pl.col("group").is_not_null())
-    calls = facts.calls.select("group", "seq", "key").filter(listed).unique(["group", "seq"])
-    return calls.sort("group", "seq").group_by("group", maintain_order=True).tail(LAST).select("group", "seq")
+def _looked_at(facts: Facts) -> pl.DataFrame:
+    """The all-to-alls in which a group may have stopped: group, seq."""
+    calls = facts.calls.select("group", "seq", "key", "state").filter(pl.col("key").cast(pl.String) == "all_to_all")
+    found = calls.group_by("group", "seq").agg(done=(pl.col("state") == "completed").all()).sort("group", "seq")
+    by_group = found.filter(~pl.col("done")).group_by("group", maintain_order=True)
+    newest = found.group_by("group", maintain_order=True).tail(LOOKED_AT)
+    return pl.concat([by_group.head(LOOKED_AT), newest]).select("group", "seq").unique()
 
 
 def _amounts(facts: Facts, instance: Instance) -> tuple[Amounts, Amounts] | None:
