@@ -16,6 +16,7 @@ from rankscope.analysis.evidence import Reliability
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.instances import CallKey, Instance, PairKey, pending_calls, pending_pairs
 from rankscope.analysis.presence import Absence
+from rankscope.analysis.signatures import ROOTED, wire_name
 
 
 class Node(NamedTuple):
@@ -66,8 +67,10 @@ def build_graph(facts: Facts, reliability: Reliability, unmatched: Sequence[Inst
     for instance in (*unmatched, *pending_calls(facts).values(), *pending_pairs(facts).values()):
         graph.instances[instance.key] = instance
     for key, instance in graph.instances.items():
+        # gloo marks an operation as retired late: what most have finished holds up nobody
+        retired = instance.group in facts.gloo_groups and _mostly_finished(instance)
         for rank, entry in instance.entries.items():
-            if entry.pending:
+            if entry.pending and not retired:
                 graph.order.setdefault(rank, []).append((entry.position, Node("op", -1, key)))
     for own in graph.order.values():
         own.sort(key=lambda item: (item[0], item[1].key or ()))
@@ -131,7 +134,7 @@ class _Builder:
         """What keeps a rank from issuing an operation; None where it has long finished it."""
         presence = self.facts.presence
         if not presence.told(rank, instance.group):
-            return self._leaf("no-dump", rank)
+            return None if _mostly_finished(instance) else self._leaf("no-dump", rank)
         if instance.is_pair and not presence.dumped(rank):
             return self._leaf("unknown", rank)
         if not instance.is_pair:
@@ -157,6 +160,12 @@ class _Builder:
         if node not in self.graph.edges:
             self.graph.edges[node] = [Edge(head, rank) for head in self.graph.heads(rank)]
         return node
+
+
+def _mostly_finished(instance: Instance) -> bool:
+    """Whether most of the members have finished a collective that needs all: then the others have issued it, too."""
+    done = sum(1 for entry in instance.entries.values() if not entry.pending)
+    return not instance.is_pair and 2 * done > len(instance.entries) and wire_name(instance.op) not in ROOTED
 
 
 def _progress(instance: Instance) -> int:

@@ -142,9 +142,15 @@ class LaneCounts:
         if anchor is None:
             return None
         lack = self._tail_lack(lane, anchor)
-        alone = len(sent) == 1
-        behind = [s.rank for s, own in zip(lane.senders, sent, strict=True) if alone or own[anchor].end is None]
-        return OpenEnd(lane, behind[0], len(lane.receiver.rows) - lack) if lack > 0 and len(behind) == 1 else None
+        due = self._due(lane, anchor) if len(sent) > 1 else [lane.senders[0].rank]
+        return OpenEnd(lane, due[0], len(lane.receiver.rows) - lack) if lack > 0 and len(due) == 1 else None
+
+    def _due(self, lane: Lane, anchor: int) -> list[int]:
+        """The senders that have sent less behind a collective than in the last stretch before it with traffic."""
+        before = [s for s in self.stretches(lane) if s.received and s.anchor != anchor]
+        usual = before[-1].sent if before else [1] * len(lane.senders)
+        counts = self._all_counts(lane)[1:]
+        return [s.rank for s, own, n in zip(lane.senders, counts, usual, strict=True) if own[anchor].count < n]
 
     def _tail_lack(self, lane: Lane, anchor: int) -> int:
         """How many more operations the receiver has than all senders, from a collective to the end."""

@@ -107,9 +107,9 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...], behind: frozenset
     if unread:
         # it may wait as the others do
         few, reasons = False, ["what stands in a file that cannot be read is not known: its rank may wait, too"]
-    if behind - set(ranks):
+    if behind - set(ranks) or any("blind-hook" in facts.recorders.get(rank, ()) for rank in focus.waiting()):
         few = False
-        reasons.append(f"{ranks_text(sorted(behind - set(ranks)))} may hold up the others as well")
+        reasons.append("the backend does not tell its recorder whether operations finish: others may be stuck as well")
     if len(ranks) > 1 and len(alive) < len(ranks):
         reasons.append("one of them may have died and taken the others with it")
     return Root(
