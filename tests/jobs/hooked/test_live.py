@@ -1,0 +1,94 @@
+"""Jobs that torch's FlightRecorderHook records while the tests run: where torch 2.15 and a compiler are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.capture.ranks import card
+from tests.jobs.hooked import relayed
+from tests.jobs.scenarios import causes, report
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.nccl2,
+    pytest.mark.skipif(relayed.missing() is not None, reason=str(relayed.missing())),
+]
+
+LONGEST_S = 120.0
+Report = dict[str, Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    """The backend, which torch keeps among its extensions."""
+    command = [sys.executable, "-c", "from tests.jobs.hooked import relayed; relayed.build()"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"the backend cannot be built here: {done.stderr.strip().splitlines()[-1]}")
+
+
+@contextmanager
+def running(job: str, completion: str, dumps: str, out: Path) -> Iterator[None]:
+    """Four ranks, which are killed in the end."""
+    command = [sys.executable, "-m", "tests.jobs.hooked.record", job, completion, dumps, str(out)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        yield
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def reported(out: Path, is_done: Callable[[Report], bool]) -> Report:
+    """The report on what a job leaves, once there is one that will do."""
+    end = time.monotonic() + LONGEST_S
+    said: Report = {}
+    while time.monotonic() < end:
+        said = report(out)[1] if out.exists() else {}
+        if "status" in said and is_done(said):
+            return said
+        time.sleep(0.5)
+    raise AssertionError(f"{said.get('verdict', said)}: {sorted(path.name for path in out.iterdir())}")
+
+
+def hangs(said: Report) -> bool:
+    return bool(said["status"] == "hang" and causes(said))
+
+
+@pytest.mark.parametrize("completion", relayed.COMPLETIONS)
+def test_the_demos_hang_is_told_whenever_ends_are_noticed(completion: str, tmp_path: Path) -> None:
+    with running("two_groups", completion, "capture", tmp_path):
+        said = reported(tmp_path, hangs)
+    (cause,) = causes(said)
+    assert (cause["kind"], cause["culprit_ranks"]) == ("missing-rank", [3]), said["verdict"]
+    assert (cause["group"]["description"], cause["seq"]) == ("tensor_parallel", 10)
+
+
+@pytest.mark.parametrize("completion", relayed.COMPLETIONS)
+def test_the_sidecar_says_whether_ends_are_noticed(completion: str, tmp_path: Path) -> None:
+    with running("healthy", completion, "capture", tmp_path):
+        reported(tmp_path, lambda _: all(card(tmp_path, rank).get("dumps") for rank in range(4)))
+    told = card(tmp_path, 0)["backends"]
+    assert [(row["name"], row["recorder"], row["completion"]) for row in told] == [
+        ("nccl2", "hook", completion != "without")
+    ]
+
+
+def test_who_is_stuck_leaves_no_dump_at_a_timeout_and_is_named(tmp_path: Path) -> None:
+    with running("host_stuck", "late", "timeout", tmp_path):
+        said = reported(tmp_path, lambda said: said["ranks"]["seen"] == [0, 1, 3] and hangs(said))
+    assert {path.name for path in tmp_path.iterdir()} == {f"comm_lib_trace_rank_{rank}" for rank in (0, 1, 3)}
+    assert [cause["culprit_ranks"] for cause in causes(said)] == [[2]]
+
+
+@pytest.mark.parametrize("completion", relayed.COMPLETIONS)
+def test_nobody_is_accused_of_a_healthy_job_in_the_middle_of_a_step(completion: str, tmp_path: Path) -> None:
+    with running("healthy", completion, "look", tmp_path):
+        said = reported(tmp_path, lambda said: said["ranks"]["seen"] == [0, 1, 2, 3])
+    assert [finding["title"] for finding in said["findings"] if finding["severity"] == "critical"] == []
