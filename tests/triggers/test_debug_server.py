@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+from rankscope.triggers import debug_server
 from rankscope.triggers.debug_server import HOOKED, DebugServer, ServerError
 from rankscope.triggers.pages import answers, as_py_spy
 from tests.triggers.pages import EMPTY, TRACEBACK, Sections, page, recorded, ring, serving
@@ -72,6 +74,22 @@ def test_a_server_that_knows_no_rings_is_not_asked_for_any(tmp_path: Path) -> No
     with serving({"fr_trace_json": page(recorded(2, missing=1), "fr_trace_json")}, asked) as address:
         DebugServer(address).poll(tmp_path)
     assert not any("?" in name for name in asked)
+
+
+@pytest.mark.parametrize(("pickled", "written"), [(b"\x80\x02profiling_name", True), (b"\x80\x02}.", False)])
+def test_the_recorder_of_nccl_is_dropped_where_nobody_uses_it(
+    pickled: bytes, written: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch has this one whether a job uses it or not."""
+    get = debug_server._get
+
+    def answer(request: urllib.request.Request, timeout: float) -> bytes:
+        return pickled if request.full_url.endswith("dump_nccl_trace_pickle") else get(request, timeout)
+
+    monkeypatch.setattr(debug_server, "_get", answer)
+    with serving(rings() | {"fr_trace_nccl_json": page(EMPTY, "dump_nccl_trace_json")}) as address:
+        DebugServer(address).poll(tmp_path)
+    assert (tmp_path / "nccl_trace_rank_0").exists() is written
 
 
 def test_a_rank_that_is_away_on_every_page_is_said_once(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ HOOKED = ("nccl2", "nccl-lazy", "ucc", "mpi")
 """Backends that a hook records and that are asked for; `?backend=NAME` in the address names another."""
 _KNOWS_RINGS = 'href="/fr_dump_file"'
 """Stands on every page of a server whose pages take the name of a backend."""
+_ENTRY = b"profiling_name"
+"""Stands in the pickle of a recorder that holds any operation."""
 _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _NOT_THERE = 404
 _FAILED = 500
@@ -180,7 +182,9 @@ def _pickle(answer: Answer) -> bytes | None:
         return None
     request = urllib.request.Request(f"{answer.address}/handler/dump_nccl_trace_pickle", data=b"", method="POST")
     try:
-        return _get(request, PROCESS_TIMEOUT_S) or None
+        data = _get(request, PROCESS_TIMEOUT_S)
+        # torch has this recorder whether a job uses it or not
+        return data if _ENTRY in data else None
     except (OSError, ValueError, http.client.HTTPException):
         return None
 
