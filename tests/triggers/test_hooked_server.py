@@ -13,10 +13,11 @@ from rankscope.triggers.debug_server import DebugServer, Polled, ServerError
 from tests.jobs.hooked import relayed
 from tests.triggers.served import printed, serving_job
 
+WHY_NOT = relayed.missing() or relayed.no_compiler()
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.nccl2,
-    pytest.mark.skipif(relayed.missing() is not None, reason=str(relayed.missing())),
+    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
 ]
 
 SCRIPT = """
@@ -26,7 +27,7 @@ import torch.distributed as dist
 from tests.jobs.hooked import relayed
 from torch.distributed.debug import start_debug_server
 
-relayed.register(relayed.build(), "late", 5.0)
+relayed.register("late", 5.0)
 dist.init_process_group("relay")
 start_debug_server(port=int(sys.argv[1]), start_method="fork", dump_dir=sys.argv[2], dump_interval=2)
 for _ in range(5):

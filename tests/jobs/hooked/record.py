@@ -1,6 +1,6 @@
 """Runs a job over a backend that torch's FlightRecorderHook records, and leaves its dumps; torch 2.15 or later.
 
-    python -m tests.jobs.hooked.record                              all recordings of this directory anew
+    python -m tests.jobs.hooked.record [RECORDING...]               all recordings of this directory anew, or some
     python -m tests.jobs.hooked.record JOB COMPLETION DUMPS OUT     one job, until standard input ends
 
 JOB is one of `steps.py` or of `sample_data/job.py`; COMPLETION is late, never or without; DUMPS says who writes them:
@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests.jobs.hooked import relayed
 
@@ -64,14 +64,15 @@ RECORDINGS = {
 
 def run(job: str, completion: str, dumps: str, out: Path, waiting: Callable[[], None]) -> None:
     """Runs the ranks until `waiting` returns."""
-    module = relayed.build()
+    if completion != "without":
+        relayed.build()
     # names frames, and takes seconds to import
     importlib.import_module("torch._inductor")
     out.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(SAMPLES))
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as scratch:
-        given = (module, job, completion, dumps, out, Path(scratch))
+        given = (job, completion, dumps, out, Path(scratch))
         ranks = [context.Process(target=_rank, args=(rank, *given)) for rank in range(WORLD_SIZE)]
         for process in ranks:
             process.start()
@@ -82,7 +83,7 @@ def run(job: str, completion: str, dumps: str, out: Path, waiting: Callable[[], 
             process.join()
 
 
-def _rank(rank: int, module: Any, job: str, completion: str, dumps: str, out: Path, scratch: Path) -> None:
+def _rank(rank: int, job: str, completion: str, dumps: str, out: Path, scratch: Path) -> None:
     """One rank; when its part is over it stays, as one does that waits for the others."""
     import torch
     import torch.distributed as dist
@@ -95,10 +96,10 @@ def _rank(rank: int, module: Any, job: str, completion: str, dumps: str, out: Pa
         from rankscope import capture
 
         capture.start(out, interval=INTERVAL_S, keep=1, share=1.0, stacks="always")
-    relayed.register(module, completion, TIMEOUT_S if dumps == "timeout" else LONGEST_S)
+    synchronize = relayed.register(completion, TIMEOUT_S if dumps == "timeout" else LONGEST_S)
     dist.init_process_group("relay", init_method=f"file://{scratch}/store", rank=rank, world_size=WORLD_SIZE)
-    look = (lambda: _look(out, rank)) if dumps == "look" else _nothing
-    _train(job, rank, module.synchronize, look)
+    look = (lambda: _look(out, rank, relayed.NAMES[completion])) if dumps == "look" else _nothing
+    _train(job, rank, synchronize, look)
     time.sleep(LONGEST_S)
 
 
@@ -114,7 +115,7 @@ def _train(job: str, rank: int, synchronize: Callable[[], None], look: Callable[
         samples.SCENARIOS[job](samples.Trainer(rank, WORLD_SIZE))
 
 
-def _look(out: Path, rank: int) -> None:
+def _look(out: Path, rank: int, backend: str) -> None:
     """Writes what the hook has recorded; each rank at another time of the second in which ends are noticed."""
     import torch
 
@@ -122,7 +123,7 @@ def _look(out: Path, rank: int) -> None:
 
     make = importlib.import_module("make")
     make.write_atomically(
-        out / f"comm_lib_trace_rank_{rank}", torch._C._distributed_c10d._dump_fr_trace(backend=relayed.NAME)
+        out / f"comm_lib_trace_rank_{rank}", torch._C._distributed_c10d._dump_fr_trace(backend=backend)
     )
 
 
@@ -188,14 +189,15 @@ def _of_nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def main(argv: list[str]) -> None:
-    """Runs one job, or makes the recordings."""
-    if argv:
+    """Runs one job, or makes recordings."""
+    if len(argv) == 4 and argv[0] not in RECORDINGS:
         run(argv[0], argv[1], argv[2], Path(argv[3]), _until_input_ends)
         return
-    relayed.build()
-    for name in RECORDINGS:
+    for name in argv or RECORDINGS:
         # each in a process of its own: torch forks badly once it has groups
-        subprocess.run([sys.executable, "-c", f"from {__spec__.name} import *; record({name!r})"], check=True)
+        subprocess.run(
+            [sys.executable, "-c", f"from tests.jobs.hooked import record; record.record({name!r})"], check=True
+        )
         print(f"{name}: {(HERE / f'{name}.tar.gz').stat().st_size:,} bytes")
 
 
