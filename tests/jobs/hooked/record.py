@@ -190,7 +190,7 @@ def _of_nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def main(argv: list[str]) -> None:
     """Runs one job, or makes recordings."""
-    if len(argv) == 4 and argv[0] not in RECORDINGS:
+    if argv[1:2] and argv[1] in relayed.NAMES:
         run(argv[0], argv[1], argv[2], Path(argv[3]), _until_input_ends)
         return
     for name in argv or RECORDINGS:
