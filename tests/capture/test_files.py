@@ -48,6 +48,16 @@ def test_nothing_is_kept_where_nothing_shall_be(tmp_path: Path) -> None:
     assert there(tmp_path) == {"fr_trace_rank_3": "c"}
 
 
+def test_dumps_of_any_recorder_go_with_the_sidecar_that_names_them(tmp_path: Path) -> None:
+    mine = Files(str(tmp_path), 3, 1)
+    told = {"host": "node07", "pid": 1, "started_ns": 1, "dumps": ["nccl2_trace_rank_3", "../x_rank_3", "notes", 7]}
+    (tmp_path / "nccl2_trace_rank_3").write_text("old")
+    (tmp_path / "notes").write_text("of somebody")
+    mine.card.write_text(json.dumps(told))
+    mine.set_aside(["fr_trace_rank_"], ME)
+    assert set(there(tmp_path)) == {"earlier_1/nccl2_trace_rank_3", "earlier_1/capture_rank_3.json", "notes"}
+
+
 def test_an_earlier_process_of_the_rank_is_not_overwritten(tmp_path: Path) -> None:
     for number, run in enumerate(("old", "newer", "newest")):
         mine = Files(str(tmp_path), 3, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -22,10 +22,11 @@ Sections = list[tuple[int, str]]
 """Status and text of each rank."""
 
 
-def page(sections: Sections, handler: str, host: str = "node07") -> str:
-    """A page with the answers of ranks 0, 1, ..."""
+def page(sections: Sections, handler: str, host: str = "node07", rings: bool = False) -> str:
+    """A page with the answers of ranks 0, 1, ...; `rings`: as torch 2.15 makes it, which knows rings of backends."""
     body = "".join(_section(rank, *section, handler, host) for rank, section in enumerate(sections))
-    return f'<!doctype html>\n<nav><h1>Debug Server</h1></nav>\n<section class="content">{body}</section>'
+    links = '<a href="/fr_dump_file">FlightRecorder Dump</a>' if rings else ""
+    return f'<!doctype html>\n<nav><h1>Debug Server</h1>{links}</nav>\n<section class="content">{body}</section>'
 
 
 def _section(rank: int, status: int, text: str, handler: str, host: str) -> str:
@@ -47,9 +48,29 @@ def recorded(ranks: int, missing: int) -> Sections:
     return sections
 
 
+def ring(pending: Sequence[bool]) -> Sections:
+    """What a hook has recorded of each rank, as a page shows it: what is active, and how far each has come."""
+    sections = []
+    for rank, waits in enumerate(pending):
+        recorder = Recorder(rank, {"0": ("default_pg", list(range(len(pending))))}, library="nccl2")
+        recorder.collective("0", state="scheduled", retired=False)
+        document = json.loads(recorder.json())
+        if not waits:
+            del document["entries"]
+        sections.append((200, json.dumps(document, indent=2)))
+    return sections
+
+
+EMPTY: Sections = [(200, '{"nccl_comm_state": {}, "pg_config": {}, "pg_status": {}, "version": "2.10"}')] * 2
+"""The same of a backend that nobody uses, or that no torch knows."""
+
+
 @contextmanager
-def serving(pages: dict[str, str]) -> Iterator[str]:
-    """A server with these pages; what is not among them is not found, and "failed:" begins an error. Its address."""
+def serving(pages: dict[str, str], asked: list[str] | None = None) -> Iterator[str]:
+    """A server with these pages; what is not among them is not found, and "failed:" begins an error. Its address.
+
+    `asked` gets the names of the pages that are asked for.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         """Shows the pages."""
@@ -57,6 +78,8 @@ def serving(pages: dict[str, str]) -> Iterator[str]:
         def do_GET(self) -> None:
             """One page."""
             name = self.path.strip("/")
+            if asked is not None:
+                asked.append(name)
             if name.startswith("to:"):
                 self.send_response(302)
                 self.send_header("Location", name[3:])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from pathlib import Path
 
 import pytest
 
-from rankscope.triggers.debug_server import DebugServer, ServerError
+from rankscope.triggers import debug_server
+from rankscope.triggers.debug_server import HOOKED, DebugServer, ServerError
 from rankscope.triggers.pages import answers, as_py_spy
-from tests.triggers.pages import TRACEBACK, page, recorded, serving
+from tests.triggers.pages import EMPTY, TRACEBACK, Sections, page, recorded, ring, serving
 
 NOT_THERE = (404, "Handler dump_nccl_trace_json not found")
 
@@ -33,6 +35,68 @@ def test_dumps_stacks_and_whose_they_are(tmp_path: Path) -> None:
     told = json.loads((tmp_path / "server_rank_1.json").read_bytes())
     assert (told["rank"], told["world_size"], told["host"]) == (1, 2, "node07")
     assert told["dumps"] == ["fr_trace_rank_1.json"]
+
+
+def rings(**backends: Sections) -> dict[str, str]:
+    """The pages of a server of torch 2.15 with these rings."""
+    pages = {f"fr_trace_json?backend={name}": page(told, "fr_trace_json") for name, told in backends.items()}
+    return {"fr_trace_json": page(EMPTY, "fr_trace_json", rings=True), **pages}
+
+
+def test_the_rings_of_backends_that_a_hook_records_are_asked_for(tmp_path: Path) -> None:
+    asked: list[str] = []
+    with serving(rings(nccl2=ring([False, True]), ucc=EMPTY), asked) as address:
+        server = DebugServer(address)
+        polled = server.poll(tmp_path)
+        assert {name for name in asked if "?" in name} == {f"fr_trace_json?backend={name}" for name in HOOKED}
+        asked.clear()
+        server.poll(tmp_path)
+    # the others hold nothing
+    assert [name for name in asked if "?" in name] == ["fr_trace_json?backend=nccl2"]
+    # they have all ranks write dumps
+    assert {"c10d_health_check", "fr_dump_file"}.isdisjoint(name.partition("?")[0] for name in asked)
+    assert (polled.ranks, polled.dumps) == (2, 2)
+    # who waits for nothing has nothing active, and has come so far
+    told = json.loads((tmp_path / "nccl2_trace_rank_0.json").read_bytes())
+    assert told["pg_config"]["0"]["ranks"] == "[0, 1]"
+    assert json.loads((tmp_path / "server_rank_0.json").read_bytes())["dumps"] == ["nccl2_trace_rank_0.json"]
+    assert not (tmp_path / "fr_trace_rank_0.json").exists()
+
+
+def test_a_backend_that_the_address_names_is_asked_for(tmp_path: Path) -> None:
+    with serving(rings(**{"h%2Fccl": ring([True])})) as address:
+        assert DebugServer(f"{address}/?backend=h%2Fccl,x").poll(tmp_path).dumps == 1
+    assert (tmp_path / "h_ccl_trace_rank_0.json").exists()
+
+
+def test_a_server_that_knows_no_rings_is_not_asked_for_any(tmp_path: Path) -> None:
+    asked: list[str] = []
+    with serving({"fr_trace_json": page(recorded(2, missing=1), "fr_trace_json")}, asked) as address:
+        DebugServer(address).poll(tmp_path)
+    assert not any("?" in name for name in asked)
+
+
+@pytest.mark.parametrize(("pickled", "written"), [(b"\x80\x02profiling_name", True), (b"\x80\x02}.", False)])
+def test_the_recorder_of_nccl_is_dropped_where_nobody_uses_it(
+    pickled: bytes, written: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch has this one whether a job uses it or not."""
+    get = debug_server._get
+
+    def answer(request: urllib.request.Request, timeout: float) -> bytes:
+        return pickled if request.full_url.endswith("dump_nccl_trace_pickle") else get(request, timeout)
+
+    monkeypatch.setattr(debug_server, "_get", answer)
+    with serving(rings() | {"fr_trace_nccl_json": page(EMPTY, "dump_nccl_trace_json")}) as address:
+        DebugServer(address).poll(tmp_path)
+    assert (tmp_path / "nccl_trace_rank_0").exists() is written
+
+
+def test_a_rank_that_is_away_on_every_page_is_said_once(tmp_path: Path) -> None:
+    away = (503, "ConnectionError: refused")
+    pages = rings(nccl2=[*ring([True]), away]) | {"fr_trace_nccl_json": page([*EMPTY[:1], away], "x")}
+    with serving(pages) as address:
+        assert DebugServer(address).poll(tmp_path).problems == ("rank 1 did not answer: ConnectionError: refused",)
 
 
 def test_py_spy_is_preferred(tmp_path: Path) -> None:

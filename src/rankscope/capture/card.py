@@ -10,7 +10,7 @@ import json
 import time
 from typing import Any
 
-from . import identity
+from . import identity, recorder
 
 VERSION = 1
 _SINCE = "__rankscope_since_ns__"
@@ -28,8 +28,11 @@ class Card:
         self.rank: int | None = None
         self.world_size: int | None = None
         self.groups: list[identity.Group] = []
+        self.backends: list[identity.Backend] = []
         self.dumps: set[str] = set()
         self.problems: list[str] = []
+        self.nothing: str | None = None
+        """Why no recorder holds anything; None where one does, or where it is too early to say."""
         self.ended: dict[str, Any] | None = None
         self._left_ns: int | None = None
         self.interval_s: float | None = None
@@ -48,6 +51,7 @@ class Card:
         if identity.initialized():
             try:
                 self.groups = identity.groups() or self.groups
+                self.backends = identity.backends() or self.backends
             except Exception as error:  # noqa: BLE001 - private tables of any version of torch, changing meanwhile
                 self.problem(f"members of process groups unknown: {type(error).__name__}: {error}")
 
@@ -88,10 +92,17 @@ class Card:
             "interval_s": self.interval_s,
             "delay_s": self.delay_s,
             "ended": self.ended,
-            "problems": self.problems,
+            "problems": self.problems + [text for text in (self.nothing,) if text and text not in self.problems],
+            "backends": [self._backend(backend) for backend in self.backends],
             "groups": [group._asdict() for group in self.groups],
         }
         return (json.dumps(told) + "\n").encode("utf-8", "replace")
+
+    def _backend(self, backend: identity.Backend) -> dict[str, Any]:
+        one = recorder.of_backend(backend)
+        file = None if one is None else f"{one.file}{self.rank}"
+        told = {"name": backend.name, "recorder": backend.recorder, "completion": backend.completion}
+        return {**told, "dump": file if file in self.dumps else None}
 
 
 def passing(error: BaseException | None) -> None:

@@ -14,6 +14,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 HISTORY = "history"
 EARLIER = "earlier_"
@@ -90,20 +91,27 @@ class Files:
         return bool(found)
 
     def set_aside(self, prefixes: list[str], mine: tuple[object, ...]) -> None:
-        """Moves what an earlier process of this rank left, unless it is of the process `mine` (host, pid, start)."""
+        """Moves what an earlier process of this rank left, unless it is of the process `mine` (host, pid, start).
+
+        Dumps have the names that its sidecar says, or begin with one of the prefixes.
+        """
         if not self.card.exists() or _writer(self.card) == mine:
             return
+        usual = [f"{prefix}{self.rank}" for prefix in prefixes]
+        left = {*usual, *_dumps(self.card, self.rank)}
         for number in range(self.keep, 0, -1):
             source = self.directory if number == 1 else self.directory / f"{EARLIER}{number - 1}"
-            self._move([*prefixes], source, self.directory / f"{EARLIER}{number}")
-        for prefix in prefixes:
-            for slot in self._slots(self.path(prefix)):
+            self._move(usual, source, self.directory / f"{EARLIER}{number}")
+        for name in left:
+            for slot in self._slots(self.directory / name):
                 slot.unlink(missing_ok=True)
         if not self.keep:
-            self._move(prefixes, self.directory, None)
+            self._move(usual, self.directory, None)
 
-    def _move(self, prefixes: list[str], source: Path, target: Path | None) -> None:
-        for name in [*(f"{prefix}{self.rank}" for prefix in prefixes), self.card.name, self.traceback.name]:
+    def _move(self, usual: list[str], source: Path, target: Path | None) -> None:
+        places = [source] if target is None else [source, target]
+        dumps = {name for place in places for name in _dumps(place / self.card.name, self.rank)}
+        for name in [*sorted(dumps.union(usual)), self.card.name, self.traceback.name]:
             if target is None:
                 (source / name).unlink(missing_ok=True)
             elif (source / name).exists():
@@ -113,10 +121,23 @@ class Files:
                 (target / name).unlink(missing_ok=True)
 
 
-def _writer(card: Path) -> tuple[object, ...]:
-    """(host, pid, start) of who wrote a card."""
+def _told(card: Path) -> dict[str, Any]:
+    """What stands in a card; nothing if it cannot be read."""
     try:
         told = json.loads(card.read_bytes())
-        return told["host"], told["pid"], told["started_ns"]
-    except (OSError, ValueError, TypeError, KeyError):
-        return ()
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _writer(card: Path) -> tuple[object, ...]:
+    """(host, pid, start) of who wrote a card."""
+    told = _told(card)
+    return tuple(told[key] for key in ("host", "pid", "started_ns") if key in told)
+
+
+def _dumps(card: Path, rank: int) -> list[str]:
+    """The names of the dumps of a rank that lie beside its card."""
+    named = _told(card).get("dumps")
+    names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    return [name for name in names if name == Path(name).name and name.endswith(f"_rank_{rank}")]

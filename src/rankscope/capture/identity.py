@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from typing import Any, NamedTuple
 
@@ -16,6 +17,13 @@ NO_JOB = "none"
 _ATTEMPT = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 
 
+ITSELF, HOOK, NOBODY = "itself", "hook", "nobody"
+"""Who records the operations of a backend."""
+_RECORD_THEMSELVES = {"nccl", "gloo", "xccl"}
+"""Backends with a recorder of their own, by the names that they give themselves."""
+_NAMES = re.compile(r"[a-z_0-9]+")
+
+
 class Group(NamedTuple):
     """A process group this rank is in."""
 
@@ -25,6 +33,19 @@ class Group(NamedTuple):
     backend: str
     ranks: list[int]
     """Global ranks; the position is the rank within the group."""
+
+
+class Backend(NamedTuple):
+    """A backend of the process groups, and who records its operations."""
+
+    name: str
+    """As "nccl" or "gloo"; since torch 2.15 "nccl2" where the trainer says "nccl"."""
+    recorder: str
+    """`ITSELF`, `HOOK` or `NOBODY`."""
+    completion: bool | None = None
+    """Whether the hook is told when an operation has ended; None where no hook records."""
+    ring: str = ""
+    """The recorder's name of what it holds of this backend; empty before torch 2.15, where there is one for all."""
 
 
 def distributed() -> Any:
@@ -50,23 +71,63 @@ def rank_and_world() -> tuple[int | None, int | None]:
 
 def groups() -> list[Group]:
     """Every process group this rank is in, in the order in which they were made; the private tables of torch tell."""
-    c10d = distributed().distributed_c10d
-    world = c10d._world
+    world = distributed().distributed_c10d._world
     members = dict(world.pg_group_ranks)
     found = []
     for group, name in list(world.pg_names.items()):
         placed = members.get(group)
         if placed:
             ranks = sorted(placed, key=placed.__getitem__)
-            found.append(Group(str(name), str(getattr(group, "group_desc", "")), _backend(world, group), ranks))
+            found.append(Group(str(name), str(getattr(group, "group_desc", "")), _named(world, group), ranks))
     return found
 
 
-def _backend(world: Any, group: Any) -> str:
+def backends() -> list[Backend]:
+    """The backends of all process groups of this rank, those of the first group first."""
+    world = distributed().distributed_c10d._world
+    hooks = getattr(world, "pg_flight_recorder_hooks", None)
+    found: dict[str, Backend] = {}
+    for group in list(world.pg_names):
+        for one in _configured(world, group) if hooks is None else _made(world, group, group in hooks):
+            # of two groups one may have been made while the recorder was off
+            if one.name not in found or found[one.name].recorder == NOBODY:
+                found[one.name] = one
+    return list(found.values())
+
+
+def _configured(world: Any, group: Any) -> list[Backend]:
+    """As the group was asked for: "gloo", or "cpu:gloo,cuda:nccl"."""
+    names = [_NAMES.findall(part) for part in _config(world, group).lower().split(",")]
+    return [Backend(found[-1], ITSELF) for found in names if found]
+
+
+def _made(world: Any, group: Any, hooked: bool) -> list[Backend]:
+    """The backends that a group has, since torch 2.15; one that is written in Python as a whole has none."""
+    found = []
+    for backend in _by_device(group).values():
+        name = str(backend.name())
+        recorder = ITSELF if name in _RECORD_THEMSELVES else HOOK if hooked else NOBODY
+        completion = getattr(backend, "supports_completion_hooks", None) is True if recorder == HOOK else None
+        found.append(Backend(name, recorder, completion, name))
+    return found or [one._replace(recorder=NOBODY) for one in _configured(world, group)]
+
+
+def _by_device(group: Any) -> dict[str, Any]:
+    return {device.type: group._get_backend(device) for device in getattr(group, "_device_types", ())}
+
+
+def _named(world: Any, group: Any) -> str:
     """As "nccl", or "cpu:gloo,cuda:nccl" where devices have different ones."""
-    config = getattr(world, "pg_backend_config", {}).get(group) or (world.pg_map.get(group) or ("",))[0]
-    each = {part.rpartition(":")[2] for part in str(config).split(",")}
-    return each.pop() if len(each) == 1 else str(config)
+    config = _config(world, group)
+    if hasattr(world, "pg_flight_recorder_hooks"):
+        # what was asked for as "nccl" may be another backend
+        config = ",".join(f"{device}:{made.name()}" for device, made in _by_device(group).items()) or config
+    each = {part.rpartition(":")[2] for part in config.split(",")}
+    return each.pop() if len(each) == 1 else config
+
+
+def _config(world: Any, group: Any) -> str:
+    return str(getattr(world, "pg_backend_config", {}).get(group) or (world.pg_map.get(group) or ("",))[0])
 
 
 def environment() -> dict[str, Any]:

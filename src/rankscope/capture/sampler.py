@@ -26,6 +26,8 @@ STILL = 2
 """A rank stands still if so many dumps in a row say what the one before them said."""
 TAKEN_NS = 1_000_000_000
 """The recorder copies its operations first: what it does for longer is naming frames, and importing what does that."""
+EMPTY = 3
+"""After so many dumps at intervals without any operation, one after another, it is said that nothing is recorded."""
 JOINING_S = 0.2
 """So often it is looked whether there is a process group yet."""
 
@@ -67,6 +69,8 @@ class Sampler(threading.Thread):
         self._told = False
         """Whether the traceback is written."""
         self._rounds = 0
+        self._empty = 0
+        """Dumps in a row that found no operation in any recorder."""
 
     def ask(self, reason: str, stacks: bool, wait: float, traceback: str = "", last: bool = False) -> bool:
         """Has a dump written, the `last` one or not; whether it was, within `wait` seconds."""
@@ -147,13 +151,28 @@ class Sampler(threading.Thread):
             self.joined.set()
         if not self.card.groups:
             return
-        used = recorder.backends(group.backend for group in self.card.groups)
-        found = recorder.recorders(used, not identity.initialized())
-        for one in found:
-            self._dump(files, one, request, len(found) == 1)
+        found = recorder.recorders(self.card.backends, not identity.initialized())
+        # an empty dump is written only if all are empty: it says so
+        recorded = [self._dump(files, one, request, False) for one in found[1:]]
+        recorded += [self._dump(files, one, request, not any(recorded)) for one in found[:1]]
+        self._note_nothing(any(recorded), request)
 
-    def _dump(self, files: Files, one: recorder.Recorder, request: Request, only: bool) -> None:
-        """Writes what the recorder holds, first without stacks where those take long."""
+    def _note_nothing(self, recorded: bool, request: Request) -> None:
+        """Says why nothing is recorded, once that is sure or somebody waits for the dump."""
+        self._empty = 0 if recorded else self._empty + 1
+        if recorded or not identity.initialized():
+            self.card.nothing = None if recorded else self.card.nothing
+        elif request.reason != INTERVAL or self._empty > EMPTY or not recorder.recorders(self.card.backends, False):
+            why = recorder.why_nothing(self.card.backends)
+            if why not in (self.card.nothing, *self.card.problems):
+                _LOG.warning("rankscope.capture: %s", why)
+            self.card.nothing = why
+
+    def _dump(self, files: Files, one: recorder.Recorder, request: Request, empty: bool) -> bool:
+        """Writes what the recorder holds, first without stacks where those take long; whether it holds anything.
+
+        `empty`: it is written also if not.
+        """
         allowed = self.settings.stacks != "never"
         cheap = allowed and (recorder.stacks_are_cheap() or self.settings.stacks == "always")
         data, taken_ns = self._read(one, cheap)
@@ -164,14 +183,16 @@ class Sampler(threading.Thread):
         remember = self._still[one] == 1 or (due and self._still[one] == 0)
         path = files.path(one.file)
         before, self._last[one] = self._last.get(one, b""), data
-        if not only and not recorder.has_entries(data):
-            return
+        recorded = recorder.has_entries(data)
+        if not recorded and not empty:
+            return False
         self.card.dumps.add(path.name)
         files.put(path, data, remember and recorder.has_entries(before), taken_ns)
         if allowed and not cheap and wanted:
             begin = time.time_ns()
             data = recorder.read(one, True)
             files.put(path, data, False, _taken_ns(begin))
+        return recorded
 
     def _says_same(self, one: recorder.Recorder, data: bytes) -> bool:
         """Whether a recorder says what it said the last time; comparing counts as a part of what the dump costs."""

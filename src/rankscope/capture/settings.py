@@ -13,6 +13,8 @@ RECORDED = 2000
 _BUFFER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """How many operations the recorder keeps, by its name of today and its earlier one. 0 turns it off."""
 
+RECORDER_OFF = "the flight recorder is off: {}"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -54,9 +56,10 @@ def turn_recorder_on(made: bool) -> str | None:
 
     `made`: there is a process group already.
     """
-    said = next((os.environ[name] for name in _BUFFER if name in os.environ), None)
-    if said is not None:
-        return f"the flight recorder is off: {_BUFFER[0]}={said}" if said.strip() == "0" else None
+    if (said := off()) is not None:
+        return RECORDER_OFF.format(said)
+    if any(os.environ.get(name) for name in _BUFFER):
+        return None
     if made:
         if _is_recent():
             return None
@@ -64,6 +67,15 @@ def turn_recorder_on(made: bool) -> str | None:
     for name in _BUFFER[:1] if _is_recent() else _BUFFER:
         os.environ[name] = str(RECORDED)
     return None
+
+
+def off() -> str | None:
+    """The variable and its value that turn the recorder off; None if none does. The first that is set counts."""
+    name = next((name for name in _BUFFER if os.environ.get(name)), None)
+    try:
+        return f"{name}={os.environ[name]}" if name is not None and int(os.environ[name]) <= 0 else None
+    except ValueError:
+        return None
 
 
 def _is_recent() -> bool:

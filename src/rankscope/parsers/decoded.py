@@ -80,6 +80,13 @@ def _environment(header: dict[str, Any], body: memoryview, rows: int) -> Decoded
     return environment_from(header)
 
 
+def _check(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
+    from rankscope.parsers.health.checks import check_from
+
+    del body, rows
+    return check_from(header)
+
+
 RESTORE: dict[str, Callable[[dict[str, Any], memoryview, int], Decoded]] = {
     "flight-recorder": _dump,
     "py-spy": _snapshot,
@@ -87,5 +94,6 @@ RESTORE: dict[str, Callable[[dict[str, Any], memoryview, int], Decoded]] = {
     "torch-profiler": _trace,
     "sidecar": _card,
     "environ": _environment,
+    "health-check": _check,
 }
 """By the name of a kind: its object again from `header()`, `body()` and `rows`. Imports wait until one is there."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import IO, Any
 
-from rankscope.parsers import environment
+from rankscope.parsers import environment, health
 from rankscope.parsers.decoded import Decoded
 from rankscope.parsers.flight_recorder import decode
 from rankscope.parsers.torch_profiler.recognise import looks_like_trace
@@ -57,6 +57,12 @@ KINDS = (
     Kind("sidecar", _later("sidecar.decode", "looks_like_card"), _later("sidecar.decode", "decode")),
     # the mark of the first is the plainer one: its threads as JSON begin like a recorder's entries
     Kind("py-spy", _later("py_spy.decode", "looks_like_snapshot"), _later("py_spy.decode", "decode")),
+    Kind(
+        "health-check",
+        _later("health.sections", "looks_like_check"),
+        _later("health.sections", "decode"),
+        most=health.MOST_BYTES,
+    ),
     Kind("flight-recorder", decode.looks_like_dump, decode.decode, pickled=True),
     Kind(
         "environ",

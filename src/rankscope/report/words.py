@@ -187,7 +187,7 @@ def unread(dataset: Dataset) -> list[Unread]:
 
 _READ = {
     "flight-recorder": "dump", "log": "log", "py-spy": "py-spy dump", "environ": "environment",
-    "collect_env": "collect_env report", "torch-profiler": "trace",
+    "collect_env": "collect_env report", "torch-profiler": "trace", "health-check": "health check",
 }  # fmt: skip
 """Kinds of files that are read, as people call them."""
 

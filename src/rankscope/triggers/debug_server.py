@@ -2,6 +2,10 @@
 
 The server of rank 0 (port 25999) asks the processes of all ranks and shows their answers on pages. They hold no stacks
 of operations; for NCCL a process itself gives its recorder's pickle, with stacks, where it can be reached from here.
+
+Since torch 2.15 a hook records backends into a ring each ("nccl" is nccl2 there): the page of JSON has to be told
+which, and nothing lists them. Two pages are never asked for: `fr_dump_file`, and `c10d_health_check` where a rank is
+unhealthy, have all ranks write dumps without stacks over those that a timeout left.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from rankscope.triggers.pages import Answer, answers, as_py_spy
 
@@ -25,6 +29,13 @@ PROCESS_TIMEOUT_S = 5.0
 LARGEST = 1 << 30
 """Bytes of one answer that are read at most."""
 AT_ONCE = 32
+HOOKED = ("nccl2", "nccl-lazy", "ucc", "mpi")
+"""Backends that a hook records and that are asked for; `?backend=NAME` in the address names another."""
+_KNOWS_RINGS = 'href="/fr_dump_file"'
+"""Stands on every page of a server whose pages take the name of a backend."""
+_ENTRY = b"profiling_name"
+"""Stands in the pickle of a recorder that holds any operation."""
+_NO_FILE_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _NOT_THERE = 404
 _FAILED = 500
 _FOUND = 200
@@ -57,9 +68,14 @@ class DebugServer:
     """A server at `http://host:port`."""
 
     def __init__(self, address: str) -> None:
-        self.address = address.rstrip("/")
-        if not urlsplit(self.address).hostname:
+        parts = urlsplit(address)
+        if not parts.hostname:
             raise ServerError(f"{address}: no host in it")
+        self.address = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
+        named = [name for text in parse_qs(parts.query).get("backend", []) for name in text.split(",") if name]
+        self._backends = tuple(dict.fromkeys([*named, *HOOKED]))
+        """Whose rings are asked for: those that told something, once one did."""
+        self._knows_rings = False
         self._failed = ""
         """What the server said of the last page that it failed to make."""
 
@@ -69,6 +85,7 @@ class DebugServer:
         if not any(recorded.values()):
             why = self._failed or "is it a torch.distributed.debug server?"
             raise ServerError(f"{self.address}: no rank answered; {why}")
+        recorded |= self._rings()
         names: dict[int, list[str]] = {}
         for prefix, found in recorded.items():
             with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -79,9 +96,21 @@ class DebugServer:
         for answer in everybody:
             _card(directory, answer, len(everybody), names[answer.rank])
         stacks = self._stacks(directory)
-        failed = [a for found in recorded.values() for a in found if a.status not in (_FOUND, _NOT_THERE)]
+        # a rank that is away is away on every page
+        failed = {
+            a.rank: a for found in recorded.values() for a in found if a.status not in (_FOUND, _NOT_THERE)
+        }.values()
         problems = tuple(f"rank {a.rank} did not answer: {' '.join(a.text.split())[:200]}" for a in failed)
         return Polled(len(everybody), sum(map(len, names.values())), stacks, problems)
+
+    def _rings(self) -> dict[str, list[Answer]]:
+        """What hooks have recorded, by the beginning of the names of its dumps."""
+        if not self._knows_rings:
+            return {}
+        found = {name: self._page(f"fr_trace_json?backend={quote(name, safe='')}") for name in self._backends}
+        told = {name: page for name, page in found.items() if any(map(_tells_of_groups, page))}
+        self._backends = tuple(told) or self._backends
+        return {f"{_NO_FILE_NAME.sub('_', name)}_trace": page for name, page in told.items()}
 
     def _stacks(self, directory: Path) -> int:
         """py-spy's where the job has it, else what Python says itself; how many ranks."""
@@ -112,7 +141,9 @@ class DebugServer:
             cause = getattr(error, "reason", error)
             reason = getattr(cause, "strerror", None) or cause
             raise ServerError(f"{address}: {reason}") from error
-        return answers(page.decode("utf-8", "replace"))
+        text = page.decode("utf-8", "replace")
+        self._knows_rings = self._knows_rings or _KNOWS_RINGS in text
+        return answers(text)
 
 
 def _said(error: urllib.error.HTTPError) -> str:
@@ -121,13 +152,23 @@ def _said(error: urllib.error.HTTPError) -> str:
     return " ".join(text.split())[:200] or str(error.reason)
 
 
+def _tells_of_groups(answer: Answer) -> bool:
+    """Whether a ring has process groups: it then tells how far each has come, also where nothing is active."""
+    document = answer.document() if answer.status == _FOUND else None
+    return document is not None and bool(document.get("pg_config") or document.get("entries"))
+
+
+def _is_of_ring(prefix: str) -> bool:
+    return prefix not in ("fr_trace", "nccl_trace")
+
+
 def _dump(directory: Path, prefix: str, answer: Answer) -> str | None:
     """Writes a recorder's dump; its name, None if there is none."""
     if answer.status != _FOUND:
         return None
     pickled = _pickle(answer) if prefix == "nccl_trace" else None
     document = answer.document() if pickled is None else None
-    if pickled is None and (document is None or not document.get("entries")):
+    if pickled is None and (document is None or not (document.get("entries") or _is_of_ring(prefix))):
         return None
     name = f"{prefix}_rank_{answer.rank}{'' if pickled else '.json'}"
     _write(directory / name, pickled if pickled is not None else json.dumps(document).encode())
@@ -141,7 +182,9 @@ def _pickle(answer: Answer) -> bytes | None:
         return None
     request = urllib.request.Request(f"{answer.address}/handler/dump_nccl_trace_pickle", data=b"", method="POST")
     try:
-        return _get(request, PROCESS_TIMEOUT_S) or None
+        data = _get(request, PROCESS_TIMEOUT_S)
+        # torch has this recorder whether a job uses it or not
+        return data if _ENTRY in data else None
     except (OSError, ValueError, http.client.HTTPException):
         return None
 

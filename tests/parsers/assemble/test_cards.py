@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from rankscope.analysis import analyse
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
@@ -96,9 +98,10 @@ def test_groups_and_world_are_complete_though_a_member_left_no_entry() -> None:
     assert frontier["last_enqueued"].to_list() == [0]
 
 
-def test_groups_of_another_backend_are_not_this_recorders() -> None:
+@pytest.mark.parametrize("backend", ["gloo", "nccl2", "cpu:gloo,cuda:nccl2"])
+def test_groups_of_another_backend_are_not_this_recorders(backend: str) -> None:
     made = recorders("nccl")
-    other = CardGroup("9", "cpu", "gloo", members([0, 1]))
+    other = CardGroup("9", "cpu", backend, members([0, 1]))
     found = dataset(
         [dump("nccl_trace_rank_0", made[0], broken=False), card("c.json", 0, "nccl_trace_rank_0", groups=[other])]
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope.parsers.assemble import attempts, cards, copies, environments, naming, ranks, silent, snapshots
+from rankscope.parsers.assemble import attempts, cards, copies, environments, health, naming, ranks, silent, snapshots
 from rankscope.parsers.assemble import ends as ended
 from rankscope.parsers.assemble.again import again
 from rankscope.parsers.assemble.attempts import Attempt, NoSuchAttemptError
@@ -91,11 +91,17 @@ def _of_processes(
     pattern: re.Pattern[str] | None,
     errors: str | None,
 ) -> int:
-    """Adds how processes ended and in what environment they ran; the number of ranks that these tell, 0 if none."""
+    """Adds how processes ended, whether they were healthy and in what environment they ran.
+
+    The number of ranks that these tell; 0 if none.
+    """
     world = 0
     if ends := ended.of_attempt(sources, max(0, chosen)):
         tables["messages"] = ended.with_ends(tables.get("messages"), ends, sources, errors)
         world = ended.world_of(ends)
+    if check := health.settle(sources, chosen):
+        tables["messages"] = health.with_check(tables.get("messages"), *check)
+        world = world or health.world_of(check[1])
     if told := environments.settle(sources, chosen, pattern):
         own = environments.setting_rows(told, {id(source): i for i, source in enumerate(sources)})
         tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -175,7 +176,9 @@ class Source:
         ]
 
     def _writes(self, backend: str) -> bool:
-        return not backend or not self.libraries or any(library in backend for library in self.libraries)
+        # "nccl" is part of "nccl2", and another recorder
+        named = re.split("[:,]", backend)
+        return not backend or not self.libraries or any(library in named for library in self.libraries)
 
     @cached_property
     def libraries(self) -> frozenset[str]:

@@ -1,0 +1,62 @@
+"""Two ranks of a real job with torch's debug server in them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+REQUESTS = """
+import types, urllib.error, urllib.request
+
+exceptions = types.SimpleNamespace(Timeout=TimeoutError, ConnectionError=ConnectionError)
+
+def post(url, timeout):
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data=b"", method="POST"), timeout=timeout) as answer:
+            return types.SimpleNamespace(status_code=answer.status, text=answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return types.SimpleNamespace(status_code=error.code, text=error.read().decode())
+"""
+"""As much of `requests` as the server needs; neither it nor aiohttp comes with torch."""
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def serving_job(script: str, folder: Path, *arguments: str) -> Iterator[str]:
+    """Runs a script, which gets a port for the server and the arguments, on two ranks; the address of the server."""
+    (folder / "requests.py").write_text(REQUESTS)
+    (folder / "train.py").write_text(script)
+    port = free_port()
+    paths = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    shared = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "PYTHONPATH": paths}
+    ranks = []
+    for rank in range(2):
+        environment = {**os.environ, **shared, "RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"}
+        command = [sys.executable, str(folder / "train.py"), str(port), *arguments]
+        with (folder / f"output_{rank}").open("wb") as output:
+            ranks.append(
+                subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+            )
+    try:
+        yield f"http://localhost:{port}"
+    finally:
+        for process in ranks:
+            os.killpg(process.pid, 9)
+            process.wait()
+
+
+def printed(folder: Path) -> str:
+    """What the ranks print."""
+    return "\n".join(path.read_text() for path in sorted(folder.glob("output_*")))
