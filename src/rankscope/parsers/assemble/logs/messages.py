@@ -19,8 +19,8 @@ from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.kept import left_out
 from rankscope.parsers.logs.model import Warned
 
-_ROWS = frozenset({"fingerprint", "pg-seat"})
-"""Events that are rows of `ops` or members of groups, and nothing besides."""
+_ROWS = frozenset({"fingerprint", "pg-seat", "thread-dump"})
+"""Events that are rows of `ops` or `threads`, or members of groups, and nothing besides."""
 _ERRORS = frozenset({
     "watchdog-timeout", "watchdog-thread-terminated", "async-error", "traceback", "torchrun-failure", "child-exit",
     "srun-exit", "oom-kill", "fingerprint-mismatch", "desync", "heartbeat", "failed-collective-stack",
