@@ -159,5 +159,5 @@ def _fate(ranks: tuple[int, ...], alive: list[int]) -> str:
         if len(ranks) == 1:
             return "the process died, or was killed before it could write, or nobody collected its dump"
         return "they died, or were killed before they could write, or nobody collected theirs"
-    seen = f"py-spy found {ranks_text(alive)} alive"
+    seen = f"stacks show {ranks_text(alive)} alive"
     return seen if len(alive) == len(ranks) else f"{seen}, the others died or were killed before they could write"

@@ -62,6 +62,8 @@ def _of_logs(situation: Situation) -> tuple[Status, str]:
     if not situation.facts.dataset.has_logs:
         return "unknown", f"only settings are told here{f': {told[0].title}' if told else ', and they agree'}"
     ended = _ended(situation.facts.dataset)
+    if told and _stacks_alone(situation.facts.dataset):
+        return "unknown", told[0].title
     if told:
         return "healthy" if ended else "unknown", f"no failure in these logs, but: {told[0].title}"
     if ended:
@@ -69,6 +71,12 @@ def _of_logs(situation: Situation) -> tuple[Status, str]:
         return "healthy", f"logs of {ranks}: no failure, and each took down all of its communicators at the end"
     more = _spoken(situation.facts.dataset)
     return "unknown", f"no failure in these logs, which do not tell whether the job went on{more}"
+
+
+def _stacks_alone(dataset: Dataset) -> bool:
+    """Whether all that the logs hold are stacks, and who did not tell its own."""
+    told = dataset.messages["kind"] == "no-answer"
+    return dataset.threads.height > 0 and bool(told.all()) and dataset.settings.is_empty() and dataset.comms.is_empty()
 
 
 def _ends(dataset: Dataset) -> str:

@@ -40,6 +40,8 @@ class Seen:
     """The number in the name is not called a rank."""
     certain: bool = False
     """The recorder's dump beside it, or the user, says so too."""
+    before_ns: int | None = None
+    """It was written before this time, by the names of files of one directory; None where only its own time tells."""
     in_log: bool = False
     """The stacks stand in a log, which tells more than them."""
 
@@ -55,6 +57,12 @@ class Seen:
     def unknown(self) -> list[Identity]:
         """Those of which no rank is known."""
         return [one for one, indices in self.owners.items() if not self.ranks.keys() & set(indices)]
+
+    @property
+    def written_ns(self) -> int | None:
+        """When it was written: as its file's time says, unless a later one has an older time, as copies have."""
+        own = self.source.mtime_ns
+        return own if self.before_ns is None else min(self.before_ns, self.before_ns if own is None else own)
 
     @property
     def claimed(self) -> dict[int, int]:

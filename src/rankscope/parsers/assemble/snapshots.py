@@ -14,6 +14,9 @@ from rankscope.parsers.py_spy.model import Identity
 
 SLACK_NS = 60 * 1_000_000_000
 """Clocks of hosts and of file servers differ by less; two processes of one rank start further apart."""
+STEP_NS = 1_000_000_000
+"""The names of such files have seconds."""
+_SERIES = re.compile(r"(?:^|[/!])(stacks|pyspy_dump)_(\d{8}_\d{6})\.txt(?:\.\w{1,4})?$")
 COPIED_NS = 86_400 * 1_000_000_000
 """A file written so long after the last event was copied: its time does not tell of which attempt it is."""
 
@@ -36,6 +39,7 @@ def settle(
     for source in runs[chosen].sources if runs else ():
         if source.used and source.named is not None:
             dumps[source.named].append(source)
+    _in_time(seen)
     for one in seen:
         claim(one, pattern, dumps, len(seen), world)
     _local(seen, world)
@@ -46,6 +50,19 @@ def settle(
     for one in kept:
         _finish(one)
     return kept
+
+
+def _in_time(seen: Sequence[Seen]) -> None:
+    """Puts the files that a debug server writes again and again into the order that their names tell."""
+    series: dict[tuple[str, str], list[tuple[str, Seen]]] = defaultdict(list)
+    for one in seen:
+        if (named := _SERIES.search(one.source.shown)) is not None:
+            series[one.source.directory, named[1]].append((named[2], one))
+    for files in series.values():
+        before = None
+        for _, one in sorted(files, key=lambda file: file[0], reverse=True):
+            one.before_ns = before
+            before = None if one.written_ns is None else one.written_ns - STEP_NS
 
 
 def _finish(seen: Seen) -> None:

@@ -31,10 +31,12 @@ _SIGNS = re.compile(r"NCCL|\[rank\d|\.(?:cpp|hpp|h|cu|cc|py):\d|\d WARN")
 _PROCESS = re.compile(r"(?:\[[^\]]*\] ?)?([\w.<>\-]{1,255}):(\d{1,10})[: ]")
 _TORCH_STAMP = re.compile(rf"\[?(?={stamps.GLOG} )")
 _HOST = re.compile(
-    r"(?!\w*(?:Error|Exception|Warning):)([A-Za-z][\w.\-]{0,254}): "
-    r"(?=Traceback \(most recent call last\):| {2}File \"|\[rank\d|\[[IWEF]\d{3,4} )"
+    r"(?!\w*(?:Error|Exception|Warning):)([A-Za-z][\w.\-]{0,254}(?::\d{1,6})?): "
+    r"(?=Traceback \(most recent call last\):| {2}File \"|\[rank\d|\[[IWEF]\d{3,4} |(?:Current thread|Thread) 0x"
+    r"|Stack \(most recent|Traceback for thread \d|Timeout \(\d{1,5}:\d\d:|Fatal Python error: )"
 )
-"""pdsh puts the name of the host in front of every line; only some tell that it is one."""
+"""pdsh puts the name of the host in front of every line, and torchrun where it is told to, with a rank behind it; only
+some lines tell that it is one."""
 _MOST_HOSTS = 1 << 12
 _BLANK = " \t\0"
 

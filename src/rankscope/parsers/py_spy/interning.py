@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from rankscope.parsers.flight_recorder.model import StackFrame
 from rankscope.parsers.flight_recorder.values import INT64_LIMIT, TEXT_LIMIT
-from rankscope.parsers.py_spy.model import Identity, Process, Snapshot, Thread
+from rankscope.parsers.py_spy.model import PY_SPY, Identity, Process, Snapshot, Thread
 
 THREAD_LIMIT = 1 << 18
 """Threads kept of one file: 16,384 processes with 16 each. py-spy itself stops at 4,096 for a process."""
@@ -42,13 +42,13 @@ class Collector:
 
     def process(
         self, pid: int | None, parent_pid: int | None, command: str, parent_command: str,
-        rank: int | None = None, local_rank: int | None = None,
+        rank: int | None = None, local_rank: int | None = None, tool: str = PY_SPY,
     ) -> int:  # fmt: skip
         """Adds a process; returns its index."""
         processes = self.snapshot.processes
         self.full |= len(processes) >= PROCESS_LIMIT
         if not self.full:
-            processes.append(Process(pid, parent_pid, clip(command), clip(parent_command), 0, rank, local_rank))
+            processes.append(Process(pid, parent_pid, clip(command), clip(parent_command), 0, rank, local_rank, tool))
         return len(processes) - 1
 
     def thread(

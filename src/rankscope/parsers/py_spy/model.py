@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from rankscope.parsers.flight_recorder.model import StackFrame
 
 
+PY_SPY = "py-spy"
 MAIN = "MainThread"
 """The name that Python gives to the first thread of a process."""
 Identity: TypeAlias = tuple[int | None, int | None, int | None, int | None]
@@ -31,6 +32,8 @@ class Process(NamedTuple):
     """Its global rank, where the file itself says it."""
     local_rank: int | None = None
     """Its rank within the node, where the file says that alone."""
+    tool: str = PY_SPY
+    """What looked at it."""
 
 
 class Thread(NamedTuple):

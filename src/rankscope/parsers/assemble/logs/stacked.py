@@ -35,7 +35,8 @@ def _seen(log: Log, dumps: list[Event], only: int | None) -> Seen:
         rank = event.rank if event.rank is not None else only
         local = _LOCAL.match(f"{values.get('label') or ''}")
         pid = pid_of(values.get("pid"))
-        process = collector.process(pid, None, "", "", rank, int(local[1]) if local and rank is None else None)
+        within = int(local[1]) if local and rank is None else None
+        process = collector.process(pid, None, "", "", rank, within, values["tool"])
         for number, name, gil, frames in values["threads"]:
             collector.thread(process, name, number, (None, gil), _frames(frames))
     snapshot = collector.done([])

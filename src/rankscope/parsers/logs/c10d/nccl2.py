@@ -1,8 +1,7 @@
 """What the backend nccl2 of torch 2.15 and the hook that records it print.
 
-    [rank4]:[E1125 17:20:33.105701073 WorkNCCL.cpp:372] [TC][rank=0][name=3] Operation timed out after 600004 ms
-
-`[rank=0]` is the rank in the group of that name, `[rank4]:` the global one. No line names an operation.
+Its messages begin with `[TC][rank=0][name=3]`: the rank in the group of that name, while torch puts the global one in
+front of the line, `[rank4]:`. No line names an operation.
 Source: torch/csrc/distributed/c10d/nccl2 and hooks/FlightRecorderHook.cpp, strings of torch 2.15.0.
 """
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from rankscope.parsers.logs.c10d import (
     collect_env,
+    debug_summary,
     desync,
     endings,
     failed_stack,
@@ -38,7 +39,7 @@ _BULK = " opCount "
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
 _LINES = (watchdog, nccl2, fingerprints, setup, endings, startup, store, workers, diagnostics)
-_SPANS = (thread_dumps, tracebacks, torchrun, desync, failed_stack, collect_env, workers, pytest_output)
+_SPANS = (thread_dumps, debug_summary, tracebacks, torchrun, desync, failed_stack, collect_env, workers, pytest_output)
 _PLAIN = (desync, failed_stack)
 """Of these only the first line has the prefix of its rank."""
 

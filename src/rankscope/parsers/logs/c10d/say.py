@@ -29,6 +29,8 @@ _NCCL2 = re.compile(r"\[TC\] ?((?:\[(?:rank|name)=[^\[\]]{1,200}\]){1,2})")
 """Of nccl2: `[TC][rank=0][name=3]`, rank in the group and name of the group."""
 _NCCL2_RANK, _NCCL2_NAME = re.compile(r"\[rank=(\d{1,9})\]"), re.compile(r"\[name=([^\[\]]{1,200})\]")
 _DEFAULT, _DEFAULT_NAME = "default_pg", "0"
+_TEMPLATE = re.compile(r"^(?:\[?[A-Za-z][\w.\-]{0,254}:\d{1,6}\]?:?|\[\d{1,6}\]:)(?= ?(?:\[rank\d{1,7}\]: ?)?$)")
+"""What torchrun puts in front of lines if it is told to: host and rank, or the rank."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -43,12 +45,14 @@ def tell(kind: str, record: Record, /, shows: str = "", **values: Any) -> Event:
 
     Values: `pg_id`, `pg_guid`, `pg_desc`, `pg_rank` as printed, None where not; `rank_in_group`, the `[Rank r]`, which
     is the rank in the group that logged first in the process: where there is no other it is a guess; `label`, the
-    launcher's prefix, where there is one and no rank.
+    launcher's prefix, where there is one and no rank; `front`, that part of it which torchrun's template may have made.
     """
     where = place(record.text)
     label = record.label.removesuffix(MARK)
     if record.rank is None and label:
         where["label"] = shown(label)
+    if (front := _TEMPLATE.match(label)) is not None:
+        where["front"] = front[0]
     if values.get("pid") is None and (told := list(_PROCESS.finditer(record.label))):
         # a process of a process stands behind it
         pid, host = told[-1][1] or told[-1][3], told[-1][2] or told[0][2]

@@ -26,7 +26,6 @@ from rankscope.parsers.logs.record import Record
 
 LITERALS = ("(most recent call first):", "Traceback for thread ", "=== Rank ")
 KIND = "thread-dump"
-NO_ANSWER = "no-answer"
 MAIN = "MainThread"
 THREAD_LIMIT = 1024
 """Threads kept of one process; faulthandler stops at 100."""
@@ -82,8 +81,8 @@ class ThreadDump:
     """Collects the threads of one process.
 
     Values: `threads`, rows [thread id, name, holds the interpreter lock, frames], frames innermost first of rows
-    [function, file, line], the main thread first; `host`, where the heading of a section says it. In a section without
-    stacks it is an event that its rank gave no answer, with `status`.
+    [function, file, line], the main thread first; `tool`, "faulthandler" or "pystack"; `host`, where the heading of a
+    section says it.
     """
 
     quotes = True
@@ -95,7 +94,6 @@ class ThreadDump:
         """Whether the line before was empty; whether such a line ever stood between two threads."""
         self._over = self._cut = False
         self._frames = 0
-        self._status: int | None = None
         section = _SECTION.match(record.text.strip())
         self.told_rank = int(section[1]) if section else None
         self._host = _host(section[2]) if section else None
@@ -120,25 +118,23 @@ class ThreadDump:
             return False
         if _FIRST.match(bare) or _LAST.match(bare):
             return self._another(bare, blank)
-        if (error := _ERROR.match(bare)) is not None and not self._threads and self.told_rank is not None:
-            self._status = int(error[1])
+        if not self._threads and self.told_rank is not None and _ERROR.match(bare):
+            # why, the summary above all sections says
             return True
         return self._within(text)
 
     def done(self) -> list[Event]:
         """The event, at its first line."""
         record = self._record
-        if self._status is not None and not self._threads:
-            text = f"rank {self.told_rank} did not answer the debug server (status {self._status})"
-            made = tell(NO_ANSWER, record, text, status=self._status, host=self._host)
-            return [made._replace(rank=self.told_rank)]
         if not self._threads:
             return []
         main = self._main()
         rows = [thread.row(MAIN if i == main else _name(thread)) for i, thread in enumerate(self._threads)]
         # the newest is printed first
         rows = rows[::-1] if main is None else [rows[main], *(row for i, row in enumerate(rows[::-1], 1) if i != len(rows) - main)]
-        told = {} if self._host is None else {"host": self._host}
+        told: dict[str, object] = {"tool": "pystack" if self._threads[0].outermost_first else "faulthandler"}
+        if self._host is not None:
+            told["host"] = self._host
         if (pid := self._pid(main)) is not None:
             told["pid"] = pid
         made = tell(KIND, record, f"stacks of {len(rows)} threads", threads=rows, **told)
