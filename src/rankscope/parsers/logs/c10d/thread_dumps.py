@@ -44,7 +44,7 @@ _LAST = re.compile(
 )
 _FRAME = re.compile(r"^\s{1,8}File (?:\"(.{0,4096})\"|\?\?\?), line (?:(\d{1,9})|\?\?\?) in (.{1,1000})$")
 _PYSTACK = re.compile(r"^\s{1,8}\((Python|C)\) File \"(.{0,4096}?)\", line (\d{1,9}), in (.{1,1000})$")
-_LIBRARY = re.compile(r"^(.{1,900}?)(?:@@?\w{1,60})?(?: \(inlined\))? \((\S{1,1000})\)$")
+_LIBRARY = re.compile(r"^(.{1,900}?)(?:@@?[\w.]{1,60})?(?: \(inlined\))? \((\S{1,1000})\)$")
 _SECTION = re.compile(r"^=== Rank (\d{1,7}): (\S{0,1000}/handler/(?:dump_traceback|pyspy_dump)\S{0,1000}) ===$")
 _ERROR = re.compile(r"^Error: (\d{3})$")
 _ALARM = re.compile(r"^(?:Timeout \(\d{1,5}:\d\d:\d\d(?:\.\d{1,6})?\)!|Fatal Python error: )")
@@ -129,6 +129,9 @@ class ThreadDump:
         if not self._threads:
             return []
         main = self._main()
+        if any(thread.gil for thread in self._threads):
+            for thread in self._threads:
+                thread.gil = bool(thread.gil)
         rows = [thread.row(MAIN if i == main else _name(thread)) for i, thread in enumerate(self._threads)]
         # the newest is printed first
         rows = rows[::-1] if main is None else [rows[main], *(row for i, row in enumerate(rows[::-1], 1) if i != len(rows) - main)]
