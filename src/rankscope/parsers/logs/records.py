@@ -31,7 +31,7 @@ _SIGNS = re.compile(r"NCCL|\[rank\d|\.(?:cpp|hpp|h|cu|cc|py):\d|\d WARN")
 _PROCESS = re.compile(r"(?:\[[^\]]*\] ?)?([\w.<>\-]{1,255}):(\d{1,10})[: ]")
 _TORCH_STAMP = re.compile(rf"\[?(?={stamps.GLOG} )")
 _HOST = re.compile(
-    r"(?!\w*(?:Error|Exception|Warning):)([A-Za-z][\w.\-]{0,254}(?::\d{1,6})?): "
+    r"(?!\w*(?:Error|Exception|Warning):)(?![\w.\-]{0,254}\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|go|rs|js|ts|sh):)([A-Za-z][\w.\-]{0,254}(?::\d{1,6})?): "
     r"(?=Traceback \(most recent call last\):| {2}File \"|\[rank\d|\[[IWEF]\d{3,4} |(?:Current thread|Thread) 0x"
     r"|Stack \(most recent|Traceback for thread \d|Timeout \(\d{1,5}:\d\d:|Fatal Python error: )"
 )

@@ -44,7 +44,8 @@ _LAST = re.compile(
 )
 _FRAME = re.compile(r"^\s{1,8}File (?:\"(.{0,4096})\"|\?\?\?), line (?:(\d{1,9})|\?\?\?) in (.{1,1000})$")
 _PYSTACK = re.compile(r"^\s{1,8}\((Python|C)\) File \"(.{0,4096}?)\", line (\d{1,9}), in (.{1,1000})$")
-_LIBRARY = re.compile(r"^(.{1,900}?)(?:@@?[\w.]{1,60})?(?: \(inlined\))? \((\S{1,1000})\)$")
+_VERSION = re.compile(r"@@?[\w.]{1,60}$")
+"""Of a symbol of a library."""
 _SECTION = re.compile(r"^=== Rank (\d{1,7}): (\S{0,1000}/handler/(?:dump_traceback|pyspy_dump)\S{0,1000}) ===$")
 _ERROR = re.compile(r"^Error: (\d{3})$")
 _ALARM = re.compile(r"^(?:Timeout \(\d{1,5}:\d\d:\d\d(?:\.\d{1,6})?\)!|Fatal Python error: )")
@@ -71,6 +72,12 @@ class _Thread:
         return [self.number, name, self.gil, frames[:FRAME_LIMIT]]
 
     @property
+    def may_be_main(self) -> bool:
+        """Whether it was not started by `threading`, as far as its outermost frame tells."""
+        python = self.python
+        return bool(python) and not self.cut and python[-1][0] not in _STARTED
+
+    @property
     def python(self) -> list[list[str | int]]:
         """The frames of Python, innermost first."""
         own = [frame for frame in self.frames if frame[2]]
@@ -90,8 +97,8 @@ class ThreadDump:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._threads: list[_Thread] = []
-        self._blank, self._apart = False, False
-        """Whether the line before was empty; whether such a line ever stood between two threads."""
+        self._blank = False
+        """Whether the line before was empty."""
         self._over = self._cut = False
         self._frames = 0
         section = _SECTION.match(record.text.strip())
@@ -144,16 +151,16 @@ class ThreadDump:
         return [made if self.told_rank is None else made._replace(rank=self.told_rank)]
 
     def _another(self, bare: str, blank: bool) -> bool:
-        """Takes the head of a thread, unless it begins another dump: a thread stands once in one.
+        """Takes the head of a thread, unless it begins another dump.
 
-        Threads of one dump have an empty line between them, where no filter took all of those away.
+        A thread stands once in one, and the main thread last; behind all but the last there is an empty line, where no
+        filter took those away.
         """
         number = _number(bare)
         again = number is not None and any(thread.number == number for thread in self._threads)
-        if again or (self._threads and self._apart and not blank):
+        if again or (self._threads and not blank and self._threads[-1].may_be_main):
             self._over = True
             return False
-        self._apart |= bool(self._threads) and blank
         self._head(bare)
         return True
 
@@ -187,8 +194,7 @@ class ThreadDump:
 
     def _main(self) -> int | None:
         """The place of the main thread: the last that was not started by `threading`; None where nothing tells."""
-        own = [i for i, t in enumerate(self._threads) if t.python and t.number is not None]
-        found = [i for i in own if self._threads[i].cut or self._threads[i].python[-1][0] not in _STARTED]
+        found = [i for i, t in enumerate(self._threads) if t.number is not None and (t.may_be_main or t.cut)]
         return found[-1] if found and not self._cut else None
 
     def _pid(self, main: int | None) -> int | None:
@@ -222,9 +228,9 @@ def _pystack(text: str) -> list[str | int] | None:
         return None
     if found[1] == "Python":
         return [found[4], found[2], int(found[3])]
-    native = _LIBRARY.match(found[4])
     # as py-spy writes them: the library, and no line
-    return [native[1], native[2].rpartition("/")[2], 0] if native else [found[4], "", 0]
+    name, _, library = found[4].removesuffix(")").rpartition(" (")
+    return [_VERSION.sub("", name.removesuffix(" (inlined)")), library.rpartition("/")[2], 0]
 
 
 def _name(thread: _Thread) -> str:
