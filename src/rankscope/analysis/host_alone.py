@@ -77,9 +77,7 @@ def find_alone(hosts: Mapping[int, HostStack], beside: Beside) -> Finding:
     return _accused(finding, alone, hosts)
 
 
-def _candidates(
-    hosts: Mapping[int, HostStack], leaving: Sequence[int], waited: frozenset[int]
-) -> tuple[int, ...]:
+def _candidates(hosts: Mapping[int, HostStack], leaving: Sequence[int], waited: frozenset[int]) -> tuple[int, ...]:
     """Who stands apart: those that leave, or those that do not wait for others, if they are not more than those do.
 
     Where nobody is in a call that names communication, those that are not where more than half of all wait for what

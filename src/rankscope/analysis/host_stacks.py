@@ -1,4 +1,4 @@
-"""Where the host of each rank was when py-spy or another tool looked: one stack per rank, and who held the interpreter lock."""
+"""Where the host of each rank was when a tool looked: one stack per rank, and who held the interpreter lock."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ MOST_FRAMES = 14
 
 
 def host_sections(finding: Finding, dataset: Dataset) -> Iterator[tuple[str, list[str]]]:
-    """(whose and by what tool, lines innermost first) of the culprits, or else of the candidates; and of who held the GIL."""
+    """(whose, by what tool; lines innermost first) of the culprits, or else the candidates; and who held the GIL."""
     for ranks in (finding.culprit_ranks, finding.candidates):
         found = sites(host_stacks(dataset, ranks).values()) if ranks else []
         for site in found[:MOST_PLACES]:

@@ -12,7 +12,9 @@ from rankscope.parsers.load import load
 
 HEAD = "[rank{0}]:[E1125 17:20:{1:02}.1 WorkNCCL.cpp:372] "
 STARTED = "[rank{0}]:[I1125 17:10:01.1 x.cpp:271] [TC][rank={0}][name=0] Timeout thread starting for rank: {0}"
-CLOSED = "W1125 17:20:49.1 40990 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process {} closing signal"
+CLOSED = (
+    "W1125 17:20:49.1 40990 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process {} closing signal"
+)
 CHILD = "E1125 17:20:50.1 4 x.py:1] failed (exitcode: -6) local_rank: {} (pid: {}) of binary: python"
 
 
@@ -40,6 +42,14 @@ def test_a_process_that_a_launcher_closed_is_the_rank_without_a_line(tmp_path: P
     lines += [CHILD.format(rank, 700 + rank) for rank in (0, 1, 3)]
     first = told(tmp_path, *lines).findings[0]
     assert (first.kind, first.candidates) == ("missing-rank", (2,))
+
+
+def test_the_numbers_of_processes_tell_which_rank_was_closed(tmp_path: Path) -> None:
+    failed = "  rank      : {0} (local_rank: {0})\n  exitcode  : -6 (pid: {1})"
+    summary = ["Failures:", *(f"[{i}]:\n  time : 2026\n  host : n\n{failed.format(i, 700 + i)}" for i in range(3))]
+    lines = [*(gave_up(rank) for rank in range(3)), f"{CLOSED.format(703)} SIGTERM", "train.py FAILED", *summary]
+    first = told(tmp_path, *lines).findings[0]
+    assert (first.kind, first.candidates) == ("missing-rank", (3,))
 
 
 def test_where_nothing_tells_of_a_rank_its_log_may_be_missing(tmp_path: Path) -> None:
@@ -71,7 +81,12 @@ def test_a_check_of_the_hardware_names_the_rank_with_the_fault(tmp_path: Path) -
     lines = [line.format("ECC: uncorrected volatile errors on rank(s) 6 (worst=2)") for line in CHECK]
     lines.append("n0:81 NCCL DIAG [WARN] CUDA driver version: mismatch across 8 ranks in comm 0x6f, rank(s) 4-7 differ")
     faults, differs = told(tmp_path, *lines).findings
-    assert (faults.kind, faults.severity, faults.candidates, faults.culprit_ranks) == ("known-error", "warning", (6,), ())
+    assert (faults.kind, faults.severity, faults.candidates, faults.culprit_ranks) == (
+        "known-error",
+        "warning",
+        (6,),
+        (),
+    )
     assert "ECC: uncorrected volatile errors on rank(s) 6 (worst=2)" in faults.title
     assert (differs.kind, differs.candidates) == ("version-mismatch", ())
 

@@ -169,7 +169,9 @@ def test_control_characters_are_kept_as_data() -> None:
     assert stack(read(text)) == [("f\0\x08\x9b31m[bold]", "a\u202e.py", 3)]
 
 
-THREADS = 'Thread 5002 (idle): "asyncio"\n    select (selectors.py:4)\n{}Thread 5000 (active): "MainThread"\n    f (a.py:3)\n'
+THREADS = (
+    'Thread 5002 (idle): "asyncio"\n    select (selectors.py:4)\n{}Thread 5000 (active): "MainThread"\n    f (a.py:3)\n'
+)
 
 
 def test_threads_alone_are_of_one_process_which_has_the_number_of_its_main_thread() -> None:

@@ -13,6 +13,9 @@ from rankscope.analysis.model import Culprit, Finding
 from rankscope.analysis.wording import ranks_text, wait_text
 
 SHOWN = 3
+FEWEST = 3
+"""So many processes show how those of a node are numbered."""
+MOST_RANKS = 1 << 20
 _WAITED = ("watchdog-timeout", "monitored-barrier", "desync")
 """Lines of ranks that stood in a collective or barrier, waiting for others."""
 
@@ -69,9 +72,20 @@ def find_silent(lines: Sequence[Line], world: int, place: Callable[[int], Culpri
 
 
 def _closed(lines: Sequence[Line], covered: Collection[int], world: int) -> set[int]:
-    """Ranks without a line of their own, if a launcher closed just as many processes of which no rank is told."""
+    """Ranks without a line of their own of which a launcher closed the processes.
+
+    These are all that are missing, if they are as many; or processes whose numbers follow those of the other ranks.
+    """
     missing = set(range(world)) - set(covered)
-    known = {line.values.get("pid") for line in lines if line.rank is not None}
-    ended = {line.values.get("pid") for line in lines if line.kind == "signal" and line.values.get("sender") == "launcher"}
-    unknown = ended - known - {None}
-    return missing if len(missing) == len(unknown) else set()
+    known = {(line.rank, line.values["pid"]) for line in lines if line.rank is not None and line.values.get("pid")}
+    closed = {
+        line.values.get("pid") for line in lines if line.kind == "signal" and line.values.get("sender") == "launcher"
+    }
+    unknown = closed - {pid for _, pid in known} - {None}
+    if len(missing) == len(unknown):
+        return missing
+    firsts = {pid - rank for rank, pid in known}
+    if len(firsts) != 1 or len(known) < FEWEST:
+        return set()
+    first = firsts.pop()
+    return {pid - first for pid in unknown if 0 <= pid - first < MOST_RANKS} - set(covered)

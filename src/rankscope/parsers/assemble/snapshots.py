@@ -69,8 +69,8 @@ def _finish(seen: Seen) -> None:
     ranks, unknown = set(seen.ranks.values()), len(seen.unknown)
     seen.source.used = seen.snapshot.rows > 0 or seen.in_log
     if ranks and unknown:
-        whose = "the stacks of" if seen.in_log else ""
-        seen.source.note = f"no rank known of {whose}{' ' if whose else ''}{unknown} of its {len(seen.owners)} processes"
+        whose = "the stacks of " if seen.in_log else ""
+        seen.source.note = f"no rank known of {whose}{unknown} of its {len(seen.owners)} processes"
     elif ranks:
         seen.source.note = None
         if len(ranks) == 1 and not seen.in_log:

@@ -31,9 +31,10 @@ _SIGNS = re.compile(r"NCCL|\[rank\d|\.(?:cpp|hpp|h|cu|cc|py):\d|\d WARN")
 _PROCESS = re.compile(r"(?:\[[^\]]*\] ?)?([\w.<>\-]{1,255}):(\d{1,10})[: ]")
 _TORCH_STAMP = re.compile(rf"\[?(?={stamps.GLOG} )")
 _HOST = re.compile(
-    r"(?!\w*(?:Error|Exception|Warning):)(?![\w.\-]{0,254}\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|go|rs|js|ts|sh):)([A-Za-z][\w.\-]{0,254}(?::\d{1,6})?): "
-    r"(?=Traceback \(most recent call last\):| {2}File \"|\[rank\d|\[[IWEF]\d{3,4} |(?:Current thread|Thread) 0x"
-    r"|Stack \(most recent|Traceback for thread \d|Timeout \(\d{1,5}:\d\d:|Fatal Python error: )"
+    r"(?!\w*(?:Error|Exception|Warning):)(?![\w.\-]{0,254}\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|go|rs|js|ts|sh):)"
+    r"([A-Za-z][\w.\-]{0,254}(?::\d{1,6})?): (?=Traceback \(most recent call last\):| {2}File \"|\[rank\d"
+    r"|\[[IWEF]\d{3,4} |(?:Current thread|Thread) 0x|Stack \(most recent|Traceback for thread \d"
+    r"|Timeout \(\d{1,5}:\d\d:|Fatal Python error: )"
 )
 """pdsh puts the name of the host in front of every line, and torchrun where it is told to, with a rank behind it; only
 some lines tell that it is one."""

@@ -15,8 +15,8 @@ _STYLE = rb"(?:\x1b\[[0-9;]*m)*"
 _TEXT = re.compile(rb"(?m)^(?:\xef\xbb\xbf)?[ \t]*Process " + _STYLE + rb"\d{1,10}" + _STYLE + rb": [^\n]*(\n?)")
 _NEXT = re.compile(rb"(?m)^(?:Python v|Parent Process |Thread )")
 _THREADS = re.compile(
-    rb"\A(?:\xef\xbb\xbf)?\s*Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \((?:active|idle)(?:\+gil)?\)(?:: \"[^\n]*)?\r?\n"
-    rb" {4}[^ \n][^\n]* \([^\n]*\)\r?(?:\n|\Z)"
+    rb"\A(?:\xef\xbb\xbf)?\s*Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \((?:active|idle)(?:\+gil)?\)"
+    rb"(?:: \"[^\n]*)?\r?\n {4}[^ \n][^\n]* \([^\n]*\)\r?(?:\n|\Z)"
 )
 """A file that begins with a thread and its innermost frame: the process is not told."""
 _JSON = re.compile(rb'\[\s*\{\s*"pid":\s*\d+,\s*"thread_id":')

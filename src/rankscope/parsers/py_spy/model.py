@@ -1,4 +1,4 @@
-"""What one file of stacks says, of py-spy or of another tool, and the form in which it crosses from a worker process."""
+"""What one file of stacks says, of py-spy or another tool, and the form in which it crosses from a worker process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from rankscope.parsers.flight_recorder.model import StackFrame
-
 
 PY_SPY = "py-spy"
 MAIN = "MainThread"

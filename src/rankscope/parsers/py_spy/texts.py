@@ -9,7 +9,8 @@
         epoll_wait (libc.so.6)
 
 The line of the process may be missing, where only the threads were copied along. The debug server of torch writes the
-dumps of all ranks into one file, each below `=== Rank 2: http://… ===`. Locals stand eight spaces in, below their frame: they are never kept, for they may hold secrets.
+dumps of all ranks into one file, each below `=== Rank 2: http://… ===`.
+Locals stand eight spaces in, below their frame: they are never kept, for they may hold secrets.
 """
 
 from __future__ import annotations

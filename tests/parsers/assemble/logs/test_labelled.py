@@ -34,7 +34,9 @@ def ranks(dataset: Dataset) -> tuple[list[int | None], list[int | None]]:
     ],
 )  # fmt: skip
 def test_host_and_rank(tmp_path: Path, fronts: tuple[str, ...]) -> None:
-    numbers = [int("".join(c for c in front.rpartition(":")[0].rpartition(":")[2] or front if c.isdigit())) for front in fronts]
+    numbers = [
+        int("".join(c for c in front.rpartition(":")[0].rpartition(":")[2] or front if c.isdigit())) for front in fronts
+    ]
     assert ranks(read(tmp_path, *fronts)) == (numbers, numbers)
 
 
@@ -52,7 +54,7 @@ def test_numbers_of_one_node_of_a_larger_job_are_no_ranks(tmp_path: Path) -> Non
 
 
 def test_torch_itself_says_a_rank_behind_it(tmp_path: Path) -> None:
-    line = "n1:1: [rank5]:[E1125 17:20:33.1 ProcessGroupNCCL.cpp:616] [Rank 5] NCCL watchdog thread terminated with exception\n"
+    line = "n1:1: [rank5]:[E1125 17:20:33.1 x.cpp:616] [Rank 5] NCCL watchdog thread terminated with exception\n"
     assert ranks(read(tmp_path, "n1:0: ", "n1:1: ", more=line))[1] == [None, None]
     assert ranks(read(tmp_path, "n1:0: ", "n1:5: ", more=line.replace("n1:1", "n1:5")))[1] == [0, 5]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from rankscope.analysis import analyse
 from rankscope.parsers.load import LoadOptions, load
 from rankscope.report.text import render_text
-from rankscope.analysis import analyse
 from rankscope.schema import THREADS, Dataset
 from tests.parsers.test_load import hung_job, write
 

@@ -59,7 +59,9 @@ def test_a_process_that_aborts_is_a_victim(reason: str) -> None:
 
 
 def test_an_error_of_nccl_tells_what_it_is() -> None:
-    text = "[rank7]:[E1125 17:20:33.1 x.cpp:1] [TC][rank=3][name=2] nccl hit async error on rank 3: remote process exited"
+    text = (
+        "[rank7]:[E1125 17:20:33.1 x.cpp:1] [TC][rank=3][name=2] nccl hit async error on rank 3: remote process exited"
+    )
     event = only(text)
     assert (event.kind, event.rank, event.values["reason"]) == ("async-error", 7, "remote process exited")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rankscope.parsers.logs.c10d import thread_dumps
-from tests.parsers.logs.c10d.lines import events, only
+from tests.parsers.logs.c10d.lines import events, everything, only
 
 BOOTSTRAP = (
     '  File "/usr/lib/python3.12/threading.py", line 1012 in run',
@@ -79,7 +79,7 @@ def test_this_python_writes_so() -> None:
 
 def test_names_of_python_3_14_and_its_c_stack() -> None:
     text = f"Thread 0x1f00 [loader] (most recent call first):\n  <no Python frame>\n\n{chr(10).join(MAIN)}\n\n"
-    text += "Current thread's C stack trace (most recent call first):\n  Binary file \"/usr/bin/python3\", at x [0x5]\n"
+    text += 'Current thread\'s C stack trace (most recent call first):\n  Binary file "/usr/bin/python3", at x [0x5]\n'
     assert [thread[:2] for thread in threads(text)] == [[0x7F70B9D0A740, "MainThread"], [0x1F00, "loader"]]
 
 
@@ -160,6 +160,13 @@ def test_pystack_tells_the_process_and_who_holds_the_gil() -> None:
         ],
     ]  # fmt: skip
     assert (other[:3], event.values["pid"], event.values["tool"]) == ([9127, "", False], 9042, "pystack")
+
+
+def test_a_collector_may_have_taken_the_blanks_away() -> None:
+    bare = "\n".join(line.strip() for line in PYSTACK.replace("lock.acquire()", "CUDA out of memory").split("\n"))
+    assert dumps(bare) == [only(PYSTACK).values["threads"]]
+    assert not [event for event in everything(bare) if event.kind == "known-error"]
+    assert dumps("\n".join(line.strip() for line in DUMP.split("\n"))) == [threads(DUMP)]
 
 
 def test_variables_are_never_kept() -> None:

@@ -39,11 +39,9 @@ _FIRST = re.compile(
     r"^(?:(?:Current thread|Thread) (0[xX][0-9a-fA-F]{1,16})(?: \[([^\[\]]{0,64})\])?|Stack) "
     r"\(most recent call first\): ?$"
 )
-_LAST = re.compile(
-    r"^Traceback for thread (\d{1,10})(?: \(.{0,64}?\))? \[(.{0,100}?)\] \(most recent call last\): ?$"
-)
-_FRAME = re.compile(r"^\s{1,8}File (?:\"(.{0,4096})\"|\?\?\?), line (?:(\d{1,9})|\?\?\?) in (.{1,1000})$")
-_PYSTACK = re.compile(r"^\s{1,8}\((Python|C)\) File \"(.{0,4096}?)\", line (\d{1,9}), in (.{1,1000})$")
+_LAST = re.compile(r"^Traceback for thread (\d{1,10})(?: \(.{0,64}?\))? \[(.{0,100}?)\] \(most recent call last\): ?$")
+_FRAME = re.compile(r"^\s{0,8}File (?:\"(.{0,4096})\"|\?\?\?), line (?:(\d{1,9})|\?\?\?) in (.{1,1000})$")
+_PYSTACK = re.compile(r"^\s{0,8}\((Python|C)\) File \"(.{0,4096}?)\", line (\d{1,9}), in (.{1,1000})$")
 _VERSION = re.compile(r"@@?[\w.]{1,60}$")
 """Of a symbol of a library."""
 _SECTION = re.compile(r"^=== Rank (\d{1,7}): (\S{0,1000}/handler/(?:dump_traceback|pyspy_dump)\S{0,1000}) ===$")
@@ -67,7 +65,7 @@ class _Thread:
     """Its outermost frames are missing."""
 
     def row(self, name: str) -> list[object]:
-        """[thread id, name, gil, frames innermost first]"""
+        """Thread id, name, whether it holds the lock, and frames innermost first."""
         frames = self.frames[::-1] if self.outermost_first else self.frames
         return [self.number, name, self.gil, frames[:FRAME_LIMIT]]
 
@@ -99,7 +97,7 @@ class ThreadDump:
         self._threads: list[_Thread] = []
         self._blank = False
         """Whether the line before was empty."""
-        self._over = self._cut = False
+        self._over = self._cut = self._code = False
         self._frames = 0
         section = _SECTION.match(record.text.strip())
         self.told_rank = int(section[1]) if section else None
@@ -139,9 +137,9 @@ class ThreadDump:
         if any(thread.gil for thread in self._threads):
             for thread in self._threads:
                 thread.gil = bool(thread.gil)
-        rows = [thread.row(MAIN if i == main else _name(thread)) for i, thread in enumerate(self._threads)]
         # the newest is printed first
-        rows = rows[::-1] if main is None else [rows[main], *(row for i, row in enumerate(rows[::-1], 1) if i != len(rows) - main)]
+        order = sorted(range(len(self._threads)), key=lambda i: (i != main, -i))
+        rows = [self._threads[i].row(MAIN if i == main else _name(self._threads[i])) for i in order]
         told: dict[str, object] = {"tool": "pystack" if self._threads[0].outermost_first else "faulthandler"}
         if self._host is not None:
             told["host"] = self._host
@@ -179,6 +177,7 @@ class ThreadDump:
             return False
         thread = self._threads[-1]
         frame = _pystack(text) if thread.outermost_first else _frame(text)
+        code, self._code = self._code, frame is not None and thread.outermost_first and bool(frame[2])
         if frame is not None:
             if self._frames < DUMP_LIMIT:
                 thread.frames.append(frame)
@@ -190,7 +189,11 @@ class ThreadDump:
             self._cut |= text[:1] != " "
             return True
         # code and variables, and what faulthandler says instead of frames
-        return text[:4].isspace() if thread.outermost_first else text.strip().startswith(("<", "Garbage-collecting"))
+        return (
+            code or text[:4].isspace()
+            if thread.outermost_first
+            else text.strip().startswith(("<", "Garbage-collecting"))
+        )
 
     def _main(self) -> int | None:
         """The place of the main thread: the last that was not started by `threading`; None where nothing tells."""

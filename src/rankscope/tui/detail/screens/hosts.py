@@ -1,4 +1,4 @@
-"""Where the hosts of all ranks were when py-spy or another tool looked: their stacks merged to trees."""
+"""Where the hosts of all ranks were when a tool looked: their stacks merged to trees."""
 
 from __future__ import annotations
 
