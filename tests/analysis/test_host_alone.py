@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Finding
+from rankscope.schema import AT_CRASH
 from tests.analysis.hosts import LOOP, MAIN, REDUCE, Stack
 from tests.builders import JobBuilder
 
@@ -76,3 +77,13 @@ def test_what_looked_is_named() -> None:
 
 def test_of_a_stack_alone_nobody_knows_whether_it_ran() -> None:
     assert "rank 1 busy or waiting, at preprocess data/clean.py:12" in first(seen({0: REDUCE, 1: LOOP})).title
+
+
+def test_who_printed_its_stacks_because_it_ended_is_not_alive() -> None:
+    for tool, alive in (("faulthandler", True), (AT_CRASH, False)):
+        job = JobBuilder(4)
+        job.collective(state="scheduled", ranks=(0, 1, 2))
+        job.no_dump = {3}
+        job.thread(3, LOOP, active=None, gil=None, tool=tool)
+        told = " ".join(f.explanation for f in analyse(job.build()).findings)
+        assert ("stacks show rank 3 alive" in told) is alive

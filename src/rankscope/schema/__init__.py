@@ -8,6 +8,7 @@ Whatever a file says is data, never trusted text: it is escaped where it leaves 
 from rankscope.schema.dataset import Dataset, Frame, Group
 from rankscope.schema.moments import latest_ns
 from rankscope.schema.tables import (
+    AT_CRASH,
     ATTEMPTS,
     COALESCED,
     COMMS,
@@ -46,6 +47,7 @@ from rankscope.schema.traces import (
 )
 
 __all__ = [
+    "AT_CRASH",
     "ATTEMPTS",
     "COALESCED",
     "COMMS",

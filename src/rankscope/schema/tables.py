@@ -18,6 +18,8 @@ MEMBERSHIPS = ("config", "inferred")
 RANK_SOURCES = ("option", "name", "content", "guess", "sidecar")
 """How the rank of a file was found: told by the user, from its name, from its groups and peers, numbered, or told by
 the capture that wrote it."""
+AT_CRASH = "faulthandler (crash)"
+"""The tool of stacks that a process printed because it ended."""
 FILTERS = ("none", "only-active", "unknown")
 """Whether a dump left completed operations out."""
 
@@ -135,7 +137,7 @@ THREADS: dict[str, pl.DataType | type[pl.DataType]] = {
     "gil": pl.Boolean,  # held the interpreter lock; null if not told
     "stack_id": pl.UInt32,  # rows of `stacks`; a native frame has the library as its file and line 0
     "written_ns": pl.Int64,  # modification time of the dump
-    "tool": pl.String,  # what looked: "py-spy", "faulthandler", "pystack"
+    "tool": pl.String,  # what looked: "py-spy", "faulthandler", "pystack", or AT_CRASH
 }
 """One row for each thread of each process whose stacks were taken: where the host was, at one moment.
 

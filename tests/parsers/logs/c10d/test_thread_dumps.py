@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rankscope.parsers.logs.c10d import thread_dumps
+from rankscope.schema import AT_CRASH
 from tests.parsers.logs.c10d.lines import events, everything, only
 
 BOOTSTRAP = (
@@ -63,9 +64,16 @@ def test_the_main_thread_comes_first_and_frames_innermost_first() -> None:
     assert only(DUMP).values["tool"] == "faulthandler"
 
 
-@pytest.mark.parametrize("before", ["Timeout (0:30:00)!\n", "Fatal Python error: Aborted\n\n", ""])
-def test_what_faulthandler_says_before(before: str) -> None:
+@pytest.mark.parametrize(
+    ("before", "tool"),
+    [
+        ("Timeout (0:30:00)!\n", "faulthandler"), ("", "faulthandler"),
+        ("Fatal Python error: Aborted\nPython runtime state: initialized\n\n", AT_CRASH),
+    ],
+)  # fmt: skip
+def test_what_faulthandler_says_before(before: str, tool: str) -> None:
     (found,) = dumps(before + DUMP)
+    assert {event.values["tool"] for event in events(before + DUMP) if event.kind == thread_dumps.KIND} == {tool}
     assert [inner(thread) for thread in found] == [("MainThread", "read_shard"), ("Thread (_pin_loop)", "_pin_loop")]
 
 

@@ -23,8 +23,9 @@ from urllib.parse import urlsplit
 from rankscope.parsers.logs.c10d.say import TEXT_LIMIT, tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
+from rankscope.schema import AT_CRASH
 
-LITERALS = ("(most recent call first):", "Traceback for thread ", "=== Rank ")
+LITERALS = ("(most recent call first):", "Traceback for thread ", "=== Rank ", "Fatal Python error: ")
 KIND = "thread-dump"
 MAIN = "MainThread"
 THREAD_LIMIT = 1024
@@ -46,7 +47,7 @@ _VERSION = re.compile(r"@@?[\w.]{1,60}$")
 """Of a symbol of a library."""
 _SECTION = re.compile(r"^=== Rank (\d{1,7}): (\S{0,1000}/handler/(?:dump_traceback|pyspy_dump)\S{0,1000}) ===$")
 _ERROR = re.compile(r"^Error: (\d{3})$")
-_ALARM = re.compile(r"^(?:Timeout \(\d{1,5}:\d\d:\d\d(?:\.\d{1,6})?\)!|Fatal Python error: )")
+_ALARM = re.compile(r"^(?:Timeout \(\d{1,5}:\d\d:\d\d(?:\.\d{1,6})?\)!|(Fatal) Python error: )")
 _ENDS = re.compile(r"^(?:Current thread's C stack trace |Extension modules: )")
 _CUT = re.compile(r"^\s{0,2}\.\.\.$")
 _STARTED = ("_bootstrap", "_bootstrap_inner")
@@ -86,7 +87,7 @@ class ThreadDump:
     """Collects the threads of one process.
 
     Values: `threads`, rows [thread id, name, holds the interpreter lock, frames], frames innermost first of rows
-    [function, file, line], the main thread first; `tool`, "faulthandler" or "pystack"; `host`, where the heading of a
+    [function, file, line], the main thread first; `tool`, as in the table of threads; `host`, where the heading of a
     section says it.
     """
 
@@ -99,10 +100,11 @@ class ThreadDump:
         """Whether the line before was empty."""
         self._over = self._cut = self._code = False
         self._frames = 0
+        self._fatal = _is_fatal(record.text.strip())
         section = _SECTION.match(record.text.strip())
         self.told_rank = int(section[1]) if section else None
         self._host = _host(section[2]) if section else None
-        if section is None:
+        if section is None and not self._fatal:
             self._head(record.text.strip())
 
     @property
@@ -118,8 +120,8 @@ class ThreadDump:
             return not self._over
         bare, blank, self._blank = text.strip(), self._blank, False
         if _SECTION.match(bare) or _ALARM.match(bare) or _ENDS.match(bare):
-            # a fatal error that stands below a heading is still of that section
-            self._over = bool(self._threads) or _SECTION.match(bare) is not None
+            # a timeout that stands below a heading is still of that section
+            self._over = bool(self._threads) or _SECTION.match(bare) is not None or _is_fatal(bare)
             return False
         if _FIRST.match(bare) or _LAST.match(bare):
             return self._another(bare, blank)
@@ -140,7 +142,8 @@ class ThreadDump:
         # the newest is printed first
         order = sorted(range(len(self._threads)), key=lambda i: (i != main, -i))
         rows = [self._threads[i].row(MAIN if i == main else _name(self._threads[i])) for i in order]
-        told: dict[str, object] = {"tool": "pystack" if self._threads[0].outermost_first else "faulthandler"}
+        tool = AT_CRASH if self._fatal else "pystack" if self._threads[0].outermost_first else "faulthandler"
+        told: dict[str, object] = {"tool": tool}
         if self._host is not None:
             told["host"] = self._host
         if (pid := self._pid(main)) is not None:
@@ -209,7 +212,14 @@ class ThreadDump:
 def begins(record: Record) -> ThreadDump | None:
     """A dump, or a section of one of many ranks, that begins with this record."""
     bare = record.text[:TEXT_LIMIT].strip()
-    return ThreadDump(record) if any(form.match(bare) for form in (_FIRST, _LAST, _SECTION)) else None
+    begun = _is_fatal(bare) or any(form.match(bare) for form in (_FIRST, _LAST, _SECTION))
+    return ThreadDump(record) if begun else None
+
+
+def _is_fatal(bare: str) -> bool:
+    """Whether a process says that it ends: the stacks below are of that moment."""
+    alarm = _ALARM.match(bare)
+    return alarm is not None and alarm[1] is not None
 
 
 def _number(bare: str) -> int | None:
