@@ -27,6 +27,7 @@ from rankscope.schema.tables import (
     STACKS,
     STATES,
     THREADS,
+    UNRANKED,
     Coalesced,
     Filter,
     Membership,
@@ -47,8 +48,8 @@ from rankscope.schema.traces import (
 )
 
 __all__ = [
-    "AT_CRASH",
     "ATTEMPTS",
+    "AT_CRASH",
     "COALESCED",
     "COMMS",
     "DETAILS",
@@ -72,6 +73,7 @@ __all__ = [
     "TRACES",
     "TRACKS",
     "TRACK_KINDS",
+    "UNRANKED",
     "Coalesced",
     "Dataset",
     "Detail",

@@ -20,6 +20,8 @@ RANK_SOURCES = ("option", "name", "content", "guess", "sidecar")
 the capture that wrote it."""
 AT_CRASH = "faulthandler (crash)"
 """The tool of stacks that a process printed because it ended."""
+UNRANKED = "no rank known"
+"""A `problem` of a file of stacks that begins so only says that nothing tells whose they are."""
 FILTERS = ("none", "only-active", "unknown")
 """Whether a dump left completed operations out."""
 

@@ -14,11 +14,15 @@ from rankscope.parsers.assemble.ranks import LIKELY_RANKS, LIKELY_SHARE
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.py_spy import command
 from rankscope.parsers.py_spy.model import Identity, Process, Snapshot
+from rankscope.schema import UNRANKED
 
 _LOCAL = re.compile(r"local[_.\-]?rank[_.\-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _OF_TORCHRUN = re.compile(r"(?:^|/)attempt_\d{1,6}/(\d{1,6})/(?:stdout|stderr)\.log$")
 """The files that torchrun writes for each process of a node."""
-_BARE = re.compile(r"^(?:.*[^a-z])?(?:py[_\-.]?spy|stack|stacks|trace|traces|threads?|backtraces?|dump|bt|r)?$")
+_BARE = re.compile(
+    r"^(?:.*[^a-z])?(?:py[_\-.]?spy|stack|stacks|trace|traces|threads?|backtraces?|tracebacks?|dump|bt|r|pystack"
+    r"|fault[_\-.]?handler)?$"
+)
 
 Named = Mapping[int, Sequence[Source]]
 """Dumps of flight recorders by the rank in their names."""
@@ -87,7 +91,7 @@ class Seen:
     def give_up(self, note: str) -> None:
         """Says why no rank is known."""
         self.ranks, self.how = {}, None
-        self.source.note = f"no rank known{' of the stacks in it' if self.in_log else ''}: {note}"
+        self.source.note = f"{UNRANKED}{' of the stacks in it' if self.in_log else ''}: {note}"
 
 
 def claim(seen: Seen, pattern: re.Pattern[str] | None, dumps: Named, files: int, world: int) -> None:

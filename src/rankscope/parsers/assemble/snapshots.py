@@ -11,6 +11,7 @@ from rankscope.parsers.assemble.attempts import Attempt
 from rankscope.parsers.assemble.claims import Seen, claim, one_node
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.py_spy.model import Identity
+from rankscope.schema import UNRANKED
 
 SLACK_NS = 60 * 1_000_000_000
 """Clocks of hosts and of file servers differ by less; two processes of one rank start further apart."""
@@ -70,7 +71,7 @@ def _finish(seen: Seen) -> None:
     seen.source.used = seen.snapshot.rows > 0 or seen.in_log
     if ranks and unknown:
         whose = "the stacks of " if seen.in_log else ""
-        seen.source.note = f"no rank known of {whose}{unknown} of its {len(seen.owners)} processes"
+        seen.source.note = f"{UNRANKED} of {whose}{unknown} of its {len(seen.owners)} processes"
     elif ranks:
         seen.source.note = None
         if len(ranks) == 1 and not seen.in_log:

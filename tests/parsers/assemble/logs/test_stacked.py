@@ -83,7 +83,16 @@ def test_a_process_that_dumps_again_is_newest_last(tmp_path: Path) -> None:
 def test_processes_that_nothing_tells_apart_have_no_rank(tmp_path: Path) -> None:
     found = read(tmp_path, dump_1__txt=stack() + stack(READ, 0x7F0000000010))
     assert found.threads["rank"].to_list() == [None, None]
-    assert "2 processes in it may be ranks" in str(found.files["problem"][0])
+    assert found.files["problem"].to_list() == [
+        "no rank known: 2 processes in it may be ranks, and none says which",
+    ]  # fmt: skip
+    assert not [f for f in analyse(found).findings if f.kind == "truncated-file"]
+
+
+def test_old_stacks_are_not_missed(tmp_path: Path) -> None:
+    found = read(tmp_path, rank_1__log=(stack() + "Timeout (0:00:10)!\n") * 40)
+    assert found.messages.is_empty()
+    assert found.threads.n_unique("written_ns") == 16
 
 
 def test_the_only_process_of_a_log_of_nccl(tmp_path: Path) -> None:

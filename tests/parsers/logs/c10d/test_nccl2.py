@@ -83,6 +83,7 @@ def test_an_error_of_nccl_tells_what_it_is() -> None:
             "[TC][rank=0][name=0] ProcessGroupNCCL 0 was not finalized before destruction. This may indicate a leak.",
             {"not-destroyed": "context"},
         ),
+        ("[TC][rank=0][name=0] Work timed out during finalize", {"finalize-timeout": "victim"}),
         (
             "RuntimeError: Watchdog caught collective operation timeout: NCCL operation timed out",
             {"watchdog-timeout": "victim"},
