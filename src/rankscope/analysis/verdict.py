@@ -38,9 +38,7 @@ def verdict(situation: Situation) -> tuple[Status, str]:
     """(status, sentence) of the whole."""
     dataset = situation.facts.dataset
     if not dataset.seen_ranks and not has_logs(dataset):
-        if dataset.threads.height and situation.findings:
-            return "unknown", situation.findings[0].title
-        return "unknown", "no dump can be read yet" if situation.freeze.watched else "no dump could be read"
+        return "unknown", _without_dumps(situation)
     critical = [f for f in situation.findings if f.root_cause and f.severity == "critical"]
     if critical:
         return _word(critical[0]), _sentence(critical, situation.places)
@@ -51,6 +49,16 @@ def verdict(situation: Situation) -> tuple[Status, str]:
     if slow:
         return "slow", slow[0].title + _shared(slow, situation.places)
     return _quiet(situation)
+
+
+def _without_dumps(situation: Situation) -> str:
+    """What there is to say where nothing but stacks was read, or nothing at all."""
+    looked = situation.facts.dataset.threads.height > 0
+    if looked and situation.findings:
+        return situation.findings[0].title
+    if situation.freeze.watched:
+        return "no dump can be read yet"
+    return "only stacks are here, and nothing tells of which ranks they are" if looked else "no dump could be read"
 
 
 def _of_logs(situation: Situation) -> tuple[Status, str]:

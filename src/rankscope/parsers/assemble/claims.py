@@ -13,7 +13,7 @@ from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.ranks import LIKELY_RANKS, LIKELY_SHARE
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.py_spy import command
-from rankscope.parsers.py_spy.model import Identity, Process, Snapshot
+from rankscope.parsers.py_spy.model import PY_SPY, Identity, Process, Snapshot
 from rankscope.schema import UNRANKED
 
 _LOCAL = re.compile(r"local[_.\-]?rank[_.\-]?(\d{1,6})(?!\d)", re.IGNORECASE)
@@ -191,6 +191,8 @@ def _why(seen: Seen) -> str:
         return f"{len(seen.owners)} processes in it may be ranks, and none says which"
     if not seen.owners:
         return "a process that starts ranks, or one that serves one"
+    if any(process.tool != PY_SPY for process in seen.snapshot.processes):
+        return "neither its name nor a line in it tells it; --rank-from can"
     return "neither its name nor a command line tells it"
 
 

@@ -86,7 +86,9 @@ def test_processes_that_nothing_tells_apart_have_no_rank(tmp_path: Path) -> None
     assert found.files["problem"].to_list() == [
         "no rank known: 2 processes in it may be ranks, and none says which",
     ]  # fmt: skip
-    assert not [f for f in analyse(found).findings if f.kind == "truncated-file"]
+    analysis = analyse(found)
+    assert analysis.verdict == "only stacks are here, and nothing tells of which ranks they are"
+    assert not [f for f in analysis.findings if f.kind == "truncated-file"]
 
 
 def test_old_stacks_are_not_missed(tmp_path: Path) -> None:
