@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rankscope.analysis.host_patterns import find_pattern
-from rankscope.analysis.host_stacks import HostStack, sites
+from rankscope.analysis.host_stacks import HostStack, Site, sites
 from rankscope.analysis.host_words import host_text, site_text, tools_of
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.wording import ranks_text, wait_text
@@ -40,24 +40,15 @@ def find_alone(hosts: Mapping[int, HostStack], beside: Beside) -> Finding:
     """One finding: the rank that stands apart, if it is clear which, or else how the hosts stand to each other."""
     pattern = find_pattern(hosts)
     found = sites(hosts.values())
-    by = tools_of(hosts.values())
-    evidence = tuple(
-        Evidence(
-            f"{s.first.tool}: {site_text(s)}", file=s.first.path or None, rank=s.first.rank, time_ns=s.first.written_ns
-        )
-        for s in found[:SITES]
-    )
     text = pattern.text if pattern else f"rank {found[0].first.rank} is {host_text(found[0].first)}"
     letter = f"pattern {pattern.letter}, " if pattern else ""
-    what = "py-spy dumps" if by == "py-spy" else "stacks"
-    front = f"no flight recorder dump is here, but {what}" if beside.logs else f"only {what} are here"
     few = tuple(sorted(beside.unanswered)) if len(beside.unanswered) < len(hosts) else ()
     mute = f"{ranks_text(few)} gave no answer; " if few else ""
     apart = _candidates(hosts, pattern.leaving if pattern else (), beside.waited)
     finding = Finding(
         kind="missing-dump",
         severity="warning",
-        title=f"{front}: {mute}{letter}{text}",
+        title=f"{_front(hosts, beside)}: {mute}{letter}{text}",
         explanation=(
             "Without a flight recorder dump nothing tells who issued what: stacks alone seldom convict a rank."
             + (f" {_mute_text(few)}" if few else "")
@@ -66,7 +57,7 @@ def find_alone(hosts: Mapping[int, HostStack], beside: Beside) -> Finding:
         candidates=tuple(sorted({*apart, *few})),
         confidence="low",
         confidence_reasons=("stacks show one moment: nothing tells whether the job had stopped",),
-        evidence=(*(beside.unanswered[rank] for rank in few[:SHOWN]), *evidence),
+        evidence=(*(beside.unanswered[rank] for rank in few[:SHOWN]), *map(_evidence, found[:SITES])),
         next_steps=_STEPS,
     )
     if pattern and pattern.leaving:
@@ -93,6 +84,18 @@ def _candidates(hosts: Mapping[int, HostStack], leaving: Sequence[int], waited: 
     if len(hosts) < FEWEST or first.activity.doing not in _UNTOLD or 2 * len(first.ranks) <= len(hosts):
         return ()
     return tuple(sorted(set(hosts) - set(first.ranks)))
+
+
+def _front(hosts: Mapping[int, HostStack], beside: Beside) -> str:
+    what = "py-spy dumps" if tools_of(hosts.values()) == "py-spy" else "stacks"
+    return f"no flight recorder dump is here, but {what}" if beside.logs else f"only {what} are here"
+
+
+def _evidence(site: Site) -> Evidence:
+    first = site.first
+    return Evidence(
+        f"{first.tool}: {site_text(site)}", file=first.path or None, rank=first.rank, time_ns=first.written_ns
+    )
 
 
 def _mute_text(ranks: Sequence[int]) -> str:
