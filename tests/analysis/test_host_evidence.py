@@ -78,7 +78,7 @@ def test_a_rank_without_a_dump_is_not_accused_where_it_was_seen_waiting() -> Non
     finding = root(analyse(still(seen(job, stacks(REDUCE)))))
     assert finding.culprit_ranks == ()
     assert CULPRIT in finding.candidates
-    assert "py-spy found rank 3 alive" in finding.explanation
+    assert "stacks show rank 3 alive" in finding.explanation
 
 
 def test_a_rank_without_a_dump_that_was_seen_elsewhere_is_sure() -> None:

@@ -53,7 +53,8 @@ def classify(stack: Sequence[Frame], active: bool | None = None) -> Activity:
         return Activity(row.doing, row.words.format(name_of(stack[depth])), stack[depth])
     if active:
         return Activity("running", "running")
-    return Activity("blocked", "in a call that the stack does not name")
+    # of a stack alone nobody knows whether the thread ran
+    return Activity("blocked", "busy or waiting" if active is None else "in a call that the stack does not name")
 
 
 def name_of(frame: Frame) -> str:

@@ -1,13 +1,13 @@
-"""What can be said of a job of which there are only dumps of py-spy."""
+"""What can be said of a job of which there are only stacks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from rankscope.analysis.host_patterns import find_pattern
-from rankscope.analysis.host_stacks import HostStack, sites
-from rankscope.analysis.host_words import host_text, site_text
+from rankscope.analysis.host_stacks import HostStack, Site, sites
+from rankscope.analysis.host_words import host_text, site_text, tools_of
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.wording import ranks_text, wait_text
 
@@ -17,42 +17,94 @@ _STEPS = (
 )
 SITES = 16
 """Places that are quoted."""
+SHOWN = 4
+FEWEST = 3
+"""So many hosts make a majority."""
+_UNTOLD = frozenset({"blocked", "device", "backward"})
+"""What a rank may do while it waits for others, or for a kernel that does, where no frame says for whom."""
 
 
-def find_alone(hosts: Mapping[int, HostStack]) -> Finding:
+@dataclass(frozen=True)
+class Beside:
+    """What logs tell beside the stacks."""
+
+    unanswered: Mapping[int, Evidence] = field(default_factory=dict)
+    """Ranks of which no stack came when all were asked, with the line that says so."""
+    waited: frozenset[int] = frozenset()
+    """Ranks that gave up waiting, or were harmed from elsewhere, wherever their stacks stand."""
+    logs: bool = False
+    """Whether they tell anything else."""
+
+
+def find_alone(hosts: Mapping[int, HostStack], beside: Beside) -> Finding:
     """One finding: the rank that stands apart, if it is clear which, or else how the hosts stand to each other."""
     pattern = find_pattern(hosts)
     found = sites(hosts.values())
-    evidence = tuple(
-        Evidence(f"py-spy: {site_text(s)}", file=s.first.path or None, rank=s.first.rank, time_ns=s.first.written_ns)
-        for s in found[:SITES]
-    )
     text = pattern.text if pattern else f"rank {found[0].first.rank} is {host_text(found[0].first)}"
     letter = f"pattern {pattern.letter}, " if pattern else ""
+    few = tuple(sorted(beside.unanswered)) if len(beside.unanswered) < len(hosts) else ()
+    mute = f"{ranks_text(few)} gave no answer; " if few else ""
+    apart = _candidates(hosts, pattern.leaving if pattern else (), beside.waited)
     finding = Finding(
         kind="missing-dump",
         severity="warning",
-        title=f"only py-spy dumps are here: {letter}{text}",
-        explanation="Without a flight recorder dump nothing tells who issued what: stacks alone seldom convict a rank.",
-        candidates=_candidates(hosts, pattern.leaving if pattern else ()),
+        title=f"{_front(hosts, beside)}: {mute}{letter}{text}",
+        explanation=(
+            "Without a flight recorder dump nothing tells who issued what: stacks alone seldom convict a rank."
+            + (f" {_mute_text(few)}" if few else "")
+            + (f" {ranks_text(apart).capitalize()} {_stands(apart)} where the others do not." if apart else "")
+        ),
+        candidates=tuple(sorted({*apart, *few})),
         confidence="low",
         confidence_reasons=("stacks show one moment: nothing tells whether the job had stopped",),
-        evidence=evidence,
+        evidence=(*(beside.unanswered[rank] for rank in few[:SHOWN]), *map(_evidence, found[:SITES])),
         next_steps=_STEPS,
     )
     if pattern and pattern.leaving:
         return _leaving(finding, pattern.leaving)
-    apart = _apart(hosts)
-    return _accused(finding, apart, hosts) if apart is not None else finding
+    alone = _apart(hosts)
+    if alone is None or few or alone in beside.waited:
+        return finding
+    return _accused(finding, alone, hosts)
 
 
-def _candidates(hosts: Mapping[int, HostStack], leaving: Sequence[int]) -> tuple[int, ...]:
-    """Who stands apart: those that leave, or the minority that does not wait for others."""
+def _candidates(hosts: Mapping[int, HostStack], leaving: Sequence[int], waited: frozenset[int]) -> tuple[int, ...]:
+    """Who stands apart: those that leave, or those that do not wait for others, if they are not more than those do.
+
+    Where nobody is in a call that names communication, those that are not where more than half of all wait for what
+    their stacks do not name, a kernel as it may be.
+    """
     if leaving:
         return tuple(leaving)
-    waiting = [rank for rank, host in hosts.items() if host.communicates]
+    waiting = [rank for rank, host in hosts.items() if host.communicates or rank in waited]
     others = tuple(sorted(set(hosts) - set(waiting)))
-    return others if 0 < len(others) < len(waiting) else ()
+    if waiting:
+        return others if len(others) <= len(waiting) else ()
+    first = sites(hosts.values())[0]
+    if len(hosts) < FEWEST or first.activity.doing not in _UNTOLD or 2 * len(first.ranks) <= len(hosts):
+        return ()
+    return tuple(sorted(set(hosts) - set(first.ranks)))
+
+
+def _front(hosts: Mapping[int, HostStack], beside: Beside) -> str:
+    what = "py-spy dumps" if tools_of(hosts.values()) == "py-spy" else "stacks"
+    return f"no flight recorder dump is here, but {what}" if beside.logs else f"only {what} are here"
+
+
+def _evidence(site: Site) -> Evidence:
+    first = site.first
+    return Evidence(
+        f"{first.tool}: {site_text(site)}", file=first.path or None, rank=first.rank, time_ns=first.written_ns
+    )
+
+
+def _mute_text(ranks: Sequence[int]) -> str:
+    its = "its process is" if len(ranks) == 1 else "their processes are"
+    return f"{ranks_text(ranks).capitalize()} did not answer the debug server: {its} gone, stopped or held up in C++."
+
+
+def _stands(ranks: Sequence[int]) -> str:
+    return "stands" if len(ranks) == 1 else "stand"
 
 
 def _apart(hosts: Mapping[int, HostStack]) -> int | None:
@@ -73,8 +125,8 @@ def _accused(finding: Finding, rank: int, hosts: Mapping[int, HostStack]) -> Fin
         root_cause=True,
         title=f"rank {rank} is {hosts[rank].activity.words} while all others are {call}",
         explanation=(
-            f"{wait_text(others)} {call}; rank {rank} is the only one that is in no call to other ranks. Only py-spy "
-            "dumps are here: which collective it is, and whether it was issued there, they do not tell."
+            f"{wait_text(others)} {call}; rank {rank} is the only one that is in no call to other ranks. Which "
+            "collective it is, and whether it was issued there, stacks do not tell."
         ),
         culprit_ranks=(rank,),
         culprits=(Culprit(rank, None, hosts[rank].pid),),

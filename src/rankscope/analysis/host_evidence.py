@@ -1,17 +1,19 @@
-"""Joins what py-spy saw of the hosts to the findings: as evidence, for them or against them."""
+"""Joins what stacks tell of the hosts to the findings: as evidence, for them or against them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import polars as pl
+
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.host_alone import find_alone
+from rankscope.analysis.host_alone import Beside, find_alone
 from rankscope.analysis.host_few import judge_few
 from rankscope.analysis.host_patterns import Pattern, find_pattern
 from rankscope.analysis.host_stacks import HostStack, host_stacks, sites
-from rankscope.analysis.host_words import same_call, site_text
+from rankscope.analysis.host_words import same_call, site_text, tools_of
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.wording import duration, ranks_text
 
@@ -19,6 +21,8 @@ LEFT_OUT = ("missing-rank", "p2p-unmatched")
 """Kinds that say of a host that it never issued something and waits for nobody."""
 APART_NS = 180 * 10**9
 """Looks at a host further than this from its dump show another moment."""
+NO_ANSWER = "no-answer"
+"""Kind of a line that says that a rank did not tell its stacks."""
 SITES = 4
 """Places of hosts that are quoted for one finding."""
 _ELSEWHERE = frozenset({"exit", "storage", "data", "debugger", "compile"})
@@ -26,7 +30,7 @@ _ELSEWHERE = frozenset({"exit", "storage", "data", "debugger", "compile"})
 
 
 def with_host_stacks(facts: Facts, findings: Sequence[Finding], still: bool) -> list[Finding]:
-    """The findings with what py-spy saw; `still` says whether the job is known to have stopped.
+    """The findings with what the stacks show; `still` says whether the job is known to have stopped.
 
     Without any dump of the flight recorder, what the stacks alone tell comes first.
     """
@@ -34,9 +38,27 @@ def with_host_stacks(facts: Facts, findings: Sequence[Finding], still: bool) -> 
     if not hosts:
         return list(findings)
     if not facts.dataset.seen_ranks:
-        return [replace(f, id=f"f{i}") for i, f in enumerate([find_alone(hosts), *findings], 1)]
+        alone = find_alone(hosts, _beside(facts, hosts))
+        return [replace(f, id=f"f{i}") for i, f in enumerate([alone, *findings], 1)]
     look = _Look(facts, hosts, still)
     return [look.joined(f) if f.root_cause else f for f in findings]
+
+
+def _unanswered(facts: Facts, hosts: Collection[int]) -> dict[int, Evidence]:
+    """Ranks without stacks that gave no answer when those of all were asked for, with the line that says so."""
+    dataset = facts.dataset
+    lines = dataset.messages.filter((pl.col("kind") == NO_ANSWER) & ~pl.col("rank").is_in(list(hosts)))
+    rows = lines.join(dataset.files.select("file", "path"), on="file", how="left").sort("rank", "file", "offset")
+    columns = rows.select("rank", "text", "path", "line").drop_nulls("rank")
+    return {rank: Evidence(text, file=path, rank=rank, line=line) for rank, text, path, line in columns.iter_rows()}
+
+
+def _beside(facts: Facts, hosts: Collection[int]) -> Beside:
+    """What logs tell beside the stacks."""
+    messages = facts.dataset.messages
+    harmed = messages.filter((pl.col("kind") == "watchdog-timeout") | (pl.col("role") == "victim"))
+    waited = frozenset(harmed["rank"].drop_nulls().to_list())
+    return Beside(_unanswered(facts, hosts), waited, bool((messages["kind"] != NO_ANSWER).any()))
 
 
 @dataclass(frozen=True)
@@ -55,7 +77,7 @@ class _Look:
         return dict(self.facts.dataset.dumps.select("rank", "mtime_ns").drop_nulls().iter_rows())
 
     def joined(self, finding: Finding) -> Finding:
-        """A root cause with what py-spy says of it."""
+        """A root cause with what the stacks say of it."""
         given = finding.kind
         if given == "extra-collective":
             finding = judge_few(finding, self.hosts)
@@ -92,7 +114,7 @@ class _Look:
         pattern = self.pattern
         if pattern is None or (pattern.letter == "A" and not self._leaving(finding)):
             return []
-        return [Evidence(f"py-spy, pattern {pattern.letter}: {pattern.text}")]
+        return [Evidence(f"{tools_of(self.hosts.values())}, pattern {pattern.letter}: {pattern.text}")]
 
     def _leaving(self, finding: Finding) -> tuple[int, ...]:
         """The accused that are leaving their groups while others are not."""
@@ -125,12 +147,14 @@ class _Look:
             return _capped(finding, "medium", apart)
         accused = [h.rank for h in self._of(finding.culprit_ranks) if h.communicates]
         if accused:
-            finding = _capped(finding, "low", f"py-spy saw {ranks_text(accused)} wait for other ranks")
+            tools = tools_of(self._of(accused))
+            finding = _capped(finding, "low", f"{tools} saw {ranks_text(accused)} wait for other ranks")
             return _acquitted(finding, set(accused) - set(self.facts.dataset.seen_ranks))
-        return _capped(finding, "medium", "by py-spy not all of the ranks that wait were waiting")
+        by = tools_of(self._of(sorted(set(_members(finding)) & set(finding.waiting_ranks))))
+        return _capped(finding, "medium", f"by {by} not all of the ranks that wait were waiting")
 
     def _surer(self, finding: Finding) -> Finding:
-        """Sure where py-spy saw every culprit outside of communication, at the time of the dumps."""
+        """Sure where the stacks show every culprit outside of communication, at the time of the dumps."""
         hosts = self._of(finding.culprit_ranks)
         apart = self._apart_of(finding)
         if apart:
@@ -141,7 +165,7 @@ class _Look:
         agrees = finding.kind in LEFT_OUT and not finding.counter_evidence and all(h.is_away for h in hosts)
         if not hosts or not agrees:
             return finding
-        reason = f"py-spy saw {ranks_text([h.rank for h in hosts])} outside of any collective"
+        reason = f"{tools_of(hosts)} saw {ranks_text([h.rank for h in hosts])} outside of any collective"
         if not self.still or len(hosts) < len(finding.culprit_ranks):
             return replace(finding, confidence_reasons=(*finding.confidence_reasons, reason))
         return replace(finding, confidence="high", confidence_reasons=(reason,))
@@ -155,7 +179,7 @@ class _Look:
         if dumped is None or host.written_ns is None or abs(host.written_ns - dumped) <= APART_NS:
             return ""
         order = "after" if host.written_ns > dumped else "before"
-        return f"py-spy looked at rank {host.rank} {duration(abs(host.written_ns - dumped))} {order} the dumps"
+        return f"{host.tool} looked at rank {host.rank} {duration(abs(host.written_ns - dumped))} {order} the dumps"
 
 
 def _members(finding: Finding) -> tuple[int, ...]:
@@ -163,7 +187,7 @@ def _members(finding: Finding) -> tuple[int, ...]:
 
 
 def _evidence(text: str, host: HostStack) -> Evidence:
-    return Evidence(f"py-spy: {text}", file=host.path or None, rank=host.rank, time_ns=host.written_ns)
+    return Evidence(f"{host.tool}: {text}", file=host.path or None, rank=host.rank, time_ns=host.written_ns)
 
 
 def _excuse(finding: Finding, host: HostStack) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rankscope.analysis.host_stacks import HostStack, sites
+from rankscope.analysis.host_words import tools_of
 from rankscope.analysis.model import Culprit, Finding
 from rankscope.analysis.wording import plural, ranks_text, wait_text
 
@@ -19,7 +20,7 @@ def judge_few(finding: Finding, hosts: Mapping[int, HostStack]) -> Finding:
     if 2 * len(rest) <= len(finding.candidates):
         return finding
     doing = {host.activity.doing for host in rest}
-    seen = f"py-spy saw {len(rest)} of {plural(len(finding.candidates), 'rank')} of the rest"
+    seen = f"{tools_of(rest)} saw {len(rest)} of {plural(len(finding.candidates), 'rank')} of the rest"
     if doing <= _PAST:
         return replace(finding, confidence_reasons=(f"{seen}: they have left the loop",))
     if not all(host.is_away and host.activity.doing not in _PAST for host in rest):

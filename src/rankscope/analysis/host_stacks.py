@@ -1,4 +1,4 @@
-"""Where the host of each rank was when py-spy looked: one stack per rank, and who held the interpreter lock."""
+"""Where the host of each rank was when a tool looked: one stack per rank, and who held the interpreter lock."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ class _Row(NamedTuple):
     gil: bool | None
     stack_id: int | None
     written_ns: int | None
+    tool: str | None
 
 
 class _Maker:
@@ -86,12 +87,12 @@ class _Maker:
 
 @dataclass(frozen=True)
 class HostStack:
-    """What py-spy saw of one rank."""
+    """The stacks of one rank."""
 
     rank: int
     pid: int | None
     path: str
-    """The dump of py-spy."""
+    """The dump of py-spy, or the log in which they stand."""
     written_ns: int | None
     trains: HostThread
     """The main thread, or the one that works where the main thread waits for it."""
@@ -104,6 +105,11 @@ class HostStack:
     def threads(self) -> tuple[HostThread, ...]:
         """All of the process, in the order of the dump."""
         return tuple(map(self._maker.thread, self._maker.process(self._row)))
+
+    @property
+    def tool(self) -> str:
+        """What looked: "py-spy", "faulthandler", "pystack"."""
+        return self._row.tool or "py-spy"
 
     @property
     def activity(self) -> Activity:

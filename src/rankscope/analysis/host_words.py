@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rankscope.analysis.activities import Activity, name_of
 from rankscope.analysis.host_stacks import HostStack, HostThread, Site
@@ -36,14 +36,19 @@ def holder_text(host: HostStack) -> str:
     if holder is not None:
         return f"the GIL is held by {holder.label}, {doing(holder)}"
     if host.activity.doing == "lock":
-        return "no thread that py-spy saw holds it, so a native thread does"
+        return f"no thread that {host.tool} saw holds it, so a native thread does"
     return ""
 
 
 def host_text(host: HostStack) -> str:
-    """What py-spy saw of a rank, but for who it is."""
+    """What its stacks tell of a rank, but for who it is."""
     thread = "" if host.trains.is_main else f" ({host.trains.label})"
     return "; ".join(part for part in (f"{doing(host.trains)}{thread}", holder_text(host)) if part)
+
+
+def tools_of(hosts: Iterable[HostStack]) -> str:
+    """What looked at these hosts: "py-spy", "faulthandler and py-spy"."""
+    return " and ".join(sorted({host.tool for host in hosts})) or "py-spy"
 
 
 def site_text(site: Site) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import polars as pl
+
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.root import Root
 from rankscope.analysis.roots import Judge
 from rankscope.analysis.wording import duration, ranks_text, wait_text
+from rankscope.schema import AT_CRASH
 
 SHOWN = 3
 _AGAIN = "Collect the files that could not be read again: they may have been copied before they were whole."
@@ -101,7 +104,8 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...], behind: frozenset
     focus = _focus(judge, nodes)
     label = f"{focus.name} of {facts.label(focus.group)}"
     few = len(ranks) < len(facts.presence.seen)
-    alive = sorted(set(facts.dataset.threads["rank"].drop_nulls()) & set(ranks))
+    looked = facts.dataset.threads.filter(pl.col("tool").ne_missing(AT_CRASH))
+    alive = sorted(set(looked["rank"].drop_nulls()) & set(ranks))
     unread = {rank: facts.dataset.unread_dumps[rank] for rank in ranks if rank in facts.dataset.unread_dumps}
     reasons = ["a rank that died leaves no dump, and neither does one whose dump was not collected"]
     if unread:
@@ -164,5 +168,5 @@ def _fate(ranks: tuple[int, ...], alive: list[int]) -> str:
         if len(ranks) == 1:
             return "the process died, or was killed before it could write, or nobody collected its dump"
         return "they died, or were killed before they could write, or nobody collected theirs"
-    seen = f"py-spy found {ranks_text(alive)} alive"
+    seen = f"stacks show {ranks_text(alive)} alive"
     return seen if len(alive) == len(ranks) else f"{seen}, the others died or were killed before they could write"

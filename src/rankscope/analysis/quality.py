@@ -8,6 +8,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_steps import host_steps
 from rankscope.analysis.model import Evidence, Finding, Severity
 from rankscope.analysis.wording import fold, plural, ranks_text
+from rankscope.schema import UNRANKED
 
 FOREIGN = ("unknown", "not-a-file", "duplicate", "py-spy", "sidecar")
 """Kinds of files that are no dump of a rank; they are listed, but no operation is missing because of them."""
@@ -20,7 +21,8 @@ def find_gaps(facts: Facts, hung: bool) -> list[Finding]:
 
 
 def _files(facts: Facts) -> list[Finding]:
-    files = facts.dataset.files.filter(pl.col("problem").is_not_null() & ~pl.col("kind").is_in(FOREIGN))
+    whole = pl.col("kind").is_in(FOREIGN) | pl.col("problem").str.starts_with(UNRANKED)
+    files = facts.dataset.files.filter(pl.col("problem").is_not_null() & ~whole)
     out = []
     for used, kind, what in (
         (False, "unreadable-file", "could not be read"),

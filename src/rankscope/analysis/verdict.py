@@ -38,9 +38,7 @@ def verdict(situation: Situation) -> tuple[Status, str]:
     """(status, sentence) of the whole."""
     dataset = situation.facts.dataset
     if not dataset.seen_ranks and not has_logs(dataset):
-        if dataset.threads.height and situation.findings:
-            return "unknown", situation.findings[0].title
-        return "unknown", "no dump can be read yet" if situation.freeze.watched else "no dump could be read"
+        return "unknown", _without_dumps(situation)
     critical = [f for f in situation.findings if f.root_cause and f.severity == "critical"]
     if critical:
         return _word(critical[0]), _sentence(critical, situation.places)
@@ -53,6 +51,16 @@ def verdict(situation: Situation) -> tuple[Status, str]:
     return _quiet(situation)
 
 
+def _without_dumps(situation: Situation) -> str:
+    """What there is to say where nothing but stacks was read, or nothing at all."""
+    looked = situation.facts.dataset.threads.height > 0
+    if looked and situation.findings:
+        return situation.findings[0].title
+    if situation.freeze.watched:
+        return "no dump can be read yet"
+    return "only stacks are here, and nothing tells of which ranks they are" if looked else "no dump could be read"
+
+
 def _of_logs(situation: Situation) -> tuple[Status, str]:
     """Of logs alone: that a job ends without an error, or goes on, they do not say."""
     told = [f for f in situation.findings if f.severity == "warning"]
@@ -62,6 +70,8 @@ def _of_logs(situation: Situation) -> tuple[Status, str]:
     if not situation.facts.dataset.has_logs:
         return "unknown", f"only settings are told here{f': {told[0].title}' if told else ', and they agree'}"
     ended = _ended(situation.facts.dataset)
+    if told and _stacks_alone(situation.facts.dataset):
+        return "unknown", told[0].title
     if told:
         return "healthy" if ended else "unknown", f"no failure in these logs, but: {told[0].title}"
     if ended:
@@ -69,6 +79,12 @@ def _of_logs(situation: Situation) -> tuple[Status, str]:
         return "healthy", f"logs of {ranks}: no failure, and each took down all of its communicators at the end"
     more = _spoken(situation.facts.dataset)
     return "unknown", f"no failure in these logs, which do not tell whether the job went on{more}"
+
+
+def _stacks_alone(dataset: Dataset) -> bool:
+    """Whether all that the logs hold are stacks, and who did not tell its own."""
+    told = dataset.messages["kind"] == "no-answer"
+    return dataset.threads.height > 0 and bool(told.all()) and dataset.settings.is_empty() and dataset.comms.is_empty()
 
 
 def _ends(dataset: Dataset) -> str:

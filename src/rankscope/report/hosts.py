@@ -1,4 +1,4 @@
-"""The stacks that py-spy saw of the ranks a finding is about, for reports for people."""
+"""The host stacks of the ranks a finding is about, for reports for people."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ MOST_FRAMES = 14
 
 
 def host_sections(finding: Finding, dataset: Dataset) -> Iterator[tuple[str, list[str]]]:
-    """(whose, lines innermost first) of the culprits, or else of the candidates; and of who held the GIL."""
+    """(whose, by what tool; lines innermost first) of the culprits, or else the candidates; and who held the GIL."""
     for ranks in (finding.culprit_ranks, finding.candidates):
         found = sites(host_stacks(dataset, ranks).values()) if ranks else []
         for site in found[:MOST_PLACES]:
             who = ranks_text(site.ranks)
-            yield f"{who}, {_thread(site.first.trains)}", frame_lines(site.first.trains.stack)
+            by = f"by {site.first.tool}"
+            yield f"{who}, {_thread(site.first.trains)}, {by}", frame_lines(site.first.trains.stack)
             if site.first.holder is not None:
-                yield f"{who}, {_thread(site.first.holder)}", frame_lines(site.first.holder.stack)
+                yield f"{who}, {_thread(site.first.holder)}, {by}", frame_lines(site.first.holder.stack)
         if found:
             return
 

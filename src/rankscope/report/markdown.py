@@ -77,7 +77,7 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
         yield f"**Stack of {title}** (innermost first)"
         yield code_block(frames)
     for title, frames in host_sections(finding, dataset):
-        yield f"**Host stack of {_inline(title)}, by py-spy** (innermost first)"
+        yield f"**Host stack of {_inline(title)}** (innermost first)"
         yield code_block(frames)
     yield from _bullets("Follows from it", words.following_lines(analysis, finding))
 

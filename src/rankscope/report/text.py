@@ -74,7 +74,7 @@ def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator
     for title, frames in words.stacks(finding, dataset):
         yield "stack", [f"of {title}", *frames]
     for title, frames in host_sections(finding, dataset):
-        yield "host stack", [f"of {title}, by py-spy", *frames]
+        yield "host stack", [f"of {title}", *frames]
     yield "evidence", words.evidence_lines(finding.evidence)
     yield "against", words.evidence_lines(finding.counter_evidence)
     yield "follows", words.following_lines(analysis, finding)

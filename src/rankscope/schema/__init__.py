@@ -8,6 +8,7 @@ Whatever a file says is data, never trusted text: it is escaped where it leaves 
 from rankscope.schema.dataset import HOOKS, Dataset, Frame, Group
 from rankscope.schema.moments import latest_ns
 from rankscope.schema.tables import (
+    AT_CRASH,
     ATTEMPTS,
     COALESCED,
     COMMS,
@@ -27,6 +28,7 @@ from rankscope.schema.tables import (
     STACKS,
     STATES,
     THREADS,
+    UNRANKED,
     Coalesced,
     Filter,
     Membership,
@@ -48,6 +50,7 @@ from rankscope.schema.traces import (
 
 __all__ = [
     "ATTEMPTS",
+    "AT_CRASH",
     "COALESCED",
     "COMMS",
     "DETAILS",
@@ -73,6 +76,7 @@ __all__ = [
     "TRACES",
     "TRACKS",
     "TRACK_KINDS",
+    "UNRANKED",
     "Coalesced",
     "Dataset",
     "Detail",

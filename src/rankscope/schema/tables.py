@@ -19,6 +19,10 @@ MEMBERSHIPS = ("config", "inferred")
 RANK_SOURCES = ("option", "name", "content", "guess", "sidecar")
 """How the rank of a file was found: told by the user, from its name, from its groups and peers, numbered, or told by
 the capture that wrote it."""
+AT_CRASH = "faulthandler (crash)"
+"""The tool of stacks that a process printed because it ended."""
+UNRANKED = "no rank known"
+"""A `problem` of a file of stacks that begins so only says that nothing tells whose they are."""
 FILTERS = ("none", "only-active", "unknown")
 """Whether a dump left completed operations out."""
 RECORDERS = ("native", "hook", "blind-hook")
@@ -129,9 +133,9 @@ FILES: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 
 THREADS: dict[str, pl.DataType | type[pl.DataType]] = {
-    "file": pl.UInt32,  # row of `files`: the py-spy dump
+    "file": pl.UInt32,  # row of `files`: the py-spy dump, or a log in which the stack stands
     "rank": pl.Int32,  # null where nothing tells whose process it is
-    "pid": pl.Int64,
+    "pid": pl.Int64,  # null where the stack does not tell it
     "parent_pid": pl.Int64,  # null unless it is a subprocess of the rank: a data loader's worker
     "command": pl.String,  # the command line of the process; "" if unknown
     "thread": pl.String,  # "MainThread", "Thread-1"; "" if it has no name
@@ -141,8 +145,9 @@ THREADS: dict[str, pl.DataType | type[pl.DataType]] = {
     "gil": pl.Boolean,  # held the interpreter lock; null if not told
     "stack_id": pl.UInt32,  # rows of `stacks`; a native frame has the library as its file and line 0
     "written_ns": pl.Int64,  # modification time of the dump
+    "tool": pl.String,  # what looked: "py-spy", "faulthandler", "pystack", or AT_CRASH
 }
-"""One row for each thread of each process that py-spy dumped: where the host was, at one moment.
+"""One row for each thread of each process whose stacks were taken: where the host was, at one moment.
 
 A process dumped several times is there as often, at different `written_ns`. What stands in one file before a later
 dump of the same process was written so many nanoseconds earlier: the order is told, the distance is not.

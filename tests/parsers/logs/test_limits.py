@@ -180,3 +180,12 @@ def test_communicators_that_are_too_many_are_counted(monkeypatch: pytest.MonkeyP
     assert (len(content.comms), content.counts["left out: communicator"]) == (3, 2)
     content = log(*(info("Using network IB", pid=4100 + n) for n in range(5)))
     assert (len(content.processes), content.counts["left out: process"]) == (3, 2)
+
+
+def test_of_the_stacks_of_a_stream_the_last_are_kept() -> None:
+    stack = 'Thread 0x00000000000000{:02x} (most recent call first):\n  File "a.py", line {} in f'
+    count = kept.EACH_STACKS + 3
+    content = log(*(f"{stack.format(16, at)}\nTimeout (0:00:10)!" for at in range(count)), CAUSE)
+    frames = [event.values["threads"][0][3][0][2] for event in content.events if event.kind == kept.STACKS]
+    assert frames == list(range(3, count))
+    assert content.counts[kept.left_out(kept.STACKS)] == 3

@@ -36,6 +36,12 @@ LOGS = {
     "behind a bar": "47%|##  | 3169/6811 [30:11<38:27, 1578.58it/s]Traceback (most recent call last):",
     "docker": json.dumps({"log": info("x") + "\n", "stream": "stdout"}),
     "inspector": json.dumps({"header": {"id": "0x1"}, "coll_perf": {"coll": "AllReduce", "coll_sn": 3}}),
+    "faulthandler": 'Thread 0x00007f6f0d7fa700 (most recent call first):\n  File "a.py", line 3 in f',
+    "faulthandler behind a label": "[trainer3]:Current thread 0x00007f6f0d7fa700 (most recent call first):",
+    "one thread": "Stack (most recent call first):",
+    "pystack": "Traceback for thread 9042 (python3.11) [] (most recent call last):",
+    "a crash": "Fatal Python error: Segmentation fault",
+    "stacks of a debug server": "=== Rank 2: http://node2:33029/handler/dump_traceback? ===",
     "ras": "Job summary\n===========\n",
     "ras json": json.dumps({"nccl_version": "2.28.7", "communicators_count": 0, "communicators": []}),
 }
@@ -47,6 +53,8 @@ OTHERS = {
     "quoted": f"> {info(coll())}\n",
     "a note on an end": "The worker died unexpectedly, with a RuntimeError: CUDA error, so we asked the raylet",
     "an exception of anything": "ValueError: no such option",
+    "another answer of a debug server": '=== Rank 0: http://n:1/handler/c10d_health_check? ===\n{"healthy":true}',
+    "a note on a stack": "See Thread 0x00007f6f0d7fa700 (most recent call first): it hangs",
     "csv": "step,loss\n1,2.5\n",
     "zeros": info(coll()) + "\0" * 500,
 }

@@ -167,3 +167,30 @@ def test_bytes_that_are_no_text() -> None:
 def test_control_characters_are_kept_as_data() -> None:
     text = process(frames=["f\0\x08\x9b31m[bold] (a\u202e.py:3)"])
     assert stack(read(text)) == [("f\0\x08\x9b31m[bold]", "a\u202e.py", 3)]
+
+
+THREADS = (
+    'Thread 5002 (idle): "asyncio"\n    select (selectors.py:4)\n{}Thread 5000 (active): "MainThread"\n    f (a.py:3)\n'
+)
+
+
+def test_threads_alone_are_of_one_process_which_has_the_number_of_its_main_thread() -> None:
+    snapshot = read(THREADS.format(""))
+    assert [(process.pid, process.command) for process in snapshot.processes] == [(5000, "")]
+    assert [(thread.process, thread.name) for thread in snapshot.threads] == [(0, "asyncio"), (0, "MainThread")]
+
+
+def test_a_number_of_python_is_no_process() -> None:
+    assert read('Thread 0x7FED50FFF590 (active): "MainThread"\n    f (a.py:3)\n').processes[0].pid is None
+
+
+def test_threads_in_the_middle_of_something_are_no_file_of_py_spy() -> None:
+    assert not looks_like_snapshot(b"[rank0]:[E ProcessGroupNCCL.cpp:4] x\n" + THREADS.format("").encode())
+
+
+def test_sections_of_a_debug_server_say_whose_dumps_they_are() -> None:
+    head = "=== Rank {}: http://node{}:41234/handler/pyspy_dump?nonblocking=1 ===\n"
+    parts = [head.format(1, 1) + process(100), head.format(2, 2) + "Error: 503\n", head.format(3, 3) + process(100)]
+    snapshot = read("PARTIAL DATA: 2/3 workers responded\n  Rank 2: TimeoutError: \n\n" + "\n".join(parts))
+    assert [(process.pid, process.rank) for process in snapshot.processes] == [(100, 1), (100, 3)]
+    assert len(snapshot.threads) == 2

@@ -14,6 +14,7 @@ from rankscope.analysis.live import WAITING
 from rankscope.analysis.logs.calls import returned, unknown_causes
 from rankscope.analysis.logs.clocks import read_clocks
 from rankscope.analysis.logs.counted import find_counted
+from rankscope.analysis.logs.diagnosed import find_diagnosed
 from rankscope.analysis.logs.ended import find_ended, find_unheard
 from rankscope.analysis.logs.ends import Scene, read_ends
 from rankscope.analysis.logs.failed import failed_finding, late_finding
@@ -108,12 +109,21 @@ class _Story:
         self._named(merged)
         if not merged.roots:
             silent = find_silent(self.lines, self.world, self.places.culprit)
-            (merged.roots if silent and silent.root_cause else merged.rest).extend([silent] if silent else [])
+            self._place(merged, silent)
         self._known(merged)
+        merged.rest += find_diagnosed(self.lines, self.world)
         merged.rest += find_counted(self.lines, self.facts.dataset)
         merged.rest += find_unmatched(self.facts.dataset)
         merged.rest += find_settings(self.facts.dataset, self.places.culprit)
         return merged.numbered()
+
+    @staticmethod
+    def _place(merged: Merged, silent: Finding | None) -> None:
+        """A rank that may be silent leads what else is told, though it is no root cause."""
+        if silent is not None and silent.root_cause:
+            merged.roots.append(silent)
+        elif silent is not None:
+            merged.rest.insert(0, silent)
 
     def _named(self, merged: Merged) -> None:
         """Whom c10d, the setup of communicators and RAS name; where only logs tell of operations, they lead alone."""

@@ -21,6 +21,8 @@ from rankscope.schema import Dataset
 
 SHOWN = 8
 KINDS = 4
+NAME = 24
+"""Longer names of groups are hashes of their ranks."""
 _ENDS = ("torchrun-failure", "child-exit", "srun-exit")
 _ASKED = (None, 0, -15, 143)
 """Exit codes that tell of no failure, or of somebody's wish that it ends."""
@@ -166,8 +168,14 @@ def _waited_in(line: Line) -> str:
     if line.values.get("waits_for") is not None:
         return f" for [Rank {line.values['waits_for']}] of its group to set up NCCL"
     if seq is None:
-        return f" in {str(op).lower()}" if op else ""
+        guid = line.values.get("pg_guid") if line.values.get("library") == "nccl2" else None
+        return f" in {str(op).lower()}" if op else f" in group {_short(str(guid))}" if guid else ""
     return (f" in {str(op).lower()}" if op else " at") + f" #{seq}"
+
+
+def _short(name: str) -> str:
+    """The name of a group; of a hash its beginning."""
+    return name if len(name) <= NAME else f"{name[:8]}…"
 
 
 def ended(lines: Sequence[Line], *, moves: bool = False) -> Finding | None:

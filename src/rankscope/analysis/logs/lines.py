@@ -17,7 +17,7 @@ BULK = ("fingerprint", "init-env", "collect-env", "pg-created", "dump-written")
 """Kinds with a line for each collective or group: they name nobody."""
 TIMEOUTS = (
     "watchdog-timeout", "blocking-wait-timeout", "gloo-timeout", "store-wait", "store-id-timeout",
-    "store-barrier-timeout", "hccl-timeout",
+    "store-barrier-timeout", "hccl-timeout", "finalize-timeout",
 )  # fmt: skip
 """Known errors of ranks that waited until they gave up."""
 CLOCKS_NS = 2_000_000_000

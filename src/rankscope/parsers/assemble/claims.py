@@ -1,4 +1,4 @@
-"""Which rank a py-spy dump is of, by its name or a command line. A wrong stack at a rank is worse than none."""
+"""Which rank stacks are of: as they say, or by a name or a command line. A wrong stack at a rank is worse than none."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.ranks import LIKELY_RANKS, LIKELY_SHARE
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.py_spy import command
-from rankscope.parsers.py_spy.model import Process, Snapshot
+from rankscope.parsers.py_spy.model import PY_SPY, Identity, Process, Snapshot
+from rankscope.schema import UNRANKED
 
 _LOCAL = re.compile(r"local[_.\-]?rank[_.\-]?(\d{1,6})(?!\d)", re.IGNORECASE)
-_BARE = re.compile(r"^(?:.*[^a-z])?(?:py[_\-.]?spy|stack|stacks|trace|traces|threads?|backtraces?|dump|bt|r)?$")
+_OF_TORCHRUN = re.compile(r"(?:^|/)attempt_\d{1,6}/(\d{1,6})/(?:stdout|stderr)\.log$")
+"""The files that torchrun writes for each process of a node."""
+_BARE = re.compile(
+    r"^(?:.*[^a-z])?(?:py[_\-.]?spy|stack|stacks|trace|traces|threads?|backtraces?|tracebacks?|dump|bt|r|pystack"
+    r"|fault[_\-.]?handler)?$"
+)
 
 Named = Mapping[int, Sequence[Source]]
 """Dumps of flight recorders by the rank in their names."""
@@ -24,7 +30,7 @@ Named = Mapping[int, Sequence[Source]]
 
 @dataclass
 class Seen:
-    """A py-spy dump, and the rank of each of its processes as far as it is known."""
+    """Stacks of processes, and the rank of each as far as it is known."""
 
     source: Source
     snapshot: Snapshot
@@ -38,29 +44,44 @@ class Seen:
     """The number in the name is not called a rank."""
     certain: bool = False
     """The recorder's dump beside it, or the user, says so too."""
+    before_ns: int | None = None
+    """It was written before this time, by the names of files of one directory; None where only its own time tells."""
+    in_log: bool = False
+    """The stacks stand in a log, which tells more than them."""
 
     @cached_property
-    def owners(self) -> dict[int, list[int]]:
-        """Processes that are ranks: by process id the index of each time it was dumped."""
-        found: dict[int, list[int]] = defaultdict(list)
+    def owners(self) -> dict[Identity, list[int]]:
+        """Processes that are ranks: by identity the index of each time it was dumped."""
+        found: dict[Identity, list[int]] = defaultdict(list)
         for index in sorted({role.owner for role in self.snapshot.roles if role.owner is not None}):
-            found[self.snapshot.processes[index].pid].append(index)
+            found[self.snapshot.identities[index]].append(index)
         return dict(found)
 
     @property
-    def unknown(self) -> list[int]:
-        """Process ids of those of which no rank is known."""
-        return [pid for pid, indices in self.owners.items() if not self.ranks.keys() & set(indices)]
+    def unknown(self) -> list[Identity]:
+        """Those of which no rank is known."""
+        return [one for one, indices in self.owners.items() if not self.ranks.keys() & set(indices)]
+
+    @property
+    def written_ns(self) -> int | None:
+        """When it was written: as its file's time says, unless a later one has an older time, as copies have."""
+        own = self.source.mtime_ns
+        return own if self.before_ns is None else min(self.before_ns, self.before_ns if own is None else own)
+
+    @property
+    def claimed(self) -> dict[int, int]:
+        """By rank the index of the process that is it; of several in one file the last."""
+        return {rank: index for index, rank in sorted(self.ranks.items())}
 
     @cached_property
     def place(self) -> str:
         """Where it was collected: the host that its path names, else its directory."""
         return self.source.host or self.source.directory
 
-    def threads_of(self, pid: int) -> frozenset[int | None]:
+    def threads_of(self, identity: Identity) -> frozenset[int | None]:
         """The threads of a process."""
-        processes = self.snapshot.processes
-        return frozenset(t.thread_id for t in self.snapshot.threads if processes[t.process].pid == pid)
+        identities = self.snapshot.identities
+        return frozenset(t.thread_id for t in self.snapshot.threads if identities[t.process] == identity)
 
     def rank_of(self, index: int) -> int | None:
         """The rank of a process."""
@@ -70,14 +91,16 @@ class Seen:
     def give_up(self, note: str) -> None:
         """Says why no rank is known."""
         self.ranks, self.how = {}, None
-        self.source.note = f"no rank known: {note}"
+        self.source.note = f"{UNRANKED}{' of the stacks in it' if self.in_log else ''}: {note}"
 
 
 def claim(seen: Seen, pattern: re.Pattern[str] | None, dumps: Named, files: int, world: int) -> None:
-    """Gives the processes of a file the rank that the user, the name or their command lines say.
+    """Gives the processes of a file the rank that they, the user, the name or their command lines say.
 
     `dumps` are the recorders' of the same attempt, `files` counts those of py-spy, `world` is 0 if unknown.
     """
+    if _by_content(seen):
+        return
     told = naming.rank_by(pattern, seen.source.shown) if pattern is not None else None
     if told is not None:
         _give(seen, told, "option")
@@ -90,9 +113,21 @@ def claim(seen: Seen, pattern: re.Pattern[str] | None, dumps: Named, files: int,
         seen.give_up(_why(seen))
 
 
+def _by_content(seen: Seen) -> bool:
+    """Takes the ranks that stand beside the stacks: of the whole job, else within the node."""
+    owners = [index for indices in seen.owners.values() for index in indices]
+    for name in ("rank", "local_rank"):
+        told = {index: getattr(seen.snapshot.processes[index], name) for index in owners}
+        seen.ranks = {index: rank for index, rank in told.items() if rank is not None}
+        if seen.ranks:
+            seen.how, seen.local, seen.certain = "content", name == "local_rank", name == "rank"
+            return True
+    return False
+
+
 def _by_name(seen: Seen, dumps: Named, most: int) -> None:
     shown = seen.source.shown
-    local = _LOCAL.findall(PurePosixPath(shown).name)
+    local = _LOCAL.findall(PurePosixPath(shown).name) or _OF_TORCHRUN.findall(shown)
     named = int(local[-1]) if local else naming.rank_of(shown)
     if named is None or not (local or naming.says_rank(shown) or _may_be_rank(seen, named, most)):
         return
@@ -146,7 +181,7 @@ def _by_command(seen: Seen) -> None:
         seen.local = True
     seen.ranks = {i: rank for i, rank in told.items() if rank is not None}
     seen.how = "content" if seen.ranks else None
-    pids = {(rank, processes[i].pid) for i, rank in seen.ranks.items()}
+    pids = {(rank, seen.snapshot.identities[i]) for i, rank in seen.ranks.items()}
     if len(pids) > len({rank for rank, _ in pids}):
         seen.give_up("several processes in it say that they are the same one")
 
@@ -156,6 +191,8 @@ def _why(seen: Seen) -> str:
         return f"{len(seen.owners)} processes in it may be ranks, and none says which"
     if not seen.owners:
         return "a process that starts ranks, or one that serves one"
+    if any(process.tool != PY_SPY for process in seen.snapshot.processes):
+        return "neither its name nor a line in it tells it; --rank-from can"
     return "neither its name nor a command line tells it"
 
 

@@ -23,6 +23,7 @@ from rankscope.parsers.sidecar.model import Card
 from rankscope.schema import Dataset
 
 if TYPE_CHECKING:
+    from rankscope.parsers.assemble.claims import Seen
     from rankscope.parsers.assemble.logs.scene import Scene
     from rankscope.parsers.assemble.traces.bring import Windows
 
@@ -62,9 +63,9 @@ def _whole(placed: Placed, root: str, memory: Memory, errors: str | None) -> Dat
     _place_undecoded(sources, chosen)
     cards.place(sources)
     known = world_size or _known_world(used)
-    seen = snapshots.settle(sources, runs, chosen, pattern, known)
     places = {id(source): i for i, source in enumerate(sources)}
     scene = _logs(placed, places, chosen, known, memory)
+    seen = snapshots.settle(sources, runs, chosen, pattern, known, _in_logs(scene))
     windows = _windows(sources, max(0, chosen), pattern)
     told_worlds = (one.world for one in (windows, scene) if one is not None)
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
@@ -179,6 +180,15 @@ def _logs(placed: Placed, places: dict[int, int], chosen: int, world: int, memor
     mine = [(places[id(source)], source) for source in logs if source.attempt == (max(0, chosen) if runs else 0)]
     run = log_attempts.run_in(logs, runs, chosen, attempt is not None)
     return read_scene(mine, world, pattern, run, memory.recall)
+
+
+def _in_logs(scene: Scene | None) -> list[Seen]:
+    """The stacks that stand in logs."""
+    if scene is None:
+        return []
+    from rankscope.parsers.assemble.logs.stacked import stacks_in
+
+    return stacks_in(scene)
 
 
 def _windows(sources: Sequence[Source], attempt: int, pattern: re.Pattern[str] | None) -> Windows | None:

@@ -1,4 +1,4 @@
-"""The py-spy dumps of one attempt, and their processes brought to their ranks."""
+"""The stacks of one attempt, in dumps of py-spy and in logs, and their processes brought to their ranks."""
 
 from __future__ import annotations
 
@@ -10,29 +10,37 @@ from itertools import combinations
 from rankscope.parsers.assemble.attempts import Attempt
 from rankscope.parsers.assemble.claims import Seen, claim, one_node
 from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.py_spy.model import Identity
+from rankscope.schema import UNRANKED
 
 SLACK_NS = 60 * 1_000_000_000
 """Clocks of hosts and of file servers differ by less; two processes of one rank start further apart."""
+STEP_NS = 1_000_000_000
+"""The names of such files have seconds."""
+_SERIES = re.compile(r"(?:^|[/!])(stacks|pyspy_dump)_(\d{8}_\d{6})\.txt(?:\.\w{1,4})?$")
 COPIED_NS = 86_400 * 1_000_000_000
 """A file written so long after the last event was copied: its time does not tell of which attempt it is."""
 
 
 def settle(
-    sources: Sequence[Source], runs: Sequence[Attempt], chosen: int, pattern: re.Pattern[str] | None, world: int
-) -> list[Seen]:
-    """The py-spy dumps of the chosen attempt with their ranks; the others get a note.
+    sources: Sequence[Source], runs: Sequence[Attempt], chosen: int, pattern: re.Pattern[str] | None, world: int,
+    in_logs: Sequence[Seen] = (),
+) -> list[Seen]:  # fmt: skip
+    """The stacks of the chosen attempt with their ranks; py-spy dumps of others get a note.
 
-    `world` is the number of ranks of the job, 0 if only the ranks of dumps tell it. Ranks of processes that contradict
-    each other are given up.
+    `world` is the number of ranks of the job, 0 if only the ranks of dumps tell it; `in_logs` are stacks in logs of the
+    attempt. Ranks of processes that contradict each other are given up.
     """
-    if not any(source.snapshot is not None for source in sources):
+    if not in_logs and not any(source.snapshot is not None for source in sources):
         return []
     _attempts(sources, runs)
-    seen = [Seen(s, s.snapshot) for s in sources if s.snapshot is not None and s.attempt == (chosen if runs else 0)]
+    seen = [*in_logs]
+    seen += [Seen(s, s.snapshot) for s in sources if s.snapshot is not None and s.attempt == (chosen if runs else 0)]
     dumps: dict[int, list[Source]] = defaultdict(list)
     for source in runs[chosen].sources if runs else ():
         if source.used and source.named is not None:
             dumps[source.named].append(source)
+    _in_time(seen)
     for one in seen:
         claim(one, pattern, dumps, len(seen), world)
     _local(seen, world)
@@ -45,14 +53,28 @@ def settle(
     return kept
 
 
+def _in_time(seen: Sequence[Seen]) -> None:
+    """Puts the files that a debug server writes again and again into the order that their names tell."""
+    series: dict[tuple[str, str], list[tuple[str, Seen]]] = defaultdict(list)
+    for one in seen:
+        if (named := _SERIES.search(one.source.shown)) is not None:
+            series[one.source.directory, named[1]].append((named[2], one))
+    for files in series.values():
+        before = None
+        for _, one in sorted(files, key=lambda file: file[0], reverse=True):
+            one.before_ns = before
+            before = None if one.written_ns is None else one.written_ns - STEP_NS
+
+
 def _finish(seen: Seen) -> None:
     ranks, unknown = set(seen.ranks.values()), len(seen.unknown)
-    seen.source.used = seen.snapshot.rows > 0
+    seen.source.used = seen.snapshot.rows > 0 or seen.in_log
     if ranks and unknown:
-        seen.source.note = f"no rank known of {unknown} of its {len(seen.owners)} processes"
+        whose = "the stacks of " if seen.in_log else ""
+        seen.source.note = f"{UNRANKED} of {whose}{unknown} of its {len(seen.owners)} processes"
     elif ranks:
         seen.source.note = None
-        if len(ranks) == 1:
+        if len(ranks) == 1 and not seen.in_log:
             seen.source.rank, seen.source.rank_source = ranks.pop(), seen.how
 
 
@@ -122,7 +144,7 @@ def _beyond(seen: Sequence[Seen], world: int) -> None:
 
 def _samples(seen: Sequence[Seen]) -> None:
     """Takes back bare numbers that count the dumps of one process."""
-    by_pid: dict[tuple[str, int], list[Seen]] = defaultdict(list)
+    by_pid: dict[tuple[str, Identity], list[Seen]] = defaultdict(list)
     for one in seen:
         if one.bare:
             for pid in one.owners:
@@ -135,17 +157,17 @@ def _samples(seen: Sequence[Seen]) -> None:
                 break
 
 
-def _same_process(one: Seen, other: Seen, pid: int) -> bool:
+def _same_process(one: Seen, other: Seen, pid: Identity) -> bool:
     a, b = one.threads_of(pid), other.threads_of(pid)
     return 2 * len(a & b) > max(len(a), len(b))
 
 
 def _recognise(seen: Sequence[Seen]) -> None:
     """Gives processes of files that tell no rank the one that another file of the same place gives them."""
-    known: dict[tuple[str, int], list[tuple[int, Seen]]] = defaultdict(list)
+    known: dict[tuple[str, Identity], list[tuple[int, Seen]]] = defaultdict(list)
     for one in seen:
         for index, rank in one.ranks.items():
-            known[one.place, one.snapshot.processes[index].pid].append((rank, one))
+            known[one.place, one.snapshot.identities[index]].append((rank, one))
     for one in [s for s in seen if not s.ranks]:
         for pid, indices in one.owners.items():
             told = known.get((one.place, pid), [])
@@ -156,18 +178,21 @@ def _recognise(seen: Sequence[Seen]) -> None:
 
 def _rivals(seen: Sequence[Seen]) -> list[Seen]:
     """Sets aside dumps of an earlier process of a rank, and takes back ranks that different processes claim."""
-    claims: dict[int, list[tuple[Seen, int]]] = defaultdict(list)
+    claims: dict[tuple[int, bool], list[tuple[Seen, Identity]]] = defaultdict(list)
     for one in seen:
-        for rank, pid in sorted({(rank, one.snapshot.processes[i].pid) for i, rank in one.ranks.items()}):
-            claims[rank].append((one, pid))
+        for rank, index in one.claimed.items():
+            identity = one.snapshot.identities[index]
+            # a process without an id contradicts none that has one
+            if any(identity[i] is not None for i in (0, 3)):
+                claims[rank, identity[0] is None].append((one, identity))
     gone: set[int] = set()
-    for rank, claimed in claims.items():
+    for (rank, _), claimed in claims.items():
         if len({(one.place, pid) for one, pid in claimed}) > 1:
             gone |= _contest(rank, claimed)
     return [one for one in seen if id(one) not in gone]
 
 
-def _contest(rank: int, claimed: list[tuple[Seen, int]]) -> set[int]:
+def _contest(rank: int, claimed: list[tuple[Seen, Identity]]) -> set[int]:
     """Settles who is a rank that several processes claim; returns the identities of what is set aside."""
     certain = [c for c in claimed if c[0].certain]
     if certain and len(certain) < len(claimed):
@@ -183,7 +208,7 @@ def _contest(rank: int, claimed: list[tuple[Seen, int]]) -> set[int]:
     return set()
 
 
-def _one_place(one: tuple[Seen, int], other: tuple[Seen, int]) -> bool:
+def _one_place(one: tuple[Seen, Identity], other: tuple[Seen, Identity]) -> bool:
     """Whether two dumps of one process id are of one process: containers on different nodes count alike."""
     (a, pid), (b, _) = one, other
     if a.place == b.place or (a.certain and b.certain):
@@ -193,14 +218,14 @@ def _one_place(one: tuple[Seen, int], other: tuple[Seen, int]) -> bool:
     return (None in hosts or hosts[0] == hosts[1]) and several and _same_process(a, b, pid)
 
 
-def _earlier(one: tuple[Seen, int], newest: tuple[Seen, int]) -> bool:
+def _earlier(one: tuple[Seen, Identity], newest: tuple[Seen, Identity]) -> bool:
     """Whether a process of the same node was there before, as far as the files' times tell."""
     times = one[0].source.mtime_ns, newest[0].source.mtime_ns
     apart = times[0] is not None and times[1] is not None and times[1] - times[0] > SLACK_NS
     return apart and one[0].place == newest[0].place and len(one[0].owners) == 1
 
 
-def _take_back(rank: int, claimed: list[tuple[Seen, int]]) -> None:
+def _take_back(rank: int, claimed: list[tuple[Seen, Identity]]) -> None:
     for one, _ in claimed:
         other = next((c[0] for c in claimed if c[0] is not one), None)
         beside = f": {other.source.shown}" if other is not None else ""

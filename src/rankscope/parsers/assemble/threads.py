@@ -37,13 +37,14 @@ def thread_tables(
 
 
 def _append(columns: dict[str, list[Any]], seen: Seen, place: int, stack_ids: list[int]) -> None:
-    snapshot, written = seen.snapshot, seen.source.mtime_ns
+    snapshot, written = seen.snapshot, seen.written_ns
     threads, processes = snapshot.threads, snapshot.processes
     by_process: dict[str, list[Any]] = {
         "rank": [seen.rank_of(i) for i in range(len(processes))],
         "pid": [p.pid for p in processes],
         "parent_pid": [role.parent_pid for role in snapshot.roles],
         "command": [p.command for p in processes],
+        "tool": [p.tool for p in processes],
         "written_ns": [None if written is None else written - p.later for p in processes],
     }
     for name, values in by_process.items():

@@ -11,6 +11,9 @@ from rankscope.parsers.logs.model import Warned
 
 MOST_EVENTS = 100_000
 MOST_WARNINGS = 20_000
+EACH_STACKS = 16
+"""So many stacks of one stream of lines are kept, the last: of a process, its workers, and some moments before."""
+STACKS = "thread-dump"
 MOST_KINDS = 4_000
 """More are told apart by less of what they are."""
 LEFT_OUT = "left out: "
@@ -60,6 +63,10 @@ class Kept(Generic[T]):
             if key not in self._last:
                 self._first[key], self._last[key] = [], []
             self._last[key].append(row)
+            if key[0] == STACKS and len(self._last[key]) > EACH_STACKS:
+                self._last[key].pop(0)
+                self._left_out[key[:2]] += 1
+                self._kept -= 1
         if self._kept > (self._most if self._each > LEAST else 2 * self._most):
             self._cut()
             # some room is for what comes, or each would be left less and less of in a long log

@@ -10,6 +10,11 @@ from rankscope.parsers.logs.record import Stamp
 
 _HEAD = r"(?=[^\s:]+:\d+:\d+ |\[rank\d|\[[IWEF][ \d]|[IWEF]\d{3,4} |\[default\d|NCCL version )"
 """What must follow where a prefix could be the text itself."""
+_STACK = (
+    r"(?=(?:Current thread|Thread) 0x[0-9a-fA-F]|Stack \(most recent|Traceback for thread \d|Timeout \(\d{1,5}:\d\d:"
+    r"|Fatal Python error: | {1,2}File \"| {4}\((?:Python|C)\) File \")"
+)
+"""Or this, of stacks."""
 _LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 _TABLE = {
     "rank": r"\[rank\d{1,7}\]: ?",
@@ -34,13 +39,13 @@ _TABLE = {
     "determined": r"[0-9a-f]{8} (?:\[rank=\d{1,7}\] )?\|\| ",
     "npu": rf"\[(?:ERROR|WARN|WARNING)\] (?:{stamps.FULL}) \(PID:\d{{1,10}}, Device:-?\d{{1,6}}, RankID:-?\d{{1,7}}\) ",
     "address": r"\d{1,3}(?:\.\d{1,3}){3}: ",
-    "index": rf"\[\d{{1,6}}\] ?{_HEAD}",
+    "index": rf"\[\d{{1,6}}\] ?{_HEAD}|\[\d{{1,6}}\]: ?(?:{_HEAD}|{_STACK})",
     "host": rf"[A-Za-z][\w.\-]{{0,254}}(?:\[\d{{1,10}}\])?: {_HEAD}",
     "grep": r"[\w./\-]{0,512}?\.(?:txt|log|out|err|o)(?:\.\d{1,9})?[:-](?:\d{1,9}[:-])? ?(?=\S)",
     "pod": r"\[pod/[\w.\-]{1,253}/[\w.\-]{1,63}\] ?",
     "stern": rf"[a-z0-9][a-z0-9.\-]{{1,252}} [a-z0-9][a-z0-9.\-]{{0,62}} {_HEAD}",
     "node": rf"[A-Za-z][\w.\-]{{0,254}}[ \t]+{_HEAD}",
-    "named": rf"\[[A-Za-z][\w.|\-]{{0,63}}\]:? ?{_HEAD}",
+    "named": rf"\[[A-Za-z][\w.|:\-]{{0,63}}\]:? ?(?:{_HEAD}|{_STACK})",
     "table": rf" {{0,8}}\| ?(?=\d{{4}}-\d\d-\d\d[ T])|\| ?{_HEAD}",
     "indent": rf"[ \t]{{1,16}}{_HEAD}",
     "unit": rf"[A-Za-z][\w.\-]{{0,254}} [\w.\-/]{{1,64}}\[\d{{1,10}}\]: {_HEAD}",

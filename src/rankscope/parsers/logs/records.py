@@ -31,10 +31,15 @@ _SIGNS = re.compile(r"NCCL|\[rank\d|\.(?:cpp|hpp|h|cu|cc|py):\d|\d WARN")
 _PROCESS = re.compile(r"(?:\[[^\]]*\] ?)?([\w.<>\-]{1,255}):(\d{1,10})[: ]")
 _TORCH_STAMP = re.compile(rf"\[?(?={stamps.GLOG} )")
 _HOST = re.compile(
-    r"(?!\w*(?:Error|Exception|Warning):)([A-Za-z][\w.\-]{0,254}): "
-    r"(?=Traceback \(most recent call last\):| {2}File \"|\[rank\d|\[[IWEF]\d{3,4} )"
+    r"(?!\w*(?:Error|Exception|Warning):)"
+    r"([A-Za-z][\w.\-]{0,254}(?::\d{1,6})?): (?=Traceback \(most recent call last\):| {2}File \"|\[rank\d"
+    r"|\[[IWEF]\d{3,4} |(?:Current thread|Thread) 0x|Stack \(most recent|Traceback for thread \d"
+    r"|Timeout \(\d{1,5}:\d\d:|Fatal Python error: )"
 )
-"""pdsh puts the name of the host in front of every line; only some tell that it is one."""
+"""pdsh puts the name of the host in front of every line, and torchrun where it is told to, with a rank behind it; only
+some lines tell that it is one."""
+_SOURCE = re.compile(r"\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|go|rs|js|ts|sh):\d+$")
+"""A place in a program looks like a host with a rank."""
 _MOST_HOSTS = 1 << 12
 _BLANK = " \t\0"
 
@@ -88,7 +93,7 @@ class Splitter:
     def _named(self, text: str, front: prefixes.Prefix) -> prefixes.Prefix:
         """The prefixes of a line with the name of a host, once a line has told that it is one."""
         found = _HOST.match(text, 0)
-        if found is not None and len(self._labels) < _MOST_HOSTS:
+        if found is not None and len(self._labels) < _MOST_HOSTS and not _SOURCE.search(found[1]):
             self._labels.add(found[1])
         if front.end or not self._labels:
             return front

@@ -14,6 +14,11 @@ from rankscope.parsers.py_spy.roles import roles_of
 _STYLE = rb"(?:\x1b\[[0-9;]*m)*"
 _TEXT = re.compile(rb"(?m)^(?:\xef\xbb\xbf)?[ \t]*Process " + _STYLE + rb"\d{1,10}" + _STYLE + rb": [^\n]*(\n?)")
 _NEXT = re.compile(rb"(?m)^(?:Python v|Parent Process |Thread )")
+_THREADS = re.compile(
+    rb"\A(?:\xef\xbb\xbf)?\s*Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \((?:active|idle)(?:\+gil)?\)"
+    rb"(?:: \"[^\n]*)?\r?\n {4}[^ \n][^\n]* \([^\n]*\)\r?(?:\n|\Z)"
+)
+"""A file that begins with a thread and its innermost frame: the process is not told."""
 _JSON = re.compile(rb'\[\s*\{\s*"pid":\s*\d+,\s*"thread_id":')
 
 
@@ -24,6 +29,8 @@ def looks_like_snapshot(head: bytes) -> bool:
     if _JSON.search(head) is not None:
         return True
     begun = _TEXT.search(head)
+    if begun is None and _THREADS.search(head) is not None:
+        return True
     # a command line may be longer than what is looked at here
     return begun is not None and (not begun[1] or len(head) >= 512 or _NEXT.search(head, begun.end()) is not None)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from rankscope.parsers.flight_recorder.model import StackFrame
 from rankscope.parsers.flight_recorder.values import INT64_LIMIT, TEXT_LIMIT
-from rankscope.parsers.py_spy.model import Process, Snapshot, Thread
+from rankscope.parsers.py_spy.model import PY_SPY, Identity, Process, Snapshot, Thread
 
 THREAD_LIMIT = 1 << 18
 """Threads kept of one file: 16,384 processes with 16 each. py-spy itself stops at 4,096 for a process."""
@@ -40,12 +40,15 @@ class Collector:
         self._frames: dict[StackFrame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
 
-    def process(self, pid: int, parent_pid: int | None, command: str, parent_command: str) -> int:
+    def process(
+        self, pid: int | None, parent_pid: int | None, command: str, parent_command: str,
+        rank: int | None = None, local_rank: int | None = None, tool: str = PY_SPY,
+    ) -> int:  # fmt: skip
         """Adds a process; returns its index."""
         processes = self.snapshot.processes
         self.full |= len(processes) >= PROCESS_LIMIT
         if not self.full:
-            processes.append(Process(pid, parent_pid, clip(command), clip(parent_command), 0))
+            processes.append(Process(pid, parent_pid, clip(command), clip(parent_command), 0, rank, local_rank, tool))
         return len(processes) - 1
 
     def thread(
@@ -70,7 +73,7 @@ class Collector:
     def done(self, notes: Iterable[str]) -> Snapshot:
         """The Snapshot, with what could not be read of it."""
         snapshot = self.snapshot
-        snapshot.processes = numbered(snapshot.processes)
+        snapshot.processes = numbered(snapshot)
         snapshot.frames = list(self._frames)
         snapshot.stacks = list(map(list, self._stacks))
         limits = [
@@ -90,16 +93,18 @@ def trees(processes: list[Process]) -> list[int]:
         follows = process.parent_pid in tree and process.pid not in tree
         tree = tree if follows else set()
         roots.append(roots[-1] if follows else i)
-        tree.add(process.pid)
+        if process.pid is not None:
+            tree.add(process.pid)
     return roots
 
 
-def numbered(processes: list[Process]) -> list[Process]:
+def numbered(snapshot: Snapshot) -> list[Process]:
     """The processes with how many later dumps of their tree follow."""
+    processes, identities = snapshot.processes, snapshot.identities
     roots = trees(processes)
-    later: Counter[int] = Counter()
+    later: Counter[Identity] = Counter()
     before: dict[int, int] = {}
     for root in sorted(set(roots), reverse=True):
-        before[root] = later[processes[root].pid]
-        later[processes[root].pid] += 1
+        before[root] = later[identities[root]]
+        later[identities[root]] += 1
     return [process._replace(later=before[root]) for process, root in zip(processes, roots, strict=True)]

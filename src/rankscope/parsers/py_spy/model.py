@@ -1,17 +1,25 @@
-"""What one file of py-spy dumps says, and the form in which it crosses from a worker process."""
+"""What one file of stacks says, of py-spy or another tool, and the form in which it crosses from a worker process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
 
 from rankscope.parsers.flight_recorder.model import StackFrame
+
+PY_SPY = "py-spy"
+MAIN = "MainThread"
+"""The name that Python gives to the first thread of a process."""
+Identity: TypeAlias = tuple[int | None, int | None, int | None, int | None]
+"""(process id, rank, rank in the node, main thread): the first of them that is known, the rest None."""
 
 
 class Process(NamedTuple):
     """A process at one moment."""
 
-    pid: int
+    pid: int | None
+    """None where the file does not say."""
     parent_pid: int | None
     """None where the file does not say."""
     command: str
@@ -19,6 +27,12 @@ class Process(NamedTuple):
     parent_command: str
     later: int
     """How many later dumps of the same process tree follow in the file."""
+    rank: int | None = None
+    """Its global rank, where the file itself says it."""
+    local_rank: int | None = None
+    """Its rank within the node, where the file says that alone."""
+    tool: str = PY_SPY
+    """What looked at it."""
 
 
 class Thread(NamedTuple):
@@ -66,6 +80,26 @@ class Snapshot:
     def rows(self) -> int:
         """Number of threads."""
         return len(self.threads)
+
+    @cached_property
+    def identities(self) -> list[Identity]:
+        """For each process what is equal for each time that it was dumped, and for no other process."""
+        mains = self._mains()
+        return [
+            (p.pid, None, None, None)
+            if p.pid is not None
+            else (None, p.rank, p.local_rank, mains.get(i) if p.rank is p.local_rank is None else None)
+            for i, p in enumerate(self.processes)
+        ]
+
+    def _mains(self) -> dict[int, int | None]:
+        """The id of the main thread of each process without a process id, else of its first: where it lies in memory,
+        which differs from process to process."""
+        found: dict[int, int | None] = {}
+        for thread in self.threads:
+            if thread.process not in found or thread.name == MAIN:
+                found[thread.process] = thread.thread_id
+        return found
 
     def header(self) -> dict[str, Any]:
         """All of it, as JSON values."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rankscope.parsers.flight_recorder.model import StackFrame
 from rankscope.parsers.py_spy.command import is_launcher, says_rank
 from rankscope.parsers.py_spy.interning import trees
-from rankscope.parsers.py_spy.model import Process, Role, Snapshot
+from rankscope.parsers.py_spy.model import MAIN, Process, Role, Snapshot
 
 STARTS, STARTED, SERVES = 1, 2, 4
 """It starts ranks; it was started as one, and has the frames of its launcher below if it was forked; it serves one."""
@@ -79,6 +79,6 @@ def _mark(frame: StackFrame) -> int:
     return next((mark for file, mark in known if frame.file.endswith(file)), 0)
 
 
-def is_main(name: str, thread_id: int | None, pid: int) -> bool:
+def is_main(name: str, thread_id: int | None, pid: int | None) -> bool:
     """Whether a thread is the first of its process. It has no name where nothing imported `threading`."""
-    return name == "MainThread" or (not name and thread_id == pid)
+    return name == MAIN or (not name and pid is not None and thread_id == pid)

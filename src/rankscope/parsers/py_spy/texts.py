@@ -8,6 +8,8 @@
         forward (model.py:88)
         epoll_wait (libc.so.6)
 
+The line of the process may be missing, where only the threads were copied along. The debug server of torch writes the
+dumps of all ranks into one file, each below `=== Rank 2: http://… ===`.
 Locals stand eight spaces in, below their frame: they are never kept, for they may hold secrets.
 """
 
@@ -15,15 +17,18 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 
 from rankscope.parsers.decoded import NotThisKindError
 from rankscope.parsers.flight_recorder.model import StackFrame
 from rankscope.parsers.flight_recorder.values import INT64_LIMIT
 from rankscope.parsers.py_spy.interning import FRAME_LIMIT, THREAD_LIMIT, Collector, clip, pid_of
-from rankscope.parsers.py_spy.model import Snapshot
+from rankscope.parsers.py_spy.model import MAIN, Snapshot
 
 _STYLE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
+_SECTION = re.compile(r"^=== Rank (\d{1,7}): \S{0,1000}/handler/pyspy_dump\S{0,1000} ===[ \t]*$", re.MULTILINE)
+_BARE = re.compile(r'^Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \([a-z+]{1,32}\)(?:: ".*)?$', re.MULTILINE)
 _PROCESS = re.compile(r"^[ \t]*Process (\d{1,10}): ", re.MULTILINE)
 _PYTHON = re.compile(r"^Python v\d\S* ?\(.*\)[ \t]*$", re.MULTILINE)
 _BEGUN = re.compile(r"^(?:Python v\d|Thread (?:0x|\d))", re.MULTILINE)
@@ -44,19 +49,44 @@ def decode(data: bytes) -> Snapshot:
     """The dumps in a text. Raises NotThisKindError if there is none."""
     text = _STYLE.sub("", data.decode("utf-8", "replace")) if b"\x1b" in data else data.decode("utf-8", "replace")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    sections = [(match.start(), int(match[1])) for match in _SECTION.finditer(text)]
     starts = [match.start() for match in _PROCESS.finditer(text)]
-    if not starts or _BEGUN.search(text, starts[0]) is None:
-        raise NotThisKindError("not a dump of py-spy")
+    if starts and _BEGUN.search(text, starts[0]) is None:
+        starts = []
     collector, errors = Collector(), [""]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+    if not starts:
+        errors.append(_without_process(text, collector))
+    cuts = sorted({*starts, *(start for start, _ in sections), len(text)})
+    for start in starts:
         if collector.full:
             break
-        errors.append(_block(text[start:end], collector))
+        own = text[start : cuts[bisect_right(cuts, start)]]
+        errors.append(_block(own, collector, _rank_at(sections, start)))
     torn = "cut off" if not text.endswith("\n") and _is_torn(text[text.rfind("\n") + 1 :]) else ""
     return collector.done([torn, next(filter(None, errors), "")])
 
 
-def _block(text: str, collector: Collector) -> str:
+def _without_process(text: str, collector: Collector) -> str:
+    """Threads of one process that nothing names; returns the error that py-spy ended with, if any.
+
+    The main thread has the number of the process. Raises NotThisKindError.
+    """
+    threads = list(_BARE.finditer(text))
+    if not threads:
+        raise NotThisKindError("not a dump of py-spy")
+    heads = [found for thread in threads if (found := _THREAD.match(thread[0])) is not None]
+    mains = [found for found in heads if (found[3] or "").startswith(MAIN)]
+    pid = pid_of(_id(mains[0][1])) if len(mains) == 1 and mains[0][1].isdecimal() else None
+    return _threads(io.StringIO(text[threads[0].start() :]), collector.process(pid, None, "", ""), collector)
+
+
+def _rank_at(sections: Sequence[tuple[int, int]], at: int) -> int | None:
+    """The rank of the section in which a process stands."""
+    place = bisect_right(sections, (at, -1)) - 1
+    return sections[place][1] if place >= 0 else None
+
+
+def _block(text: str, collector: Collector, rank: int | None = None) -> str:
     """One process; returns the error that py-spy ended with, if any."""
     start = _PROCESS.match(text)
     if start is None or _BEGUN.search(text) is None:
@@ -71,7 +101,7 @@ def _block(text: str, collector: Collector) -> str:
         body = body[parent.end() :]
     parent_pid = pid_of(int(parent[1])) if parent else None
     command = text[start.end() : ends].rstrip("\n")
-    index = collector.process(int(start[1]), parent_pid, command, parent[2] if parent else "")
+    index = collector.process(int(start[1]), parent_pid, command, parent[2] if parent else "", rank)
     return _threads(io.StringIO(body), index, collector)
 
 

@@ -82,12 +82,12 @@ def _stack(detail: Detail, width: int) -> list[Line]:
 
 
 def _host(detail: Detail, width: int) -> list[Line]:
-    """What py-spy saw of the host, and the thread that holds the interpreter lock where that is another one."""
+    """What the stacks show of the host, and the thread that holds the interpreter lock where that is another one."""
     host = detail.host
     if host is None:
         return []
     at = f" at {clock(host.written_ns)}" if host.written_ns is not None else ""
-    title = line(Span("host", "head"), f"  {plain(host.trains.label)} {plain(host.activity.words)}, by py-spy{at}")
+    title = line(Span("host", "head"), f"  {plain(host.trains.label)} {plain(host.activity.words)}, by {host.tool}{at}")
     lines = [*wrap(title, width, 2), *stack_lines(host.trains.stack)]
     if host.holder is not None:
         held = line(Span("holds the GIL", "head"), f"  {plain(host.holder.label)} {plain(host.holder.activity.words)}")

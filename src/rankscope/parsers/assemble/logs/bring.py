@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from rankscope.parsers.assemble.logs import counts, messages, records, remark, whose
+from rankscope.parsers.assemble.logs import counts, labelled, messages, records, remark, whose
 from rankscope.parsers.assemble.logs.agreement import Agreement, compare
 from rankscope.parsers.assemble.logs.align import Numbering, number
 from rankscope.parsers.assemble.logs.building import build
@@ -40,6 +40,7 @@ def read_scene(
     `recall` is what was known of communicators when these logs were read before.
     """
     scene = build(sources, run)
+    labelled.settle(scene, world)
     recall.remind(scene)
     identify(scene)
     recall.take(scene)

@@ -107,6 +107,13 @@ class Groups:
             found = [at for at in found if rank in self.members[at]]
         return found[0] if len(found) == 1 else None
 
+    def member(self, values: Mapping[str, Any]) -> int | None:
+        """The global rank of who names a group and its own place there, if the members are written down."""
+        at, place = self.named_by(values, None), values.get("pg_rank")
+        if at is None or not self.stated[at] or not isinstance(place, int) or not 0 <= place < len(self.members[at]):
+            return None
+        return self.members[at][place]
+
     def settle(self, scene: Scene) -> None:
         """Gives groups that lines of c10d name their members: those of the only communicator that they fit in.
 

@@ -19,13 +19,13 @@ from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.kept import left_out
 from rankscope.parsers.logs.model import Warned
 
-_ROWS = frozenset({"fingerprint", "pg-seat"})
-"""Events that are rows of `ops` or members of groups, and nothing besides."""
+_ROWS = frozenset({"fingerprint", "pg-seat", "thread-dump"})
+"""Events that are rows of `ops` or `threads`, or members of groups, and nothing besides."""
 _ERRORS = frozenset({
     "watchdog-timeout", "watchdog-thread-terminated", "async-error", "traceback", "torchrun-failure", "child-exit",
     "srun-exit", "oom-kill", "fingerprint-mismatch", "desync", "heartbeat", "failed-collective-stack",
 })  # fmt: skip
-_WARNINGS = frozenset({"signal", "monitored-barrier", "job-cancelled", "pg-status", "dump-signal"})
+_WARNINGS = frozenset({"signal", "monitored-barrier", "job-cancelled", "pg-status", "dump-signal", "no-answer"})
 _BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "info"}
 _SEVERITIES = ("info", "warning", "error")
 _LAST = ("dump-signal", "watchdog-thread-terminated", "nccl-warning", "known-error")
@@ -106,6 +106,7 @@ def _message(log: Log, groups: Groups, event: Event, speaker: Speaker | None) ->
     values = event.values
     role = str(values.get("role") or "")
     rank = sound(event.rank if event.rank is not None else log.source.rank)
+    rank = groups.member(values) if rank is None else rank
     severity = _BY_ROLE.get(role) or (
         "error" if event.kind in _ERRORS else "warning" if event.kind in _WARNINGS else "info"
     )

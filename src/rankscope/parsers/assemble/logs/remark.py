@@ -12,7 +12,9 @@ from rankscope.parsers.assemble.logs.agreement import Agreement
 from rankscope.parsers.assemble.logs.align import Numbering
 from rankscope.parsers.assemble.logs.restarts import begins
 from rankscope.parsers.assemble.logs.scene import Life, Scene
-from rankscope.parsers.logs.kept import LEFT_OUT
+from rankscope.parsers.logs.kept import LEFT_OUT, STACKS, left_out
+
+_OLD_STACKS = left_out(STACKS)
 
 
 def unplaced(scene: Scene) -> list[dict[str, Any]]:
@@ -63,7 +65,8 @@ def cut_short(scene: Scene) -> list[dict[str, Any]]:
     """Logs of which not all that was found is kept."""
     out = []
     for log in scene.logs:
-        lost = sum(count for name, count in log.content.counts.items() if name.startswith(LEFT_OUT))
+        # of stacks only the last are wanted
+        lost = sum(n for name, n in log.content.counts.items() if name.startswith(LEFT_OUT) and name != _OLD_STACKS)
         if lost > 0:
             text = f"{lost} lines that tell something are not kept: there are too many; the last of each kind are"
             out.append({"file": log.place, "severity": "warning", "kind": "log-cut", "text": text})

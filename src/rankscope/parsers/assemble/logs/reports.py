@@ -102,6 +102,8 @@ def _ranks(event: Event, default: bool, ranked: bool) -> list[int | None]:
         told += [rank for state in values["states"] for rank in state[3]]
     if event.kind == "fingerprint-mismatch":
         told += values["ranks"]
+    if event.kind == "nccl-diagnosis":
+        told.append((values["size"] or 0) - 1)
     if event.kind == "pg-seat" and values["name"] == "0":
         told.append(values["place"])
     return told

@@ -8,14 +8,17 @@ from collections.abc import Iterator, Sequence
 
 from rankscope.parsers.logs.c10d import (
     collect_env,
+    debug_summary,
     desync,
     endings,
     failed_stack,
     fingerprints,
+    nccl2,
     pytest_output,
     setup,
     startup,
     store,
+    thread_dumps,
     torchrun,
     tracebacks,
     watchdog,
@@ -27,6 +30,7 @@ from rankscope.parsers.logs.c10d.screen import Screen
 from rankscope.parsers.logs.c10d.span import Span
 from rankscope.parsers.logs.c10d.table import KnownError, packaged
 from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.nccl import diagnostics
 from rankscope.parsers.logs.record import Record
 
 OPEN_LIMIT = 1 << 16
@@ -34,8 +38,8 @@ _BULK = " opCount "
 """Lines of NCCL's COLL debugging, up to gigabytes: nothing that is looked for is in them."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (watchdog, fingerprints, setup, endings, startup, store, workers)
-_SPANS = (tracebacks, torchrun, desync, failed_stack, collect_env, workers, pytest_output)
+_LINES = (watchdog, nccl2, fingerprints, setup, endings, startup, store, workers, diagnostics)
+_SPANS = (thread_dumps, debug_summary, tracebacks, torchrun, desync, failed_stack, collect_env, workers, pytest_output)
 _PLAIN = (desync, failed_stack)
 """Of these only the first line has the prefix of its rank."""
 

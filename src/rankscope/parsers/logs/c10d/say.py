@@ -25,6 +25,12 @@ _PROCESS = re.compile(
 )
 """Ray's prefix, and that of torch_npu."""
 _IN_GROUP = re.compile(r"\[Rank (\d{1,9})\]")
+_NCCL2 = re.compile(r"\[TC\] ?((?:\[(?:rank|name)=[^\[\]]{1,200}\]){1,2})")
+"""Of nccl2: `[TC][rank=0][name=3]`, rank in the group and name of the group."""
+_NCCL2_RANK, _NCCL2_NAME = re.compile(r"\[rank=(\d{1,9})\]"), re.compile(r"\[name=([^\[\]]{1,200})\]")
+_DEFAULT, _DEFAULT_NAME = "default_pg", "0"
+_TEMPLATE = re.compile(r"^(?:\[?[A-Za-z][\w.\-]{0,254}:\d{1,6}\]?:?|\[\d{1,6}\]:)(?= ?(?:\[rank\d{1,7}\]: ?)?$)")
+"""What torchrun puts in front of lines if it is told to: host and rank, or the rank."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -39,18 +45,20 @@ def tell(kind: str, record: Record, /, shows: str = "", **values: Any) -> Event:
 
     Values: `pg_id`, `pg_guid`, `pg_desc`, `pg_rank` as printed, None where not; `rank_in_group`, the `[Rank r]`, which
     is the rank in the group that logged first in the process: where there is no other it is a guess; `label`, the
-    launcher's prefix, where there is one and no rank.
+    launcher's prefix, where there is one and no rank; `front`, that part of it which torchrun's template may have made.
     """
     where = place(record.text)
     label = record.label.removesuffix(MARK)
     if record.rank is None and label:
         where["label"] = shown(label)
+    if (front := _TEMPLATE.match(label)) is not None:
+        where["front"] = front[0]
     if values.get("pid") is None and (told := list(_PROCESS.finditer(record.label))):
         # a process of a process stands behind it
         pid, host = told[-1][1] or told[-1][3], told[-1][2] or told[0][2]
         values = {**values, "pid": int(pid), "host": values.get("host") or host}
     made = event(kind, record, shown(shows or record.text), **values, **where)
-    if made.rank is None and where["pg_desc"] == "default_pg":
+    if made.rank is None and where["pg_desc"] == _DEFAULT:
         # its ranks are the global ones
         return made._replace(rank=where["pg_rank"])
     return made
@@ -59,6 +67,8 @@ def tell(kind: str, record: Record, /, shows: str = "", **values: Any) -> Event:
 def place(text: str) -> dict[str, Any]:
     """The process group and the rank in it, as the prefix of a message says."""
     text = text[:TEXT_LIMIT]
+    if (of_nccl2 := _NCCL2.search(text)) is not None:
+        return _of_nccl2(of_nccl2[1])
     group, inner = _GROUP.search(text), _IN_GROUP.search(text)
     rank = int(inner[1]) if inner else None
     if group is None:
@@ -72,6 +82,13 @@ def place(text: str) -> dict[str, Any]:
         "pg_rank": own,
         "rank_in_group": own if rank is None else rank,
     }
+
+
+def _of_nccl2(front: str) -> dict[str, Any]:
+    rank, name = _NCCL2_RANK.search(front), _NCCL2_NAME.search(front)
+    guid, own = name[1] if name else None, int(rank[1]) if rank else None
+    described = _DEFAULT if guid == _DEFAULT_NAME else None
+    return {"pg_id": None, "pg_guid": guid, "pg_desc": described, "pg_rank": own, "rank_in_group": own}
 
 
 def number(record: Record, match: re.Match[str] | None, group: int | str = 1) -> int | None:

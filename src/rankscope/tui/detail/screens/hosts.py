@@ -1,4 +1,4 @@
-"""Where the hosts of all ranks were when py-spy looked: their stacks merged to trees."""
+"""Where the hosts of all ranks were when a tool looked: their stacks merged to trees."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from textual.widget import Widget
 
 from rankscope.analysis.host_patterns import find_pattern
 from rankscope.analysis.host_stacks import HostStack, host_stacks
+from rankscope.analysis.host_words import tools_of
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset, Frame
 from rankscope.tui.detail.forest import with_mark
@@ -70,7 +71,7 @@ class HostsScreen(Page):
         """How many ranks were looked at and when, and how their stacks stand to each other."""
         times = sorted({clock(host.written_ns) for host in self.hosts.values() if host.written_ns is not None})
         when = f", {' to '.join(dict.fromkeys((times[0], times[-1])))}" if times else ""
-        what = f"  of {counted(len(self.hosts), 'rank')} by py-spy{when}"
+        what = f"  of {counted(len(self.hosts), 'rank')} by {tools_of(self.hosts.values())}{when}"
         said = f"pattern {self.pattern.letter}: {self.pattern.text}" if self.pattern else ""
         return [line(Span(" host stacks", "head"), what), line(" ", Span(plain(said), "bold"))]
 

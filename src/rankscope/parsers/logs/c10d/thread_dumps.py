@@ -1,0 +1,262 @@
+"""Stacks that a process prints of all its threads: Python's faulthandler and pystack, and whose they are.
+
+    Timeout (0:30:00)!
+    Thread 0x00007f8414ff96c0 (most recent call first):
+      File "/ws/data.py", line 44 in read_shard
+
+    Traceback for thread 9042 (python3.11) [Has the GIL] (most recent call last):
+        (Python) File "/ws/train.py", line 14, in <module>
+            main()
+        (C) File "./Modules/timemodule.c", line 383, in time_sleep (/usr/lib/libpython3.11.so.1.0)
+
+The debug server of torch 2.15 writes those of all ranks into one file, each below `=== Rank 2: http://… ===`.
+Source: Python/traceback.c of CPython 3.8 to 3.14, pystack 1.7, torch/distributed/debug/_debug_handlers.py.
+Lines of the program and its variables, which pystack can print, are never kept: they may hold secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from rankscope.parsers.logs.c10d.say import TEXT_LIMIT, tell
+from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.record import Record
+from rankscope.schema import AT_CRASH
+
+LITERALS = ("(most recent call first):", "Traceback for thread ", "=== Rank ", "Fatal Python error: ")
+KIND = "thread-dump"
+MAIN = "MainThread"
+THREAD_LIMIT = 1024
+"""Threads kept of one process; faulthandler stops at 100."""
+FRAME_LIMIT = 512
+"""Frames kept of one stack, the innermost; faulthandler stops at 100."""
+DUMP_LIMIT = 1 << 14
+"""Frames kept of one process."""
+FOREIGN_LIMIT = 8
+"""So many lines of something else may come between two of a dump."""
+_FIRST = re.compile(
+    r"^(?:(?:Current thread|Thread) (0[xX][0-9a-fA-F]{1,16})(?: \[([^\[\]]{0,64})\])?|Stack) "
+    r"\(most recent call first\): ?$"
+)
+_LAST = re.compile(r"^Traceback for thread (\d{1,10})(?: \(.{0,64}?\))? \[(.{0,100}?)\] \(most recent call last\): ?$")
+_FRAME = re.compile(r"^\s{0,8}File (?:\"(.{0,4096})\"|\?\?\?), line (?:(\d{1,9})|\?\?\?) in (.{1,1000})$")
+_PYSTACK = re.compile(r"^\s{0,8}\((Python|C)\) File \"(.{0,4096}?)\", line (\d{1,9}), in (.{1,1000})$")
+_VERSION = re.compile(r"@@?[\w.]{1,60}$")
+"""Of a symbol of a library."""
+_SECTION = re.compile(r"^=== Rank (\d{1,7}): (\S{0,1000}/handler/(?:dump_traceback|pyspy_dump)\S{0,1000}) ===$")
+_ERROR = re.compile(r"^Error: (\d{3})$")
+_ALARM = re.compile(r"^(?:Timeout \(\d{1,5}:\d\d:\d\d(?:\.\d{1,6})?\)!|(Fatal) Python error: )")
+_ENDS = re.compile(r"^(?:Current thread's C stack trace |Extension modules: )")
+_CUT = re.compile(r"^\s{0,2}\.\.\.$")
+_STARTED = ("_bootstrap", "_bootstrap_inner")
+
+
+@dataclass
+class _Thread:
+    """One thread as it was printed."""
+
+    number: int | None
+    name: str
+    gil: bool | None
+    outermost_first: bool
+    frames: list[list[str | int]] = field(default_factory=list)
+    cut: bool = False
+    """Its outermost frames are missing."""
+
+    def row(self, name: str) -> list[object]:
+        """Thread id, name, whether it holds the lock, and frames innermost first."""
+        frames = self.frames[::-1] if self.outermost_first else self.frames
+        return [self.number, name, self.gil, frames[:FRAME_LIMIT]]
+
+    @property
+    def may_be_main(self) -> bool:
+        """Whether it was not started by `threading`, as far as its outermost frame tells."""
+        python = self.python
+        return bool(python) and not self.cut and python[-1][0] not in _STARTED
+
+    @property
+    def python(self) -> list[list[str | int]]:
+        """The frames of Python, innermost first."""
+        own = [frame for frame in self.frames if frame[2]]
+        return own[::-1] if self.outermost_first else own
+
+
+class ThreadDump:
+    """Collects the threads of one process.
+
+    Values: `threads`, rows [thread id, name, holds the interpreter lock, frames], frames innermost first of rows
+    [function, file, line], the main thread first; `tool`, as in the table of threads; `host`, where the heading of a
+    section says it.
+    """
+
+    quotes = True
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._threads: list[_Thread] = []
+        self._blank = False
+        """Whether the line before was empty."""
+        self._over = self._cut = self._code = False
+        self._frames = 0
+        self._fatal = _is_fatal(record.text.strip())
+        section = _SECTION.match(record.text.strip())
+        self.told_rank = int(section[1]) if section else None
+        self._host = _host(section[2]) if section else None
+        if section is None and not self._fatal:
+            self._head(record.text.strip())
+
+    @property
+    def patience(self) -> int:
+        """None once another dump has begun."""
+        return 0 if self._over else FOREIGN_LIMIT
+
+    def takes(self, record: Record) -> bool:
+        """Whether a line belongs to it; reads it if so."""
+        text = record.text[:TEXT_LIMIT].rstrip()
+        if self._over or not text:
+            self._blank = not text
+            return not self._over
+        bare, blank, self._blank = text.strip(), self._blank, False
+        if _SECTION.match(bare) or _ALARM.match(bare) or _ENDS.match(bare):
+            # a timeout that stands below a heading is still of that section
+            self._over = bool(self._threads) or _SECTION.match(bare) is not None or _is_fatal(bare)
+            return False
+        if _FIRST.match(bare) or _LAST.match(bare):
+            return self._another(bare, blank)
+        if not self._threads and self.told_rank is not None and _ERROR.match(bare):
+            # why, the summary above all sections says
+            return True
+        return self._within(text)
+
+    def done(self) -> list[Event]:
+        """The event, at its first line."""
+        record = self._record
+        if not self._threads:
+            return []
+        main = self._main()
+        if any(thread.gil for thread in self._threads):
+            for thread in self._threads:
+                thread.gil = bool(thread.gil)
+        # the newest is printed first
+        order = sorted(range(len(self._threads)), key=lambda i: (i != main, -i))
+        rows = [self._threads[i].row(MAIN if i == main else _name(self._threads[i])) for i in order]
+        tool = AT_CRASH if self._fatal else "pystack" if self._threads[0].outermost_first else "faulthandler"
+        told: dict[str, object] = {"tool": tool}
+        if self._host is not None:
+            told["host"] = self._host
+        if (pid := self._pid(main)) is not None:
+            told["pid"] = pid
+        made = tell(KIND, record, f"stacks of {len(rows)} threads", threads=rows, **told)
+        return [made if self.told_rank is None else made._replace(rank=self.told_rank)]
+
+    def _another(self, bare: str, blank: bool) -> bool:
+        """Takes the head of a thread, unless it begins another dump.
+
+        A thread stands once in one, and the main thread last; behind all but the last there is an empty line, where no
+        filter took those away.
+        """
+        number = _number(bare)
+        again = number is not None and any(thread.number == number for thread in self._threads)
+        if again or (self._threads and not blank and self._threads[-1].may_be_main):
+            self._over = True
+            return False
+        self._head(bare)
+        return True
+
+    def _head(self, bare: str) -> None:
+        if len(self._threads) >= THREAD_LIMIT:
+            self._cut = True
+        elif (first := _FIRST.match(bare)) is not None:
+            self._threads.append(_Thread(_number(bare), first[2] or "", None, outermost_first=False))
+        elif (last := _LAST.match(bare)) is not None:
+            held = True if "Has the GIL" in last[2] else None
+            self._threads.append(_Thread(int(last[1]), "", held, outermost_first=True))
+
+    def _within(self, text: str) -> bool:
+        """Takes a line of the current thread."""
+        if not self._threads:
+            return False
+        thread = self._threads[-1]
+        frame = _pystack(text) if thread.outermost_first else _frame(text)
+        code, self._code = self._code, frame is not None and thread.outermost_first and bool(frame[2])
+        if frame is not None:
+            if self._frames < DUMP_LIMIT:
+                thread.frames.append(frame)
+                self._frames += 1
+            return True
+        if _CUT.match(text) or text.strip() == "<truncated rest of calls>":
+            # in front of the line's end stand frames of a thread; at its beginning there are more threads
+            thread.cut |= text[:1] == " "
+            self._cut |= text[:1] != " "
+            return True
+        # code and variables, and what faulthandler says instead of frames
+        return (
+            code or text[:4].isspace()
+            if thread.outermost_first
+            else text.strip().startswith(("<", "Garbage-collecting"))
+        )
+
+    def _main(self) -> int | None:
+        """The place of the main thread: the last that was not started by `threading`; None where nothing tells."""
+        found = [i for i, t in enumerate(self._threads) if t.number is not None and (t.may_be_main or t.cut)]
+        return found[-1] if found and not self._cut else None
+
+    def _pid(self, main: int | None) -> int | None:
+        """The process id: on Linux that of the main thread, where threads have those of the system."""
+        thread = self._threads[main] if main is not None else None
+        return thread.number if thread is not None and thread.outermost_first else None
+
+
+def begins(record: Record) -> ThreadDump | None:
+    """A dump, or a section of one of many ranks, that begins with this record."""
+    bare = record.text[:TEXT_LIMIT].strip()
+    begun = _is_fatal(bare) or any(form.match(bare) for form in (_FIRST, _LAST, _SECTION))
+    return ThreadDump(record) if begun else None
+
+
+def _is_fatal(bare: str) -> bool:
+    """Whether a process says that it ends: the stacks below are of that moment."""
+    alarm = _ALARM.match(bare)
+    return alarm is not None and alarm[1] is not None
+
+
+def _number(bare: str) -> int | None:
+    found = _FIRST.match(bare)
+    if found is not None:
+        return int(found[1], 16) if found[1] else None
+    last = _LAST.match(bare)
+    return int(last[1]) if last else None
+
+
+def _frame(text: str) -> list[str | int] | None:
+    found = _FRAME.match(text)
+    return [found[3], found[1] or "???", int(found[2] or 0)] if found else None
+
+
+def _pystack(text: str) -> list[str | int] | None:
+    found = _PYSTACK.match(text)
+    if found is None:
+        return None
+    if found[1] == "Python":
+        return [found[4], found[2], int(found[3])]
+    # as py-spy writes them: the library, and no line
+    name, _, library = found[4].removesuffix(")").rpartition(" (")
+    return [_VERSION.sub("", name.removesuffix(" (inlined)")), library.rpartition("/")[2], 0]
+
+
+def _name(thread: _Thread) -> str:
+    """A name in the way of `threading`, which names a thread after what it runs; empty where that is not seen."""
+    if thread.name:
+        return thread.name
+    names = [str(frame[0]) for frame in thread.python]
+    at = len(names) - 1 - names[::-1].index("_bootstrap_inner") if "_bootstrap_inner" in names else 0
+    return f"Thread ({names[at - 2]})" if at >= 2 and names[at - 1] == "run" else ""
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
