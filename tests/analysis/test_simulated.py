@@ -41,11 +41,7 @@ MISSES: dict[tuple[str, int, str, str], tuple[Score, str]] = {
 }
 """(fault, seed, size, kind of dump) -> how the answer compares, and why."""
 HOOK_SEEDS = 3
-NOT_YET: dict[str, set[str]] = {
-    "hook": {"wrong-split"}, "hook only-active": {"wrong-split"}, "hook wrapped": {"wrong-split"},
-    "hook fallback": {"lost-dump", "order", "wrong-split"}, "hook default": {"wrong-split"},
-    "mixed": {"straggler", "wrong-split"}, "two backends": {"lost-dump", "wrong-split"},
-}  # fmt: skip
+NOT_YET: dict[str, set[str]] = {"hook fallback": {"lost-dump", "order"}}
 """Kinds of dump by the hook -> the faults that are still answered wrongly in their seed."""
 NEVER = {"hook default": {"healthy", "midstep", "straggler", "wrong-dtype"}}
 """Kinds of dump that a job does not leave where it goes on."""

@@ -47,7 +47,7 @@ class Lane(NamedTuple):
 class Part(NamedTuple):
     """The operations of one side behind one collective."""
 
-    count: int
+    number: int
     end: int | None
     """The next collective of all ranks of the lane; None if it has not come to one."""
 
@@ -92,7 +92,9 @@ class Shortfall:
         if self.at.missing > 0:
             return self.lane.receiver
         usual = [{stretch.sent[i] for stretch in self.before} for i in range(len(self.lane.senders))]
-        odd = [side for side, own, known in zip(self.lane.senders, self.at.sent, usual, strict=True) if own not in known]
+        odd = [
+            side for side, own, known in zip(self.lane.senders, self.at.sent, usual, strict=True) if own not in known
+        ]
         return (odd or self.lane.senders)[0]
 
     def deviating(self) -> tuple[int, ...]:
@@ -150,11 +152,13 @@ class LaneCounts:
         before = [s for s in self.stretches(lane) if s.received and s.anchor != anchor]
         usual = before[-1].sent if before else [1] * len(lane.senders)
         counts = self._all_counts(lane)[1:]
-        return [s.rank for s, own, n in zip(lane.senders, counts, usual, strict=True) if own[anchor].count < n]
+        return [s.rank for s, own, n in zip(lane.senders, counts, usual, strict=True) if own[anchor].number < n]
 
     def _tail_lack(self, lane: Lane, anchor: int) -> int:
         """How many more operations the receiver has than all senders, from a collective to the end."""
-        tails = [sum(part.count for part in list(own.values())[list(own).index(anchor) :]) for own in self._all_counts(lane)]
+        tails = [
+            sum(part.number for part in list(own.values())[list(own).index(anchor) :]) for own in self._all_counts(lane)
+        ]
         return tails[0] - sum(tails[1:])
 
     def _all_counts(self, lane: Lane) -> list[dict[int, Part]]:
@@ -191,7 +195,10 @@ class LaneCounts:
 
     def _places(self, lane: Lane) -> tuple[str, tuple[int, ...]]:
         group = self.facts.groups[lane.group]
-        return group.description, (len(group.ranks), *(group.ranks.index(r) for r in (lane.dst, *(s.rank for s in lane.senders))))
+        return group.description, (
+            len(group.ranks),
+            *(group.ranks.index(r) for r in (lane.dst, *(s.rank for s in lane.senders))),
+        )
 
     def _shortfall(self, lane: Lane) -> Shortfall | None:
         stretches = self.stretches(lane)
@@ -217,7 +224,7 @@ class LaneCounts:
         received, *sent = self._all_counts(lane)
         return [
             Stretch(
-                anchor, tuple(own[anchor].count for own in sent), part.count,
+                anchor, tuple(own[anchor].number for own in sent), part.number,
                 tuple(own[anchor].end for own in sent), part.end,
             )
             for anchor, part in received.items()

@@ -84,7 +84,9 @@ def _root(facts: Facts, instance: Instance, sent: Amounts, expected: Amounts, no
         explanation=f"In {label}, {told}{more}.",
         candidates=() if len(culprits) == 1 else culprits,
         needs_stillness=False,
-        next_steps=("Print the split sizes of these ranks in front of the all_to_all: each rank must tell the others.",),
+        next_steps=(
+            "Print the split sizes of these ranks in front of the all_to_all: each rank must tell the others.",
+        ),
     )
     return root if len(culprits) == 1 else root.weaken("low", "one against one: either side may be the wrong one")
 

@@ -71,7 +71,9 @@ class UnevenLanes:
         """The roots, those that accuse one rank first."""
         by_rank: dict[tuple[int, ...], list[Deviation]] = {}
         for deviation in sorted(self.deviations, key=lambda d: len(d.ranks)):
-            ranks = next((known for known in by_rank if len(known) == 1 and known[0] in deviation.ranks), deviation.ranks)
+            ranks = next(
+                (known for known in by_rank if len(known) == 1 and known[0] in deviation.ranks), deviation.ranks
+            )
             by_rank.setdefault(ranks, []).append(deviation)
         return [self._root(ranks, found) for ranks, found in _united(by_rank).items()]
 
@@ -81,7 +83,11 @@ class UnevenLanes:
         ranked = votes.most_common(1)
         if ranked and 2 * ranked[0][1] > votes.total():
             (sent, received), count = ranked[0]
-            odd = [s.rank for s, n, usual in zip(shortfall.lane.senders, shortfall.at.sent, sent, strict=True) if n != usual]
+            odd = [
+                s.rank
+                for s, n, usual in zip(shortfall.lane.senders, shortfall.at.sent, sent, strict=True)
+                if n != usual
+            ]
             odd += [shortfall.lane.dst] if shortfall.at.received != received else []
             if len(odd) == 1:
                 return Deviation(shortfall, tuple(odd), count, self._instance(shortfall, odd))
@@ -152,7 +158,7 @@ def _united(by_rank: dict[tuple[int, ...], list[Deviation]]) -> dict[tuple[int, 
     common = set.intersection(*map(set, pairs)) if len(pairs) > 1 else set()
     if len(common) != 1:
         return by_rank
-    single = {ranks: found for ranks, found in by_rank.items() if len(ranks) == 1}
+    single: dict[tuple[int, ...], list[Deviation]] = {r: found for r, found in by_rank.items() if len(r) == 1}
     return {**single, tuple(common): [deviation for found in pairs.values() for deviation in found]}
 
 

@@ -149,9 +149,15 @@ def _quiet(situation: Situation) -> tuple[Status, str]:
     if situation.facts.dataset.dumps.is_empty() and not situation.pending:
         return _of_logs(situation)
     ranks = plural(len(situation.facts.dataset.seen_ranks), "rank")
-    nothing = next((f.title for f in situation.findings if f.kind == "nothing-recorded"), None)
-    if nothing is not None:
-        return "unknown", nothing
+    doubt = _in_motion(situation, ranks) or _at_rest(situation, ranks)
+    return doubt or (
+        "healthy",
+        f"{ranks}, no divergence: every collective was issued and finished by all of its members",
+    )
+
+
+def _in_motion(situation: Situation, ranks: str) -> tuple[Status, str] | None:
+    """A job that was caught while it moved, or may have been; None of one that was not."""
     moving = next((f for f in situation.findings if f.kind == "not-frozen"), None)
     if moving is not None and situation.freeze.stopped is None:
         return "unknown", moving.title
@@ -160,6 +166,14 @@ def _quiet(situation: Situation) -> tuple[Status, str]:
     if situation.reliability.outdated:
         old = ranks_text(sorted(situation.reliability.outdated))
         return "progressing", f"the dumps were taken at different moments ({old} earlier); nothing is proven to hang"
+    return None
+
+
+def _at_rest(situation: Situation, ranks: str) -> tuple[Status, str] | None:
+    """Dumps that show no divergence, and not enough to call the job healthy; None if they do."""
+    nothing = next((f.title for f in situation.findings if f.kind == "nothing-recorded"), None)
+    if nothing is not None:
+        return "unknown", nothing
     if situation.pending:
         unnoticed = "; completions are noticed up to a second late: dump again" if situation.facts.hook_groups else ""
         return "unknown", f"{ranks}: operations are pending, and nothing in these dumps says why{unnoticed}"
@@ -167,9 +181,7 @@ def _quiet(situation: Situation) -> tuple[Status, str]:
     if behind:
         return "unknown" if situation.freeze.stopped else "progressing", behind
     untold = _untold(situation.facts)
-    if untold:
-        return "unknown", f"{ranks}, no divergence, but {untold}"
-    return "healthy", f"{ranks}, no divergence: every collective was issued and finished by all of its members"
+    return ("unknown", f"{ranks}, no divergence, but {untold}") if untold else None
 
 
 def _untold(facts: Facts) -> str | None:

@@ -27,7 +27,6 @@ pytestmark = [
 
 LONGEST_S = 120.0
 Report = dict[str, Any]
-NOT_YET = pytest.mark.xfail(reason="read as if a recorder of its own had written them", strict=True)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +73,7 @@ def hangs(said: Report) -> bool:
     return bool(said["status"] == "hang" and causes(said))
 
 
-@pytest.mark.parametrize("completion", ["late", pytest.param("without", marks=NOT_YET)])
+@pytest.mark.parametrize("completion", ["late", "without"])
 def test_the_demos_hang_is_told_as_that_of_gloo(completion: str, tmp_path: Path) -> None:
     with running("two_groups", completion, "capture", tmp_path):
         said = reported(tmp_path, hangs)

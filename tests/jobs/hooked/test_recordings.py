@@ -31,9 +31,6 @@ TRUTHS = {
     "without_completion_healthy": Truth(0),
     "without_completion_stuck": Truth(1, "missing-rank", (2,)),
 }
-NOT_YET = pytest.mark.xfail(reason="read as if a recorder of its own had written them", strict=True)
-JUDGED_WRONGLY = ("lost_send", "without_completion_stuck")
-NAMES = [pytest.param(name, marks=NOT_YET) if name in JUDGED_WRONGLY else name for name in TRUTHS]
 
 
 def recording(name: str) -> Path:
@@ -46,7 +43,7 @@ def members(name: str) -> dict[str, bytes]:
         return {m.name.partition("/")[2]: archive.extractfile(m).read() for m in files}  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRUTHS)
 def test_who_is_to_blame(name: str) -> None:
     code, said = report(recording(name))
     accused = causes(said)
