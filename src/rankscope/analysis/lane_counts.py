@@ -163,8 +163,15 @@ class LaneCounts:
 
     def _all_counts(self, lane: Lane) -> list[dict[int, Part]]:
         """The counts of the receiver, and of each sender, by collective."""
-        places = self._places_of(lane)
-        return [self._counts(side, places) for side in (lane.receiver, *lane.senders)]
+        if id(lane) not in self._counted:
+            places = self._places_of(lane)
+            self._counted[id(lane)] = [self._counts(side, places) for side in (lane.receiver, *lane.senders)]
+        return self._counted[id(lane)]
+
+    @cached_property
+    def _counted(self) -> dict[int, list[dict[int, Part]]]:
+        """By identity of the lane, all of which are kept."""
+        return {}
 
     def _places_of(self, lane: Lane) -> Array:
         """The groups of all ranks of a lane at whose collectives both sides have always stood at equal numbers.
@@ -256,7 +263,10 @@ class LaneCounts:
     def _anchors(self, rank: int, common: Array) -> tuple[Array, Array]:
         """Rows and keys of the collectives that a rank issued in the `common` groups."""
         rows, groups, keys = self._collectives.get(rank, (_NONE, _NONE, _NONE))
-        chosen = np.isin(groups, common)
+        # two or three groups: several times faster than isin()
+        chosen = np.zeros(len(groups), np.bool_)
+        for group in common.tolist():
+            chosen |= groups == group
         return rows[chosen], keys[chosen]
 
     def _common(self, ranks: set[int]) -> Array:

@@ -8,15 +8,19 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_steps import host_steps
 from rankscope.analysis.model import Evidence, Finding, Severity
 from rankscope.analysis.wording import fold, plural, ranks_text
+from rankscope.schema import HOOKS
 from rankscope.schema import UNRANKED
 
 FOREIGN = ("unknown", "not-a-file", "duplicate", "py-spy", "sidecar")
 """Kinds of files that are no dump of a rank; they are listed, but no operation is missing because of them."""
 
 
+SHOWN_GROUPS = 3
+
+
 def find_gaps(facts: Facts, hung: bool) -> list[Finding]:
     """Findings about the inputs themselves."""
-    found = [*_files(facts), *_missing(facts), *_nothing(facts), *_wrapped(facts, hung)]
+    found = [*_files(facts), *_missing(facts), *_nothing(facts), *_uncounted(facts), *_wrapped(facts, hung)]
     return found + (_timing(facts) if hung else [])
 
 
@@ -79,6 +83,30 @@ def _nothing(facts: Facts) -> list[Finding]:
                 "TORCH_DIST_USE_NCCL2=0 to get the recorder of before.",
                 *host_steps(facts.dataset, facts.dataset.seen_ranks[:3]),
             ),
+        )
+    ]  # fmt: skip
+
+
+def _uncounted(facts: Facts) -> list[Finding]:
+    """Groups in which every member counts operations that no dump has: those captured in CUDA graphs."""
+    if not facts.hook_groups:
+        return []
+    # of a hook: op_id = seq + p2p_seq - 1 + operations under capture (parsers.assemble.recorders)
+    more = pl.col("op_id") - pl.col("seq") - pl.col("p2p_seq") + 1
+    hooked = facts.dataset.dumps.filter(pl.col("recorder").is_in(HOOKS))["file"]
+    rows = facts.dataset.ops.filter(pl.col("file").is_in(hooked.implode())).with_columns(more=more)
+    least = rows.group_by("group", "rank").agg(pl.col("more").max()).group_by("group").agg(
+        least=pl.col("more").min(), ranks=pl.len()
+    )  # fmt: skip
+    counts = {group: n for group, n, ranks in least.iter_rows() if n > 0 and ranks == len(facts.groups[group].ranks)}
+    if not counts:
+        return []
+    told = ", ".join(f"{count} of {facts.label(group)}" for group, count in sorted(counts.items())[:SHOWN_GROUPS])
+    return [
+        _note(
+            "unrecorded-operations", "info", f"operations of {plural(len(counts), 'group')} were issued and not recorded",
+            f"All members count more operations than their dumps number: {told}. torch 2.15 does not record what is "
+            "captured in CUDA graphs: a hang inside a graph is not in these dumps.",
         )
     ]  # fmt: skip
 

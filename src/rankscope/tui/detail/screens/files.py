@@ -16,6 +16,11 @@ from rankscope.tui.options import ViewOptions
 
 _SOURCES = {"option": "as told", "name": "name", "content": "content", "guess": "GUESSED", "sidecar": "told"}
 
+HOOKED = {
+    "hook": "recorded by torch's hook: no starts, ends up to 1 s late, batches done at issue",
+    "blind-hook": "recorded by torch's hook, which this backend tells of no end",
+}
+
 
 def ordered_files(dataset: Dataset) -> pl.DataFrame:
     """The files as they are listed: problems first, then guesses, then by attempt and rank."""
@@ -54,6 +59,7 @@ def file_detail(row: dict[str, Any], width: int) -> list[Line]:
         f"attempt {row['attempt']}" if row["attempt"] is not None else "",
         "ring wrapped: older entries are gone" if row["wrapped"] else "",
         "only active entries" if row["filtered"] == "only-active" else "",
+        HOOKED.get(row["recorder"], ""),
         f"without {', '.join(lacks)}" if lacks else "",
     ]
     lines = [line(Span(plain(row["path"]), "bold"))]
