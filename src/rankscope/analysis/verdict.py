@@ -161,7 +161,8 @@ def _in_motion(situation: Situation, ranks: str) -> tuple[Status, str] | None:
     moving = next((f for f in situation.findings if f.kind == "not-frozen"), None)
     if moving is not None and situation.freeze.stopped is None:
         return "unknown", moving.title
-    if moving is not None or (situation.pending and situation.freeze.stopped is False):
+    open_ = situation.pending or bool(situation.facts.blind_files)
+    if moving is not None or (open_ and situation.freeze.stopped is False):
         return "progressing", f"{ranks}: the job was still moving when the dumps were written"
     if situation.reliability.outdated:
         old = ranks_text(sorted(situation.reliability.outdated))
