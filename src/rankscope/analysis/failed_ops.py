@@ -44,10 +44,15 @@ def _last(facts: Facts, ranks: dict[int, Node]) -> Iterator[tuple[int, CallKey, 
 
 
 def _went_on(facts: Facts, key: CallKey) -> bool:
-    """Whether any member issued another collective in the group afterwards: then this one ended well."""
+    """Whether any member issued another collective in the group afterwards, or one of a device: it ended well then."""
     group, seq = key
     fronts = (facts.presence.frontiers.get((rank, group)) for rank in facts.groups[group].ranks)
-    return any(f is not None and f.enqueued is not None and f.enqueued > seq for f in fronts)
+    if any(f is not None and f.enqueued is not None and f.enqueued > seq for f in fronts):
+        return True
+    rows = facts.dataset.ops.select("rank", "group", "seq").filter(pl.col("rank").is_in(facts.groups[group].ranks))
+    own = (pl.col("group") == group) & (pl.col("seq") == seq)
+    behind = own.cum_max().over("rank").fill_null(value=False) & ~pl.col("group").is_in(list(facts.gloo_groups))
+    return bool(rows.select(behind.any()).item())
 
 
 def _never_came(facts: Facts, graph: WaitGraph, key: CallKey) -> Iterator[Node]:

@@ -19,7 +19,8 @@ KINDS = (
     "missing-rank", "gpu-stuck", "collective-mismatch", "size-mismatch", "dtype-mismatch", "extra-collective",
     "order-deadlock", "p2p-unmatched", "stuck-in-collective", "rank-failed", "init-hang", "known-error",
     "numeric-divergence", "straggler", "settings-mismatch", "version-mismatch", "mesh-misfit", "slow-link",
-    "missing-dump", "unreadable-file", "truncated-file", "nothing-recorded", "unrecorded-operations", "ring-wrapped", "timing-off", "not-frozen",
+    "missing-dump", "unreadable-file", "truncated-file", "nothing-recorded",
+    "unrecorded-operations", "ring-wrapped", "timing-off", "not-frozen",
 )  # fmt: skip
 """Every kind of finding there is."""
 

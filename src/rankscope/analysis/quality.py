@@ -8,8 +8,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_steps import host_steps
 from rankscope.analysis.model import Evidence, Finding, Severity
 from rankscope.analysis.wording import fold, plural, ranks_text
-from rankscope.schema import HOOKS
-from rankscope.schema import UNRANKED
+from rankscope.schema import HOOKS, UNRANKED
 
 FOREIGN = ("unknown", "not-a-file", "duplicate", "py-spy", "sidecar")
 """Kinds of files that are no dump of a rank; they are listed, but no operation is missing because of them."""
@@ -104,7 +103,7 @@ def _uncounted(facts: Facts) -> list[Finding]:
     told = ", ".join(f"{count} of {facts.label(group)}" for group, count in sorted(counts.items())[:SHOWN_GROUPS])
     return [
         _note(
-            "unrecorded-operations", "info", f"operations of {plural(len(counts), 'group')} were issued and not recorded",
+            "unrecorded-operations", "info", f"{plural(len(counts), 'group')} issued operations that no dump holds",
             f"All members count more operations than their dumps number: {told}. torch 2.15 does not record what is "
             "captured in CUDA graphs: a hang inside a graph is not in these dumps.",
         )

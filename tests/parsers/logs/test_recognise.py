@@ -53,7 +53,7 @@ OTHERS = {
     "quoted": f"> {info(coll())}\n",
     "a note on an end": "The worker died unexpectedly, with a RuntimeError: CUDA error, so we asked the raylet",
     "an exception of anything": "ValueError: no such option",
-    "another answer of a debug server": '=== Rank 0: http://n:1/handler/c10d_health_check? ===\n{"healthy":true}',
+    "another answer of a debug server": '=== Rank 0: http://n:1/handler/wait_counters? ===\n{"waits":[]}',
     "a note on a stack": "See Thread 0x00007f6f0d7fa700 (most recent call first): it hangs",
     "csv": "step,loss\n1,2.5\n",
     "zeros": info(coll()) + "\0" * 500,

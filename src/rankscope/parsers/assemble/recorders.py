@@ -38,9 +38,13 @@ def recorder_of(dump: Dump) -> str | None:
 
 
 def settle(sources: Sequence[Source]) -> bool:
-    """Takes dumps of a job without operations for what all others are; whether any of them is told now."""
+    """Takes dumps of a job without operations for what all others are; whether any of them is told now.
+
+    Not of a rank that has left another one with operations: the empty one is of another backend.
+    """
     known = {source.recorder for source in sources} - {None}
-    silent = [source for source in sources if source.recorder is None and source.dump is not None]
+    told = {source.rank for source in sources if source.recorder is not None}
+    silent = [s for s in sources if s.recorder is None and s.dump is not None and s.rank not in told]
     if len(known) != 1 or not silent:
         return False
     for source in silent:
