@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.facts import Array, Facts
+from rankscope.analysis.lanes import Lane, Side, lanes_of
 
 SHIFT = 40
 """A collective is its group times two to this power, plus its sequence number."""
@@ -24,24 +25,6 @@ START = -1
 """Stands for the beginning of a recording that nothing was overwritten of."""
 AHEAD = 8
 """A host issues no more than so many collectives of all of these ranks before it waits for the device."""
-
-
-class Side(NamedTuple):
-    """The operations of one rank in a lane."""
-
-    rank: int
-    is_send: bool
-    rows: Array
-    """Rows of ops, in order."""
-
-
-class Lane(NamedTuple):
-    """All that is sent to one rank in a group by one other, or by any other where it receives from any source."""
-
-    group: int
-    dst: int
-    senders: tuple[Side, ...]
-    receiver: Side
 
 
 class Part(NamedTuple):
@@ -300,7 +283,7 @@ class LaneCounts:
     @cached_property
     def _lanes(self) -> list[Lane]:
         """All lanes, by group and receiver."""
-        return [lane for (group, dst), sides in self._sides().items() for lane in _lanes_into(group, dst, sides)]
+        return lanes_of(self.facts.dataset.ops)
 
     def _uneven(self, lane: Lane) -> bool:
         """Whether both sides do not count the same, or cannot be counted from the beginning."""
@@ -309,40 +292,6 @@ class LaneCounts:
             return False
         whole = all(self.facts.presence.whole(rank) for rank in ranks)
         return not whole or sum(len(side.rows) for side in lane.senders) != len(lane.receiver.rows)
-
-    def _sides(self) -> dict[tuple[int, int], list[tuple[int | None, Side]]]:
-        """By group and receiver: the sender (None: any) and the operations of one side."""
-        ops = self.facts.dataset.ops
-        places = ops["is_p2p"].fill_null(value=False).arg_true()
-        rows = (
-            ops[places].select("rank", "group", "peer", pl.col("op").cast(pl.String))
-            .with_columns(row=places.cast(pl.Int64), is_send=pl.col("op") == "send")
-            .filter(pl.col("op").is_in(["send", "recv"]))
-            .filter(~pl.col("is_send") | pl.col("peer").is_not_null())
-            .with_columns(
-                src=pl.when("is_send").then("rank").otherwise("peer"),
-                dst=pl.when("is_send").then("peer").otherwise("rank"),
-            )
-        )  # fmt: skip
-        out: dict[tuple[int, int], list[tuple[int | None, Side]]] = {}
-        lanes = rows.group_by("group", "src", "dst", "is_send", maintain_order=True).agg("row")
-        for group, src, dst, is_send, own in lanes.iter_rows():
-            side = Side(src if is_send else dst, is_send, np.array(own, np.int64))
-            out.setdefault((group, dst), []).append((src, side))
-        return out
-
-
-def _lanes_into(group: int, dst: int, sides: list[tuple[int | None, Side]]) -> list[Lane]:
-    """The lanes to one rank: one for each sender, or one for all where it receives from any source."""
-    senders = {src: side for src, side in sides if src is not None and side.is_send}
-    posted = {src: side for src, side in sides if not side.is_send}
-    if None in posted:
-        rows = np.sort(np.concatenate([side.rows for side in posted.values()]))
-        return [Lane(group, dst, tuple(senders.values()), Side(dst, False, rows))] if senders else []
-    return [
-        Lane(group, dst, (senders.get(src, Side(src, True, _NONE)),), posted.get(src, Side(dst, False, _NONE)))
-        for src in sorted({*senders, *(src for src in posted if src is not None)})
-    ]
 
 
 _NONE = np.empty(0, np.int64)

@@ -1,0 +1,209 @@
+"""Roots on the device: one that stopped, one that never got to an operation, and what all joined and nobody ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rankscope.analysis.evidence import Reliability, shows
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.graph import Node, WaitGraph
+from rankscope.analysis.host_steps import host_steps
+from rankscope.analysis.instances import Instance
+from rankscope.analysis.root import Root
+from rankscope.analysis.signatures import ROOTED, wire_name
+from rankscope.analysis.wording import ranks_text
+
+_NETWORK = "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts."
+_BATCHES = "the hook of torch 2.15 records no start, and calls a batch of sends and receives finished at its issue"
+
+
+@dataclass(frozen=True)
+class DeviceRules:
+    """Turns sinks that are devices, or operations that all members joined, into roots."""
+
+    facts: Facts
+    graph: WaitGraph
+    reliability: Reliability
+
+    def stopped(self, nodes: list[Node]) -> list[Root]:
+        """One root for devices that stopped in groups they share, or else one for each."""
+        open_nodes, roots = list(nodes), []
+        while open_nodes:
+            together = [open_nodes.pop(0)]
+            lagging = set(self._lagging(together[0].rank))
+            for node in list(open_nodes):
+                if lagging & set(self._lagging(node.rank)):
+                    together.append(node)
+                    open_nodes.remove(node)
+            roots.append(self._device(tuple(sorted(together))))
+        return roots
+
+    def _lagging(self, rank: int) -> list[int]:
+        return self.reliability.lagging_groups(self.facts, rank)
+
+    def _device(self, nodes: tuple[Node, ...]) -> Root:
+        ranks = tuple(node.rank for node in nodes)
+        own = [i for node in nodes for i in self.graph.instances.values() if node.rank in i.waiting() and not i.is_pair]
+        focus = min(
+            own,
+            key=lambda i: (not i.is_known, i.entries[min(set(i.waiting()) & set(ranks))].position, i.key),
+            default=None,
+        )
+        where = f" {focus.name} of {self.facts.label(focus.group)}" if focus else ""
+        peers = self._counted_only(focus) if focus is not None else ()
+        if focus is not None and peers:
+            return self._apart(ranks, nodes, focus, where, peers)
+        return Root(
+            kind="gpu-stuck",
+            culprits=ranks,
+            nodes=nodes,
+            focus=focus,
+            title=f"{ranks_text(ranks)} never finished{where} on the device, as the peers did",
+            explanation=(
+                f"Completions of {ranks_text(ranks)} stopped while other members of the same groups finished the "
+                "same collectives: the device, or the thread that watches it, is dead."
+            ),
+            notes={r: _lag_text(self.facts, r, *self.reliability.dead_devices[r]) for r in ranks},
+            next_steps=(
+                f"Look for Xid and ECC errors on the hosts of {ranks_text(ranks)} (dmesg, nvidia-smi -q).",
+                *host_steps(self.facts.dataset, ranks, native=True),
+            ),
+        )
+
+    def _counted_only(self, focus: Instance) -> tuple[int, ...]:
+        """Peers of which only counters tell that they finished it, and nothing what it was on them."""
+        if not self.facts.dataset.from_logs or focus.is_pair:
+            return ()
+        done = [r for (r, group), seq in self.facts.completed.items() if group == focus.group and seq >= focus.seq]
+        return () if any(rank in focus.entries for rank in done) else tuple(sorted(done))
+
+    def _apart(
+        self, ranks: tuple[int, ...], nodes: tuple[Node, ...], focus: Instance, where: str, peers: tuple[int, ...]
+    ) -> Root:
+        """Counters alone do not tell a dead device from another collective under the same number."""
+        alone = len(peers) > len(ranks)
+        return Root(
+            kind="gpu-stuck",
+            culprits=ranks if alone else (),
+            nodes=nodes,
+            focus=focus,
+            title=(
+                f"{ranks_text(ranks)} never finished{where}, and {ranks_text(peers)} went past that number: "
+                "a device that stopped, or different collectives"
+            ),
+            explanation=(
+                f"By their counters {ranks_text(peers)} finished what has this number there. If it was the same "
+                f"collective, the device of {ranks_text(ranks)} is dead; if it was another, the ranks parted before."
+            ),
+            candidates=() if alone else tuple(sorted({*ranks, *peers})),
+            confidence="medium" if alone else "low",
+            reasons=("the logs do not say what the others finished under that number",),
+            next_steps=(
+                "Set TORCH_DISTRIBUTED_DEBUG=DETAIL, or keep flight recorder dumps: both tell what each rank called.",
+                f"Look for Xid and ECC errors on the hosts of {ranks_text(ranks)} (dmesg, nvidia-smi -q).",
+            ),
+        )
+
+    def joined(self, node: Node) -> Root | None:
+        """Everybody joined and nobody moves on: a device that never got there, or the network."""
+        focus = self.graph.instances[node.key]  # type: ignore[index]
+        if self._incomplete(focus) or self._unnoticed(focus):
+            return None
+        if any(not e.pending for e in focus.entries.values()):
+            return self._left_behind(focus, node)
+        started = sorted(r for r, e in focus.entries.items() if e.state == "started")
+        issued_ns = max((e.created_ns or 0 for e in focus.entries.values()), default=0)
+        waiting = self._dumped_after(issued_ns, [r for r in focus.waiting() if r not in started])
+        label = f"{focus.name} of {self.facts.label(focus.group)}"
+        if started and waiting and self.facts.has_timing:
+            return self._before(focus, node, tuple(waiting), label)
+        return self._stuck(focus, node, label)
+
+    def _stuck(self, focus: Instance, node: Node, label: str) -> Root:
+        """The network, or what the recorder does not show in front of it."""
+        hooked = focus.group in self.facts.hook_groups
+        front = "a device kernel or a batch of sends and receives" if hooked else "a device kernel"
+        unseen = () if self.facts.has_timing else ("without timing, a device that never got there looks the same",)
+        return Root(
+            kind="stuck-in-collective",
+            culprits=(),
+            nodes=(node,),
+            focus=focus,
+            title=f"all {len(focus.entries)} members joined {label}, and it does not finish",
+            explanation=(
+                f"Every member issued {label} with fitting arguments, nothing older holds anybody up, and nobody "
+                f"finished it: the network or the hardware between them, or {front} in front of it."
+            ),
+            candidates=tuple(sorted(focus.entries)) if len(focus.entries) <= 2 else (),
+            confidence="low" if hooked else "medium",
+            reasons=(_BATCHES,) if hooked else unseen,
+            residual=hooked,
+            next_steps=(
+                *host_steps(self.facts.dataset, focus.waiting()[:3], native=True),
+                _NETWORK,
+            ) if hooked else ("Set TORCH_NCCL_ENABLE_TIMING=1 to tell a device that never got there.", _NETWORK),
+        )  # fmt: skip
+
+    def _unnoticed(self, focus: Instance) -> bool:
+        """Whether a hook may only not have noticed yet that an operation is finished, on all who wait in it."""
+        if focus.group not in self.facts.hook_groups:
+            return False
+        return not any(self.reliability.overdue(rank, focus.entries[rank].created_ns) for rank in focus.waiting())
+
+    def _left_behind(self, focus: Instance, node: Node) -> Root | None:
+        """Others have finished an operation that takes part of everybody: the device of who has not is dead."""
+        done = [entry.row for entry in focus.entries.values() if not entry.pending]
+        finished_ns = self.facts.dataset.ops["completed_ns"].gather(done).min()
+        behind = tuple(self._dumped_after(finished_ns if isinstance(finished_ns, int) else 0, focus.waiting()))
+        rooted = wire_name(focus.op) in ROOTED
+        few = 0 < 2 * len(behind) <= len(focus.entries)
+        if focus.group in self.facts.gloo_groups or rooted or not focus.counted or not few:
+            return None
+        label = f"{focus.name} of {self.facts.label(focus.group)}"
+        return Root(
+            kind="gpu-stuck",
+            culprits=behind,
+            nodes=(node,),
+            focus=focus,
+            title=f"{ranks_text(behind)} issued {label}, and only there it never finished",
+            explanation=(
+                f"The other members have finished {label}, and nothing older "
+                f"holds up {ranks_text(behind)}: the device, or the thread that watches it, is dead."
+            ),
+            notes=dict.fromkeys(behind, "issued it, and never finished what the others finished"),
+            next_steps=(f"Look for Xid and ECC errors on the hosts of {ranks_text(behind)} (dmesg, nvidia-smi -q).",),
+        )
+
+    def _dumped_after(self, since_ns: int, ranks: list[int]) -> list[int]:
+        """Those of `ranks` whose dump is late enough to show what happened at a moment."""
+        return [rank for rank in ranks if shows(self.reliability.written_ns, rank, since_ns)]
+
+    def _incomplete(self, focus: Instance) -> bool:
+        if focus.is_pair:
+            return len(focus.entries) < 2
+        return set(focus.entries) < set(self.facts.groups[focus.group].ranks)
+
+    def _before(self, focus: Instance, node: Node, waiting: tuple[int, ...], label: str) -> Root:
+        root = Root(
+            kind="gpu-stuck",
+            culprits=waiting,
+            nodes=(node,),
+            focus=focus,
+            title=f"{ranks_text(waiting)} issued {label}, but the device never got there",
+            explanation=(
+                f"All members issued {label}; on the others it has started, on {ranks_text(waiting)} it has not: "
+                "something in front of it on the device does not finish, such as a compute kernel."
+            ),
+            notes=dict.fromkeys(waiting, "issued it, but it never started on the device"),
+            next_steps=(
+                f"cuda-gdb on {ranks_text(waiting)}: which kernel runs?",
+                *host_steps(self.facts.dataset, waiting, native=True),
+            ),
+        )
+        few = 2 * len(waiting) <= len(focus.entries)
+        return root if few else root.weaken("medium", "most members never started it")
+
+
+def _lag_text(facts: Facts, rank: int, group: int, seq: int) -> str:
+    done = max(v for (r, g), v in facts.completed.items() if g == group and r != rank)
+    return f"completed #{seq - 1} of {facts.label(group)} while its peers completed #{done}"
