@@ -249,7 +249,11 @@ def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:
         kind="not-frozen",
         severity="info",
         title=_not_seen_to_stand(first, freeze),
-        explanation=f"{freeze.reason}; nobody is accused of waiting. If it stays so: {first.title}.",
+        explanation=(
+            f"{freeze.reason.capitalize()}, and the dumps do not tell which operations have finished."
+            if freeze.stopped is None
+            else f"{freeze.reason}; nobody is accused of waiting. If it stays so: {first.title}."
+        ),
         candidates=tuple(sorted({rank for f in written for rank in f.culprit_ranks})),
         waiting_ranks=first.waiting_ranks,
         chain=first.chain,

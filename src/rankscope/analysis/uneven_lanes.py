@@ -144,7 +144,7 @@ class UnevenLanes:
         before = sum(1 for stretch in shortfall.before if stretch.received)
         alike = f"; the {plural(before, 'time')} before, both sides agreed" if before else ""
         received = f"which received {_times(at.received)}"
-        return f"Behind {self._anchor(at.anchor)}, {sent}, {received}{alike}. {_WHY}"
+        return f"After {self._anchor(at.anchor)}, {sent}, {received}{alike}. {_WHY}"
 
     def _anchor(self, anchor: int) -> str:
         if anchor == START:
