@@ -124,7 +124,7 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...], behind: frozenset
         title=f"{_without(ranks, unread)}, and {label} waits for {'it' if len(ranks) == 1 else 'them'}",
         explanation=(
             f"{wait_text(focus.waiting())} in {label}. Every member of which a dump could be read has joined"
-            f"{_told(ranks, unread, alive)}."
+            f"{_told(ranks, unread, alive, hooked=focus.group in facts.hook_groups)}."
         ),
         candidates=() if few else tuple(sorted({*ranks, *behind})),
         confidence="medium" if few else "low",
@@ -147,13 +147,13 @@ def _without(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]]) -> s
     return f"of {ranks_text(ranks)} there is no dump that could be read"
 
 
-def _told(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], alive: list[int]) -> str:
+def _told(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], alive: list[int], *, hooked: bool) -> str:
     """What is known of those without a dump."""
     broken = "; ".join(f"that of rank {rank} could not ({unread[rank][1]})" for rank in sorted(unread)[:SHOWN])
     more = f" and {len(unread) - SHOWN} more" if len(unread) > SHOWN else ""
     none = tuple(rank for rank in ranks if rank not in unread)
     own = [rank for rank in alive if rank in none]
-    left = f"{ranks_text(none)} left none: {_fate(none, own)}" if none else ""
+    left = f"{ranks_text(none)} left none: {_fate(none, own, hooked=hooked)}" if none else ""
     return "".join(f"; {part}" for part in (f"{broken}{more}", left) if part)
 
 
@@ -163,8 +163,12 @@ def _focus(judge: Judge, nodes: tuple[Node, ...]) -> Instance:
     return min(found, key=lambda i: (i.is_pair, i.since_ns or 0, i.key))
 
 
-def _fate(ranks: tuple[int, ...], alive: list[int]) -> str:
+def _fate(ranks: tuple[int, ...], alive: list[int], *, hooked: bool) -> str:
     if not alive:
+        if hooked:
+            # torch 2.15: a rank dumps when its own watchdog sees a timeout, and nobody tells the others
+            who, died = ("it waits", "it died") if len(ranks) == 1 else ("they wait", "they died")
+            return f"{who} for nothing, so that no watchdog wrote one, or {died}, or nobody collected it"
         if len(ranks) == 1:
             return "the process died, or was killed before it could write, or nobody collected its dump"
         return "they died, or were killed before they could write, or nobody collected theirs"

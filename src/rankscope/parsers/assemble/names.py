@@ -7,7 +7,7 @@ import re
 _P2P = re.compile(r"^[^:]*:?(?:send|recv) (\d{1,9})(?:->|<-)(\d{1,9}|\?)")
 STATELESS = frozenset({"gloo"})
 """Libraries whose recorder never observes a state: retired stands for completed."""
-DEVICE_LIBRARIES = frozenset({"nccl", "nccl2", "ncclx", "rccl", "rcclx", "xccl", "mccl", "hccl", "bccl"})
+DEVICE_LIBRARIES = frozenset({"nccl", "nccl2", "nccl-lazy", "ncclx", "rccl", "rcclx", "xccl", "mccl", "hccl", "bccl"})
 """Libraries whose recorder observes states: retired and not completed means timed out."""
 P2P_OPS = frozenset({"send", "recv"})
 
