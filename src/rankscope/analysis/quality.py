@@ -8,14 +8,12 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_steps import host_steps
 from rankscope.analysis.model import Evidence, Finding, Severity
 from rankscope.analysis.wording import fold, plural, ranks_text
-from rankscope.schema import HOOKS
-from rankscope.schema import UNRANKED
-
-FOREIGN = ("unknown", "not-a-file", "duplicate", "py-spy", "sidecar")
-"""Kinds of files that are no dump of a rank; they are listed, but no operation is missing because of them."""
-
+from rankscope.schema import HOOKS, UNRANKED
+from rankscope.schema.kinds.input_kinds import INPUTS
 
 SHOWN_GROUPS = 3
+_FOREIGN = [kind.name for kind in INPUTS.values() if not kind.told_if_broken]
+"""Kinds of files that are listed, but no operation is missing because of them."""
 
 
 def find_gaps(facts: Facts, hung: bool) -> list[Finding]:
@@ -25,7 +23,7 @@ def find_gaps(facts: Facts, hung: bool) -> list[Finding]:
 
 
 def _files(facts: Facts) -> list[Finding]:
-    whole = pl.col("kind").is_in(FOREIGN) | pl.col("problem").str.starts_with(UNRANKED)
+    whole = pl.col("kind").is_in(_FOREIGN) | pl.col("problem").str.starts_with(UNRANKED)
     files = facts.dataset.files.filter(pl.col("problem").is_not_null() & ~whole)
     out = []
     for used, kind, what in (
@@ -104,7 +102,8 @@ def _uncounted(facts: Facts) -> list[Finding]:
     told = ", ".join(f"{count} of {facts.label(group)}" for group, count in sorted(counts.items())[:SHOWN_GROUPS])
     return [
         _note(
-            "unrecorded-operations", "info", f"operations of {plural(len(counts), 'group')} were issued and not recorded",
+            "unrecorded-operations", "info",
+            f"operations of {plural(len(counts), 'group')} were issued and not recorded",
             f"All members count more operations than their dumps number: {told}. torch 2.15 does not record what is "
             "captured in CUDA graphs: a hang inside a graph is not in these dumps.",
         )

@@ -19,6 +19,7 @@ from rankscope.analysis.presence import Absence
 from rankscope.analysis.root import Root
 from rankscope.analysis.signatures import ROOTED, wire_name
 from rankscope.analysis.wording import plural, ranks_text, wait_text
+from rankscope.schema.kinds.finding_kinds import FINDINGS
 
 _NETWORK = "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts."
 _BATCHES = "the hook of torch 2.15 records no start, and calls a batch of sends and receives finished at its issue"
@@ -93,7 +94,7 @@ class Judge:
 
     def _matters(self, root: Root) -> bool:
         """Whether a root holds up anybody else: a rank dumped a moment early waits for nobody but itself."""
-        if root.kind in ("order-deadlock", "stuck-in-collective", "extra-collective"):
+        if FINDINGS[root.kind].stands_alone:
             return True
         return bool(self.held_up(root.nodes) - set(root.culprits))
 

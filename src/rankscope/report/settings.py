@@ -13,6 +13,7 @@ from rankscope.analysis.model import Analysis, Finding
 from rankscope.report import words
 from rankscope.report.secrets import value_of
 from rankscope.schema import Dataset
+from rankscope.schema.kinds.finding_kinds import FINDINGS
 
 MOST_VALUES = 6
 """Values of one setting that a report for people lists."""
@@ -161,7 +162,7 @@ def phrases(one: Setting) -> list[str]:
 def mentioned(one: Setting, analysis: Analysis) -> Finding | None:
     """The first finding about settings or versions that speaks of this one."""
     name = re.compile(rf"(?<![A-Za-z0-9_:]){re.escape(one.name)}(?![A-Za-z0-9_])")
-    about = (f for f in analysis.findings if f.kind in ("settings-mismatch", "version-mismatch"))
+    about = (f for f in analysis.findings if FINDINGS[f.kind].of_settings)
     return next((f for f in about if any(map(name.search, (f.title, f.explanation, *_texts(f))))), None)
 
 

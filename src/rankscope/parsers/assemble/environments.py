@@ -14,7 +14,6 @@ from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.environment.model import Environment, Process
 
-KIND = "environ"
 _PID = re.compile(r"(?:^|[/!])proc/(\d{1,9})/environ$|environ[._\-]?(\d{1,9})$|(?:pid|proc)[._\-]?(\d{1,9})")
 _MSPROBE = re.compile(r"![^!]*\b(?:env|pip)$")
 """What msprobe's config_check packs."""

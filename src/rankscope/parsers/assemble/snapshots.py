@@ -12,6 +12,7 @@ from rankscope.parsers.assemble.claims import Seen, claim, one_node
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.py_spy.model import Identity
 from rankscope.schema import UNRANKED
+from rankscope.schema.kinds.input_kinds import DUPLICATE
 
 SLACK_NS = 60 * 1_000_000_000
 """Clocks of hosts and of file servers differ by less; two processes of one rank start further apart."""
@@ -202,7 +203,7 @@ def _contest(rank: int, claimed: list[tuple[Seen, Identity]]) -> set[int]:
     others = [c for c in claimed if c[1] != newest[1] or not _one_place(c, newest)]
     if all(_earlier(other, newest) for other in others):
         for one, _ in others:
-            one.source.kind, one.source.note = "duplicate", f"an earlier process of rank {rank}"
+            one.source.kind, one.source.note = DUPLICATE.name, f"an earlier process of rank {rank}"
         return {id(one) for one, _ in others}
     _take_back(rank, claimed)
     return set()

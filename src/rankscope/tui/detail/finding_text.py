@@ -8,6 +8,7 @@ from rankscope.analysis.frames import kind_of
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.report import words
 from rankscope.report.secrets import hide
+from rankscope.schema.kinds.finding_kinds import SEVERITIES
 from rankscope.tui.detail.format import counted, plain
 from rankscope.tui.detail.frames import label
 from rankscope.tui.detail.line import BLANK, Line, Role, Span, line, wrap
@@ -21,7 +22,7 @@ _LABEL = 11
 
 def severity_role(finding: Finding) -> Role:
     """How the severity of a finding is written."""
-    return {"critical": "bad", "warning": "warn", "info": "dim"}.get(finding.severity, "text")  # type: ignore[return-value]
+    return SEVERITIES[finding.severity].role
 
 
 def full_text(analysis: Analysis, finding: Finding, groups: Mapping[str, str], width: int) -> list[Line]:

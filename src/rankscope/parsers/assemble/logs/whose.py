@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.logs.scene import Life, Scene
+from rankscope.schema.kinds.event_kinds import EVENTS
 
 AGREE = 2
 """So many tasks must have the number of their rank, where not all of them are in the log."""
@@ -52,8 +53,9 @@ def settle(scene: Scene, world: int, highest: int, pattern: re.Pattern[str] | No
 
 def _says_size(scene: Scene) -> bool:
     """Whether a log tells of all ranks by its form: RAS, a report of desync, the settings of a group, fingerprints."""
-    kinds = ("desync", "init-env", "fingerprint", "fingerprint-mismatch", "store-barrier", "pg-seat")
-    return any(log.content.ras or any(event.kind in kinds for event in log.content.events) for log in scene.logs)
+    return any(
+        log.content.ras or any(EVENTS[event.kind].says_size for event in log.content.events) for log in scene.logs
+    )
 
 
 def _runs(scene: Scene) -> None:

@@ -17,6 +17,7 @@ from rankscope.parsers.assemble.traces.hosts import with_hosts
 from rankscope.parsers.assemble.traces.pieces import Piece, piece_of
 from rankscope.parsers.assemble.traces.seen import Seen, seen
 from rankscope.parsers.assemble.traces.window import Window, settle_bases
+from rankscope.schema.kinds.input_kinds import DUPLICATE
 
 Tables = dict[str, pl.DataFrame]
 
@@ -76,9 +77,9 @@ def _distinct(windows: Sequence[Window]) -> list[Window]:
         same = window.pid, content.rows, *(int(column.sum()) for column in times), told
         first = seen.setdefault(same, window) if content.rows else window
         if first is not window:
-            window.source.kind = "duplicate"
+            window.source.kind = DUPLICATE.name
             window.source.note = f"a copy of {first.source.shown}, which is used"
-    return [window for window in windows if window.source.kind != "duplicate"]
+    return [window for window in windows if window.source.kind != DUPLICATE.name]
 
 
 def world_of(windows: Sequence[Window]) -> int:
