@@ -18,7 +18,7 @@ from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.root import Root
 from rankscope.analysis.roots import Judge
 from rankscope.analysis.wording import duration, fold, plural, ranks_text
-from rankscope.schema.kinds.finding_kinds import FINDINGS
+from rankscope.kinds.finding_kinds import FINDINGS
 
 MOMENT_NS = 2_000_000_000
 """What is closer together may well be chance: hosts' clocks differ, and dumps take time to write."""

@@ -16,8 +16,8 @@ from rankscope.analysis.model import Evidence, Finding, GroupRef, Severity, Step
 from rankscope.analysis.places import Places
 from rankscope.analysis.root import Root
 from rankscope.analysis.roots import Judge, absent_reason
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Frame
-from rankscope.schema.kinds.finding_kinds import FINDINGS
 
 WITNESSES = 3
 """Waiting ranks whose records are quoted as evidence."""

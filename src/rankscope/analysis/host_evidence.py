@@ -16,7 +16,7 @@ from rankscope.analysis.host_stacks import HostStack, host_stacks, sites
 from rankscope.analysis.host_words import same_call, site_text, tools_of
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.wording import duration, ranks_text
-from rankscope.schema.kinds.finding_kinds import FINDINGS
+from rankscope.kinds.finding_kinds import FINDINGS
 
 APART_NS = 180 * 10**9
 """Looks at a host further than this from its dump show another moment."""

@@ -32,8 +32,8 @@ from rankscope.analysis.remembered import (
 )
 from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.wording import duration, plural
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
-from rankscope.schema.kinds.finding_kinds import FINDINGS
 
 State = Literal["waiting", "progressing", "still", "frozen", "silent", "idle"]
 FROZEN_NS = 60 * SECOND

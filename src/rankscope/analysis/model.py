@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from rankscope.analysis.mesh import Mesh
+from rankscope.kinds import finding_kinds
 from rankscope.schema import Frame
-from rankscope.schema.kinds import finding_kinds
 
 if TYPE_CHECKING:
     from rankscope.analysis.traces.model import TraceAnalysis
@@ -77,7 +77,7 @@ class Finding:
     """One thing that was found, in the form of the JSON report."""
 
     kind: str
-    """One of schema.kinds.finding_kinds.FINDINGS."""
+    """One of kinds.finding_kinds.FINDINGS."""
     severity: Severity
     title: str
     explanation: str

@@ -8,8 +8,8 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_steps import host_steps
 from rankscope.analysis.model import Evidence, Finding, Severity
 from rankscope.analysis.wording import fold, plural, ranks_text
+from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema import HOOKS, UNRANKED
-from rankscope.schema.kinds.input_kinds import INPUTS
 
 SHOWN_GROUPS = 3
 _FOREIGN = [kind.name for kind in INPUTS.values() if not kind.told_if_broken]

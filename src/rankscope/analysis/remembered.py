@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from rankscope.kinds.input_kinds import LOG
 from rankscope.schema import Dataset
-from rankscope.schema.kinds.input_kinds import LOG
 
 SECOND = 1_000_000_000
 LONGER = 2

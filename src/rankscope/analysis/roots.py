@@ -19,7 +19,7 @@ from rankscope.analysis.presence import Absence
 from rankscope.analysis.root import Root
 from rankscope.analysis.signatures import ROOTED, wire_name
 from rankscope.analysis.wording import plural, ranks_text, wait_text
-from rankscope.schema.kinds.finding_kinds import FINDINGS
+from rankscope.kinds.finding_kinds import FINDINGS
 
 _NETWORK = "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts."
 _BATCHES = "the hook of torch 2.15 records no start, and calls a batch of sends and receives finished at its issue"

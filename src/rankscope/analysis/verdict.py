@@ -13,8 +13,8 @@ from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.model import Finding, Status
 from rankscope.analysis.places import Places
 from rankscope.analysis.wording import plural, ranks_text
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
-from rankscope.schema.kinds.finding_kinds import FINDINGS
 
 SHOWN_WAYS = 4
 """Of ending; a sidecar may say anything."""

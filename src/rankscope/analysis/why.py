@@ -8,8 +8,8 @@ from rankscope.analysis.model import Analysis, Evidence, Finding, Reason, Why
 from rankscope.analysis.why_not import acquit
 from rankscope.analysis.why_view import RankView, subject
 from rankscope.analysis.wording import plural
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
-from rankscope.schema.kinds.finding_kinds import FINDINGS
 
 WITNESSES = 3
 """Records of other ranks that are quoted."""

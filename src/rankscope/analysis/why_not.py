@@ -9,7 +9,7 @@ from rankscope.analysis.model import Analysis, Divergence, Evidence, Finding, Re
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.why_view import RankView, group_of, label_of, name_of, step_evidence, subject
 from rankscope.analysis.wording import duration, plural, ranks_text
-from rankscope.schema.kinds.finding_kinds import FINDINGS
+from rankscope.kinds.finding_kinds import FINDINGS
 
 STEPS = 8
 """Steps of a chain that are told."""

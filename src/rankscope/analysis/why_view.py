@@ -14,8 +14,8 @@ from rankscope.analysis.model import Evidence, Finding, Step
 from rankscope.analysis.presence import Absence, Presence
 from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.wording import duration, plural
+from rankscope.kinds.input_kinds import DUMP
 from rankscope.schema import Dataset, Group
-from rankscope.schema.kinds.input_kinds import DUMP
 
 Row = dict[str, Any]
 ABORTED = (

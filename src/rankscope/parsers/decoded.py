@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Decoded(Protocol):
-    """The content of one file. A new kind has such a class and a row in `schema.kinds.input_kinds`."""
+    """The content of one file. A new kind has such a class and a row in `kinds.input_kinds`."""
 
     problem: str | None
     """What of the file could not be read; None if all could."""

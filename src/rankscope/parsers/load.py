@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN
 from rankscope.parsers.files.walk import Found, printable, walk
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
 from rankscope.parsers.workers.pool import Pool, Result, WorkerError
 from rankscope.parsers.workers.ranges import Ranges
-from rankscope.schema.kinds.input_kinds import NOT_A_FILE, UNKNOWN
 
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.sources import Source

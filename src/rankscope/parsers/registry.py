@@ -1,4 +1,4 @@
-"""The kinds of files that can be read: their functions, found by the rows of `schema.kinds.input_kinds`.
+"""The kinds of files that can be read: their functions, found by the rows of `kinds.input_kinds`.
 
 Most directories hold one kind: what the others need is imported when a file comes that may be of theirs.
 """
@@ -10,8 +10,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from rankscope.kinds.input_kinds import INPUTS, InputKind
 from rankscope.parsers.decoded import Decoded
-from rankscope.schema.kinds.input_kinds import INPUTS, InputKind
 
 PICKLE = b"\x80"
 ASKED = tuple(kind for kind in INPUTS.values() if kind.begins)

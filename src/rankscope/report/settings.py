@@ -10,10 +10,10 @@ import polars as pl
 from rankscope.analysis.logs.settings.rules import rules
 from rankscope.analysis.logs.settings.values import ENVIRONMENTS
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.report import words
 from rankscope.report.secrets import value_of
 from rankscope.schema import Dataset
-from rankscope.schema.kinds.finding_kinds import FINDINGS
 
 MOST_VALUES = 6
 """Values of one setting that a report for people lists."""

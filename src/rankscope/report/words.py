@@ -13,10 +13,10 @@ from rankscope.analysis.frames import kind_of
 from rankscope.analysis.mesh import Mesh
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step
 from rankscope.analysis.wording import duration, fold, plural
+from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.kinds.input_kinds import INPUTS
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
-from rankscope.schema.kinds.finding_kinds import FINDINGS
-from rankscope.schema.kinds.input_kinds import INPUTS
 
 LONGEST_LINE = 2_000
 """Characters shown of one title, explanation or line of evidence."""

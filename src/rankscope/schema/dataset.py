@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.schema.kinds.input_kinds import DUMP, LOG
+from rankscope.kinds.input_kinds import DUMP, LOG
 from rankscope.schema.tables import ATTEMPTS, COMMS, MESSAGES, RAS, REPEATS, SETTINGS, THREADS, empty
 from rankscope.schema.traces import SPANS, TRACED, TRACES, TRACKS
 

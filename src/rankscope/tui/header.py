@@ -9,10 +9,10 @@ import polars as pl
 from rich.style import Style
 
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.kinds.finding_kinds import SEVERITIES, STATUSES
+from rankscope.kinds.input_kinds import UNKNOWN
 from rankscope.report.escape import plain
 from rankscope.schema import Dataset
-from rankscope.schema.kinds.finding_kinds import SEVERITIES, STATUSES
-from rankscope.schema.kinds.input_kinds import UNKNOWN
 from rankscope.tui.detail.format import clock, counted, duration
 from rankscope.tui.options import Palette
 from rankscope.tui.palette import badge, named

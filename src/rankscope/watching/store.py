@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import monotonic, time
 
+from rankscope.kinds.input_kinds import NOT_A_FILE
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.files.walk import Found
 from rankscope.parsers.workers.crew import Crew
 from rankscope.parsers.workers.pool import Result
-from rankscope.schema.kinds.input_kinds import NOT_A_FILE
 from rankscope.watching.census import Changes
 from rankscope.watching.entry import Entry
 

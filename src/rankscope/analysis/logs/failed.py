@@ -11,7 +11,7 @@ from rankscope.analysis.logs.lines import Line, ranks_of
 from rankscope.analysis.logs.people import culprits_of, who_text
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding
 from rankscope.analysis.wording import plural
-from rankscope.schema.kinds.event_kinds import EVENTS
+from rankscope.kinds.event_kinds import EVENTS
 
 ACCUSED = 8
 WITNESSES = 3

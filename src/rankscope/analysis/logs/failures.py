@@ -13,8 +13,8 @@ from rankscope.analysis.logs.lines import Line
 from rankscope.analysis.logs.messengers import short_name, tells_of_others
 from rankscope.analysis.logs.names import label
 from rankscope.analysis.logs.processes import with_ranks
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Frame
-from rankscope.schema.kinds.event_kinds import EVENTS
 
 TRACEBACK_LINES = 2000
 """A known error this far below the head of a traceback may belong to it."""

@@ -10,7 +10,7 @@ from rankscope.analysis.logs.failures import Failure
 from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line, precedes
 from rankscope.analysis.model import Confidence
 from rankscope.analysis.wording import duration
-from rankscope.schema.kinds.event_kinds import EVENTS
+from rankscope.kinds.event_kinds import EVENTS
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from rankscope.analysis.logs.startup import find_startup
 from rankscope.analysis.logs.unmatched import find_unmatched
 from rankscope.analysis.model import Finding
 from rankscope.analysis.places import Places
-from rankscope.schema.kinds.finding_kinds import FINDINGS
+from rankscope.kinds.finding_kinds import FINDINGS
 
 AHEAD_NS = 10_000_000_000
 """Operations may be issued for so long after NCCL failed in one communicator."""

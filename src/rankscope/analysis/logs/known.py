@@ -17,8 +17,8 @@ from rankscope.analysis.logs.people import who_text
 from rankscope.analysis.logs.sends import uneven
 from rankscope.analysis.model import Finding
 from rankscope.analysis.wording import plural, ranks_text
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
-from rankscope.schema.kinds.event_kinds import EVENTS
 
 SHOWN = 8
 KINDS = 4

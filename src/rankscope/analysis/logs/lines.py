@@ -11,8 +11,8 @@ import orjson
 import polars as pl
 
 from rankscope.analysis.model import Evidence
+from rankscope.kinds.event_kinds import BULK
 from rankscope.schema import Dataset
-from rankscope.schema.kinds.event_kinds import BULK
 
 TIMEOUTS = (
     "watchdog-timeout", "blocking-wait-timeout", "gloo-timeout", "store-wait", "store-id-timeout",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from rankscope.analysis.logs.lines import TIMEOUTS, Line
 from rankscope.analysis.model import Culprit, Finding
 from rankscope.analysis.wording import ranks_text, wait_text
-from rankscope.schema.kinds.event_kinds import EVENTS
+from rankscope.kinds.event_kinds import EVENTS
 
 SHOWN = 3
 FEWEST = 3

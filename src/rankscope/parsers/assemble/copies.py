@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.model import Dump
-from rankscope.schema.kinds.input_kinds import DUPLICATE
 
 
 def set_aside(sources: Iterable[Source]) -> list[Source]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, UNKNOWN
 from rankscope.parsers.assemble import attempts, cards, copies, environments, health, naming, ranks, silent, snapshots
 from rankscope.parsers.assemble import ends as ended
 from rankscope.parsers.assemble.again import again
@@ -21,7 +22,6 @@ from rankscope.parsers.assemble.tables import Memory, dump_tables
 from rankscope.parsers.assemble.threads import thread_tables
 from rankscope.parsers.sidecar.model import Card
 from rankscope.schema import Dataset
-from rankscope.schema.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, UNKNOWN
 
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.claims import Seen

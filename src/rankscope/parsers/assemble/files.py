@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 
 from rankscope import schema
+from rankscope.kinds.input_kinds import REPORT
 from rankscope.parsers.assemble.frontiers import has_timing
 from rankscope.parsers.assemble.recorders import HOOKED
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.sidecar.model import Card
-from rankscope.schema.kinds.input_kinds import REPORT
 
 
 def file_table(sources: Sequence[Source]) -> pl.DataFrame:

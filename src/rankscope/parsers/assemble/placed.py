@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rankscope.kinds.input_kinds import LOG, TRACE, UNKNOWN
 from rankscope.parsers.assemble import copies, ranks
 from rankscope.parsers.assemble.attempts import Attempt
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.sidecar.model import Card
-from rankscope.schema.kinds.input_kinds import LOG, TRACE, UNKNOWN
 
 if TYPE_CHECKING:
     from rankscope.parsers.logs.model import LogContent

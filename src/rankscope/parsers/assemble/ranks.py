@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from rankscope.kinds.input_kinds import INPUTS
 from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.sources import Source, config_world
-from rankscope.schema.kinds.input_kinds import INPUTS
 
 TOLD = ("option", "sidecar")
 """Sources of a rank that nothing else outweighs."""

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import combinations
 
+from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.assemble.attempts import Attempt
 from rankscope.parsers.assemble.claims import Seen, claim, one_node
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.py_spy.model import Identity
 from rankscope.schema import UNRANKED
-from rankscope.schema.kinds.input_kinds import DUPLICATE
 
 SLACK_NS = 60 * 1_000_000_000
 """Clocks of hosts and of file servers differ by less; two processes of one rank start further apart."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from rankscope.kinds.input_kinds import LOG, TRACE
 from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.names import library_of, p2p_ranks
 from rankscope.parsers.columnar import NULL
@@ -18,7 +19,6 @@ from rankscope.parsers.decoded import Decoded
 from rankscope.parsers.flight_recorder.model import Dump, GroupConfig
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.parsers.sidecar.model import Card
-from rankscope.schema.kinds.input_kinds import LOG, TRACE
 
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.completeness import Completeness

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from rankscope.kinds.input_kinds import ENVIRONMENT
 from rankscope.parsers.decoded import NotThisKindError
 from rankscope.parsers.environment import containers, pairs
 from rankscope.parsers.environment.families import NAME, VALUE_LIMIT, kept
 from rankscope.parsers.environment.model import Environment, Process, Variable
 from rankscope.parsers.environment.pairs import Pair
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT
-from rankscope.schema.kinds.input_kinds import ENVIRONMENT
 
 LEAST = 2
 LOST_SHARE = 0.1

@@ -6,9 +6,9 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from rankscope.kinds.input_kinds import LOG, TRACE
 from rankscope.parsers.decoded import Decoded
 from rankscope.parsers.workers.pool import ARCHIVE_SUFFIXES, Result
-from rankscope.schema.kinds.input_kinds import LOG, TRACE
 
 if TYPE_CHECKING:
     from rankscope.parsers.logs.join import Joiner

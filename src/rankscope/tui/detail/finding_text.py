@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from rankscope.analysis.frames import kind_of
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report import words
 from rankscope.report.secrets import hide
-from rankscope.schema.kinds.finding_kinds import SEVERITIES
 from rankscope.tui.detail.format import counted, plain
 from rankscope.tui.detail.frames import label
 from rankscope.tui.detail.line import BLANK, Line, Role, Span, line, wrap

@@ -10,6 +10,7 @@ import orjson
 import polars as pl
 
 from rankscope import schema
+from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
 from rankscope.parsers.assemble.logs.grouping import Groups
 from rankscope.parsers.assemble.logs.numbers import rank as sound
 from rankscope.parsers.assemble.logs.numbers import whole
@@ -18,7 +19,6 @@ from rankscope.parsers.assemble.logs.times import moment
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.kept import left_out
 from rankscope.parsers.logs.model import Warned
-from rankscope.schema.kinds.event_kinds import EVENTS, SEVERITIES
 
 _BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "info"}
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.logs.model import CODES, Comm, LogContent
-from rankscope.schema.kinds.event_kinds import EVENTS
 
 
 def begins(content: LogContent) -> list[int]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.assemble.claims import Seen
 from rankscope.parsers.assemble.logs.scene import Log, Scene
 from rankscope.parsers.flight_recorder.model import StackFrame
@@ -13,7 +14,6 @@ from rankscope.parsers.logs.c10d.thread_dumps import KIND
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.py_spy.interning import Collector, clip, pid_of
 from rankscope.parsers.py_spy.roles import roles_of
-from rankscope.schema.kinds.event_kinds import EVENTS
 
 _LOCAL = re.compile(r"^\[[A-Za-z_]\w{0,60}?(\d{1,6})\]: ?$")
 """What torchrun puts in front of lines unless it is told otherwise: role and rank within the node."""

@@ -10,9 +10,9 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.logs.scene import Life, Scene
-from rankscope.schema.kinds.event_kinds import EVENTS
 
 AGREE = 2
 """So many tasks must have the number of their rank, where not all of them are in the log."""

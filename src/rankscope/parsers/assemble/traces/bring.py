@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
+from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.assemble.traces import loops, ranks, spans
 from rankscope.parsers.assemble.traces.groups import Groups
@@ -17,7 +18,6 @@ from rankscope.parsers.assemble.traces.hosts import with_hosts
 from rankscope.parsers.assemble.traces.pieces import Piece, piece_of
 from rankscope.parsers.assemble.traces.seen import Seen, seen
 from rankscope.parsers.assemble.traces.window import Window, settle_bases
-from rankscope.schema.kinds.input_kinds import DUPLICATE
 
 Tables = dict[str, pl.DataFrame]
 

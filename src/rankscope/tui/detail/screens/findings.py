@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report.words import descriptions
 from rankscope.schema import Dataset
-from rankscope.schema.kinds.finding_kinds import SEVERITIES
 from rankscope.tui.detail.finding_text import full_text, severity_role
 from rankscope.tui.detail.format import counted, plain
 from rankscope.tui.detail.line import Line, Span, line

@@ -7,9 +7,9 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report.settings import Setting, Value, mentioned, settings
 from rankscope.schema import Dataset
-from rankscope.schema.kinds.finding_kinds import SEVERITIES
 from rankscope.tui.detail.finding_text import severity_role
 from rankscope.tui.detail.format import clipped, counted, plain, rank_ranges
 from rankscope.tui.detail.index import index_of

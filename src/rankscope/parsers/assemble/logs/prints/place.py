@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.assemble.logs.grouping import DEFAULT, Groups
 from rankscope.parsers.assemble.logs.messages import failed
 from rankscope.parsers.assemble.logs.numbers import rank as sound
@@ -21,7 +22,6 @@ from rankscope.parsers.assemble.logs.reports import Claims
 from rankscope.parsers.assemble.logs.scene import Scene
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.kept import left_out
-from rankscope.schema.kinds.event_kinds import EVENTS
 
 
 def place(scene: Scene, groups: Groups, claims: Claims) -> dict[int, End]:

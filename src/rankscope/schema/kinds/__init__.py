@@ -1,5 +1,0 @@
-"""Tables of kinds: findings, inputs and events of logs. Each kind is one row that holds all that the code asks of it.
-
-A new kind is a row here and the module that makes it. The modules of this package are imported one by one, so that a
-report on dumps does not load the kinds of log lines.
-"""
