@@ -6,15 +6,16 @@ import inspect
 
 import pytest
 
+from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS, InputKind
-from rankscope.parsers.registry import ASKED, function
+from rankscope.parsers.registry import ASKED
 
 READ = [kind for kind in INPUTS.values() if kind.restore]
 
 
 @pytest.mark.parametrize("kind", READ, ids=lambda kind: kind.name)
 def test_functions_are_there(kind: InputKind) -> None:
-    given = {"begins": 1, "decode": 1, "read": 3, "restore": 3}
+    given = {"begins": 1, "decode": 1, "read": 3, "restore": 3, "bring": 4}
     for part, count in given.items():
         if name := getattr(kind, part):
             inspect.signature(function(name)).bind(*range(count))

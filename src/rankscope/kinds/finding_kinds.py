@@ -49,6 +49,9 @@ class FindingKind:
     """The words of its row in docs/report.md."""
     worst: Severity
     """No finding of the kind is more severe."""
+    find: str = ""
+    """(facts, whether a hang was found) -> findings that stand beside the causes, as "module:function" below
+    `rankscope`; "" for what the rules of the analysis find. Asked in the order of the table."""
     status: Status = "hang"
     """Word of the verdict where a finding of the kind leads it."""
     status_alone: Status = "hang"
@@ -170,19 +173,20 @@ _ROWS = (
         name="version-mismatch", worst="warning", meaning="a version that should agree differs between ranks",
         of_settings=True,
     ),
-    FindingKind(name="missing-dump", worst="warning", meaning=_GAP),
-    FindingKind(name="unreadable-file", worst="warning", meaning=_GAP),
-    FindingKind(name="truncated-file", worst="warning", meaning=_GAP),
+    FindingKind(name="unreadable-file", worst="warning", meaning=_GAP, find="analysis.quality:unreadable_files"),
+    FindingKind(name="truncated-file", worst="warning", meaning=_GAP, find="analysis.quality:truncated_files"),
+    FindingKind(name="missing-dump", worst="warning", meaning=_GAP, find="analysis.quality:missing_dumps"),
     FindingKind(
         name="nothing-recorded", worst="warning", status="unknown", status_alone="unknown",
-        meaning="ranks left dumps that hold no operation",
+        meaning="ranks left dumps that hold no operation", find="analysis.quality:nothing_recorded",
     ),
     FindingKind(
         name="unrecorded-operations", worst="info",
         meaning="members of a group count more operations than their dumps hold",
+        find="analysis.quality:unrecorded_operations",
     ),
-    FindingKind(name="ring-wrapped", worst="info", meaning=_LESS),
-    FindingKind(name="timing-off", worst="info", meaning=_LESS),
+    FindingKind(name="ring-wrapped", worst="info", meaning=_LESS, find="analysis.quality:wrapped_rings"),
+    FindingKind(name="timing-off", worst="info", meaning=_LESS, find="analysis.quality:timing_off"),
     FindingKind(name="not-frozen", worst="info", status="unknown", status_alone="unknown", meaning=_LESS),
 )  # fmt: skip
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class InputKind:
     """A kind of file, as it stands in the column `kind` of `files`.
 
-    Functions are named as "module:function", the module below `rankscope.parsers`: they are imported with the first
-    file that asks for them.
+    Functions are named as "module:function", the module below `rankscope`: they are imported with the first file that
+    asks for them.
     """
 
     name: str
@@ -28,6 +28,9 @@ class InputKind:
     """(stream, size, part) -> content, of a file too large to be held; "" where all are read whole."""
     restore: str = ""
     """(header, body, rows) -> content, as it was in the worker process that read the file."""
+    bring: str = ""
+    """(tables, sources, attempt, option of ranks) -> number of ranks that these files tell, 0 for none. Puts what they
+    say of the attempt into `tables`, by the names of the fields of Dataset; "" for what is assembled with the dumps."""
     most_bytes: int = 1 << 62
     """Larger files are none of this kind."""
     pickled: bool = False
@@ -44,41 +47,45 @@ class InputKind:
 
 TRACE = InputKind(
     name="torch-profiler", meaning="a trace of torch's profiler", noun="trace", place=6,
-    begins="torch_profiler.recognise:looks_like_trace", decode="torch_profiler.decode:decode_bytes",
-    read="torch_profiler.decode:read", restore="torch_profiler.model:trace_from",
+    begins="parsers.torch_profiler.recognise:looks_like_trace", decode="parsers.torch_profiler.decode:decode_bytes",
+    read="parsers.torch_profiler.decode:read", restore="parsers.torch_profiler.model:trace_from",
 )  # fmt: skip
 SIDECAR = InputKind(
     name="sidecar", meaning="who wrote the dumps beside it, as `rankscope.capture` says",
-    begins="sidecar.decode:looks_like_card", decode="sidecar.decode:decode", restore="sidecar.model:card_from",
+    begins="parsers.sidecar.decode:looks_like_card", decode="parsers.sidecar.decode:decode",
+    restore="parsers.sidecar.model:card_from",
     told_if_broken=False,
 )  # fmt: skip
 PY_SPY = InputKind(
     name="py-spy", meaning="stacks of a process", noun="py-spy dump", place=3,
-    begins="py_spy.decode:looks_like_snapshot", decode="py_spy.decode:decode", restore="py_spy.model:snapshot_from",
+    begins="parsers.py_spy.decode:looks_like_snapshot", decode="parsers.py_spy.decode:decode",
+    restore="parsers.py_spy.model:snapshot_from",
     told_if_broken=False,
 )  # fmt: skip
 HEALTH_CHECK = InputKind(
     name="health-check", meaning="the page of a debug server that says which ranks are healthy",
     noun="health check", place=7,
-    begins="health.sections:looks_like_check", decode="health.sections:decode", restore="health.checks:check_from",
+    begins="parsers.health.sections:looks_like_check", decode="parsers.health.sections:decode",
+    restore="parsers.health.checks:check_from",
+    bring="parsers.assemble.health:bring",
     # of all ranks of the largest jobs it is less
     most_bytes=64 << 20,
 )  # fmt: skip
 DUMP = InputKind(
     name="flight-recorder", meaning="a dump of a flight recorder", noun="dump", place=1,
-    begins="flight_recorder.decode:looks_like_dump", decode="flight_recorder.decode:decode",
-    restore="flight_recorder.model:dump_from", pickled=True,
+    begins="parsers.flight_recorder.decode:looks_like_dump", decode="parsers.flight_recorder.decode:decode",
+    restore="parsers.flight_recorder.model:dump_from", pickled=True,
 )  # fmt: skip
 ENVIRONMENT = InputKind(
     name="environ", meaning="the environment of a process, or a list of packages", noun="environment", place=4,
-    begins="environment.decode:looks_like_environment", decode="environment.decode:decode",
-    restore="environment.model:environment_from",
+    begins="parsers.environment.decode:looks_like_environment", decode="parsers.environment.decode:decode",
+    restore="parsers.environment.model:environment_from", bring="parsers.assemble.environments:bring",
     # Linux allows a few MiB
     most_bytes=16 << 20,
 )  # fmt: skip
 LOG = InputKind(
     name="log", meaning="lines of processes, launchers and schedulers", noun="log", place=2,
-    restore="logs.model:log_from",
+    restore="parsers.logs.model:log_from",
 )  # fmt: skip
 REPORT = InputKind(
     name="collect_env", meaning="a log that holds nothing but the output of collect_env",

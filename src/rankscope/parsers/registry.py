@@ -5,25 +5,15 @@ Most directories hold one kind: what the others need is imported when a file com
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from importlib import import_module
 from typing import Any
 
+from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS, InputKind
 from rankscope.parsers.decoded import Decoded
 
 PICKLE = b"\x80"
 ASKED = tuple(kind for kind in INPUTS.values() if kind.begins)
 """Kinds that are told by their first bytes, in the order in which they are asked."""
-
-
-@cache
-def function(name: str) -> Callable[..., Any]:
-    """The function that a row names as "module:function"; its module is imported with the first call."""
-    module, _, own = name.partition(":")
-    found: Callable[..., Any] = getattr(import_module(f"rankscope.parsers.{module}"), own)
-    return found
 
 
 def kinds_of(head: bytes, size: int) -> list[InputKind]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, UNKNOWN
-from rankscope.parsers.assemble import attempts, cards, copies, environments, health, naming, ranks, silent, snapshots
+from rankscope.parsers.assemble import attempts, cards, copies, naming, ranks, silent, snapshots
 from rankscope.parsers.assemble import ends as ended
 from rankscope.parsers.assemble.again import again
 from rankscope.parsers.assemble.attempts import Attempt, NoSuchAttemptError
@@ -93,21 +94,19 @@ def _of_processes(
     pattern: re.Pattern[str] | None,
     errors: str | None,
 ) -> int:
-    """Adds how processes ended, whether they were healthy and in what environment they ran.
+    """Adds how processes ended, and what files say that are brought in by the rows of their kinds.
 
-    The number of ranks that these tell; 0 if none.
+    Returns the number of ranks that these tell; 0 if none.
     """
     world = 0
     if ends := ended.of_attempt(sources, max(0, chosen)):
         tables["messages"] = ended.with_ends(tables.get("messages"), ends, sources, errors)
         world = ended.world_of(ends)
-    if check := health.settle(sources, chosen):
-        tables["messages"] = health.with_check(tables.get("messages"), *check)
-        world = world or health.world_of(check[1])
-    if told := environments.settle(sources, chosen, pattern):
-        own = environments.setting_rows(told, {id(source): i for i, source in enumerate(sources)})
-        tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own
-        world = world or environments.world_of(told)
+    there = {source.kind for source in sources}
+    for kind in INPUTS.values():
+        if kind.bring and kind.name in there:
+            told: int = function(kind.bring)(tables, sources, chosen, pattern)
+            world = world or told
     return world
 
 

@@ -20,6 +20,18 @@ _MSPROBE = re.compile(r"![^!]*\b(?:env|pip)$")
 _INSTALLED = re.compile(r"pip|freeze|packages", re.IGNORECASE)
 
 
+def bring(
+    tables: dict[str, pl.DataFrame], sources: Sequence[Source], chosen: int, pattern: re.Pattern[str] | None
+) -> int:
+    """Adds the environments of the chosen attempt to `settings`; the number of ranks that these tell, 0 for none."""
+    told = settle(sources, chosen, pattern)
+    if not told:
+        return 0
+    own = setting_rows(told, {id(source): i for i, source in enumerate(sources)})
+    tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own
+    return world_of(told)
+
+
 def settle(sources: Sequence[Source], chosen: int, pattern: re.Pattern[str] | None) -> list[Source]:
     """Gives environments their rank and attempt; those of the chosen one."""
     ranks = _msprobe_ranks(sources)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import (
     ARCHIVE,
     DAMAGED,
@@ -26,7 +27,7 @@ from rankscope.parsers.files.limits import memory_limit
 from rankscope.parsers.files.names import is_named
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
-from rankscope.parsers.registry import function, kinds_of
+from rankscope.parsers.registry import kinds_of
 
 if TYPE_CHECKING:
     from rankscope.parsers.files.archives import Member
