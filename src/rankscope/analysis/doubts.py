@@ -18,6 +18,7 @@ from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.root import Root
 from rankscope.analysis.roots import Judge
 from rankscope.analysis.wording import duration, fold, plural, ranks_text
+from rankscope.kinds.finding_kinds import FINDINGS
 
 MOMENT_NS = 2_000_000_000
 """What is closer together may well be chance: hosts' clocks differ, and dumps take time to write."""
@@ -27,9 +28,6 @@ NEAR_HALF = 1 / 3
 """From this share of the members on a minority is not small."""
 LEAST = 3
 """So many ranks that did not come tell something by being at one place."""
-MISMATCHES = ("collective-mismatch", "size-mismatch", "dtype-mismatch")
-LATECOMERS = ("missing-rank", "p2p-unmatched", "extra-collective")
-"""Kinds that say of somebody that he did not come, if the rank has a dump."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +44,11 @@ class Doubter:
     def against(self, root: Root) -> tuple[Evidence, ...]:
         """Everything that speaks against one root, the culprits in order; empty if nothing does."""
         asked = Doubts(self, root)
-        if root.kind in MISMATCHES:
+        kind = FINDINGS[root.kind]
+        if kind.differs:
             return tuple(asked.of_votes())
         of_rank: list[Callable[[int], Iterator[Evidence]]] = []
-        if root.kind in LATECOMERS and root.needs_stillness:
+        if kind.absent != "nobody" and root.needs_stillness:
             of_rank = [asked.older_dump, asked.still_busy, asked.moved]
         elif root.kind == "gpu-stuck":
             of_rank = [asked.later_completion, asked.moved]
@@ -123,7 +122,8 @@ class Doubts:
     @cached_property
     def late(self) -> tuple[int, ...]:
         """The ranks of which the root says that they, or their devices, did not come."""
-        return self.root.candidates if self.root.kind == "extra-collective" else self.root.culprits
+        absent = FINDINGS[self.root.kind].absent
+        return self.root.candidates if absent == "candidates" else self.root.culprits
 
     @cached_property
     def _waiting(self) -> list[int]:

@@ -16,14 +16,13 @@ from rankscope.analysis.model import Evidence, Finding, GroupRef, Severity, Step
 from rankscope.analysis.places import Places
 from rankscope.analysis.root import Root
 from rankscope.analysis.roots import Judge, absent_reason
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Frame
 
 WITNESSES = 3
 """Waiting ranks whose records are quoted as evidence."""
 ACCUSED = 8
 """Culprits whose records are quoted."""
-LEFT_OUT = ("missing-rank", "p2p-unmatched", "extra-collective")
-"""Kinds of which the culprit's last operation tells where it was."""
 CHAIN = 6
 """The longest chain shown with a finding."""
 
@@ -156,7 +155,8 @@ class Writer:
         text = root.notes.get(rank, "")
         joined = root.focus is not None and rank in root.focus.entries
         row = self._row(root, rank)
-        if reason is not None and row is not None and not joined and root.kind in LEFT_OUT:
+        absent = FINDINGS[root.kind].absent != "nobody"
+        if reason is not None and row is not None and not joined and absent:
             text = f"{text}; the last it issued is {self._name(row)}" if text else f"last issued {self._name(row)}"
         return self._record(row, rank, text or "issued it")
 

@@ -16,9 +16,8 @@ from rankscope.analysis.host_stacks import HostStack, host_stacks, sites
 from rankscope.analysis.host_words import same_call, site_text, tools_of
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.wording import duration, ranks_text
+from rankscope.kinds.finding_kinds import FINDINGS
 
-LEFT_OUT = ("missing-rank", "p2p-unmatched")
-"""Kinds that say of a host that it never issued something and waits for nobody."""
 APART_NS = 180 * 10**9
 """Looks at a host further than this from its dump show another moment."""
 NO_ANSWER = "no-answer"
@@ -131,7 +130,7 @@ class _Look:
 
     def _against(self, finding: Finding) -> list[Evidence]:
         """What the stacks say against a finding: the accused waits itself, or somebody who waits does not."""
-        if finding.kind not in LEFT_OUT:
+        if FINDINGS[finding.kind].absent != "culprits":
             return []
         accused = [h for h in self._of(finding.culprit_ranks) if h.communicates]
         out = [_evidence(f"{site_text(s)}: {_excuse(finding, s.first)}", s.first) for s in sites(accused)[:SITES]]
@@ -162,7 +161,8 @@ class _Look:
         if finding.kind == "stuck-in-collective" and self.pattern and self.pattern.letter == "C":
             same = "the same stack on all hosts: the network or the hardware rather than the program"
             return replace(finding, confidence_reasons=(*finding.confidence_reasons, same))
-        agrees = finding.kind in LEFT_OUT and not finding.counter_evidence and all(h.is_away for h in hosts)
+        away = FINDINGS[finding.kind].absent == "culprits" and all(h.is_away for h in hosts)
+        agrees = away and not finding.counter_evidence
         if not hosts or not agrees:
             return finding
         reason = f"{tools_of(hosts)} saw {ranks_text([h.rank for h in hosts])} outside of any collective"

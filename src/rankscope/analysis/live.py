@@ -32,6 +32,7 @@ from rankscope.analysis.remembered import (
 )
 from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.wording import duration, plural
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
 State = Literal["waiting", "progressing", "still", "frozen", "silent", "idle"]
@@ -47,8 +48,6 @@ COMING_NS = 30 * SECOND
 """Where some have not, their dumps may come for so long after those of the others: each has a watchdog of its own."""
 _SEEN: Mapping[str, Status] = {"progressing": "progressing", "silent": "unknown"}
 """What a job is called whose logs alone say nothing of how it goes, where they were seen to grow, or not to."""
-WAITING = ("missing-rank", "gpu-stuck", "stuck-in-collective", "init-hang", "p2p-unmatched")
-"""What is only suspected of a job that moves."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +264,7 @@ def with_state(analysis: Analysis, live: Live, ranks: int, *, logs: bool = False
 
 def held_back(findings: Sequence[Finding]) -> list[Finding]:
     """The findings with those that need a standstill turned into suspicions, the causes first as before."""
-    return [_suspected(f) if f.root_cause and f.kind in WAITING else f for f in findings]
+    return [_suspected(f) if f.root_cause and FINDINGS[f.kind].needs_stillness else f for f in findings]
 
 
 def _suspected(finding: Finding) -> Finding:

@@ -6,23 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from rankscope.analysis.mesh import Mesh
+from rankscope.kinds import finding_kinds
 from rankscope.schema import Frame
 
 if TYPE_CHECKING:
     from rankscope.analysis.traces.model import TraceAnalysis
 
-Severity = Literal["critical", "warning", "info"]
+Severity = finding_kinds.Severity
 Confidence = Literal["high", "medium", "low"]
-Status = Literal["healthy", "progressing", "hang", "mismatch", "slow", "failed", "unknown"]
-
-KINDS = (
-    "missing-rank", "gpu-stuck", "collective-mismatch", "size-mismatch", "dtype-mismatch", "extra-collective",
-    "order-deadlock", "p2p-unmatched", "stuck-in-collective", "rank-failed", "init-hang", "known-error",
-    "numeric-divergence", "straggler", "settings-mismatch", "version-mismatch", "mesh-misfit", "slow-link",
-    "missing-dump", "unreadable-file", "truncated-file", "nothing-recorded",
-    "unrecorded-operations", "ring-wrapped", "timing-off", "not-frozen",
-)  # fmt: skip
-"""Every kind of finding there is."""
+Status = finding_kinds.Status
 
 
 @dataclass(frozen=True)
@@ -85,6 +77,7 @@ class Finding:
     """One thing that was found, in the form of the JSON report."""
 
     kind: str
+    """One of kinds.finding_kinds.FINDINGS."""
     severity: Severity
     title: str
     explanation: str

@@ -16,14 +16,13 @@ import polars as pl
 
 from rankscope.analysis.model import Culprit, Finding
 from rankscope.analysis.wording import plural
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
 CHANCE = 0.05
 """How likely chance may put all culprits' hosts under one switch for it to be said."""
 SLOT_CHANCE = 1 / 8
 """The same of a slot, which is only observed: two hosts of eight devices are enough."""
-DRAINABLE = ("missing-rank", "gpu-stuck", "p2p-unmatched", "rank-failed", "init-hang", "straggler", "slow-link")
-"""Kinds that a broken node may cause; a mismatch is the program's doing."""
 _TOPOLOGY = "SLURM_TOPOLOGY_ADDR"
 """Slurm's path of switches to the node, coarsest first: "spine1.leaf4.node07" (Slurm, topology/tree)."""
 _CHUNK = re.compile(r"\D*\d+")
@@ -93,7 +92,7 @@ class Places:
             return None
         names = set(hosts.values())
         if len(names) == 1:
-            return self._node(names.pop(), drain=all(finding.kind in DRAINABLE for finding in findings))
+            return self._node(names.pop(), drain=all(FINDINGS[finding.kind].drains_node for finding in findings))
         found = [self._switch(names), self._same_slot(ranks, len(names), findings)]
         return next((shared for shared in found if shared is not None), None)
 

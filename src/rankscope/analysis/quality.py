@@ -8,47 +8,45 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_steps import host_steps
 from rankscope.analysis.model import Evidence, Finding, Severity
 from rankscope.analysis.wording import fold, plural, ranks_text
+from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.kinds.functions import function
+from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema import HOOKS, UNRANKED
 
-FOREIGN = ("unknown", "not-a-file", "duplicate", "py-spy", "sidecar")
-"""Kinds of files that are no dump of a rank; they are listed, but no operation is missing because of them."""
-
-
 SHOWN_GROUPS = 3
+_FOREIGN = [kind.name for kind in INPUTS.values() if not kind.told_if_broken]
+"""Kinds of files that are listed, but no operation is missing because of them."""
 
 
 def find_gaps(facts: Facts, hung: bool) -> list[Finding]:
     """Findings about the inputs themselves."""
-    found = [*_files(facts), *_missing(facts), *_nothing(facts), *_uncounted(facts), *_wrapped(facts, hung)]
-    return found + (_timing(facts) if hung else [])
+    finders = (function(kind.find) for kind in FINDINGS.values() if kind.find)
+    return [finding for find in finders for finding in find(facts, hung)]
 
 
-def _files(facts: Facts) -> list[Finding]:
-    whole = pl.col("kind").is_in(FOREIGN) | pl.col("problem").str.starts_with(UNRANKED)
-    files = facts.dataset.files.filter(pl.col("problem").is_not_null() & ~whole)
-    out = []
-    for used, kind, what in (
-        (False, "unreadable-file", "could not be read"),
-        (True, "truncated-file", "could be read only in part"),
-    ):
-        rows = files.filter(pl.col("used") == used).sort("path")
-        if rows.height:
-            evidence = tuple(
-                Evidence(p, file=f, rank=r) for p, f, r in rows.select("problem", "path", "rank").iter_rows()
-            )
-            out.append(
-                _note(
-                    kind,
-                    "warning",
-                    f"{plural(rows.height, 'file')} {what}",
-                    "What is whole in the others was used.",
-                    evidence=evidence,
-                )
-            )
-    return out
+def unreadable_files(facts: Facts, _: bool) -> list[Finding]:
+    """Files of which nothing could be read."""
+    return _files(facts, "unreadable-file", "could not be read", used=False)
 
 
-def _missing(facts: Facts) -> list[Finding]:
+def truncated_files(facts: Facts, _: bool) -> list[Finding]:
+    """Files of which only a part could be read."""
+    return _files(facts, "truncated-file", "could be read only in part", used=True)
+
+
+def _files(facts: Facts, kind: str, what: str, *, used: bool) -> list[Finding]:
+    whole = pl.col("kind").is_in(_FOREIGN) | pl.col("problem").str.starts_with(UNRANKED)
+    broken = facts.dataset.files.filter(pl.col("problem").is_not_null() & ~whole & (pl.col("used") == used))
+    rows = broken.sort("path").select("problem", "path", "rank")
+    if rows.is_empty():
+        return []
+    evidence = tuple(Evidence(p, file=f, rank=r) for p, f, r in rows.iter_rows())
+    title = f"{plural(rows.height, 'file')} {what}"
+    return [_note(kind, "warning", title, "What is whole in the others was used.", evidence=evidence)]
+
+
+def missing_dumps(facts: Facts, _: bool) -> list[Finding]:
+    """Ranks that left no dump."""
     missing = facts.dataset.missing_ranks
     if not missing or facts.dataset.from_logs or not facts.dataset.seen_ranks:
         return []
@@ -66,7 +64,7 @@ def _missing(facts: Facts) -> list[Finding]:
     ]
 
 
-def _nothing(facts: Facts) -> list[Finding]:
+def nothing_recorded(facts: Facts, _: bool) -> list[Finding]:
     """Dumps in which no operation of any rank is told: neither an entry, nor a counter above none."""
     if not facts.nothing_recorded or facts.dataset.told_by_logs:
         return []
@@ -86,7 +84,7 @@ def _nothing(facts: Facts) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _uncounted(facts: Facts) -> list[Finding]:
+def unrecorded_operations(facts: Facts, _: bool) -> list[Finding]:
     """Groups in which every member counts operations that no dump has: those captured in CUDA graphs."""
     if not facts.hook_groups:
         return []
@@ -110,7 +108,8 @@ def _uncounted(facts: Facts) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _wrapped(facts: Facts, hung: bool) -> list[Finding]:
+def wrapped_rings(facts: Facts, hung: bool) -> list[Finding]:
+    """Rings that had overwritten older operations, where a hang was found."""
     files = facts.dataset.dumps.filter(pl.col("wrapped").fill_null(False))
     if files.is_empty() or not hung:
         return []
@@ -124,7 +123,10 @@ def _wrapped(facts: Facts, hung: bool) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _timing(facts: Facts) -> list[Finding]:
+def timing_off(facts: Facts, hung: bool) -> list[Finding]:
+    """A recorder that did not note when operations start, where a hang was found."""
+    if not hung:
+        return []
     libraries = facts.dataset.ops["library"].unique().cast(pl.String).drop_nulls().to_list()
     if facts.dataset.from_logs or facts.has_timing or facts.hook_groups or set(libraries) <= {"gloo"}:
         return []

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from rankscope.kinds.input_kinds import LOG
 from rankscope.schema import Dataset
 
 SECOND = 1_000_000_000
@@ -193,7 +194,7 @@ def _newest_ns(dataset: Dataset) -> int | None:
 
 def _printed_ns(dataset: Dataset) -> int | None:
     """When a log was written to last."""
-    written = dataset.files.filter(pl.col("used") & (pl.col("kind") == "log"))["mtime_ns"].max()
+    written = dataset.files.filter(pl.col("used") & (pl.col("kind") == LOG.name))["mtime_ns"].max()
     return int(written) if isinstance(written, int) else None
 
 

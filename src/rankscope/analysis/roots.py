@@ -19,6 +19,7 @@ from rankscope.analysis.order import Deadlocks
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.root import Root
 from rankscope.analysis.wording import plural, ranks_text, wait_text
+from rankscope.kinds.finding_kinds import FINDINGS
 
 CLOSE = 6
 """Operations among which the first in program order is looked for."""
@@ -92,7 +93,7 @@ class Judge:
 
     def _matters(self, root: Root) -> bool:
         """Whether a root holds up anybody else: a rank dumped a moment early waits for nobody but itself."""
-        if root.kind in ("order-deadlock", "stuck-in-collective", "extra-collective"):
+        if FINDINGS[root.kind].stands_alone:
             return True
         return bool(self.held_up(root.nodes) - set(root.culprits))
 

@@ -10,15 +10,14 @@ import polars as pl
 from rankscope.analysis.evidence import Reliability
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
-from rankscope.analysis.logs.join import has_logs
 from rankscope.analysis.model import Finding, Status
 from rankscope.analysis.places import Places
 from rankscope.analysis.wording import plural, ranks_text
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
 SHOWN_WAYS = 4
 """Of ending; a sidecar may say anything."""
-MISMATCHES = ("collective-mismatch", "size-mismatch", "dtype-mismatch", "extra-collective")
 
 
 @dataclass(frozen=True)
@@ -37,15 +36,15 @@ class Situation:
 def verdict(situation: Situation) -> tuple[Status, str]:
     """(status, sentence) of the whole."""
     dataset = situation.facts.dataset
-    if not dataset.seen_ranks and not has_logs(dataset):
+    if not dataset.seen_ranks and not dataset.told_by_logs:
         return "unknown", _without_dumps(situation)
     critical = [f for f in situation.findings if f.root_cause and f.severity == "critical"]
     if critical:
         return _word(critical[0]), _sentence(critical, situation.places)
     waits = [f for f in situation.findings if f.severity == "critical"]
     if waits:
-        return ("failed" if waits[0].kind == "rank-failed" else "hang"), waits[0].title
-    slow = [f for f in situation.findings if f.kind == "straggler"]
+        return ("failed" if FINDINGS[waits[0].kind].ended else "hang"), waits[0].title
+    slow = [f for f in situation.findings if FINDINGS[f.kind].status == "slow"]
     if slow:
         return "slow", slow[0].title + _shared(slow, situation.places)
     return _quiet(situation)
@@ -120,15 +119,14 @@ def _ended(dataset: Dataset) -> bool:
 
 
 def _word(first: Finding) -> Status:
-    if first.kind == "rank-failed" or (first.kind == "known-error" and not first.waiting_ranks):
-        return "failed"
-    return "mismatch" if first.kind in MISMATCHES else "hang"
+    kind = FINDINGS[first.kind]
+    return kind.status if first.waiting_ranks else kind.status_alone
 
 
 def _sentence(critical: list[Finding], places: Places) -> str:
     first = critical[0]
     text = first.title
-    if first.blast_radius and first.kind == "rank-failed":
+    if first.blast_radius and FINDINGS[first.kind].ended:
         text += f"; {plural(first.blast_radius, 'rank')} wait{'s' if first.blast_radius == 1 else ''} or "
         text += "was killed" if first.blast_radius == 1 else "were killed"
     elif first.blast_radius:
@@ -160,7 +158,7 @@ def _in_motion(situation: Situation, ranks: str) -> tuple[Status, str] | None:
     """A job that was caught while it moved, or may have been; None of one that was not."""
     moving = next((f for f in situation.findings if f.kind == "not-frozen"), None)
     if moving is not None and situation.freeze.stopped is None:
-        return "unknown", moving.title
+        return FINDINGS[moving.kind].status, moving.title
     open_ = situation.pending or bool(situation.facts.blind_files)
     if moving is not None or (open_ and situation.freeze.stopped is False):
         return "progressing", f"{ranks}: the job was still moving when the dumps were written"
@@ -172,9 +170,9 @@ def _in_motion(situation: Situation, ranks: str) -> tuple[Status, str] | None:
 
 def _at_rest(situation: Situation, ranks: str) -> tuple[Status, str] | None:
     """Dumps that show no divergence, and not enough to call the job healthy; None if they do."""
-    nothing = next((f.title for f in situation.findings if f.kind == "nothing-recorded"), None)
+    nothing = next((f for f in situation.findings if f.kind == "nothing-recorded"), None)
     if nothing is not None:
-        return "unknown", nothing
+        return FINDINGS[nothing.kind].status, nothing.title
     if situation.pending:
         unnoticed = "; completions are noticed up to a second late: dump again" if situation.facts.hook_groups else ""
         return "unknown", f"{ranks}: operations are pending, and nothing in these dumps says why{unnoticed}"

@@ -9,6 +9,7 @@ from rankscope.analysis.model import Analysis, Divergence, Evidence, Finding, Re
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.why_view import RankView, group_of, label_of, name_of, step_evidence, subject
 from rankscope.analysis.wording import duration, plural, ranks_text
+from rankscope.kinds.finding_kinds import FINDINGS
 
 STEPS = 8
 """Steps of a chain that are told."""
@@ -136,7 +137,8 @@ def _did(cause: Finding, state: str, place: str, accused: str) -> str:
     if cause.kind == "gpu-stuck":
         what = {"completed": "finished", "started": "started"}.get(state, "issued")
         return f"it {what} {place}; {accused} did not" if what != "issued" else f"it issued {place}, as all members did"
-    if cause.kind.endswith("-mismatch") or (cause.kind == "extra-collective" and cause.culprit_ranks):
+    kind = FINDINGS[cause.kind]
+    if kind.differs or (kind.absent == "candidates" and cause.culprit_ranks):
         return f"at {place} it issued what fits the others, {accused} did not"
     return f"it issued {place}; {accused} never did"
 

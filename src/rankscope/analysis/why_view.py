@@ -14,6 +14,7 @@ from rankscope.analysis.model import Evidence, Finding, Step
 from rankscope.analysis.presence import Absence, Presence
 from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.wording import duration, plural
+from rankscope.kinds.input_kinds import DUMP
 from rankscope.schema import Dataset, Group
 
 Row = dict[str, Any]
@@ -45,7 +46,7 @@ class RankView:
     @cached_property
     def unread(self) -> list[tuple[str, str]]:
         """(path, problem) of its dumps that could not be read, or not in full."""
-        broken = self._files.filter(pl.col("problem").is_not_null() & (pl.col("kind") == "flight-recorder"))
+        broken = self._files.filter(pl.col("problem").is_not_null() & (pl.col("kind") == DUMP.name))
         return list(broken.select("path", "problem").iter_rows())
 
     @property

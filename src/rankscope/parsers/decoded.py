@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 
 class Decoded(Protocol):
-    """The content of one file. A new kind has such a class and a row in `RESTORE`."""
+    """The content of one file. A new kind has such a class and a row in `kinds.input_kinds`."""
 
     problem: str | None
     """What of the file could not be read; None if all could."""
@@ -37,63 +36,3 @@ class Stretch(NamedTuple):
 
 class NotThisKindError(Exception):
     """The file only began like one of this kind: the next kind is asked."""
-
-
-def _dump(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
-    from rankscope.parsers.flight_recorder.model import dump_from
-
-    return dump_from(header, body, rows)
-
-
-def _snapshot(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
-    from rankscope.parsers.py_spy.model import snapshot_from
-
-    del body, rows
-    return snapshot_from(header)
-
-
-def _log(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
-    from rankscope.parsers.logs.model import log_from
-
-    del rows
-    return log_from(header, body)
-
-
-def _card(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
-    from rankscope.parsers.sidecar.model import card_from
-
-    del body, rows
-    return card_from(header)
-
-
-def _trace(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
-    from rankscope.parsers.torch_profiler.model import trace_from
-
-    del rows
-    return trace_from(header, body)
-
-
-def _environment(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
-    from rankscope.parsers.environment.model import environment_from
-
-    del body, rows
-    return environment_from(header)
-
-
-def _check(header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
-    from rankscope.parsers.health.checks import check_from
-
-    del body, rows
-    return check_from(header)
-
-
-RESTORE: dict[str, Callable[[dict[str, Any], memoryview, int], Decoded]] = {
-    "flight-recorder": _dump,
-    "py-spy": _snapshot,
-    "log": _log,
-    "torch-profiler": _trace,
-    "sidecar": _card,
-    "environ": _environment,
-    "health-check": _check,
-}
-"""By the name of a kind: its object again from `header()`, `body()` and `rows`. Imports wait until one is there."""

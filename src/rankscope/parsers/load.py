@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN
 from rankscope.parsers.files.walk import Found, printable, walk
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
 from rankscope.parsers.workers.pool import Pool, Result, WorkerError
@@ -216,7 +217,7 @@ def _read(
     """Every file as a source, in any order."""
     from rankscope.parsers.assemble.sources import Source
 
-    sources = [Source(f.shown, "not-a-file", f.size, f.mtime_ns, f.problem) for f in found if f.problem is not None]
+    sources = [Source(f.shown, NOT_A_FILE.name, f.size, f.mtime_ns, f.problem) for f in found if f.problem is not None]
     total = sum(f.size for f in found)
     files_done, bytes_done, rows = len(sources), 0, 0
     ranges = Ranges()
@@ -250,7 +251,8 @@ def _source(result: Result) -> Source:
     found = result.task.found
     size = found.size if result.size is None else result.size
     mtime_ns = found.mtime_ns if result.mtime_ns is None else result.mtime_ns
-    return Source(found.shown + result.inner, result.kind or "unknown", size, mtime_ns, result.problem, result.decoded)
+    kind = result.kind or UNKNOWN.name
+    return Source(found.shown + result.inner, kind, size, mtime_ns, result.problem, result.decoded)
 
 
 def _nothing(root: str, sources: Sequence[Source]) -> str:

@@ -8,17 +8,21 @@ from typing import Any
 
 import polars as pl
 
-from rankscope.analysis.model import Analysis
+from rankscope.analysis.model import Analysis, GroupRef
 from rankscope.analysis.places import Places
 from rankscope.report import messages
 from rankscope.report.names import Names
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
+from rankscope.schema.text_columns import Holds, text_columns
 
 _OWN_WORDS = frozenset({"id", "kind", "severity", "caused_by", "confidence", "status"})
 """Fields that hold words of rankscope's own."""
 _PATHS = frozenset({"file"})
 _HOSTS = frozenset({"host"})
+_FIRST = ("files", "stacks", "threads")
+_LOGS = ("messages", "settings", "comms", "ras")
+"""Tables whose stand-ins have the lowest numbers: those that reports show, before and after the findings."""
 _NAME_A_USER = ("USER", "LOGNAME", "USERNAME", "SLURM_JOB_USER")
 _NAME_A_HOST = ("HOSTNAME", "MASTER_ADDR", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST", "SLURM_LAUNCH_NODE_IPADDR")
 
@@ -32,29 +36,33 @@ def redact(
 ) -> tuple[Dataset, Analysis]:
     """What a report shows of a job with names replaced: host-1, user-1, dir-1; one name has one stand-in everywhere.
 
-    `hosts` and `users` are further names to replace, of the machine that makes the report. Only what reports show is
-    replaced: the files, the root, the stacks, what logs say and the analysis, not the operations.
+    `hosts` and `users` are further names to replace, of the machine that makes the report. Text is replaced in every
+    column that `schema.text_columns` does not call rankscope's own, in the root and in the analysis.
     """
-    names = Names([*_hosts(dataset, analysis), *hosts], [*users, *_valued(dataset, _NAME_A_USER)], keep_source_names)
+    told = replace(dataset, messages=_said(dataset))
+    names = Names([*_hosts(told, analysis), *hosts], [*users, *_valued(told, _NAME_A_USER)], keep_source_names)
     roots = [dataset.root] if dataset.root and not _is_address(dataset.root) else []
     paths = [*roots, *(p for p in dataset.files["path"].drop_nulls() if p)]
-    said = _said(dataset)
-    names.learn([*_strings(analysis), *_texts(dataset, said), *paths], paths)
-    files = dataset.files.with_columns(
-        path=_mapped(dataset.files["path"], names.path),
-        problem=_mapped(dataset.files["problem"], names.text),
-        host=_mapped(dataset.files["host"], names.host),
-    )
-    stacks = dataset.stacks.with_columns(
-        function=_mapped(dataset.stacks["function"], names.text), file=_mapped(dataset.stacks["file"], names.path)
-    )
-    threads = dataset.threads.with_columns(
-        command=_mapped(dataset.threads["command"], lambda text: names.text(hide(text))),
-        thread=_mapped(dataset.threads["thread"], names.text),
-    )
+    names.learn([*_strings(analysis), *_texts(told), *paths], paths)
+    tables: dict[str, Any] = {name: _renamed(name, getattr(told, name), names) for name in _FIRST}
     redacted = _redacted(analysis, names)
-    named = replace(dataset, files=files, stacks=stacks, threads=threads, root=_root(dataset.root, names))
-    return _without_names_in_logs(named, said, names), redacted
+    tables |= {name: _renamed(name, table, names) for name, table in _tables(told).items() if name not in tables}
+    return replace(told, **tables, root=_root(dataset.root, names)), redacted
+
+
+def _tables(dataset: Dataset) -> dict[str, pl.DataFrame]:
+    """All tables by name, those first that reports show."""
+    tables = {f.name: getattr(dataset, f.name) for f in fields(dataset)}
+    return {name: tables[name] for name in (*_FIRST, *_LOGS, *tables) if isinstance(tables[name], pl.DataFrame)}
+
+
+def _renamed(name: str, table: pl.DataFrame, names: Names) -> pl.DataFrame:
+    """The table of that name with names replaced in all text that may be the user's."""
+    change: dict[Holds, Callable[[str], str]] = {
+        "host": names.host, "path": names.path, "text": lambda text: names.text(hide(text)),
+    }  # fmt: skip
+    held = text_columns(name, table.schema)
+    return table.with_columns(_mapped(table[column], change[what]) for column, what in held.items())
 
 
 def _root(root: str, names: Names) -> str:
@@ -80,37 +88,24 @@ def _said(dataset: Dataset) -> pl.DataFrame:
     return told.with_columns(text=pl.col("said").fill_null(""), values=pl.lit("{}")).select(dataset.messages.columns)
 
 
-def _texts(dataset: Dataset, said: pl.DataFrame) -> Iterator[str]:
-    """What files say that may name users."""
-    columns = (
-        dataset.files["problem"], dataset.stacks["file"], dataset.threads["command"], said["text"],
-        dataset.settings["value"],
-    )  # fmt: skip
-    for column in columns:
-        yield from column.drop_nulls().unique(maintain_order=True)
-
-
-def _without_names_in_logs(dataset: Dataset, said: pl.DataFrame, names: Names) -> Dataset:
-    """The same with names replaced in what logs told."""
-    return replace(
-        dataset,
-        messages=_hosted(said, names).with_columns(text=_mapped(said["text"], lambda text: names.text(hide(text)))),
-        settings=_hosted(dataset.settings, names).with_columns(value=_mapped(dataset.settings["value"], names.text)),
-        comms=_hosted(dataset.comms, names),
-        ras=_hosted(dataset.ras, names).with_columns(text=_mapped(dataset.ras["text"], names.text)),
-    )
-
-
-def _hosted(table: pl.DataFrame, names: Names) -> pl.DataFrame:
-    return table.with_columns(host=_mapped(table["host"], names.host))
+def _texts(dataset: Dataset) -> Iterator[str]:
+    """What the tables say that may name users."""
+    for name, table in _tables(dataset).items():
+        for column, what in text_columns(name, table.schema).items():
+            if what != "host":
+                yield from _distinct(table[column])
 
 
 def _hosts(dataset: Dataset, analysis: Analysis) -> list[str]:
     """Every host that is known by name, and every switch or rack that is spoken of, in a fixed order."""
     accused = [c.host for f in analysis.findings for c in f.culprits if c.host]
-    tables = (dataset.files, dataset.traces, dataset.messages, dataset.settings, dataset.comms, dataset.ras)
-    told = [dataset.ops["host"].cast(pl.String), *(table["host"] for table in tables)]
-    seen = pl.concat(told).drop_nulls().unique(maintain_order=True)
+    seen = [
+        host
+        for name, table in _tables(dataset).items()
+        for column, what in text_columns(name, table.schema).items()
+        if what == "host"
+        for host in _distinct(table[column])
+    ]
     said = [analysis.verdict, *(f.explanation for f in analysis.findings)]
     parts = sorted(part for part in Places(dataset).parts if any(part in text for text in said))
     return [*accused, *seen, *_valued(dataset, _NAME_A_HOST), *parts]
@@ -122,10 +117,16 @@ def _valued(dataset: Dataset, settings: Sequence[str]) -> list[str]:
     return rows["value"].unique(maintain_order=True).to_list()
 
 
+def _distinct(column: pl.Series) -> list[str]:
+    """The different values of a column of text, in their order."""
+    return column.drop_nulls().unique(maintain_order=True).cast(pl.String).to_list()
+
+
 def _mapped(column: pl.Series, change: Callable[[str], str]) -> pl.Series:
-    """The column with every value changed, each different one once."""
-    new = {old: change(old) for old in column.drop_nulls().unique(maintain_order=True)}
-    return pl.Series(column.name, [new.get(v) for v in column], dtype=pl.String)
+    """The column with every value changed, each different one once; what is empty stays so."""
+    new = {old: change(old) for old in _distinct(column) if old}
+    changed = {old: value for old, value in new.items() if value != old}
+    return column.cast(pl.String).replace(changed).cast(column.dtype) if changed else column
 
 
 def _redacted(value: Any, names: Names, name: str = "") -> Any:
@@ -138,9 +139,18 @@ def _redacted(value: Any, names: Names, name: str = "") -> Any:
         return tuple(_redacted(v, names, name) for v in value)
     if isinstance(value, dict):
         return {k: _redacted(v, names) for k, v in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _redacted(getattr(value, f.name), names, f.name) for f in fields(value)})
-    return value
+    return _of_parts(value, names, name)
+
+
+def _of_parts(value: Any, names: Names, name: str) -> Any:
+    """The same of a table, or of an object by its fields."""
+    if isinstance(value, pl.DataFrame):
+        return _renamed(name, value, names)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    # the id of a group is the user's, that of a finding is not
+    called = {f.name: "" if isinstance(value, GroupRef) else f.name for f in fields(value)}
+    return replace(value, **{own: _redacted(getattr(value, own), names, said) for own, said in called.items()})
 
 
 def _change(names: Names, name: str) -> Callable[[str], str]:
@@ -158,6 +168,9 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(v)
     elif isinstance(value, dict):
         yield from _strings(tuple(value.values()))
+    elif isinstance(value, pl.DataFrame):
+        for column in text_columns("", value.schema):
+            yield from _distinct(value[column])
     elif is_dataclass(value) and not isinstance(value, type):
         for f in fields(value):
             yield from _strings(getattr(value, f.name))

@@ -10,6 +10,7 @@ import polars as pl
 from rankscope.analysis.logs.settings.rules import rules
 from rankscope.analysis.logs.settings.values import ENVIRONMENTS
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.report import words
 from rankscope.report.secrets import value_of
 from rankscope.schema import Dataset
@@ -161,7 +162,7 @@ def phrases(one: Setting) -> list[str]:
 def mentioned(one: Setting, analysis: Analysis) -> Finding | None:
     """The first finding about settings or versions that speaks of this one."""
     name = re.compile(rf"(?<![A-Za-z0-9_:]){re.escape(one.name)}(?![A-Za-z0-9_])")
-    about = (f for f in analysis.findings if f.kind in ("settings-mismatch", "version-mismatch"))
+    about = (f for f in analysis.findings if FINDINGS[f.kind].of_settings)
     return next((f for f in about if any(map(name.search, (f.title, f.explanation, *_texts(f))))), None)
 
 

@@ -13,6 +13,8 @@ from rankscope.analysis.frames import kind_of
 from rankscope.analysis.mesh import Mesh
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step
 from rankscope.analysis.wording import duration, fold, plural
+from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.kinds.input_kinds import INPUTS
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
 
@@ -185,17 +187,14 @@ def unread(dataset: Dataset) -> list[Unread]:
     return [Unread(problem, tuple(paths)) for problem, paths in reasons.items()]
 
 
-_READ = {
-    "flight-recorder": "dump", "log": "log", "py-spy": "py-spy dump", "environ": "environment",
-    "collect_env": "collect_env report", "torch-profiler": "trace", "health-check": "health check",
-}  # fmt: skip
-"""Kinds of files that are read, as people call them."""
+_READ = sorted((kind for kind in INPUTS.values() if kind.noun), key=lambda kind: kind.place)
+"""Kinds of files that are read, in the order in which people are told of them."""
 
 
 def summary(dataset: Dataset) -> str:
     """What was read, in a line: "4 ranks, 2 groups, 4 dumps with 380 operations"."""
     used = dataset.files.filter("used")["kind"].to_list()
-    read = [(used.count(kind), noun) for kind, noun in _READ.items() if kind in used] or [(0, "dump")]
+    read = [(used.count(kind.name), kind.noun) for kind in _READ if kind.name in used] or [(0, "dump")]
     *most, last = (plural(number, noun) for number, noun in read)
     files = f"{', '.join(most)} and {last}" if most else last
     parts = [plural(dataset.world_size, "rank"), plural(dataset.groups.height, "group")]
@@ -247,7 +246,7 @@ def leading(analysis: Analysis) -> list[Finding]:
 
 def stack_title(finding: Finding, dataset: Dataset) -> str:
     """Whose stack a finding shows: a culprit's, or that of one that waits where no culprit left a dump."""
-    if finding.kind == "rank-failed":
+    if FINDINGS[finding.kind].ended:
         return f"{ranks_phrase(finding.culprit_ranks[:1])}, in its log" if finding.culprit_ranks else "it, in its log"
     seen = [rank for rank in finding.culprit_ranks if rank in dataset.seen_ranks]
     if not seen:

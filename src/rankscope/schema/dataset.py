@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.schema.tables import ATTEMPTS, COMMS, MESSAGES, RAS, REPEATS, SETTINGS, SOURCES, THREADS, empty
+from rankscope.kinds.input_kinds import DUMP, LOG
+from rankscope.schema.tables import ATTEMPTS, COMMS, MESSAGES, RAS, REPEATS, SETTINGS, THREADS, empty
 from rankscope.schema.traces import SPANS, TRACED, TRACES, TRACKS
 
 HOOKS = ("hook", "blind-hook")
@@ -89,7 +90,7 @@ class Dataset:
     @cached_property
     def dumps(self) -> pl.DataFrame:
         """The rows of `files` whose operations are in `ops`: what a rank left, not what others saw of it."""
-        return self.files.filter(pl.col("used") & (pl.col("kind") == SOURCES[0]))
+        return self.files.filter(pl.col("used") & (pl.col("kind") == DUMP.name))
 
     @cached_property
     def timed_dumps(self) -> pl.DataFrame:
@@ -125,7 +126,7 @@ class Dataset:
     @cached_property
     def has_logs(self) -> bool:
         """Whether a log was read that tells anything."""
-        return bool((self.files["used"] & (self.files["kind"] == "log")).any())
+        return bool((self.files["used"] & (self.files["kind"] == LOG.name)).any())
 
     @property
     def has_traces(self) -> bool:
@@ -162,7 +163,7 @@ class Dataset:
         """By rank of which no dump could be read: path and problem of its file, told by its name, if there is one."""
         lost = self.files.filter(~pl.col("used") & pl.col("problem").is_not_null())
         by_path = dict(lost.select("path", "problem").iter_rows())
-        own = lost.filter(pl.col("kind") == SOURCES[0]).select("rank", "path", "problem").drop_nulls("rank")
+        own = lost.filter(pl.col("kind") == DUMP.name).select("rank", "path", "problem").drop_nulls("rank")
         found = {rank: (path, problem) for rank, path, problem in own.iter_rows()}
         names = {_others(path, rank) for path, rank in self.dumps.select("path", "rank").drop_nulls().iter_rows()}
         for rank in self.missing_ranks if by_path else ():

@@ -109,7 +109,7 @@ FRONTIERS: dict[str, pl.DataType | type[pl.DataType]] = {
 FILES: dict[str, pl.DataType | type[pl.DataType]] = {
     "file": pl.UInt32,
     "path": pl.String,  # as found below the given paths; "a.tar.gz!dumps/rank_0" inside an archive
-    "kind": pl.String,  # "flight-recorder", "py-spy", "log", "torch-profiler", "archive", "unknown", "not-a-file", ...
+    "kind": pl.String,  # one of kinds.input_kinds
     "rank": pl.Int32,
     "rank_source": RankSource,
     "attempt": pl.UInt16,
@@ -179,8 +179,7 @@ MESSAGES: dict[str, pl.DataType | type[pl.DataType]] = {
     "offset": pl.Int64,  # of its first byte in the file, after unpacking
     "line": pl.Int64,  # from 1
     "severity": pl.String,  # "error", "warning", "info"
-    "kind": pl.String,  # "watchdog-timeout", "traceback", "torchrun-failure", "nccl-warning", "known-error", ...
-    # "process-end": how a process ended, as its sidecar says
+    "kind": pl.String,  # one of kinds.event_kinds
     "role": pl.String,  # of a known error: "root", "victim", "context", "noise"; "" for what is not in the table
     "pattern": pl.String,  # id in the table of known errors; "" for what is not in it
     "group": pl.UInt32,  # row of `groups`; null where it names none or an unknown one

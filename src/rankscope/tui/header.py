@@ -8,7 +8,9 @@ from datetime import UTC, tzinfo
 import polars as pl
 from rich.style import Style
 
-from rankscope.analysis.model import Analysis, Finding, Status
+from rankscope.analysis.model import Analysis, Finding
+from rankscope.kinds.finding_kinds import SEVERITIES, STATUSES
+from rankscope.kinds.input_kinds import UNKNOWN
 from rankscope.report.escape import plain
 from rankscope.schema import Dataset
 from rankscope.tui.detail.format import clock, counted, duration
@@ -17,11 +19,6 @@ from rankscope.tui.palette import badge, named
 from rankscope.tui.parts import Parts, end_of
 
 _PLAIN, _BOLD, _DIM = Style(), Style(bold=True), Style(dim=True)
-_STATUS_COLOURS: dict[Status, str] = {
-    "healthy": "green", "progressing": "green", "hang": "vermillion", "mismatch": "vermillion", "failed": "vermillion",
-    "slow": "orange", "unknown": "orange",
-}  # fmt: skip
-_SEVERITY_COLOURS = {"critical": "vermillion", "warning": "orange", "info": "sky"}
 _LEAST_ROOT = 8
 LINES = 2
 """Lines the verdict may take."""
@@ -53,7 +50,7 @@ def title_parts(
         if len(piece) + 2 <= room:
             shown = f"  {piece}{shown}"
             room -= len(piece) + 2
-    style = named(_STATUS_COLOURS[analysis.status], palette, bold=True)
+    style = named(STATUSES[analysis.status].colour, palette, bold=True)
     return [(must, _BOLD), (f"{shown}  ", _PLAIN), (status, style)]
 
 
@@ -75,7 +72,7 @@ def _gaps(dataset: Dataset) -> list[str]:
     if dataset.attempts.height > 1:
         out.append(f"attempt {dataset.attempt + 1}/{dataset.attempts.height}")
     kinds = dataset.files.filter(pl.col("problem").is_not_null() & ~pl.col("used"))["kind"]
-    unknown = int((kinds == "unknown").sum())
+    unknown = int((kinds == UNKNOWN.name).sum())
     if unknown:
         out.append(counted(unknown, "unknown file"))
     if len(kinds) > unknown:
@@ -84,7 +81,7 @@ def _gaps(dataset: Dataset) -> list[str]:
 
 
 def _status_text(analysis: Analysis, zone: tzinfo | None) -> str:
-    text = analysis.status.upper()
+    text = STATUSES[analysis.status].badge
     if analysis.status == "hang" and analysis.hang_since_ns is not None:
         text += f" since {clock(analysis.hang_since_ns, zone)[:8]}"
         if analysis.frozen_for_ns is not None:
@@ -95,18 +92,18 @@ def _status_text(analysis: Analysis, zone: tzinfo | None) -> str:
 def verdict_parts(analysis: Analysis, index: int | None, width: int, palette: Palette) -> list[Parts]:
     """The finding that is shown, over at most LINES lines, with its number; the verdict where there is no finding."""
     if index is None or not analysis.findings:
-        badge_text, colour, text = analysis.status.upper(), _STATUS_COLOURS[analysis.status], plain(analysis.verdict)
+        look, badge_text, text = STATUSES[analysis.status], STATUSES[analysis.status].badge, plain(analysis.verdict)
         place = ""
     else:
         finding = analysis.findings[index]
-        badge_text, colour, text = _badge(finding), _SEVERITY_COLOURS[finding.severity], finding_text(finding)
+        look, badge_text, text = SEVERITIES[finding.severity], _badge(finding), finding_text(finding)
         place = f"  {index + 1}/{len(analysis.findings)} "
     head = f" {badge_text} "
     lines = textwrap.wrap(text, max(width - len(head) - len(place) - 2, 10), break_long_words=True) or [""]
     if len(lines) > LINES:
         lines = [*lines[: LINES - 1], lines[LINES - 1][: max(width - len(head) - len(place) - 5, 1)] + "..."]
     strong = _BOLD if index is None or analysis.findings[index].root_cause else _PLAIN
-    out: list[Parts] = [[(" ", _PLAIN), (head, badge(colour, palette)), (f" {lines[0]}", strong)]]
+    out: list[Parts] = [[(" ", _PLAIN), (head, badge(look.colour, palette)), (f" {lines[0]}", strong)]]
     out[0].append((" " * (width - 2 - len(head) - len(lines[0]) - len(place)) + place, _DIM))
     out += [[(" " * (len(head) + 2) + line, strong)] for line in lines[1:]]
     return out
@@ -123,6 +120,4 @@ def finding_text(finding: Finding) -> str:
 
 
 def _badge(finding: Finding) -> str:
-    if finding.root_cause:
-        return "ROOT"
-    return {"critical": "CRIT", "warning": "WARN", "info": "INFO"}[finding.severity]
+    return "ROOT" if finding.root_cause else SEVERITIES[finding.severity].badge

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
+from rankscope.kinds.input_kinds import LOG, UNKNOWN
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.files.walk import Found
 from rankscope.parsers.logs.growing import Growing
@@ -153,7 +154,7 @@ class Entry:
     def _of_log(self, log: Growing) -> Source:
         content, more = log.told()
         in_full = None if more is None else log.content
-        return Source(self.found.shown, "log", *self.stamp[:2], None, content, more=more, in_full=in_full)
+        return Source(self.found.shown, LOG.name, *self.stamp[:2], None, content, more=more, in_full=in_full)
 
     @property
     def next_at(self) -> float | None:
@@ -181,4 +182,5 @@ def _source(result: Result, stamp: tuple[int, int, int] | None) -> Source:
     outer = (found.size, found.mtime_ns) if stamp is None else stamp[:2]
     size = outer[0] if result.size is None else result.size
     mtime_ns = outer[1] if result.mtime_ns is None else result.mtime_ns
-    return Source(found.shown + result.inner, result.kind or "unknown", size, mtime_ns, result.problem, result.decoded)
+    kind = result.kind or UNKNOWN.name
+    return Source(found.shown + result.inner, kind, size, mtime_ns, result.problem, result.decoded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.assemble.versions import first_version, next_version
 
@@ -57,4 +58,4 @@ def _dumps(sources: Sequence[Source]) -> list[Source]:
 
 def _set_aside(source: Source) -> Source:
     note = "of an earlier attempt: the job was started again"
-    return Source(source.shown, "duplicate", source.size, source.mtime_ns, note)
+    return Source(source.shown, DUPLICATE.name, source.size, source.mtime_ns, note)

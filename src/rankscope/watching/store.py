@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import monotonic, time
 
+from rankscope.kinds.input_kinds import NOT_A_FILE
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.files.walk import Found
 from rankscope.parsers.workers.crew import Crew
@@ -57,7 +58,7 @@ class Store:
         self._gone.pop(found.path, None)
         known = self.entries.get(found.path)
         if found.problem is not None:
-            sources = (Source(found.shown, "not-a-file", found.size, found.mtime_ns, found.problem),)
+            sources = (Source(found.shown, NOT_A_FILE.name, found.size, found.mtime_ns, found.problem),)
             self.entries[found.path] = Entry(found, now, None, sources)
             self.changed.add(found.path)
         elif known is None:

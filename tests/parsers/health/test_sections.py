@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from rankscope.parsers.decoded import RESTORE, NotThisKindError
+from rankscope.parsers.decoded import NotThisKindError
 from rankscope.parsers.health.checks import HEALTHY, SILENT, UNHEALTHY, Health
 from rankscope.parsers.health.sections import NOTHING, TABLES, decode
-from rankscope.parsers.registry import kinds_of
+from rankscope.parsers.registry import kinds_of, restored
 
 UNWELL = '{"healthy":false,"unhealthy_backends":["nccl2"]}'
 WELL = '{"healthy":true,"unhealthy_backends":[]}'
@@ -40,7 +40,7 @@ def test_each_rank_says_how_it_is() -> None:
     ]
     assert (check.rows, check.problem) == (2, None)
     header = json.loads(json.dumps(check.header()))
-    assert RESTORE["health-check"](header, memoryview(b""), check.rows) == check
+    assert restored("health-check", header, memoryview(b""), check.rows) == check
 
 
 def test_a_partial_one_says_first_who_is_away() -> None:

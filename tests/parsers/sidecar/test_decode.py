@@ -9,9 +9,9 @@ import pytest
 
 from rankscope.capture.card import Card as Written
 from rankscope.capture.identity import Group
-from rankscope.parsers.decoded import RESTORE, NotThisKindError
+from rankscope.parsers.decoded import NotThisKindError
 from rankscope.parsers.members import members
-from rankscope.parsers.registry import KINDS
+from rankscope.parsers.registry import kinds_of, restored
 from rankscope.parsers.sidecar.decode import decode, looks_like_card
 from rankscope.parsers.sidecar.model import Card, CardGroup
 
@@ -39,13 +39,13 @@ def test_what_the_capture_writes_is_read() -> None:
 
 
 def test_it_is_taken_for_nothing_else() -> None:
-    assert next(kind.name for kind in KINDS if kind.begins(written(version="2.10", entries=[])[:512])) == "sidecar"
+    assert kinds_of(written(version="2.10", entries=[])[:512], 512)[0].name == "sidecar"
     assert not looks_like_card(b'{"version": "2.10", "rankscope_capture": 1}')
 
 
 def test_it_crosses_from_a_worker() -> None:
     card = decode(written(groups=[{"name": "0", "description": "d", "backend": "gloo", "ranks": [3, 1]}]))
-    assert RESTORE["sidecar"](json.loads(json.dumps(card.header())), memoryview(b""), card.rows) == card
+    assert restored("sidecar", json.loads(json.dumps(card.header())), memoryview(b""), card.rows) == card
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from rankscope.analysis.logs.lines import Line
 from rankscope.analysis.model import Finding
 from rankscope.analysis.wording import ranks_text
 
-KIND = "nccl-diagnosis"
 SHOWN = 8
 TOLD = 3
 MOST_RANKS = 1 << 20
@@ -23,7 +22,7 @@ def find_diagnosed(lines: Sequence[Line], world: int) -> list[Finding]:
 
     `world` is the number of ranks of the job, 0 if unknown.
     """
-    own = [line for line in lines if line.kind == KIND]
+    own = [line for line in lines if line.kind == "nccl-diagnosis"]
     faults = [line for line in own if line.values.get("what") == "fault"]
     differs = [line for line in own if line.values.get("what") == "differs"]
     whole = max([world, *(line.values.get("size") or 0 for line in own)])

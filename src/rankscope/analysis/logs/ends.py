@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line, apart_ns
 from rankscope.analysis.logs.messengers import tells_of_others
 
-KIND = "process-end"
 STOPPED = ("terminated", "interrupted")
 """Reasons that are somebody's wish."""
 
@@ -43,7 +42,7 @@ class End:
 
 def read_ends(lines: Iterable[Line]) -> dict[int, End]:
     """The ends by rank; of those that nothing tells there is none."""
-    told = (line for line in lines if line.kind == KIND and line.rank is not None)
+    told = (line for line in lines if line.kind == "process-end" and line.rank is not None)
     return {line.rank: End(line.rank, str(line.values.get("reason")), line) for line in told if line.rank is not None}
 
 

@@ -11,6 +11,7 @@ from rankscope.analysis.logs.lines import Line, ranks_of
 from rankscope.analysis.logs.people import culprits_of, who_text
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding
 from rankscope.analysis.wording import plural
+from rankscope.kinds.event_kinds import EVENTS
 
 ACCUSED = 8
 WITNESSES = 3
@@ -77,7 +78,7 @@ def harmed_ranks(lines: Sequence[Line], without: Sequence[int]) -> tuple[int, ..
         for line in lines
         if line.rank is not None
         and (
-            line.role == "victim" or line.kind.startswith("watchdog")
+            line.role == "victim" or EVENTS[line.kind].by_watchdog
             or (line.kind == "torchrun-failure" and line.values.get("exitcode") in ended)
         )
     }  # fmt: skip

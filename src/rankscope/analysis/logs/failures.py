@@ -13,6 +13,7 @@ from rankscope.analysis.logs.lines import Line
 from rankscope.analysis.logs.messengers import short_name, tells_of_others
 from rankscope.analysis.logs.names import label
 from rankscope.analysis.logs.processes import with_ranks
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Frame
 
 TRACEBACK_LINES = 2000
@@ -77,7 +78,7 @@ def _spared(lines: Iterable[Line]) -> set[int]:
 
 
 def _exited(lines: Iterable[Line]) -> set[Any]:
-    return {line.who for line in lines if line.kind in ("torchrun-failure", "child-exit") and line.rank is not None}
+    return {line.who for line in lines if EVENTS[line.kind].exit_of == "process" and line.rank is not None}
 
 
 def raised(lines: Sequence[Line]) -> list[tuple[Line, list[Line]]]:
@@ -212,7 +213,7 @@ def _of_ends(lines: Sequence[Line], spared: set[int], aborted: bool) -> list[Fai
     for line in lines:
         if line.values.get("pid") in spared and line.kind != "oom-kill":
             continue
-        if line.kind in ("torchrun-failure", "child-exit", "srun-exit"):
+        if EVENTS[line.kind].exit_of:
             found += _of_exit(line)
         elif line.kind == "signal":
             number = line.values.get("signal")

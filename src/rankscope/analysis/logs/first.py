@@ -10,6 +10,7 @@ from rankscope.analysis.logs.failures import Failure
 from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line, precedes
 from rankscope.analysis.model import Confidence
 from rankscope.analysis.wording import duration
+from rankscope.kinds.event_kinds import EVENTS
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def _first_timeouts(lines: Sequence[Line]) -> list[Line]:
     """Of each file and process the first line in which it gave up waiting."""
     found: dict[tuple[int, object], Line] = {}
     for line in lines:
-        if line.pattern in TIMEOUTS or line.kind in ("watchdog-timeout", "monitored-barrier"):
+        if line.pattern in TIMEOUTS or EVENTS[line.kind].gave_up:
             found.setdefault((line.file, line.who), line)
     # a job of thousands of ranks: the first of a file, and of another process, is enough
     first: dict[int, list[Line]] = {}

@@ -10,7 +10,6 @@ import polars as pl
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
-from rankscope.analysis.live import WAITING
 from rankscope.analysis.logs.calls import returned, unknown_causes
 from rankscope.analysis.logs.clocks import read_clocks
 from rankscope.analysis.logs.counted import find_counted
@@ -35,7 +34,7 @@ from rankscope.analysis.logs.startup import find_startup
 from rankscope.analysis.logs.unmatched import find_unmatched
 from rankscope.analysis.model import Finding
 from rankscope.analysis.places import Places
-from rankscope.schema import Dataset
+from rankscope.kinds.finding_kinds import FINDINGS
 
 AHEAD_NS = 10_000_000_000
 """Operations may be issued for so long after NCCL failed in one communicator."""
@@ -49,14 +48,9 @@ def with_logs(facts: Facts, findings: Sequence[Finding], places: Places, *, move
     Of a job that is watched and `moves`, what a process did not say may still come.
     """
     dataset = facts.dataset
-    if not has_logs(dataset):
+    if not dataset.told_by_logs:
         return list(findings)
     return _Story(facts, places, moves).joined(findings)
-
-
-def has_logs(dataset: Dataset) -> bool:
-    """Whether a log told anything."""
-    return any(not t.is_empty() for t in (dataset.messages, dataset.settings, dataset.comms, dataset.ras))
 
 
 def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
@@ -171,7 +165,7 @@ class _Story:
 
     def _ended(self, merged: Merged) -> None:
         """Who ended or stayed away first, where no rank failed of itself: it explains those that ended of that."""
-        if any(root.kind == "rank-failed" for root in merged.roots):
+        if any(FINDINGS[root.kind].ended for root in merged.roots):
             return
         own = {f.rank for f in find_failures(self.lines) if f.rank is not None}
         scene = Scene(read_ends(self.lines), self.world, frozenset(own))
@@ -184,7 +178,8 @@ class _Story:
 
             def follows(root: Finding) -> bool:
                 accused = set(root.culprit_ranks)
-                return not accused or bool(accused & told) or (root.kind in WAITING and accused <= harmed)
+                waits = FINDINGS[root.kind].needs_stillness
+                return not accused or bool(accused & told) or (waits and accused <= harmed)
 
             merged.explain(found, follows)
         elif found is not None and not any(root.culprit_ranks for root in merged.roots):

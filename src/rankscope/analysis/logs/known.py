@@ -17,13 +17,13 @@ from rankscope.analysis.logs.people import who_text
 from rankscope.analysis.logs.sends import uneven
 from rankscope.analysis.model import Finding
 from rankscope.analysis.wording import plural, ranks_text
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
 
 SHOWN = 8
 KINDS = 4
 NAME = 24
 """Longer names of groups are hashes of their ranks."""
-_ENDS = ("torchrun-failure", "child-exit", "srun-exit")
 _ASKED = (None, 0, -15, 143)
 """Exit codes that tell of no failure, or of somebody's wish that it ends."""
 _COUNTED_APART = ("SEND", "RECV", "RECVANYSOURCE", "COALESCED")
@@ -185,14 +185,15 @@ def ended(lines: Sequence[Line], *, moves: bool = False) -> Finding | None:
     """
     threw = [line for line, _ in raised(lines)]
     own = [line for line in threw if line.values.get("exception")]
-    exits = [line for line in lines if line.kind in _ENDS and line.values["exitcode"] not in _ASKED]
+    exits = [line for line in lines if EVENTS[line.kind].exit_of and line.values["exitcode"] not in _ASKED]
     # srun only tells of what it started itself: torchrun, where that starts the ranks
-    own = own or [line for line in exits if line.kind != "srun-exit"] or exits
+    own = own or [line for line in exits if EVENTS[line.kind].exit_of == "process"] or exits
     own = own or ([] if moves else threw)
     if not own:
         return None
     first = earliest(own)
-    how = f" with exit code {first.values['exitcode']}" if first.kind in _ENDS else f": {cut(first.text)}"
+    exited = EVENTS[first.kind].exit_of != ""
+    how = f" with exit code {first.values['exitcode']}" if exited else f": {cut(first.text)}"
     if first.kind == "traceback" and not first.values.get("exception"):
         how = " with an exception that is cut off"
     return Finding(

@@ -11,10 +11,9 @@ import orjson
 import polars as pl
 
 from rankscope.analysis.model import Evidence
+from rankscope.kinds.event_kinds import BULK
 from rankscope.schema import Dataset
 
-BULK = ("fingerprint", "init-env", "collect-env", "pg-created", "dump-written")
-"""Kinds with a line for each collective or group: they name nobody."""
 TIMEOUTS = (
     "watchdog-timeout", "blocking-wait-timeout", "gloo-timeout", "store-wait", "store-id-timeout",
     "store-barrier-timeout", "hccl-timeout", "finalize-timeout",

@@ -7,30 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from rankscope.analysis.logs.ends import KIND
 from rankscope.analysis.logs.lines import TIMEOUTS, Line
 from rankscope.analysis.model import Culprit, Finding
 from rankscope.analysis.wording import ranks_text, wait_text
+from rankscope.kinds.event_kinds import EVENTS
 
 SHOWN = 3
 FEWEST = 3
 """So many processes show how those of a node are numbered."""
 MOST_RANKS = 1 << 20
-_WAITED = ("watchdog-timeout", "monitored-barrier", "desync")
-"""Lines of ranks that stood in a collective or barrier, waiting for others."""
-
-
 _ALONE = "it did not wait for the others, they waited for it."
 _UNNAMED = "a rank whose own watchdog saw no timeout had nothing pending, or was ended before it gave up."
-_OF_OTHERS = (KIND, "no-answer")
-"""Kinds of lines that tell of a rank whose log need not be here."""
 
 
 def find_silent(lines: Sequence[Line], world: int, place: Callable[[int], Culprit]) -> Finding | None:
     """Most ranks gave up waiting, a few that the log covers did not; one is named, several are only candidates."""
     gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUTS}
-    hurt = {line.rank for line in lines if line.rank is not None and (line.role == "victim" or line.kind in _WAITED)}
-    covered = {line.rank for line in lines if line.rank is not None and line.kind not in _OF_OTHERS}
+    hurt = {line.rank for line in lines if line.role == "victim" or EVENTS[line.kind].waited} - {None}
+    covered = {line.rank for line in lines if line.rank is not None and not EVENTS[line.kind].of_others}
     covered |= _closed(lines, covered, world)
     silent = sorted(covered - set(gave_up) - hurt)
     if len(gave_up) < 2 or not silent or len(silent) >= len(gave_up) or len(covered) < world:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.model import Dump
 
@@ -26,7 +27,7 @@ def _distinct(sources: list[Source]) -> list[Source]:
         if better is None:
             kept.append(source)
         else:
-            source.kind, source.newer = "duplicate", better
+            source.kind, source.newer = DUPLICATE.name, better
             source.note = f"another dump of the same recorder: {better.shown} is used"
     return kept
 

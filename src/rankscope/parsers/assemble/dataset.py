@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope.parsers.assemble import attempts, cards, copies, environments, health, naming, ranks, silent, snapshots
+from rankscope.kinds.functions import function
+from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, UNKNOWN
+from rankscope.parsers.assemble import attempts, cards, copies, naming, ranks, silent, snapshots
 from rankscope.parsers.assemble import ends as ended
 from rankscope.parsers.assemble.again import again
 from rankscope.parsers.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.parsers.assemble.files import file_table, with_rows
 from rankscope.parsers.assemble.placed import Asked, Placed, claim, place_again, with_peers
 from rankscope.parsers.assemble.repeats import repeat_table
-from rankscope.parsers.assemble.sources import KIND, LOG_KIND, SNAPSHOT_KIND, Source, config_world
+from rankscope.parsers.assemble.sources import Source, config_world
 from rankscope.parsers.assemble.tables import Memory, dump_tables
 from rankscope.parsers.assemble.threads import thread_tables
 from rankscope.parsers.sidecar.model import Card
@@ -92,21 +94,19 @@ def _of_processes(
     pattern: re.Pattern[str] | None,
     errors: str | None,
 ) -> int:
-    """Adds how processes ended, whether they were healthy and in what environment they ran.
+    """Adds how processes ended, and what files say that are brought in by the rows of their kinds.
 
-    The number of ranks that these tell; 0 if none.
+    Returns the number of ranks that these tell; 0 if none.
     """
     world = 0
     if ends := ended.of_attempt(sources, max(0, chosen)):
         tables["messages"] = ended.with_ends(tables.get("messages"), ends, sources, errors)
         world = ended.world_of(ends)
-    if check := health.settle(sources, chosen):
-        tables["messages"] = health.with_check(tables.get("messages"), *check)
-        world = world or health.world_of(check[1])
-    if told := environments.settle(sources, chosen, pattern):
-        own = environments.setting_rows(told, {id(source): i for i, source in enumerate(sources)})
-        tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own
-        world = world or environments.world_of(told)
+    there = {source.kind for source in sources}
+    for kind in INPUTS.values():
+        if kind.bring and kind.name in there:
+            told: int = function(kind.bring)(tables, sources, chosen, pattern)
+            world = world or told
     return world
 
 
@@ -167,7 +167,7 @@ def _brought(
 
 def _logs(placed: Placed, places: dict[int, int], chosen: int, world: int, memory: Memory) -> Scene | None:
     """Who wrote the logs of the chosen attempt; None without a log, which costs nothing."""
-    if not any(source.kind == LOG_KIND for source in placed.sources):
+    if not any(source.kind == LOG.name for source in placed.sources):
         return None
     from rankscope.parsers.assemble.logs import attempts as log_attempts
     from rankscope.parsers.assemble.logs.bring import read_scene
@@ -224,7 +224,7 @@ def _used(run: Attempt) -> list[Source]:
     for source in sorted(run.sources, key=lambda s: (-(s.span or (0, 0))[1], s.shown)):
         rival = next((seen[k] for k in _recorders(source) if k in seen), None)
         if rival is not None:
-            source.kind = "duplicate"
+            source.kind = DUPLICATE.name
             source.note = f"a newer dump of rank {source.rank} is used: {rival.shown}"
             continue
         seen.update(dict.fromkeys(_recorders(source), source))
@@ -244,15 +244,15 @@ def _place_undecoded(sources: Sequence[Source], newest: int) -> None:
         if source.attempt is not None:
             by_directory[source.directory] = max(source.attempt, by_directory.get(source.directory, 0))
     for source in sources:
-        if source.kind not in ("empty", "damaged"):
+        if not INPUTS[source.kind].may_be_dump:
             continue
-        if source.kind == "empty" and naming.of_py_spy(source.shown):
+        if source.kind == EMPTY.name and naming.of_py_spy(source.shown):
             # that py-spy wrote nothing says nothing of what the rank left itself
-            source.kind, source.rank, source.rank_source = SNAPSHOT_KIND, None, None
+            source.kind, source.rank, source.rank_source = PY_SPY.name, None, None
             continue
         # the capture had begun to write it when its process ended, or has not ended yet
         unfinished = naming.is_part(source.shown)
-        source.kind = KIND if source.named is not None and not unfinished else "unknown"
+        source.kind = (DUMP if source.named is not None and not unfinished else UNKNOWN).name
         if source.named is not None:
             source.attempt = by_directory.get(source.directory, newest if by_directory else None)
 
@@ -264,7 +264,7 @@ def _world(used: Sequence[Source], sources: Sequence[Source], attempt: int) -> i
     told += [max(g.ranks) + 1 for s in used for g in s.carded if g.ranks]
     own = [s.card for s in used] + [s.content for s in sources if s.attempt == attempt and isinstance(s.content, Card)]
     told += [card.world_size for card in own if card is not None and card.world_size is not None]
-    told += [s.rank + 1 for s in sources if s.kind == "flight-recorder" and s.attempt == attempt and s.rank is not None]
+    told += [s.rank + 1 for s in sources if s.kind == DUMP.name and s.attempt == attempt and s.rank is not None]
     return max(told, default=0)
 
 

@@ -14,11 +14,22 @@ from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.environment.model import Environment, Process
 
-KIND = "environ"
 _PID = re.compile(r"(?:^|[/!])proc/(\d{1,9})/environ$|environ[._\-]?(\d{1,9})$|(?:pid|proc)[._\-]?(\d{1,9})")
 _MSPROBE = re.compile(r"![^!]*\b(?:env|pip)$")
 """What msprobe's config_check packs."""
 _INSTALLED = re.compile(r"pip|freeze|packages", re.IGNORECASE)
+
+
+def bring(
+    tables: dict[str, pl.DataFrame], sources: Sequence[Source], chosen: int, pattern: re.Pattern[str] | None
+) -> int:
+    """Adds the environments of the chosen attempt to `settings`; the number of ranks that these tell, 0 for none."""
+    told = settle(sources, chosen, pattern)
+    if not told:
+        return 0
+    own = setting_rows(told, {id(source): i for i, source in enumerate(sources)})
+    tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own
+    return world_of(told)
 
 
 def settle(sources: Sequence[Source], chosen: int, pattern: re.Pattern[str] | None) -> list[Source]:

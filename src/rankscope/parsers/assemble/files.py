@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from rankscope import schema
+from rankscope.kinds.input_kinds import REPORT
 from rankscope.parsers.assemble.frontiers import has_timing
 from rankscope.parsers.assemble.recorders import HOOKED
 from rankscope.parsers.assemble.sources import Source
@@ -43,7 +44,7 @@ def _row(place: int, source: Source) -> dict[str, Any]:
     return {
         "file": place,
         "path": source.shown,
-        "kind": "collect_env" if source.is_report else source.kind,
+        "kind": REPORT.name if source.is_report else source.kind,
         "rank": source.rank,
         "rank_source": source.rank_source,
         "attempt": source.attempt,

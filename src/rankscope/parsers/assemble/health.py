@@ -42,9 +42,13 @@ def settle(sources: Sequence[Source], chosen: int) -> tuple[int, Source] | None:
     return newest
 
 
-def world_of(source: Source) -> int:
-    """The number of ranks that were asked."""
-    ranks = source.content.ranks if isinstance(source.content, HealthCheck) else []
+def bring(tables: dict[str, pl.DataFrame], sources: Sequence[Source], chosen: int, _: object = None) -> int:
+    """Adds the newest check of the chosen attempt to `messages`; the number of ranks that were asked, 0 without one."""
+    newest = settle(sources, chosen)
+    if newest is None:
+        return 0
+    tables["messages"] = with_check(tables.get("messages"), *newest)
+    ranks = newest[1].content.ranks if isinstance(newest[1].content, HealthCheck) else []
     return max((health.rank + 1 for health in ranks), default=0)
 
 

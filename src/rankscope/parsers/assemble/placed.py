@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rankscope.kinds.input_kinds import LOG, TRACE, UNKNOWN
 from rankscope.parsers.assemble import copies, ranks
 from rankscope.parsers.assemble.attempts import Attempt
-from rankscope.parsers.assemble.sources import LOG_KIND, TRACE_KIND, Source
+from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.sidecar.model import Card
 
 if TYPE_CHECKING:
@@ -95,12 +96,12 @@ def only_grew(last: Source, now: Source) -> bool:
     """Whether a log or another text says what it said, though it may be longer; the very same file of any kind does."""
     if last is now:
         return True
-    return _says_what_it_said(last, now) and last.more is now.more and now.kind in (LOG_KIND, "unknown")
+    return _says_what_it_said(last, now) and last.more is now.more and now.kind in (LOG.name, UNKNOWN.name)
 
 
 def more_of(last: Source, now: Source) -> LogContent | None:
     """The operations that a log has told since it was put together with the rest; None if something else is new."""
-    fits = _says_what_it_said(last, now) and last.more is None and now.kind == LOG_KIND
+    fits = _says_what_it_said(last, now) and last.more is None and now.kind == LOG.name
     return now.more if fits else None
 
 
@@ -161,7 +162,7 @@ def _are_plain(peers: _Places, sources: Iterable[tuple[int, Source]]) -> bool:
 
 def _tells_nothing(source: Source) -> bool:
     """Whether it is a file that nobody asks about anything."""
-    return source.kind == "unknown" and source.content is None
+    return source.kind == UNKNOWN.name and source.content is None
 
 
 def _about(source: Source) -> tuple[str, str, int, int | None, str | None]:
@@ -193,5 +194,5 @@ def _moved(old: Source, new: Source) -> Source:
 def claim(sources: Iterable[Source], pattern: re.Pattern[str] | None) -> None:
     """Gives every file but logs, stacks and traces the rank that its name or its content says."""
     for source in sources:
-        if source.snapshot is None and source.kind not in (LOG_KIND, TRACE_KIND):
+        if source.snapshot is None and source.kind not in (LOG.name, TRACE.name):
             ranks.claim(source, pattern)

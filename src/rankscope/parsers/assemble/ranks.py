@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from rankscope.kinds.input_kinds import INPUTS
 from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.sources import Source, config_world
 
@@ -18,7 +19,7 @@ LIKELY_RANKS, LIKELY_SHARE = 64, 16
 def claim(source: Source, pattern: re.Pattern[str] | None) -> None:
     """Gives a file the rank that the user's option or its name says, else what its content leaves open no doubt of."""
     told = naming.rank_by(pattern, source.shown) if pattern is not None else None
-    if source.kind in ("unknown", "not-a-file"):
+    if not INPUTS[source.kind].is_ranked:
         return
     if told is not None:
         source.named, source.rank_source = told, "option"

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import combinations
 
+from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.assemble.attempts import Attempt
 from rankscope.parsers.assemble.claims import Seen, claim, one_node
 from rankscope.parsers.assemble.sources import Source
@@ -202,7 +203,7 @@ def _contest(rank: int, claimed: list[tuple[Seen, Identity]]) -> set[int]:
     others = [c for c in claimed if c[1] != newest[1] or not _one_place(c, newest)]
     if all(_earlier(other, newest) for other in others):
         for one, _ in others:
-            one.source.kind, one.source.note = "duplicate", f"an earlier process of rank {rank}"
+            one.source.kind, one.source.note = DUPLICATE.name, f"an earlier process of rank {rank}"
         return {id(one) for one, _ in others}
     _take_back(rank, claimed)
     return set()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from rankscope.kinds.input_kinds import LOG, TRACE
 from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.names import library_of, p2p_ranks
 from rankscope.parsers.columnar import NULL
@@ -26,11 +27,6 @@ if TYPE_CHECKING:
     from rankscope.parsers.logs.model import LogContent
     from rankscope.parsers.torch_profiler.model import TraceContent
 
-KIND = "flight-recorder"
-SNAPSHOT_KIND = "py-spy"
-LOG_KIND = "log"
-TRACE_KIND = "torch-profiler"
-CARD_KIND = "sidecar"
 FEWEST_LINES = 3
 """So many lines of NCCL make a text a log that tells nothing else."""
 _OWN = (
@@ -95,12 +91,12 @@ class Source:
     @property
     def log(self) -> LogContent | None:
         """What it says, if it is a log."""
-        return cast("LogContent", self.content) if self.kind == LOG_KIND and self.content is not None else None
+        return cast("LogContent", self.content) if self.kind == LOG.name and self.content is not None else None
 
     @property
     def trace(self) -> TraceContent | None:
         """What it says, if it is a profiler's trace."""
-        return cast("TraceContent", self.content) if self.kind == TRACE_KIND and self.content is not None else None
+        return cast("TraceContent", self.content) if self.kind == TRACE.name and self.content is not None else None
 
     @property
     def is_report(self) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from rankscope.kinds.input_kinds import ENVIRONMENT
 from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.environment import MOST_BYTES, containers, pairs
+from rankscope.parsers.environment import containers, pairs
 from rankscope.parsers.environment.families import NAME, VALUE_LIMIT, kept
 from rankscope.parsers.environment.model import Environment, Process, Variable
 from rankscope.parsers.environment.pairs import Pair
@@ -48,7 +49,7 @@ def looks_like_environment(head: bytes) -> bool:
 
 def decode(data: bytes) -> Environment:
     """The environments in `data`. Raises NotThisKindError."""
-    if len(data) > MOST_BYTES:
+    if len(data) > ENVIRONMENT.most_bytes:
         raise NotThisKindError("too large for an environment")
     if b"\0" in data:
         return _made([list(pairs.of_nul(_text(data)))], whole=True)

@@ -49,7 +49,7 @@ class Environment:
         return []
 
 
-def environment_from(header: dict[str, Any]) -> Environment:
+def environment_from(header: dict[str, Any], *_: object) -> Environment:
     """What `header()` was made from."""
     rows = header["processes"]
     processes = [Process([Variable(*one) for one in variables], *rest) for variables, *rest in rows]

@@ -13,7 +13,6 @@ from rankscope.parsers.files.limits import memory_limit
 if TYPE_CHECKING:
     from rankscope.parsers.logs.model import LogContent
 
-KIND = "log"
 MEMORY_BYTES = 32 << 20
 """Decoding a log or a range of one takes what a dump of this size may take."""
 MOST_ZEROS = 1 << 32

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from rankscope.kinds.functions import function
+from rankscope.kinds.input_kinds import (
+    ARCHIVE,
+    DAMAGED,
+    EMPTY,
+    INPUTS,
+    LOG,
+    NOT_A_FILE,
+    PICKLE,
+    UNKNOWN,
+    UNREADABLE,
+    InputKind,
+)
 from rankscope.parsers.decoded import Decoded, NotThisKindError, Stretch
 from rankscope.parsers.files import layers, logs
 from rankscope.parsers.files.limits import memory_limit
 from rankscope.parsers.files.names import is_named
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
-from rankscope.parsers.registry import Kind, kinds_of
+from rankscope.parsers.registry import kinds_of
 
 if TYPE_CHECKING:
     from rankscope.parsers.files.archives import Member
@@ -57,10 +70,10 @@ class _Place:
     named: bool = False
     """It has the name of a log."""
 
-    def found(self, kind: str, problem: str | None = None, decoded: Decoded | None = None) -> Content:
+    def found(self, kind: InputKind, problem: str | None = None, decoded: Decoded | None = None) -> Content:
         """What was found here."""
         inside = (self.size, self.mtime_ns) if self.inner else (None, None)
-        return Content(self.inner, kind, problem, decoded, *inside)
+        return Content(self.inner, kind.name, problem, decoded, *inside)
 
 
 def read(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[Content]:
@@ -69,7 +82,7 @@ def read(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[Conten
         with layers.open_regular(path) as stream:
             yield from _contents(stream, _Place(size=size, part=part, parts=parts, named=is_named(path)))
     except layers.NotAFileError as error:
-        yield Content("", "not-a-file", str(error))
+        yield Content("", NOT_A_FILE.name, str(error))
     except OSError as error:
         yield Content("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
 
@@ -86,7 +99,7 @@ def follow(path: str, start: int, mark: str, ended: bool) -> Iterator[Content]:
             if _stamp(stream) == before:
                 yield Content("", "", stamp=before)
     except layers.NotAFileError as error:
-        yield Content("", "not-a-file", str(error))
+        yield Content("", NOT_A_FILE.name, str(error))
     except OSError as error:
         yield Content("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
 
@@ -105,7 +118,7 @@ def _followed(stream: IO[bytes], place: _Place, start: int, mark: str, ended: bo
     try:
         begin, before = (start, mark) if same else (0, "")
         for found, stretch in logs.tail(stream, place.size, begin, before, ended):
-            yield Content("", logs.KIND, found.problem, found, stretch=stretch)
+            yield Content("", LOG.name, found.problem, found, stretch=stretch)
     except MemoryError:
         yield Content("", "unreadable", "needs more memory than a file of its size can honestly hold: refused")
 
@@ -124,11 +137,11 @@ def _contents(stream: IO[bytes], place: _Place) -> Iterator[Content]:
         head = reader.peek(layers.HEAD)[: layers.HEAD]
         yield from _by_head(reader, head, place)
     except layers.TooLargeError as error:
-        yield place.found("unreadable", str(error))
+        yield place.found(UNREADABLE, str(error))
     except MemoryError:
-        yield place.found("unreadable", "needs more memory than a file of its size can honestly hold: refused")
+        yield place.found(UNREADABLE, "needs more memory than a file of its size can honestly hold: refused")
     except _damage() as error:
-        yield place.found("archive", f"damaged: {type(error).__name__}")
+        yield place.found(ARCHIVE, f"damaged: {type(error).__name__}")
 
 
 def _damage() -> tuple[type[Exception], ...]:
@@ -143,7 +156,7 @@ def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
     inner = layers.unpacked(stream, head, place.size)
     deeper = replace(place, depth=place.depth + 1)
     if place.depth > DEPTH:
-        yield place.found("archive", "packed too many times: refused")
+        yield place.found(ARCHIVE, "packed too many times: refused")
     elif inner is not None:
         yield from _contents(inner, deeper)
     elif layers.is_tar(head) or layers.is_zip(head):
@@ -171,11 +184,11 @@ def _members(members: Iterator[Member], place: _Place) -> Iterator[Content]:
         name = member.name[:NAME_LIMIT].encode("utf-8", "replace").decode().removeprefix("./")
         inside = _Place(f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns, named=is_named(name))
         if member.stream is None:
-            yield inside.found("not-a-file", member.problem)
+            yield inside.found(NOT_A_FILE, member.problem)
         else:
             yield from _contents(member.stream, inside)
     if index < 0 and place.part == 0:
-        yield place.found("archive", "an empty archive")
+        yield place.found(ARCHIVE, "an empty archive")
 
 
 def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content | None:
@@ -185,54 +198,54 @@ def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content | None:
         parts = None if place.depth or place.inner else (place.part, place.parts)
         found = logs.read(stream, place.size, parts, place.named)
         if found is not None:
-            return place.found(logs.KIND, found.problem, found)
-    if kinds and kinds[0].read is not None:
-        return _streamed(kinds[0], kinds[0].read, stream, place)
+            return place.found(LOG, found.problem, found)
+    if kinds and kinds[0].read:
+        return _streamed(kinds[0], stream, place)
     if place.part and not place.inner:
         return None
     if not head:
-        return place.found("empty", "empty file")
+        return place.found(EMPTY, "empty file")
     if not kinds:
-        return place.found("unknown", NOT_KNOWN)
+        return place.found(UNKNOWN, NOT_KNOWN)
     return _of_kinds(stream, kinds, place)
 
 
-def _streamed(kind: Kind, read: Callable[..., Decoded], stream: IO[bytes], place: _Place) -> Content | None:
+def _streamed(kind: InputKind, stream: IO[bytes], place: _Place) -> Content | None:
     """A file that is read without being held; a packed one is read whole with its first part."""
     parts = (0, 1) if place.depth or place.inner else (place.part, place.parts)
     if place.part and parts == (0, 1) and not place.inner:
         return None
     try:
         with memory_limit(STREAM_BYTES):
-            found = read(stream, place.size, parts)
+            found: Decoded = function(kind.read)(stream, place.size, parts)
     except NotThisKindError as error:
-        return place.found("unknown", str(error))
-    return place.found(kind.name, found.problem, found)
+        return place.found(UNKNOWN, str(error))
+    return place.found(kind, found.problem, found)
 
 
-def _of_kinds(stream: IO[bytes], kinds: list[Kind], place: _Place) -> Content:
+def _of_kinds(stream: IO[bytes], kinds: list[InputKind], place: _Place) -> Content:
     data, damage = layers.read_all(stream)
-    tried = place.found("unknown", NOT_KNOWN)
+    tried = place.found(UNKNOWN, NOT_KNOWN)
     for kind in kinds:
         tried = _decode(kind, data, damage, place)
-        if tried.kind not in ("unknown", "damaged"):
+        if not INPUTS[tried.kind].may_be_other:
             return tried
     found = logs.read(io.BytesIO(data), len(data), named=place.named)
     if found is None:
         return tried
     found.problem = "; ".join(x for x in (damage, found.problem) if x) or None
-    return place.found(logs.KIND, found.problem, found)
+    return place.found(LOG, found.problem, found)
 
 
-def _decode(kind: Kind, data: bytes, damage: str | None, place: _Place) -> Content:
+def _decode(kind: InputKind, data: bytes, damage: str | None, place: _Place) -> Content:
     try:
         with memory_limit(len(data)):
-            decoded = kind.decode(data)
+            decoded: Decoded = function(kind.decode)(data)
     except RefusedError as error:
-        return place.found("pickle", str(error))
+        return place.found(PICKLE, str(error))
     except NotThisKindError as error:
-        return place.found("unknown", str(error))
+        return place.found(UNKNOWN, str(error))
     except NotADumpError as error:
-        return place.found("unknown" if str(error) == NOT_A_DUMP else "damaged", str(error))
+        return place.found(UNKNOWN if str(error) == NOT_A_DUMP else DAMAGED, str(error))
     decoded.problem = "; ".join(x for x in (damage, decoded.problem) if x) or None
-    return place.found(kind.name, decoded.problem, decoded)
+    return place.found(kind, decoded.problem, decoded)

@@ -45,7 +45,7 @@ class HealthCheck:
         return []
 
 
-def check_from(header: dict[str, Any]) -> HealthCheck:
+def check_from(header: dict[str, Any], *_: object) -> HealthCheck:
     """What `header()` was made from."""
     rows = [(rank, host, state, tuple(names), *rest) for rank, host, state, names, *rest in header["ranks"]]
     return HealthCheck([Health(*row) for row in rows], header["problem"])

@@ -226,8 +226,9 @@ class LogContent(Columnar):
         return [part for _, parts in self._packed for part in parts]
 
 
-def log_from(header: dict[str, Any], body: memoryview) -> LogContent:
+def log_from(header: dict[str, Any], body: memoryview, *more: object) -> LogContent:
     """The log whose `header()` and `body()` these are."""
+    del more
     kept, (of_numbers, of_codes) = header["kept"], header["columns"]
     named: dict[str, Any] = {name: [_row(kind, row) for row in header[name]] for name, kind in _TABLES.items()}
     events = [event_from(row) for row in header["events"]]

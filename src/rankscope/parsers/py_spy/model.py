@@ -111,6 +111,6 @@ class Snapshot:
         return []
 
 
-def snapshot_from(header: dict[str, Any]) -> Snapshot:
+def snapshot_from(header: dict[str, Any], *_: object) -> Snapshot:
     """The snapshot whose `header()` this is."""
     return Snapshot(**{**header, **{k: list(map(kind._make, header[k])) for k, kind in _TABLES.items()}})

@@ -62,7 +62,7 @@ class Card:
         return []
 
 
-def card_from(header: dict[str, Any]) -> Card:
+def card_from(header: dict[str, Any], *_: object) -> Card:
     """What `header()` was made from."""
     groups = [CardGroup(row[0], row[1], row[2], unpack(row[3])) for row in header["groups"]]
     return Card(**{**header, "groups": groups})

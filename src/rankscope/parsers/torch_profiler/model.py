@@ -117,7 +117,7 @@ class TraceContent(Columnar):
 _PLAIN = ("names", "detail", "resolution_ns", "events", "lost", "ended", "whole", "writers", "problem", "ranged")
 
 
-def trace_from(header: dict[str, Any], body: memoryview) -> TraceContent:
+def trace_from(header: dict[str, Any], body: memoryview, *_: object) -> TraceContent:
     """The trace whose `header()` and `body()` these are; the arrays are views of `body`."""
     tables: dict[str, Any] = {name: list(map(kind._make, header[name])) for name, kind in _TABLES.items()}
     content = TraceContent(**{name: header[name] for name in _PLAIN}, **tables, about=_about(header["about"]))

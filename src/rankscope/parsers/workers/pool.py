@@ -14,8 +14,9 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, TypeAlias
 
-from rankscope.parsers.decoded import RESTORE, Decoded, Stretch
+from rankscope.parsers.decoded import Decoded, Stretch
 from rankscope.parsers.files.walk import Found
+from rankscope.parsers.registry import restored
 from rankscope.parsers.workers.interpreter import interpreter
 from rankscope.parsers.workers.protocol import receive, send
 from rankscope.parsers.workers.share import processes
@@ -291,7 +292,7 @@ def _read(stream: IO[bytes], count: int, deadline: float) -> bytearray:
 
 def _result(task: Task, header: dict[str, Any], body: memoryview) -> Result:
     content = header["decoded"]
-    decoded = None if content is None else RESTORE[header["kind"]](content, body, header["rows"])
+    decoded = None if content is None else restored(header["kind"], content, body, header["rows"])
     stretch = None if header["stretch"] is None else Stretch(*header["stretch"])
     return Result(
         task, header["inner"], header["kind"], header["problem"], header["size"], header["mtime_ns"], decoded, stretch

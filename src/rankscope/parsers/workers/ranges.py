@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from rankscope.kinds.input_kinds import LOG, TRACE
 from rankscope.parsers.decoded import Decoded
 from rankscope.parsers.workers.pool import ARCHIVE_SUFFIXES, Result
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from rankscope.parsers.logs.join import Joiner
     from rankscope.parsers.logs.model import LogContent
     from rankscope.parsers.torch_profiler.model import TraceContent
-
-TRACE, LOG = "torch-profiler", "log"
 
 
 class Ranges:
@@ -62,9 +61,9 @@ class _File:
         return None if self.left else self._whole(result)
 
     def _join(self, result: Result) -> None:
-        if result.kind == TRACE and _is_ranged(result.decoded):
+        if result.kind == TRACE.name and _is_ranged(result.decoded):
             self._trace.append(cast("TraceContent", result.decoded))
-        elif result.kind == LOG and _is_ranged(result.decoded):
+        elif result.kind == LOG.name and _is_ranged(result.decoded):
             from rankscope.parsers.logs.join import Joiner
 
             self._joiner = self._joiner or Joiner()
@@ -78,13 +77,13 @@ class _File:
             from rankscope.parsers.torch_profiler.join import join
 
             trace = join(self._trace, self._problems)
-            return replace(last, kind=TRACE, problem=trace.problem, decoded=trace)
+            return replace(last, kind=TRACE.name, problem=trace.problem, decoded=trace)
         if self._joiner is None:
             return self._other or last
         for problem in self._problems:
             self._joiner.lost(problem)
         content = self._joiner.done()
-        return replace(last, kind=LOG, problem=content.problem, decoded=content)
+        return replace(last, kind=LOG.name, problem=content.problem, decoded=content)
 
 
 def _is_ranged(decoded: Decoded | None) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from rankscope.analysis.frames import kind_of
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report import words
 from rankscope.report.secrets import hide
 from rankscope.tui.detail.format import counted, plain
@@ -21,7 +22,7 @@ _LABEL = 11
 
 def severity_role(finding: Finding) -> Role:
     """How the severity of a finding is written."""
-    return {"critical": "bad", "warning": "warn", "info": "dim"}.get(finding.severity, "text")  # type: ignore[return-value]
+    return SEVERITIES[finding.severity].role
 
 
 def full_text(analysis: Analysis, finding: Finding, groups: Mapping[str, str], width: int) -> list[Line]:

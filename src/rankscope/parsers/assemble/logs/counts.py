@@ -73,5 +73,5 @@ def _message(scene: Scene, life: Life, own: _Row, other: Life, theirs: _Row, cou
     values = {"op_count": count, "op": own.op, "other_op": theirs.op, "other_rank": other.rank}
     return {
         "file": scene.logs[life.log].place, "line": own.line, "rank": life.rank, "group": life.group,
-        "severity": "warning", "kind": "log-counts", "text": text, "values": values,
+        "kind": "log-counts", "text": text, "values": values,
     }  # fmt: skip

@@ -10,6 +10,7 @@ import orjson
 import polars as pl
 
 from rankscope import schema
+from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
 from rankscope.parsers.assemble.logs.grouping import Groups
 from rankscope.parsers.assemble.logs.numbers import rank as sound
 from rankscope.parsers.assemble.logs.numbers import whole
@@ -19,32 +20,26 @@ from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.kept import left_out
 from rankscope.parsers.logs.model import Warned
 
-_ROWS = frozenset({"fingerprint", "pg-seat", "thread-dump"})
-"""Events that are rows of `ops` or `threads`, or members of groups, and nothing besides."""
-_ERRORS = frozenset({
-    "watchdog-timeout", "watchdog-thread-terminated", "async-error", "traceback", "torchrun-failure", "child-exit",
-    "srun-exit", "oom-kill", "fingerprint-mismatch", "desync", "heartbeat", "failed-collective-stack",
-})  # fmt: skip
-_WARNINGS = frozenset({"signal", "monitored-barrier", "job-cancelled", "pg-status", "dump-signal", "no-answer"})
 _BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "info"}
-_SEVERITIES = ("info", "warning", "error")
-_LAST = ("dump-signal", "watchdog-thread-terminated", "nccl-warning", "known-error")
-"""Kinds of which a line has the name only if it has no other, the least telling last."""
-_PLACES = {kind: place for place, kind in enumerate(_LAST, 1)}
 
 
 def message_table(scene: Scene, groups: Groups, more: list[dict[str, Any]]) -> pl.DataFrame:
     """The table `messages`; `more` are rows that rankscope itself has to say of a log."""
     rows = [row for number in range(len(scene.logs)) for row in _messages(number, scene, groups)] + more
-    filled = [{**_BLANK, **row, "values": _json(row.get("values", {}))} for row in rows]
+    filled = [{**_BLANK, **_judged(row), "values": _json(row.get("values", {}))} for row in rows]
     table = pl.DataFrame(filled, schema=dict(schema.MESSAGES), infer_schema_length=None)
     return table.sort("file", "offset", maintain_order=True)
 
 
 _BLANK: dict[str, Any] = {
     "time_ns": None, "resolution_ns": None, "rank": None, "host": None, "pid": None, "offset": 0, "line": 1,
-    "severity": "info", "role": "", "pattern": "", "group": None, "text": "", "values": "{}", "torn": False,
+    "role": "", "pattern": "", "group": None, "text": "", "values": "{}", "torn": False,
 }  # fmt: skip
+
+
+def _judged(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with a severity: its own, or that of its kind."""
+    return {"severity": EVENTS[row["kind"]].severity, **row}
 
 
 def _json(values: Mapping[str, Any] | str) -> str:
@@ -59,7 +54,7 @@ def _messages(number: int, scene: Scene, groups: Groups) -> Iterator[dict[str, A
     of_line: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
     noise: defaultdict[str, list[Event]] = defaultdict(list)
     for event in log.content.events:
-        if event.kind in _ROWS:
+        if not EVENTS[event.kind].is_listed:
             continue
         if event.kind == "known-error" and event.values.get("role") == "noise":
             noise[str(event.values.get("id"))].append(event)
@@ -83,7 +78,7 @@ def _as_one(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The row of a line in which several things were found, with what each of them says."""
     if len(rows) == 1:
         return rows[0]
-    ordered = sorted(rows, key=lambda row: _PLACES.get(row["kind"], 0))
+    ordered = sorted(rows, key=lambda row: EVENTS[row["kind"]].names_last)
     # the text of a warning is without its head, which tells host, process and device
     texts = [row["text"] for row in ordered if row["kind"] != "nccl-warning"]
     values: dict[str, Any] = {}
@@ -95,7 +90,7 @@ def _as_one(rows: list[dict[str, Any]]) -> dict[str, Any]:
         **{name: told.get(name) for name in ordered[0]},
         "role": told.get("role", ""),
         "pattern": told.get("pattern", ""),
-        "severity": max((row["severity"] for row in ordered), key=_SEVERITIES.index),
+        "severity": max((row["severity"] for row in ordered), key=SEVERITIES.index),
         "text": texts[0] if texts else ordered[0]["text"],
         "torn": any(row["torn"] for row in ordered),
         "values": {**values, "kinds": list(dict.fromkeys(row["kind"] for row in ordered))},
@@ -107,9 +102,6 @@ def _message(log: Log, groups: Groups, event: Event, speaker: Speaker | None) ->
     role = str(values.get("role") or "")
     rank = sound(event.rank if event.rank is not None else log.source.rank)
     rank = groups.member(values) if rank is None else rank
-    severity = _BY_ROLE.get(role) or (
-        "error" if event.kind in _ERRORS else "warning" if event.kind in _WARNINGS else "info"
-    )
     host, pid = values.get("host"), values.get("pid")
     return {
         "time_ns": moment(event.stamp, log.source.mtime_ns),
@@ -120,7 +112,7 @@ def _message(log: Log, groups: Groups, event: Event, speaker: Speaker | None) ->
         "file": log.place,
         "offset": event.offset,
         "line": event.line,
-        "severity": severity,
+        "severity": _BY_ROLE.get(role) or EVENTS[event.kind].severity,
         "kind": event.kind,
         "role": role,
         "pattern": str(values.get("id") or "") if event.kind == "known-error" else "",
@@ -158,4 +150,4 @@ def _warning(log: Log, scene: Scene, row: Warned) -> dict[str, Any]:
 
 def failed(scene: Scene) -> bool:
     """Whether any line tells of a failure, so that the job is over."""
-    return any(event.kind in _ERRORS for log in scene.logs for event in log.content.events)
+    return any(EVENTS[event.kind].severity == "error" for log in scene.logs for event in log.content.events)

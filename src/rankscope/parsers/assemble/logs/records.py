@@ -9,13 +9,11 @@ import orjson
 import polars as pl
 
 from rankscope import schema
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.assemble.logs.numbers import rank as sound
 from rankscope.parsers.assemble.logs.numbers import short, whole
 from rankscope.parsers.assemble.logs.scene import Log, Scene
 from rankscope.parsers.assemble.logs.times import moment
-
-_TOLD = {"init-env": "c10d", "collect-env": "collect_env"}
-"""Where settings of an event come from."""
 
 
 def tables(scene: Scene) -> dict[str, pl.DataFrame]:
@@ -42,13 +40,13 @@ def _settings(log: Log, scene: Scene) -> Iterator[dict[str, Any]]:
             "source": "nccl", "file": log.place, "line": setting.line,
         }  # fmt: skip
     for event in log.content.events:
-        if event.kind in _TOLD:
+        if EVENTS[event.kind].settings_source:
             rank = sound(event.rank if event.rank is not None else log.source.rank)
             for name, value in event.values.get("settings") or ():
                 known = "version:nccl" if name.lower() == "nccl version" else name
                 yield {
                     "rank": rank, "host": log.source.host, "pid": None, "name": known, "value": value,
-                    "source": _TOLD[event.kind],
+                    "source": EVENTS[event.kind].settings_source,
                     "file": log.place, "line": event.line,
                 }  # fmt: skip
 

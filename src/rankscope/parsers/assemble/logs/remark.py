@@ -42,7 +42,7 @@ def fingerprints(scene: Scene) -> list[dict[str, Any]]:
     """Logs with fingerprints of several groups of which some fit to more than one, or to none."""
     return [
         {
-            "file": log.place, "severity": "warning", "kind": "log-unplaced",
+            "file": log.place, "kind": "log-unplaced",
             "text": f"{count} operations: fingerprints that may be of several groups; nothing tells of which",
             "values": {"operations": count},
         }
@@ -57,7 +57,7 @@ def runs(scene: Scene) -> list[dict[str, Any]]:
         count = 1 + len(begins(log.source.log)) if log.source.log is not None else 1
         if count > 1:
             text = f"{count} runs of the job follow each other in this log; one is read: --attempt 0 to {count - 1}"
-            out.append({"file": log.place, "severity": "info", "kind": "log-runs", "text": text})
+            out.append({"file": log.place, "kind": "log-runs", "text": text})
     return out
 
 
@@ -69,7 +69,7 @@ def cut_short(scene: Scene) -> list[dict[str, Any]]:
         lost = sum(n for name, n in log.content.counts.items() if name.startswith(LEFT_OUT) and name != _OLD_STACKS)
         if lost > 0:
             text = f"{lost} lines that tell something are not kept: there are too many; the last of each kind are"
-            out.append({"file": log.place, "severity": "warning", "kind": "log-cut", "text": text})
+            out.append({"file": log.place, "kind": "log-cut", "text": text})
     return out
 
 
@@ -79,7 +79,7 @@ def differing(agreement: Agreement) -> list[dict[str, Any]]:
     return [
         {
             "file": row["file"], "line": row["line"], "rank": row["rank"], "group": row["group"],
-            "severity": "warning", "kind": "log-disagrees",
+            "kind": "log-disagrees",
             "text": f"the log has {row['wire']} at #{row['seq']}, the dump {row['other']}; the dump is used",
             "values": orjson.dumps({"seq": row["seq"], "log": row["wire"], "dump": row["other"]}).decode(),
         }
@@ -93,7 +93,7 @@ def _left_out(scene: Scene, lives: Iterable[Life], kind: str, why: str) -> list[
         counts[life.log] += life.comm.collectives + (life.comm.p2p if kind == "log-unplaced" else 0)
     return [
         {
-            "file": scene.logs[log].place, "severity": "warning", "kind": kind,
+            "file": scene.logs[log].place, "kind": kind,
             "text": f"{count} operations: {why}", "values": orjson.dumps({"operations": count}).decode(),
         }
         for log, count in sorted(counts.items()) if count

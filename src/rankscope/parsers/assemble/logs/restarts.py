@@ -7,12 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.logs.model import CODES, Comm, LogContent
-
-_FAILURES = frozenset({
-    "child-exit", "torchrun-failure", "traceback", "srun-exit", "oom-kill", "signal", "watchdog-thread-terminated",
-    "watchdog-timeout", "known-error",
-})  # fmt: skip
 
 
 def begins(content: LogContent) -> list[int]:
@@ -63,7 +59,7 @@ def _sound(content: LogContent, before: dict[int, int], lives: Sequence[Comm], s
     where = min(content.processes[at].offset for at in new - old) if new - old else 0
     ends = _ends(content)
     later = [at for at, row in enumerate(content.comms) if row.process in old and ends[at] >= where]
-    failed = any(event.kind in _FAILURES and since <= event.offset < where for event in content.events)
+    failed = any(EVENTS[event.kind].is_failure and since <= event.offset < where for event in content.events)
     return where if not later and not new & old and failed else None
 
 

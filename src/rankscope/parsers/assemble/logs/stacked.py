@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.assemble.claims import Seen
 from rankscope.parsers.assemble.logs.scene import Log, Scene
 from rankscope.parsers.flight_recorder.model import StackFrame
@@ -14,7 +15,6 @@ from rankscope.parsers.logs.event import Event
 from rankscope.parsers.py_spy.interning import Collector, clip, pid_of
 from rankscope.parsers.py_spy.roles import roles_of
 
-_OF_STACKS = (KIND, "no-answer")
 _LOCAL = re.compile(r"^\[[A-Za-z_]\w{0,60}?(\d{1,6})\]: ?$")
 """What torchrun puts in front of lines unless it is told otherwise: role and rank within the node."""
 
@@ -42,7 +42,7 @@ def _seen(log: Log, dumps: list[Event], only: int | None) -> Seen:
             collector.thread(process, name, number, (None, gil), _frames(frames))
     snapshot = collector.done([])
     snapshot.roles = roles_of(snapshot)
-    alone = not log.speakers and all(event.kind in _OF_STACKS for event in log.content.events)
+    alone = not log.speakers and all(EVENTS[event.kind].of_stacks for event in log.content.events)
     return Seen(log.source, snapshot, in_log=not alone)
 
 

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.assemble import naming
 from rankscope.parsers.assemble.logs.scene import Life, Scene
 
@@ -52,8 +53,9 @@ def settle(scene: Scene, world: int, highest: int, pattern: re.Pattern[str] | No
 
 def _says_size(scene: Scene) -> bool:
     """Whether a log tells of all ranks by its form: RAS, a report of desync, the settings of a group, fingerprints."""
-    kinds = ("desync", "init-env", "fingerprint", "fingerprint-mismatch", "store-barrier", "pg-seat")
-    return any(log.content.ras or any(event.kind in kinds for event in log.content.events) for log in scene.logs)
+    return any(
+        log.content.ras or any(EVENTS[event.kind].says_size for event in log.content.events) for log in scene.logs
+    )
 
 
 def _runs(scene: Scene) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
+from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.assemble.traces import loops, ranks, spans
 from rankscope.parsers.assemble.traces.groups import Groups
@@ -76,9 +77,9 @@ def _distinct(windows: Sequence[Window]) -> list[Window]:
         same = window.pid, content.rows, *(int(column.sum()) for column in times), told
         first = seen.setdefault(same, window) if content.rows else window
         if first is not window:
-            window.source.kind = "duplicate"
+            window.source.kind = DUPLICATE.name
             window.source.note = f"a copy of {first.source.shown}, which is used"
-    return [window for window in windows if window.source.kind != "duplicate"]
+    return [window for window in windows if window.source.kind != DUPLICATE.name]
 
 
 def world_of(windows: Sequence[Window]) -> int:

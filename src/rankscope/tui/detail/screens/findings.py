@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report.words import descriptions
 from rankscope.schema import Dataset
 from rankscope.tui.detail.finding_text import full_text, severity_role
@@ -13,7 +14,6 @@ from rankscope.tui.detail.line import Line, Span, line
 from rankscope.tui.detail.screens.list_page import ListPage
 from rankscope.tui.options import ViewOptions
 
-_WORDS = {"critical": "CRIT", "warning": "WARN", "info": "INFO"}
 _KIND_FROM = 60
 """Cells of the list from which on the kind of a finding is shown."""
 
@@ -25,7 +25,7 @@ def finding_line(finding: Finding, width: int) -> Line:
     kind = f"{plain(finding.kind):<20} " if width >= _KIND_FROM + 40 else ""
     return line(
         Span("ROOT " if finding.root_cause else "     ", "bad"),
-        Span(f"{_WORDS.get(finding.severity, '?')} ", role),
+        Span(f"{SEVERITIES[finding.severity].badge} ", role),
         f"{held or '':>6} ",
         Span(kind, "dim"),
         Span(plain(finding.title), "bold" if finding.root_cause else "text"),

@@ -7,6 +7,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report.settings import Setting, Value, mentioned, settings
 from rankscope.schema import Dataset
 from rankscope.tui.detail.finding_text import severity_role
@@ -16,7 +17,6 @@ from rankscope.tui.detail.line import Line, Role, Span, line, wrapped
 from rankscope.tui.detail.screens.list_page import ListPage
 from rankscope.tui.options import ViewOptions
 
-_WORDS = {"critical": "CRIT", "warning": "WARN", "info": "INFO"}
 _MOST = 40
 """Values of one setting that are listed."""
 HOW = "Put logs written with NCCL_DEBUG=INFO beside the dumps, or the output of python -m torch.utils.collect_env."
@@ -24,7 +24,7 @@ HOW = "Put logs written with NCCL_DEBUG=INFO beside the dumps, or the output of 
 
 def setting_line(one: Setting, about: Finding | None, width: int, names: int) -> Line:
     """A setting in a line: what a finding says of it, name, values with who has them."""
-    word = Span(f"{_WORDS.get(about.severity, '?'):<4} ", severity_role(about)) if about else Span("     ")
+    word = Span(f"{SEVERITIES[about.severity].badge:<4} ", severity_role(about)) if about else Span("     ")
     parts: list[Span | str] = [word, Span(f"{clipped(plain(one.name), names):<{names}} ", _look(one))]
     if one.is_own and one.told > 4:
         return line(*parts, Span(f"{one.told:,} values, set for each rank", "dim"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.assemble.logs.grouping import DEFAULT, Groups
 from rankscope.parsers.assemble.logs.messages import failed
 from rankscope.parsers.assemble.logs.numbers import rank as sound
@@ -13,7 +14,7 @@ from rankscope.parsers.assemble.logs.prints.alone import lanes_of_all, place_all
 from rankscope.parsers.assemble.logs.prints.lanes import Calls, lanes_of
 from rankscope.parsers.assemble.logs.prints.more import End, end_of
 from rankscope.parsers.assemble.logs.prints.rows import add, events_of, row
-from rankscope.parsers.assemble.logs.prints.said import KINDS, of_last, read_reports
+from rankscope.parsers.assemble.logs.prints.said import of_last, read_reports
 from rankscope.parsers.assemble.logs.prints.seats import ALL, Named, named_groups
 from rankscope.parsers.assemble.logs.prints.solve import Job, Solved, solve
 from rankscope.parsers.assemble.logs.prints.who import by_labels, once, speakers
@@ -47,7 +48,7 @@ class _Several:
         prints = once(told for told in speakers(scene, "fingerprint") if _is_sound(told.event))
         self._calls = Calls()
         self._lanes = lanes_of(((told.log, told.rank, told.event) for told in prints), self._calls)
-        self._said = speakers(scene, *KINDS)
+        self._said = speakers(scene, *(kind.name for kind in EVENTS.values() if kind.of_failed_call))
 
     def place(self, named: Sequence[Named] | None, whole_lanes: bool) -> dict[int, End | None]:
         """Puts all lines to groups of which that can be told, and notes how many others there are; where they end."""

@@ -9,8 +9,6 @@ from rankscope.parsers.assemble.logs.prints.lanes import Calls, Lanes, Print
 from rankscope.parsers.assemble.logs.prints.last import Quote, Reports
 from rankscope.parsers.assemble.logs.prints.rows import Told
 
-KINDS = ("fingerprint-mismatch", "monitored-barrier")
-
 
 def read_reports(said: Iterable[Told], lanes: Lanes, calls: Calls) -> Reports:
     """Only of the last operation of each rank: what is printed in front of its line is of another."""

@@ -1,0 +1,147 @@
+"""Kinds of events that logs, sidecars and health checks tell: the column `kind` of `messages`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+EventSeverity = Literal["error", "warning", "info"]
+SEVERITIES: tuple[EventSeverity, ...] = ("info", "warning", "error")
+"""The worst last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventKind:
+    """A kind of event."""
+
+    name: str
+    meaning: str
+    """The words of its row in docs/report.md."""
+    severity: EventSeverity = "info"
+    """Of an event that the table of known errors gives no role. An error says that the run of the job is over."""
+    is_listed: bool = True
+    """It is a row of `messages`; else its events are rows of `ops` or `threads`, or members of groups."""
+    is_bulk: bool = False
+    """There is a line for each collective or group, which accuses nobody."""
+    names_last: int = 0
+    """A line in which several kinds are found has the name of the one with the least number."""
+    is_failure: bool = False
+    """Processes that come after it may be those of the next run."""
+    waited: bool = False
+    """Its rank stood in a collective or barrier, and waited for others."""
+    gave_up: bool = False
+    """Its rank waited until it gave up."""
+    by_watchdog: bool = False
+    """Its watchdog ends the process."""
+    exit_of: Literal["", "process", "task"] = ""
+    """It tells an exit code: of a process of the job, or of a task of srun, which may be a launcher."""
+    of_stacks: bool = False
+    """A log that holds nothing else is a file of stacks."""
+    of_others: bool = False
+    """It tells of a rank whose log need not be here."""
+    says_size: bool = False
+    """It tells of how many ranks the job or a group is."""
+    of_failed_call: bool = False
+    """Its ranks tell of the collective that failed: whom they missed, and what another member called."""
+    settings_source: str = ""
+    """Column `source` of the rows of `settings` that it holds; "" where it holds none."""
+
+
+_ROWS = (
+    EventKind(
+        name="known-error", meaning="a line of the table of known errors; `pattern` says which",
+        names_last=4, is_failure=True,
+    ),
+    EventKind(
+        name="nccl-warning", meaning="a warning or an error of NCCL, with the calls that returned it",
+        severity="warning", names_last=3
+    ),
+    EventKind(
+        name="traceback", meaning="an exception of Python, with its stack", severity="error", is_failure=True
+    ),
+    EventKind(
+        name="watchdog-timeout", meaning="a watchdog saw an operation time out", severity="error", is_failure=True,
+        waited=True, gave_up=True, by_watchdog=True,
+    ),
+    EventKind(
+        name="watchdog-thread-terminated", meaning="a watchdog ended its process after an error", severity="error",
+        names_last=2, is_failure=True, by_watchdog=True,
+    ),
+    EventKind(name="async-error", meaning="NCCL told a watchdog of an error", severity="error"),
+    EventKind(name="heartbeat", meaning="a watchdog itself stood still", severity="error"),
+    EventKind(
+        name="dump-signal", meaning="a rank was asked to dump, or asked the others", severity="warning", names_last=1
+    ),
+    EventKind(name="dump-written", meaning="a rank wrote its dump", is_bulk=True),
+    EventKind(name="pg-status", meaning="how far a rank came in a process group", severity="warning"),
+    EventKind(name="pg-created", meaning="a communicator of a process group was made", is_bulk=True),
+    EventKind(
+        name="pg-seat", meaning="which place in a process group a process has", is_listed=False, says_size=True
+    ),
+    EventKind(name="group-watched", meaning="a watchdog of a group began or ended"),
+    EventKind(
+        name="init-env", meaning="the settings of a process group", is_bulk=True, says_size=True, settings_source="c10d"
+    ),
+    EventKind(name="unique-id", meaning="a rank got the identity of a communicator, or waited for it"),
+    EventKind(name="store-barrier", meaning="a rank waited in the store for the others of its group", says_size=True),
+    EventKind(
+        name="fingerprint", meaning="an operation that a rank is about to issue (DETAIL)", is_listed=False,
+        is_bulk=True, says_size=True,
+    ),
+    EventKind(
+        name="fingerprint-mismatch", meaning="what two ranks were about to issue does not fit together",
+        severity="error", says_size=True, of_failed_call=True,
+    ),
+    EventKind(
+        name="monitored-barrier", meaning="whom a monitored barrier missed", severity="warning", waited=True,
+        gave_up=True, of_failed_call=True,
+    ),
+    EventKind(
+        name="desync", meaning="torch's own report of who is behind", severity="error", waited=True, says_size=True
+    ),
+    EventKind(name="failed-collective-stack", meaning="the stack of a collective that failed", severity="error"),
+    EventKind(name="nccl-diagnosis", meaning="a diagnosis that NCCL makes of its own communicator"),
+    EventKind(
+        name="torchrun-failure", meaning="torchrun's summary of a process that failed", severity="error",
+        is_failure=True, exit_of="process",
+    ),
+    EventKind(
+        name="child-exit", meaning="a launcher saw a process end", severity="error", is_failure=True, exit_of="process"
+    ),
+    EventKind(name="srun-exit", meaning="srun saw a task end", severity="error", is_failure=True, exit_of="task"),
+    EventKind(name="worker-died", meaning="a framework saw a worker die"),
+    EventKind(name="oom-kill", meaning="the kernel killed a process for its memory", severity="error", is_failure=True),
+    EventKind(name="signal", meaning="a process got a signal", severity="warning", is_failure=True),
+    EventKind(name="job-cancelled", meaning="the scheduler ended the job", severity="warning"),
+    EventKind(name="restart", meaning="a launcher starts the processes again"),
+    EventKind(name="process-end", meaning="how a process ended, as its sidecar says", of_others=True),
+    EventKind(name="thread-dump", meaning="stacks that a process printed", is_listed=False, of_stacks=True),
+    EventKind(
+        name="no-answer", meaning="a rank did not tell its stacks", severity="warning", of_stacks=True, of_others=True
+    ),
+    EventKind(name="health-check", meaning="whether the watchdog of a rank saw an operation time out or fail"),
+    EventKind(
+        name="collect-env", meaning="the output of collect_env", is_bulk=True, settings_source="collect_env"
+    ),
+    EventKind(
+        name="log-unplaced", severity="warning",
+        meaning="operations of a log whose rank or group nothing tells",
+    ),
+    EventKind(
+        name="log-unaligned", severity="warning",
+        meaning="operations of a log that cannot be compared with those of other ranks",
+    ),
+    EventKind(
+        name="log-disagrees", severity="warning",
+        meaning="a log and a dump say different things of one operation",
+    ),
+    EventKind(name="log-counts", severity="warning", meaning="processes counted different numbers of operations"),
+    EventKind(name="log-cut", severity="warning", meaning="a log tells more than is kept of it"),
+    EventKind(name="log-runs", meaning="several runs of the job follow each other in a log"),
+    EventKind(name="log-processes", meaning="a log tells of nothing but how NCCL connects processes"),
+)  # fmt: skip
+
+EVENTS: dict[str, EventKind] = {row.name: row for row in _ROWS}
+"""Every kind of event there is, by name."""
+BULK = tuple(row.name for row in _ROWS if row.is_bulk)
+"""Kinds with a line for each collective or group."""

@@ -1,0 +1,194 @@
+"""Kinds of findings, and the severities and statuses that they have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["critical", "warning", "info"]
+Status = Literal["healthy", "progressing", "hang", "mismatch", "slow", "failed", "unknown"]
+Absent = Literal["nobody", "culprits", "candidates"]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the screen shows a severity or a status."""
+
+    colour: str
+    """A name of the palette of the screen."""
+    badge: str
+    """Four letters for lists, or the status in capitals."""
+    role: Literal["text", "bad", "warn", "dim"] = "text"
+    """How text of it is written on a page."""
+
+
+SEVERITIES: dict[Severity, Look] = {
+    "critical": Look("vermillion", "CRIT", "bad"),
+    "warning": Look("orange", "WARN", "warn"),
+    "info": Look("sky", "INFO", "dim"),
+}
+"""Severities, the worst first."""
+STATUSES: dict[Status, Look] = {
+    "healthy": Look("green", "HEALTHY"),
+    "progressing": Look("green", "PROGRESSING"),
+    "hang": Look("vermillion", "HANG"),
+    "mismatch": Look("vermillion", "MISMATCH"),
+    "failed": Look("vermillion", "FAILED"),
+    "slow": Look("orange", "SLOW"),
+    "unknown": Look("orange", "UNKNOWN"),
+}
+"""Words for a whole job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingKind:
+    """A kind of finding."""
+
+    name: str
+    meaning: str
+    """The words of its row in docs/report.md."""
+    worst: Severity
+    """No finding of the kind is more severe."""
+    find: str = ""
+    """(facts, whether a hang was found) -> findings that stand beside the causes, as "module:function" below
+    `rankscope`; "" for what the rules of the analysis find. Asked in the order of the table."""
+    status: Status = "hang"
+    """Word of the verdict where a finding of the kind leads it."""
+    status_alone: Status = "hang"
+    """The same where no rank waits for it."""
+    needs_stillness: bool = False
+    """It proves nothing of a job that is watched and moves: there it is a suspicion."""
+    absent: Absent = "nobody"
+    """Who did not come to an operation, by such a finding: its culprits, or its candidates."""
+    differs: bool = False
+    """It says that members of a group issued things that do not fit together."""
+    ended: bool = False
+    """It says that a process ended: those that wait for it may have been killed, and its stack is in its log."""
+    stands_alone: bool = False
+    """It is told also where it holds up nobody but its culprits."""
+    drains_node: bool = False
+    """A broken node may cause it, and not the program: a host on which all culprits run is to be drained."""
+    of_settings: bool = False
+    """It is told beside the settings of which it speaks."""
+    rule: str = ""
+    """Why it accuses somebody, for `--why`; "" where its explanation says that."""
+    clears: str = "a newer dump in which it has moved on"
+    """Evidence that would clear the accused; `{subject}` is the operation."""
+
+
+_MISFIT = "members issued what does not fit together"
+_MISFIT_RULE = (
+    "of members that issued different things at one place the minority is accused; in a tie the replicas of the group "
+    "decide, and without any all of them"
+)
+_MISFIT_CLEARS = "its program: if it took the branch that is meant at {subject}, the others are wrong"
+_GAP = "evidence that should be there"
+_LESS = "why the verdict is less certain, and what to set next time"
+
+_ROWS = (
+    FindingKind(
+        name="missing-rank", worst="critical", meaning="a member never issued the collective the others wait in",
+        needs_stillness=True, absent="culprits", drains_node=True,
+        clears="a dump of it, as new as those of the others, in which it issued {subject} or waits in another "
+        "operation",
+    ),
+    FindingKind(
+        name="gpu-stuck", worst="critical",
+        meaning="a rank issued it, but its device never got there while others' did",
+        needs_stillness=True, drains_node=True,
+        rule="it issued what its peers issued, and only its device did not get there, or did not finish",
+        clears="a later dump in which {subject} has finished on it, or the kernel in front of it turns out to wait "
+        "for another rank",
+    ),
+    FindingKind(
+        name="collective-mismatch", worst="critical", status="mismatch", status_alone="mismatch", meaning=_MISFIT,
+        differs=True, rule=_MISFIT_RULE, clears=_MISFIT_CLEARS,
+    ),
+    FindingKind(
+        name="size-mismatch", worst="critical", status="mismatch", status_alone="mismatch", meaning=_MISFIT,
+        differs=True, rule=_MISFIT_RULE, clears=_MISFIT_CLEARS,
+    ),
+    FindingKind(
+        name="dtype-mismatch", worst="critical", status="mismatch", status_alone="mismatch", meaning=_MISFIT,
+        differs=True, rule=_MISFIT_RULE, clears=_MISFIT_CLEARS,
+    ),
+    FindingKind(
+        name="extra-collective", worst="critical", status="mismatch", status_alone="mismatch",
+        meaning="a few issued a collective that most of the group never did",
+        absent="candidates", stands_alone=True,
+        rule="what few members issue and the rest, who wait for nothing, never did, is one too many",
+        clears="py-spy of the others: if they are all stuck at one place that has nothing to do with {subject}, they "
+        "are the cause",
+    ),
+    FindingKind(
+        name="order-deadlock", worst="critical", meaning="groups were entered in different orders", stands_alone=True,
+        rule="of ranks that wait for each other in a circle, those are accused whose order is not that of most; "
+        "without a majority all of them",
+        clears="its program: if it entered the groups in the order that is meant, the others are wrong",
+    ),
+    FindingKind(
+        name="p2p-unmatched", worst="critical", meaning="a send without its receive, or the other way round",
+        needs_stillness=True, absent="culprits", drains_node=True,
+        rule="one side of a send and receive was posted, and the other side, which waits for nothing, was not",
+        clears="a dump of it, as new as that of its peer, in which it posted its side; or a schedule in which its "
+        "peer should not wait for {subject}",
+    ),
+    FindingKind(
+        name="stuck-in-collective", worst="critical", meaning="everybody joined, nobody finishes",
+        needs_stillness=True, stands_alone=True,
+    ),
+    FindingKind(
+        name="rank-failed", worst="critical", status="failed", status_alone="failed",
+        meaning="a process failed of itself, by an error, a signal or its exit code",
+        ended=True, drains_node=True,
+    ),
+    FindingKind(
+        name="init-hang", worst="critical", meaning="members of a group never came while it was set up",
+        needs_stillness=True, drains_node=True,
+    ),
+    FindingKind(
+        name="known-error", worst="critical", status_alone="failed",
+        meaning="logs hold an error whose meaning is known, and which accuses no rank",
+    ),
+    FindingKind(
+        name="straggler", worst="warning", status="slow", status_alone="slow",
+        meaning="nothing hangs, but a rank is late again and again", drains_node=True,
+        rule="it comes last in most collectives of a group, by a margin that chance does not explain",
+        clears="a profile in which it is not late, or clocks of the hosts that are apart",
+    ),
+    FindingKind(
+        name="slow-link", worst="warning",
+        meaning="a few groups or pairs take longer than all others of their kind, whatever they run", drains_node=True,
+    ),
+    FindingKind(
+        name="mesh-misfit", worst="warning",
+        meaning="a group is not what the grid of the others makes of it: the ranks that are in two groups of a kind, "
+        "or in none",
+    ),
+    FindingKind(
+        name="settings-mismatch", worst="warning", meaning="a setting that should agree differs between ranks",
+        of_settings=True,
+    ),
+    FindingKind(
+        name="version-mismatch", worst="warning", meaning="a version that should agree differs between ranks",
+        of_settings=True,
+    ),
+    FindingKind(name="unreadable-file", worst="warning", meaning=_GAP, find="analysis.quality:unreadable_files"),
+    FindingKind(name="truncated-file", worst="warning", meaning=_GAP, find="analysis.quality:truncated_files"),
+    FindingKind(name="missing-dump", worst="warning", meaning=_GAP, find="analysis.quality:missing_dumps"),
+    FindingKind(
+        name="nothing-recorded", worst="warning", status="unknown", status_alone="unknown",
+        meaning="ranks left dumps that hold no operation", find="analysis.quality:nothing_recorded",
+    ),
+    FindingKind(
+        name="unrecorded-operations", worst="info",
+        meaning="members of a group count more operations than their dumps hold",
+        find="analysis.quality:unrecorded_operations",
+    ),
+    FindingKind(name="ring-wrapped", worst="info", meaning=_LESS, find="analysis.quality:wrapped_rings"),
+    FindingKind(name="timing-off", worst="info", meaning=_LESS, find="analysis.quality:timing_off"),
+    FindingKind(name="not-frozen", worst="info", status="unknown", status_alone="unknown", meaning=_LESS),
+)  # fmt: skip
+
+FINDINGS: dict[str, FindingKind] = {row.name: row for row in _ROWS}
+"""Every kind of finding there is, by name."""

@@ -1,0 +1,33 @@
+"""The rows of findings name finders that there are, and texts that can be filled in."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from rankscope.analysis.analyse import analyse
+from rankscope.kinds.finding_kinds import FINDINGS, FindingKind
+from rankscope.kinds.functions import function
+from tests.report import samples
+
+FOUND = [kind for kind in FINDINGS.values() if kind.find]
+
+
+@pytest.mark.parametrize("kind", FOUND, ids=lambda kind: kind.name)
+def test_finders_are_there(kind: FindingKind) -> None:
+    inspect.signature(function(kind.find)).bind(None, False)
+
+
+def test_a_finder_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset, _ = samples.hang()
+    assert [f.kind for f in analyse(dataset).findings if f.kind == "truncated-file"] == ["truncated-file"]
+    monkeypatch.delitem(FINDINGS, "truncated-file")
+    assert "truncated-file" not in [f.kind for f in analyse(dataset).findings]
+
+
+@pytest.mark.parametrize("kind", FINDINGS.values(), ids=lambda kind: kind.name)
+def test_what_would_clear_it_can_be_filled_in(kind: FindingKind) -> None:
+    assert "{" not in kind.clears.format(subject="all_reduce #1")
+    assert "{" not in kind.rule
+    assert not (kind.ended and kind.needs_stillness)

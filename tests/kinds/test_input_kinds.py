@@ -1,0 +1,32 @@
+"""The rows of inputs name functions that there are, and what a worker process can read can be restored from it."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from rankscope.kinds.functions import function
+from rankscope.kinds.input_kinds import INPUTS, InputKind
+from rankscope.parsers.registry import ASKED
+
+READ = [kind for kind in INPUTS.values() if kind.restore]
+
+
+@pytest.mark.parametrize("kind", READ, ids=lambda kind: kind.name)
+def test_functions_are_there(kind: InputKind) -> None:
+    given = {"begins": 1, "decode": 1, "read": 3, "restore": 3, "bring": 4}
+    for part, count in given.items():
+        if name := getattr(kind, part):
+            inspect.signature(function(name)).bind(*range(count))
+
+
+def test_what_is_read_is_restored() -> None:
+    assert {kind.name for kind in ASKED} <= {kind.name for kind in READ}
+    assert all(kind.decode for kind in ASKED)
+    assert [kind.name for kind in READ if not kind.noun] == ["sidecar"]
+
+
+def test_places_in_the_summary_are_not_shared() -> None:
+    places = [kind.place for kind in INPUTS.values() if kind.noun]
+    assert sorted(places) == list(range(1, 1 + len(places)))
