@@ -44,9 +44,9 @@ def write_at(source: str, target: str, offset: str) -> None:
 
 
 def replace(source: str, target: str) -> None:
-    """Writes under another name, and renames."""
+    """Writes under another name, and renames; it has the time of what it is written from."""
     name = Path(target).with_name("." + Path(target).name + ".tmp")
-    shutil.copyfile(source, name)
+    shutil.copy2(source, name)
     name.rename(target)
 
 
