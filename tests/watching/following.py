@@ -84,7 +84,9 @@ class Following:
                 assert self.error is None, self.error
                 left = end - time.monotonic()
                 assert left > 0, f"it did not come about; the last was {shown()}"
-                self._told.wait(left)
+                if self._clock is not None:
+                    self._clock.wake()
+                self._told.wait(min(left, 0.05))
 
     def turn(self, seconds: float) -> Sequence[Update]:
         """Lets time pass by the clock of the test; the updates that come of it."""

@@ -47,6 +47,11 @@ class HandClock(Clock):
         """Lets time pass."""
         with self._changed:
             self._passed_ns += round(seconds * 1e9)
+        self.wake()
+
+    def wake(self) -> None:
+        """Wakes the thread, which finds what it finds: how following goes is told only when it wakes the next time."""
+        with self._changed:
             if self._wake is not None:
                 self._wake.set()
 
@@ -62,7 +67,6 @@ class HandClock(Clock):
         """Wakes the thread, and returns once it has found nothing to do."""
         with self._changed:
             before = self._waits
-            if self._wake is not None:
-                self._wake.set()
+            self.wake()
             came = self._changed.wait_for(lambda: self._waits > before, end - time.monotonic())
             assert came, "the thread that follows does not come to rest"

@@ -10,7 +10,7 @@ import pytest
 
 from rankscope.analysis.live import Gate, Live
 from rankscope.analysis.model import Analysis, Divergence, Finding, Step, Wait
-from rankscope.analysis.remembered import Memory
+from rankscope.analysis.remembered import WRITING_NS, Memory
 from rankscope.watching.job import Job
 from rankscope.watching.pace import LATE_NS, MORE_NS, PART, RARELY, SELDOM, SOON_NS, Pace
 from rankscope.watching.update import Update
@@ -177,6 +177,8 @@ class Going:
             self.write(*range(RANKS))
             self.judge()
             self.last(count * RANKS, judged=True)
+        # until then more dumps may be coming in
+        self.turn(WRITING_NS / 1e9)
         assert following.updates[-1].live.state == "progressing"
 
     def last(self, height: int, *, judged: bool) -> Update:
