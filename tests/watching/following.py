@@ -106,6 +106,14 @@ class Following:
         self.rest()
         return self.updates[count:]
 
+    def missed(self, path: Path) -> None:
+        """Waits until it finds that a file is not there any more."""
+        assert self._clock is not None
+        end = time.monotonic() + PATIENCE_S
+        while str(path) not in self.watcher._store._gone:
+            assert time.monotonic() < end, f"not missed; the last was {self._shown()}"
+            self.rest()
+
     def _is_seen(self, path: Path) -> bool:
         about, entry = path.stat(), self.watcher._store.entries.get(str(path))
         return entry is not None and entry.stamp == (about.st_size, about.st_mtime_ns, about.st_ino)
