@@ -70,7 +70,8 @@ def main() -> None:
     for line in sys.stdin:
         scenario, out, slower = json.loads(line)
         # the ranks are forks of this process
-        samples.STILL_S, samples.traced.SLOW_S, samples.LONGEST_S = still_s * slower, late_s * slower, longest_s * slower
+        vars(samples).update(STILL_S=still_s * slower, LONGEST_S=longest_s * slower)
+        samples.traced.SLOW_S = late_s * slower
         problem = ""
         with contextlib.redirect_stdout(sys.stderr):
             try:

@@ -14,7 +14,6 @@ from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import RANKS, Running, target
 from tests.watching.writer import Writer
 
-
 FREEZE_S, PAUSE_S = 20.0, 6.0
 """Silence is judged as well, and not before the job is rested."""
 REST_S = REST_NS / 1e9

@@ -168,9 +168,7 @@ def dumps(tmp_path: Path) -> Path:
 class Going:
     """A job of many ranks that was seen to go on; time passes for it when a test says so."""
 
-    def __init__(
-        self, writer: Writer, following: Following, running: Running, dumps: Path, clock: HandClock
-    ) -> None:
+    def __init__(self, writer: Writer, following: Following, running: Running, dumps: Path, clock: HandClock) -> None:
         self._writer, self.following, self.running, self._dumps, self.clock = writer, following, running, dumps, clock
         for count in (5, 10):
             running.step(5)

@@ -13,7 +13,6 @@ from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import RANKS, Running, target
 from tests.watching.writer import Writer
 
-
 PIECE = 4_000
 
 
