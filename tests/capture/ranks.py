@@ -35,7 +35,7 @@ def main():
 main()
 """
 START = "import rankscope.capture; rankscope.capture.start({directory!r}, interval={interval})"
-LONGEST_S = 90.0
+LONGEST_S = 600.0
 
 
 def script(path: Path, then: str = "", start: str = "") -> Path:

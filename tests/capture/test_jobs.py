@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rankscope
-from tests.capture.ranks import START, card, ended, entries, python, running, script, wait_for
+from tests.capture.ranks import LONGEST_S, START, card, ended, entries, python, running, script, wait_for
 from tests.jobs.scenarios import causes, report
 
 pytestmark = pytest.mark.torch
@@ -71,9 +71,9 @@ def test_an_exception_is_noted_and_still_printed(tmp_path: Path) -> None:
         START.format(directory=str(dumps), interval=NEVER),
     )
     with running(python(job), tmp_path) as ranks:
-        assert ranks[1].wait(90) == 1
+        assert ranks[1].wait(LONGEST_S) == 1
         ranks[0].send_signal(signal.SIGTERM)
-        assert ranks[0].wait(90) in (-signal.SIGTERM, 1)
+        assert ranks[0].wait(LONGEST_S) in (-signal.SIGTERM, 1)
     assert card(dumps, 1)["ended"]["error"] == "ValueError: loss is nan"
     assert "ValueError: loss is nan" in (tmp_path / "output_1").read_text()
     assert len(entries(dumps, 1)) == 10

@@ -30,7 +30,7 @@ def test_options_end_where_the_script_begins(argv: list[str], own: list[str], re
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rankscope.capture", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=600, check=False)
 
 
 SCRIPT = """
@@ -102,7 +102,7 @@ if __name__ == "__main__":
 
 def test_ranks_that_are_children_of_a_process_tell_of_their_end_too(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(CHILDREN)
-    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, timeout=120)
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, timeout=600)
     told = [json.loads((tmp_path / "dumps" / f"capture_rank_{rank}.json").read_bytes()) for rank in range(2)]
     assert [card["ended"]["reason"] for card in told] == ["exit", "exit"]
 

@@ -199,14 +199,14 @@ def test_before_there_is_a_group_only_the_rank_is_told(
 
 def test_a_disk_that_hangs_holds_up_nobody(torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    monkeypatch.setattr(files, "write", lambda *_: release.wait(60))
+    monkeypatch.setattr(files, "write", lambda *_: release.wait(600))
     one = made(tmp_path)
     one.start()
     assert not one.ask("signal", True, 0.05)
     for _ in range(100):
         one.ask("signal", True, 0.0)
     release.set()
-    assert one.ask("stop", False, 60.0, last=True)
+    assert one.ask("stop", False, 600.0, last=True)
 
 
 def test_what_goes_wrong_in_torch_is_noted_and_goes_no_further(
@@ -215,10 +215,10 @@ def test_what_goes_wrong_in_torch_is_noted_and_goes_no_further(
     monkeypatch.setattr(torch.world, "pg_names", None)
     one = made(tmp_path)
     one.start()
-    assert one.ask("signal", True, 60.0)
+    assert one.ask("signal", True, 600.0)
     assert "members of process groups unknown" in told(tmp_path, 1)["problems"][0]
-    assert one.ask("stop", False, 60.0, last=True)
-    one.join(60)
+    assert one.ask("stop", False, 600.0, last=True)
+    one.join(600)
     assert not one.is_alive()
 
 

@@ -22,7 +22,7 @@ from rankscope.tui.live.prepared import Prepared, prepare
 from rankscope.watching.update import Reading, Update
 from tests.watching.jobs import RANKS, Running, target
 
-LONGEST_S = 60.0
+LONGEST_S = 600.0
 
 
 class Screen:

@@ -25,7 +25,7 @@ def _report(tmp_path: Path, *options: str, config: Path | None = None) -> subpro
     log.write_text(LOG)
     environment = {**os.environ, "XDG_CONFIG_HOME": str(config or tmp_path / "none")}
     command = [sys.executable, "-m", "rankscope", "report", str(log), "--format", "json", *options]
-    return subprocess.run(command, capture_output=True, check=False, env=environment, timeout=60)
+    return subprocess.run(command, capture_output=True, check=False, env=environment, timeout=600)
 
 
 def test_a_table_that_is_given_names_the_root(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from rankscope.watching.update import Reading, Update
 from rankscope.watching.watcher import Watcher
 from tests.tui.live.drive import job, update_of
 
+LONGEST_S = 600.0
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "early_return"
 
 
@@ -49,7 +50,7 @@ def test_a_signal_ends_it_and_the_code_says_what_was_found(old: Path, number: si
     assert line["schema"] == 1 and line["culprit_ranks"] == [3]
     assert line["findings"][0]["kind"] == "missing-rank"
     process.send_signal(number)
-    said, complaints = process.communicate(timeout=60)
+    said, complaints = process.communicate(timeout=LONGEST_S)
     assert (process.returncode, said, complaints) == (1, "", "")
 
 
@@ -58,13 +59,13 @@ def test_watch_without_a_terminal_prints_lines(old: Path) -> None:
     assert process.stdout is not None
     assert "rank 3 never issued" in process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 1
+    assert process.wait(LONGEST_S) == 1
     process.communicate()
 
 
 def test_until_frozen_ends_by_itself(old: Path) -> None:
     process = rankscope("watch", str(old), "--until-frozen", "--on-freeze", "echo nobody there >&2; false")
-    said, complaints = process.communicate(timeout=120)
+    said, complaints = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 1
     assert "rank 3 never issued" in said
     assert complaints == "rankscope: --on-freeze: the command failed with exit code 1: nobody there\n"
@@ -72,26 +73,26 @@ def test_until_frozen_ends_by_itself(old: Path) -> None:
 
 def test_a_directory_that_may_come_is_waited_for_and_one_that_cannot_is_refused(tmp_path: Path) -> None:
     process = rankscope("watch", str(tmp_path / "no" / "such"), "-f", "json")
-    said, complaints = process.communicate(timeout=60)
+    said, complaints = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 2 and "No such file" in complaints
     assert "No such file" in json.loads(said)["error"]
     process = rankscope("watch", str(tmp_path / "later"))
     assert process.stderr is not None
     assert "No such file or directory; what was read is shown" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0
+    assert process.wait(LONGEST_S) == 0
     process.communicate()
 
 
 def test_an_attempt_cannot_be_chosen(old: Path) -> None:
     process = rankscope("watch", str(old), "--attempt", "0")
-    _, complaints = process.communicate(timeout=60)
+    _, complaints = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 2 and "newest attempt" in complaints
 
 
 def test_how_to_follow_is_no_question_where_nothing_is_followed(old: Path) -> None:
     process = rankscope(str(old), "--freeze-after", "5")
-    _, complaints = process.communicate(timeout=60)
+    _, complaints = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 2 and "need --watch" in complaints
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any
 
+from textual.app import App
 from textual.pilot import Pilot
 
 from rankscope.analysis.model import Analysis
@@ -13,6 +16,8 @@ from rankscope.tui.app import RankscopeApp
 from rankscope.tui.board import Board
 from rankscope.tui.options import Load, ProgressLike, ViewOptions
 
+LONGEST_S, LOOK_S = 300.0, 0.02
+"""So long a test waits for what has to come, and so often it looks: a machine may be busy."""
 PLAIN = ViewOptions(ascii_only=True, palette="none")
 
 
@@ -38,23 +43,25 @@ async def opened(
 
 async def loaded(app: RankscopeApp, pilot: Pilot[None]) -> None:
     """Waits until the main screen is there."""
-    for _ in range(500):
-        if app.screen is not app.opening:
-            break
-        await pilot.pause(0.02)
+    await until(pilot, lambda: app.screen is not app.opening)
     assert app.screen is app.lanes
     await settle(app, pilot)
+
+
+async def until(pilot: Pilot[None], ready: Callable[[], object]) -> None:
+    """Waits until something is so."""
+    end = monotonic() + LONGEST_S
+    while not ready():
+        assert monotonic() < end, f"it did not come about:\n{screen_text(pilot.app)}"
+        await pilot.pause(LOOK_S)
 
 
 async def settle(app: RankscopeApp, pilot: Pilot[None]) -> None:
     """Waits until threads are done and the detail has followed."""
     await app.workers.wait_for_complete()
     await pilot.pause()
-    await pilot.pause(0.05)
-    for _ in range(200):
-        if app.screen is not app.lanes or not app.lanes.detail_is_due:
-            break
-        await pilot.pause(0.02)
+    await pilot.pause()
+    await until(pilot, lambda: app.screen is not app.lanes or not app.lanes.detail_is_due)
 
 
 async def press(app: RankscopeApp, pilot: Pilot[None], *keys: str) -> None:
@@ -68,7 +75,7 @@ def board_of(app: RankscopeApp) -> Board:
     return app.lanes.operations
 
 
-def screen_text(app: RankscopeApp) -> str:
+def screen_text(app: App[Any]) -> str:
     """The screen as lines of text, without blanks at their ends."""
     strips = app.screen._compositor.render_strips()
     return "\n".join(strip.text.rstrip() for strip in strips) + "\n"

@@ -19,6 +19,8 @@ import pyte
 _UNKNOWN = re.compile(rb"\x1b\[[<>=][0-9;]*[a-zA-Z]|\x1b\[\?[0-9;]*\$p")
 """Sequences that the emulator would print: keyboard protocols and questions about modes."""
 _ASK = b"\x1b[6n"
+LONGEST_S = 300.0
+"""So long a test waits for what has to come: a machine may be busy."""
 
 
 class Terminal:
@@ -89,7 +91,7 @@ class Terminal:
             os.write(self._fd, b"\x1b[2;1R" * data.count(_ASK))
         self._stream.feed(_UNKNOWN.sub(b"", data).replace(_ASK, b""))
 
-    def until(self, what: str | Callable[[str], bool], seconds: float = 30) -> None:
+    def until(self, what: str | Callable[[str], bool], seconds: float = LONGEST_S) -> None:
         """Reads until the screen holds a text; fails with the screen if it never does."""
         holds = what if callable(what) else lambda text: what in text
         end = time.monotonic() + seconds
@@ -97,7 +99,7 @@ class Terminal:
             assert time.monotonic() < end, f"{what} is not on the screen:\n{self.text}"
             self.read(0.05)
 
-    def wait(self, seconds: float = 20) -> int:
+    def wait(self, seconds: float = LONGEST_S) -> int:
         """Waits for the process to end; its exit code."""
         end = time.monotonic() + seconds
         while self.exit_code is None:

@@ -17,7 +17,7 @@ from rankscope.tui.bars import TextBar
 from rankscope.tui.options import Palette, Progress, ProgressLike, ViewOptions
 from rankscope.tui.popups import HelpScreen
 from tests.builders import JobBuilder
-from tests.tui.drive import PLAIN, bar, board_of, loaded, loads, opened, press, screen_text
+from tests.tui.drive import LONGEST_S, PLAIN, bar, board_of, loaded, loads, opened, press, screen_text, until
 from tests.tui.jobs import hang, healthy
 
 
@@ -51,15 +51,12 @@ async def test_progress_is_shown_while_loading_and_keys_are_not_blocked() -> Non
 
     def load(progress: Callable[[ProgressLike], None]) -> tuple[Dataset, Analysis]:
         progress(Progress(3, 10, "reading dumps"))
-        assert go_on.wait(10)
+        assert go_on.wait(LONGEST_S)
         return healthy()
 
     app = RankscopeApp(load, "dumps", PLAIN)
     async with app.run_test(size=(80, 24)) as pilot:
-        for _ in range(50):
-            await pilot.pause(0.02)
-            if "reading" in app.opening.query_one("#progress", TextBar).text:
-                break
+        await until(pilot, lambda: "reading" in app.opening.query_one("#progress", TextBar).text)
         assert app.opening.query_one("#title", TextBar).text == " rankscope dumps  opening ..."
         assert app.opening.query_one("#progress", TextBar).text.startswith(" reading dumps 3/10 ####")
         await pilot.press("j", "t", "n", "c", "enter", "question_mark")
@@ -81,7 +78,7 @@ async def test_an_error_while_loading_ends_the_app_and_is_raised() -> None:
 
     app = RankscopeApp(load, "dumps", PLAIN)
     async with app.run_test() as pilot:
-        await pilot.pause(0.2)
+        await until(pilot, lambda: app.failure is not None)
     assert isinstance(app.failure, OSError)
     assert app.return_code == 2
 

@@ -22,7 +22,7 @@ from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import ChoiceScreen, HelpScreen
 from rankscope.tui.selection import Selection
 from tests.builders import JobBuilder
-from tests.tui.drive import PLAIN, bar, board_of, opened, press, screen_text, settle
+from tests.tui.drive import LONGEST_S, PLAIN, bar, board_of, opened, press, screen_text, settle, until
 from tests.tui.jobs import hang, healthy, step
 
 
@@ -355,7 +355,7 @@ async def test_keys_are_answered_while_the_detail_is_looked_up(monkeypatch: pyte
 
     def slow(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
         asked.append(selection.row)
-        assert may_go_on.wait(60)
+        assert may_go_on.wait(LONGEST_S)
         return look_up(index, analysis, selection)
 
     async with opened(hang()) as (app, pilot):
@@ -364,6 +364,7 @@ async def test_keys_are_answered_while_the_detail_is_looked_up(monkeypatch: pyte
         for count in range(1, 6):
             await pilot.press("left")
             await pilot.pause(2 * frame.DETAIL_AFTER)
+            await until(pilot, lambda: asked)
             assert app.lanes.detail.detail is before, count
         selection = board_of(app).selection
         assert app.lanes.detail_is_due

@@ -9,19 +9,24 @@ from pathlib import Path
 from types import TracebackType
 
 from rankscope.parsers.load import LoadOptions
+from rankscope.watching.clock import CLOCK
 from rankscope.watching.update import Reading, Update
 from rankscope.watching.watcher import Watcher, WatchOptions
-
-PATIENCE_S = 60.0
-"""A machine may be busy."""
+from tests.watching.hand_clock import PATIENCE_S, HandClock
 
 
 class Following:
-    """A watcher in a thread, until the block ends."""
+    """A watcher in a thread, until the block ends; by a clock that the test turns, or by that of the machine."""
 
-    def __init__(self, *paths: Path, poll_s: float | None = None, freeze_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        *paths: Path,
+        poll_s: float | None = None,
+        freeze_after_s: float | None = None,
+        clock: HandClock | None = None,
+    ) -> None:
         options = WatchOptions(LoadOptions(jobs=1), poll_s, freeze_after_s)
-        self.watcher = Watcher(list(paths), options)
+        self.watcher, self._clock = Watcher(list(paths), options, clock or CLOCK), clock
         self.updates: list[Update] = []
         self.readings: list[Reading] = []
         self.error: BaseException | None = None
@@ -79,20 +84,45 @@ class Following:
                 assert self.error is None, self.error
                 left = end - time.monotonic()
                 assert left > 0, f"it did not come about; the last was {shown()}"
-                self._told.wait(left)
+                if self._clock is not None:
+                    self._clock.wake()
+                self._told.wait(min(left, 0.05))
 
-    def until_bytes(self, count: int) -> None:
-        """Waits until so much was read."""
-        end = time.monotonic() + PATIENCE_S
-        while self.watcher.bytes_read < count:
-            assert time.monotonic() < end, f"only {self.watcher.bytes_read} bytes were read"
-            time.sleep(0.02)
-
-    def quiet(self, seconds: float) -> Sequence[Update]:
-        """The updates of a while in which nothing should happen."""
+    def turn(self, seconds: float) -> Sequence[Update]:
+        """Lets time pass by the clock of the test; the updates that come of it."""
+        assert self._clock is not None
         count = len(self.updates)
-        time.sleep(seconds)
+        self._clock.turn(seconds)
+        self.rest()
         return self.updates[count:]
+
+    def seen(self, *paths: Path) -> Sequence[Update]:
+        """The updates that come while it finds these files as they are now, and does what is due by the clock."""
+        count, end = len(self.updates), time.monotonic() + PATIENCE_S
+        while not all(map(self._is_seen, paths)):
+            assert self.error is None, self.error
+            assert time.monotonic() < end, f"not seen; the last was {self._shown()}"
+            time.sleep(0.02)
+        self.rest()
+        return self.updates[count:]
+
+    def missed(self, path: Path) -> None:
+        """Waits until it finds that a file is not there any more."""
+        assert self._clock is not None
+        end = time.monotonic() + PATIENCE_S
+        while str(path) not in self.watcher._store._gone:
+            assert time.monotonic() < end, f"not missed; the last was {self._shown()}"
+            self.rest()
+
+    def _is_seen(self, path: Path) -> bool:
+        about, entry = path.stat(), self.watcher._store.entries.get(str(path))
+        return entry is not None and entry.stamp == (about.st_size, about.st_mtime_ns, about.st_ino)
+
+    def rest(self, *, hangs: bool = False) -> None:
+        """Waits until all is done that is due by the clock of the test, but for a look that `hangs`."""
+        assert self._clock is not None
+        self._clock.rest(lambda: not hangs and self.watcher._asker.is_asking)
+        assert self.error is None, self.error
 
 
 def rows(update: Update) -> dict[str, int]:

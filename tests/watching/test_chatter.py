@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from rankscope.tui.live.prepared import prepare
+from rankscope.watching.entry import SETTLED
 from rankscope.watching.update import Update
 from tests.watching.following import Following
+from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import RANKS, Running, target
 from tests.watching.test_logs import CRASH, text
 from tests.watching.writer import Writer
@@ -35,15 +37,22 @@ def write_all(writer: Writer, running: Running, dumps: Path) -> None:
 
 @pytest.mark.parametrize("name", ["job.log", "notes.job.log"])
 def test_of_a_log_that_only_grows_nothing_is_worked_out_again(tmp_path: Path, dumps: Path, name: str) -> None:
-    running = Running(tmp_path / "drafts")
+    clock = HandClock()
+    running = Running(tmp_path / "drafts", clock=clock)
     running.step(5)
     lines = LOSSES if name == "job.log" else ["nothing", "of", "ranks"]
-    with Writer() as writer, Following(dumps) as following:
+    with Writer() as writer, Following(dumps, clock=clock) as following:
         write_all(writer, running, dumps)
-        text(dumps / name, lines)
-        first = following.until(lambda u: u.dataset.ops.height == 5 * RANKS and size(u))
+        text(tmp_path / name, lines).rename(dumps / name)
+        following.seen(*(target(dumps, rank) for rank in range(RANKS)), dumps / name)
+        following.turn(SETTLED)
+        first = following.updates[-1]
+        assert first.dataset.ops.height == 5 * RANKS and size(first)
         writer.do("append", text(tmp_path / "more", lines), dumps / name)
-        second = following.until(lambda u: size(u) == 2 * size(first))
+        following.seen(dumps / name)
+        following.turn(SETTLED)
+        second = following.updates[-1]
+        assert size(second) == 2 * size(first)
         assert second.dataset.ops is first.dataset.ops and second.analysis.findings is first.analysis.findings
         before = prepare(first)
         after = prepare(second, before)

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from rankscope.watching.entry import ENDED
 from tests.parsers.logs.test_decode import WATCHDOG
 from tests.parsers.logs.test_decode import job as noisy_job
 from tests.watching.following import Following, problems
+from tests.watching.hand_clock import HandClock
 from tests.watching.writer import Writer
 
+PIECE = 1_000
 CRASH = [
     "[rank1]: Traceback (most recent call last):",
     '[rank1]:   File "/job/train.py", line 20, in step',
@@ -51,11 +54,18 @@ def test_what_is_appended_is_shown_and_only_that_is_read(tmp_path: Path, poll_s:
 def test_a_line_in_pieces_is_one_line(tmp_path: Path) -> None:
     dumps = tmp_path / "dumps"
     dumps.mkdir()
-    log = text(dumps / "job.log", job(2, 10))
-    with Writer() as writer, Following(dumps) as following:
+    log = text(tmp_path / "first", job(2, 10)).rename(dumps / "job.log")
+    rest = "".join(f"{line}\n" for line in [*job(2, 10), *CRASH]).encode()
+    with Writer() as writer, Following(dumps, clock=HandClock()) as following:
         following.until(lambda u: u.dataset.files.height == 1)
-        writer.do("pieces", text(tmp_path / "all", [*job(2, 10), *CRASH]), log, 1_500, 0.02)
-        following.until(lambda u: u.analysis.status == "failed")
+        for at in range(0, len(rest), PIECE):
+            (piece := tmp_path / "piece").write_bytes(rest[at : at + PIECE])
+            writer.do("append", piece, log)
+            following.seen(log)
+            following.turn(ENDED / 2)
+        assert following.updates[-1].analysis.status == "failed"
+        told = following.updates[-1].dataset.messages
+        assert told.filter(told["kind"] == "traceback").height == 1
         assert not any(problems(u) for u in following.updates)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.watching.notice import Notice
-from tests.watching.following import PATIENCE_S
+from tests.watching.hand_clock import PATIENCE_S
 
 
 class Listener:

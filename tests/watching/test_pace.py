@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,19 +10,21 @@ import pytest
 
 from rankscope.analysis.live import Gate, Live
 from rankscope.analysis.model import Analysis, Divergence, Finding, Step, Wait
-from rankscope.analysis.remembered import Memory
-from rankscope.watching import pace
+from rankscope.analysis.remembered import WRITING_NS, Memory
 from rankscope.watching.job import Job
 from rankscope.watching.pace import LATE_NS, MORE_NS, PART, RARELY, SELDOM, SOON_NS, Pace
 from rankscope.watching.update import Update
 from rankscope.watching.watcher import SHARE
 from tests.watching.following import Following
+from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import Running, target
 from tests.watching.test_chatter import LOSSES
 from tests.watching.test_logs import CRASH, text
 from tests.watching.writer import Writer
 
 RANKS = 2 * PART
+FREEZE_S = 3600.0
+SOON_S, LATE_S = SOON_NS / 1e9, LATE_NS / 1e9
 DOUBT = Finding("not-frozen", "info", "not seen to stand still", "", row=7)
 STEP = Step(5, Wait("0", 5, "all_reduce", 70), 4)
 MOVES = Analysis(
@@ -165,41 +166,65 @@ def dumps(tmp_path: Path) -> Path:
 
 
 class Going:
-    """A job of many ranks that was seen to go on."""
+    """A job of many ranks that was seen to go on; time passes for it when a test says so."""
 
-    def __init__(self, writer: Writer, following: Following, running: Running, dumps: Path) -> None:
-        self._writer, self.following, self.running, self._dumps = writer, following, running, dumps
+    def __init__(self, writer: Writer, following: Following, running: Running, dumps: Path, clock: HandClock) -> None:
+        self._writer, self.following, self.running, self._dumps, self.clock = writer, following, running, dumps, clock
         for count in (5, 10):
             running.step(5)
             self.write(*range(RANKS))
-            self.until(count * RANKS, judged=True)
+            self.judge()
+            self.last(count * RANKS, judged=True)
+        # until then more dumps may be coming in
+        self.turn(WRITING_NS / 1e9)
         assert following.updates[-1].live.state == "progressing"
 
-    def until(self, height: int, *, judged: bool) -> Update:
-        """The update with so many operations."""
-        return self.following.until(lambda u: u.dataset.ops.height == height and (u.ranks is None) == judged)
+    def last(self, height: int, *, judged: bool) -> Update:
+        """The newest update, which has so many operations."""
+        last = self.following.updates[-1]
+        assert (last.dataset.ops.height, last.ranks is None) == (height, judged)
+        return last
 
-    def write(self, *ranks: int) -> None:
-        """These write what they know."""
+    def write(self, *ranks: int) -> Sequence[Update]:
+        """These write what they know, of which the clock takes no time; the updates that come of it."""
+        count = len(self.following.updates)
         for rank in ranks:
             self._writer.do("replace", self.running.draft(rank), target(self._dumps, rank))
+        self.following.seen(*(target(self._dumps, rank) for rank in ranks))
+        return self.following.updates[count:]
+
+    def judge(self) -> None:
+        """Has it judged now, unless it was."""
+        if self.following.updates[-1].ranks is not None:
+            self.turn(LATE_S)
+
+    def differ(self) -> None:
+        """All issue one more, which is another one of rank 3."""
+        self.running.come_to_now()
+        for recorder in self.running.ranks:
+            recorder.collective(op="broadcast" if recorder.rank == 3 else "all_reduce", state="started")
+
+    def turn(self, seconds: float) -> Sequence[Update]:
+        """The updates that come of nothing but time."""
+        return self.following.turn(seconds)
 
 
 @pytest.fixture
 def going(tmp_path: Path, dumps: Path) -> Iterator[Going]:
-    running = Running(tmp_path / "drafts", ranks=RANKS)
-    with Writer() as writer, Following(dumps) as following:
-        yield Going(writer, following, running, dumps)
+    clock = HandClock()
+    running = Running(tmp_path / "drafts", ranks=RANKS, clock=clock)
+    with Writer() as writer, Following(dumps, freeze_after_s=FREEZE_S, clock=clock) as following:
+        yield Going(writer, following, running, dumps, clock)
 
 
-def test_one_dump_of_many_is_shown_and_not_judged(going: Going, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "SOON_NS", 3600 * 10**9)
+def test_one_dump_of_many_is_shown_and_not_judged(going: Going) -> None:
     last = going.following.updates[-1]
     for count in (1, 2):
         before = going.following.updates[-1].live
+        going.turn(0.1)
         going.running.step()
         going.write(3)
-        shown = going.until(10 * RANKS + count, judged=False)
+        shown = going.last(10 * RANKS + count, judged=False)
         assert shown.ranks == frozenset({3}) and shown.changed == 1 and not shown.alarm
         assert shown.analysis.verdict == last.analysis.verdict
         news_at_ns = shown.live.news_at_ns
@@ -209,43 +234,47 @@ def test_one_dump_of_many_is_shown_and_not_judged(going: Going, monkeypatch: pyt
         assert (shown.live.since_ns or 0) > (before.since_ns or 0)
 
 
-def test_what_was_only_shown_is_judged_though_nothing_else_comes(going: Going, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "LATE_NS", SOON_NS)
+def test_what_was_only_shown_is_judged_though_nothing_else_comes(going: Going) -> None:
     last = going.following.updates[-1]
     going.running.step()
     going.write(3)
-    later = going.until(10 * RANKS + 1, judged=True)
+    going.last(10 * RANKS + 1, judged=False)
+    assert not going.turn(LATE_S - 1)
+    (later,) = going.turn(1.0)
+    assert later is going.last(10 * RANKS + 1, judged=True)
     assert later.changed == 0 and later.live is not last.live
 
 
 def test_what_a_rank_does_otherwise_is_found_soon(going: Going) -> None:
-    for recorder in going.running.ranks:
-        recorder.collective(op="broadcast" if recorder.rank == 3 else "all_reduce", state="started")
+    going.differ()
     going.write(3, 4)
-    found = going.following.until(lambda u: u.analysis.status == "mismatch")
+    going.last(10 * RANKS + 2, judged=False)
+    found = going.turn(SOON_S)[-1]
     # the others have not written what they issued: of two that differ either may be the one
+    assert found.analysis.status == "mismatch"
     assert found.ranks is None and found.alarm and found.analysis.culprits == (3, 4)
 
 
 def test_what_was_only_shown_is_judged_though_nothing_can_be_seen_any_more(going: Going, dumps: Path) -> None:
-    for recorder in going.running.ranks:
-        recorder.collective(op="broadcast" if recorder.rank == 3 else "all_reduce", state="started")
+    going.differ()
     going.write(3, 4)
-    going.following.until(lambda u: u.dataset.ops.height == 10 * RANKS + 2)
+    going.last(10 * RANKS + 2, judged=False)
     dumps.rename(dumps.parent / "elsewhere")
-    assert going.following.until(lambda u: u.analysis.status == "mismatch").alarm
+    going.following.until_read(lambda r: r.away)
+    assert going.following.updates[-1].ranks is not None
+    going.turn(SOON_S)
+    last = going.last(10 * RANKS + 2, judged=True)
+    assert last.analysis.status == "mismatch" and last.alarm and last.reading.away
 
 
-def test_what_was_only_shown_is_judged_when_following_ends(going: Going, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "SOON_NS", 3600 * 10**9)
+def test_what_was_only_shown_is_judged_when_following_ends(going: Going) -> None:
     going.running.step()
     going.write(*range(RANKS))
-    going.until(11 * RANKS, judged=True)
-    for recorder in going.running.ranks:
-        recorder.collective(op="broadcast" if recorder.rank == 3 else "all_reduce", state="started")
+    going.judge()
+    going.last(11 * RANKS, judged=True)
+    going.differ()
     going.write(3, 4)
-    shown = going.following.until(lambda u: u.dataset.ops.height == 11 * RANKS + 2)
-    assert shown.ranks is not None and shown.analysis.status == "progressing"
+    assert going.last(11 * RANKS + 2, judged=False).analysis.status == "progressing"
     going.following.watcher.stop()
     assert going.following.until(lambda u: u.ranks is None).analysis.culprits == (3, 4)
 
@@ -253,70 +282,73 @@ def test_what_was_only_shown_is_judged_when_following_ends(going: Going, monkeyp
 def test_what_most_ranks_write_is_judged_at_once(going: Going) -> None:
     last = going.following.updates[-1].number
     going.running.step(3)
-    going.write(*range(RANKS))
-    shown = going.until(13 * RANKS, judged=True)
-    assert shown.number > last and shown.changed
+    judged = [update for update in going.write(*range(RANKS)) if update.ranks is None]
+    assert judged and judged[-1].number > last and judged[-1].changed
 
 
-def slowly(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+def slowly(going: Going, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Has judging take so long."""
     judge = Job.judge
 
     def slow(job: Job, at_ns: int, *, unread: bool) -> tuple[Analysis, Live]:
-        time.sleep(seconds)
+        going.clock.turn(seconds)
         return judge(job, at_ns, unread=unread)
 
     monkeypatch.setattr(Job, "judge", slow)
 
 
 def test_dumps_are_shown_at_once_however_long_judging_takes(going: Going, monkeypatch: pytest.MonkeyPatch) -> None:
-    slowly(monkeypatch, 0.8)
+    slowly(going, monkeypatch, 0.8)
     for count in (1, 2):
         if count > 1:
-            going.until(10 * RANKS + 1, judged=True)
+            going.turn(RARELY * 0.8)
+            going.last(10 * RANKS + 1, judged=True)
         going.running.step()
         going.write(3)
-        assert going.until(10 * RANKS + count, judged=False).ranks == frozenset({3})
+        assert going.last(10 * RANKS + count, judged=False).ranks == frozenset({3})
 
 
 def test_what_has_to_be_judged_at_once_is_not_judged_without_rest(
     going: Going, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    took, before, begin = 0.3, going.following.updates[-1].number, time.monotonic()
-    slowly(monkeypatch, took)
-    while time.monotonic() < begin + 3.0:
+    took = 0.3
+    slowly(going, monkeypatch, took)
+    for turn in range(3):
         going.running.step()
-        going.write(3, 4, 5)
-        time.sleep(0.05)
-    judged = [u for u in going.following.updates if u.number > before and u.changed and u.ranks is None]
-    assert 0 < len(judged) <= 1 + (time.monotonic() - begin) / ((1 + SHARE) * took)
+        came = going.write(3, 4, 5)
+        if not turn:
+            assert came and came[-1].ranks is None, "it had rested"
+            continue
+        assert not came and not going.turn(SHARE * took - 0.01)
+        (judged,) = going.turn(0.02)
+        assert judged.changed == 3 and judged.ranks is None
 
 
-def test_beside_logs_that_go_on_dumps_are_shown_all_the_same(
-    going: Going, dumps: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pace, "SOON_NS", 10**9)
-    monkeypatch.setattr(pace, "LATE_NS", 10**9)
-    monkeypatch.setattr(pace, "RARELY", 1)
-    log = text(dumps / "job.log", LOSSES)
-    going.following.until(lambda u: u.dataset.files.height == 1 + RANKS and u.ranks is None)
+def test_beside_logs_that_go_on_dumps_are_shown_all_the_same(going: Going, tmp_path: Path, dumps: Path) -> None:
+    log = text(tmp_path / "job.log", LOSSES).rename(dumps / "job.log")
+    going.following.seen(log)
+    going.judge()
+    assert going.following.updates[-1].dataset.files.height == 1 + RANKS
     for count in (1, 2, 3):
         with log.open("a") as file:
             file.write("\n".join(LOSSES) + "\n")
+        going.following.seen(log)
         going.running.step()
         going.write(3)
-        shown = going.until(10 * RANKS + count, judged=False)
+        shown = going.last(10 * RANKS + count, judged=False)
         assert shown.ranks is not None and shown.ranks <= frozenset({3})
-        later = going.until(10 * RANKS + count, judged=True)
+        going.judge()
+        later = going.last(10 * RANKS + count, judged=True)
         assert later.live.state == "progressing" and later.dataset.ops.equals(shown.dataset.ops)
 
 
-def test_what_a_log_says_beside_dumps_is_judged_at_once(going: Going, dumps: Path) -> None:
-    text(dumps / "job.log", LOSSES)
-    going.following.until(lambda u: u.dataset.files.height == 1 + RANKS)
+def test_what_a_log_says_beside_dumps_is_judged_at_once(going: Going, tmp_path: Path, dumps: Path) -> None:
+    log = text(tmp_path / "job.log", LOSSES).rename(dumps / "job.log")
+    going.following.seen(log)
     going.running.step()
     going.write(3)
-    with (dumps / "job.log").open("a") as file:
+    with log.open("a") as file:
         file.write("\n".join(CRASH) + "\n")
-    found = going.following.until(lambda u: u.analysis.culprits == (1,))
+    found = going.following.seen(log)[-1]
+    assert found.analysis.culprits == (1,)
     assert found.ranks is None and found.alarm

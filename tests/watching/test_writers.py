@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.watching import entry
+from rankscope.watching import entry, store
 from tests.watching.following import Following, problems, rows
+from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import RANKS, Running, target
 from tests.watching.writer import Writer
+
+PIECE = 4_000
 
 
 @pytest.fixture
@@ -53,46 +56,53 @@ def test_new_and_rewritten_dumps_are_shown_once(
 
 
 def test_what_is_written_slowly_is_shown_when_it_is_whole(dumps: Path, writer: Writer, running: Running) -> None:
+    clock = HandClock()
     running.step(4)
-    with Following(dumps) as following:
+    with Following(dumps, clock=clock) as following:
         write_all(writer, running, dumps)
         following.until(lambda u: u.dataset.ops.height == 4 * RANKS)
         running.step(300)
-        writer.begin("pieces", running.draft(1), target(dumps, 1), 4_000, 0.05)
+        whole = running.draft(1).read_bytes()
+        writer.do("truncate", target(dumps, 1))
+        for at in range(0, len(whole), PIECE):
+            (piece := dumps.parent / "piece").write_bytes(whole[at : at + PIECE])
+            writer.do("append", piece, target(dumps, 1))
+            following.seen(target(dumps, 1))
+            # it is read again, and comes to its end before it would be called cut short
+            following.turn(entry.SMALL_WAIT)
         update = following.until(lambda u: rows(u)[target(Path(), 1).name] == 304)
-        writer.end()
     assert {rows(u).get(target(Path(), 1).name) for u in following.updates} <= {None, 4, 304}
     assert not any(problems(u) for u in following.updates)
     assert len(update.dataset.ops) == 304 + 4 * (RANKS - 1)
 
 
-def test_what_stays_cut_short_is_said_at_last(
-    dumps: Path, writer: Writer, running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entry, "SETTLED", 4.0)
+def test_what_stays_cut_short_is_said_at_last(dumps: Path, writer: Writer, running: Running) -> None:
+    clock = HandClock()
     running.step(50)
-    with Following(dumps) as following:
+    with Following(dumps, clock=clock) as following:
         write_all(writer, running, dumps)
         following.until(lambda u: u.dataset.ops.height == 50 * RANKS)
         writer.do("part", running.draft(2), target(dumps, 2), 0.5)
+        following.seen(target(dumps, 2))
         following.until_read(lambda r: r.writing == 1)
         name = target(Path(), 2).name
-        update = following.until(lambda u: name in problems(u))
-        assert 0 < rows(update)[name] < 50
+        assert not any(map(problems, following.turn(entry.SETTLED - 0.1)))
+        update = following.turn(0.1)[-1]
+        assert name in problems(update) and 0 < rows(update)[name] < 50
         writer.do("copy", running.draft(2), target(dumps, 2))
+        following.seen(target(dumps, 2))
+        following.turn(entry.SMALL_WAIT)
         following.until(lambda u: not problems(u))
 
 
-def test_an_empty_file_of_a_full_disk_is_survived(
-    dumps: Path, writer: Writer, running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entry, "SETTLED", 0.7)
+def test_an_empty_file_of_a_full_disk_is_survived(dumps: Path, writer: Writer, running: Running) -> None:
     running.step(5)
-    with Following(dumps) as following:
+    with Following(dumps, clock=HandClock()) as following:
         write_all(writer, running, dumps)
         following.until(lambda u: u.dataset.ops.height == 5 * RANKS)
         writer.do("truncate", target(dumps, 0))
-        update = following.until(problems)
+        assert not any(map(problems, following.seen(target(dumps, 0))))
+        update = following.turn(entry.SETTLED)[-1]
         assert problems(update) == {target(Path(), 0).name: "empty file"}
         assert update.dataset.seen_ranks == (1, 2, 3)
 
@@ -110,14 +120,18 @@ def test_deleted_files_go_and_come_back(dumps: Path, writer: Writer, running: Ru
 
 def test_one_that_is_deleted_only_to_be_written_again_never_goes(dumps: Path, writer: Writer, running: Running) -> None:
     running.step(3)
-    with Following(dumps) as following:
+    with Following(dumps, clock=HandClock()) as following:
         write_all(writer, running, dumps)
         following.until(lambda u: u.dataset.ops.height == 3 * RANKS)
         running.step()
         count = len(following.updates)
         writer.do("delete", target(dumps, 3))
+        following.missed(target(dumps, 3))
+        following.turn(store.GRACE - 0.1)
         writer.do("copy", running.draft(3), target(dumps, 3))
-        following.until(lambda u: rows(u).get(target(Path(), 3).name) == 4)
+        following.seen(target(dumps, 3))
+        following.turn(store.GRACE)
+        assert rows(following.updates[-1]).get(target(Path(), 3).name) == 4
         assert all(3 in u.dataset.seen_ranks for u in following.updates[count:])
 
 

@@ -9,19 +9,9 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-
-
-def pieces(source: str, target: str, size: str, pause: str) -> None:
-    """Writes a file slowly, piece by piece, in its place."""
-    data = Path(source).read_bytes()
-    with Path(target).open("wb", buffering=0) as file:
-        for at in range(0, len(data), int(size)):
-            file.write(data[at : at + int(size)])
-            time.sleep(float(pause))
 
 
 def part(source: str, target: str, share: str) -> None:
@@ -44,14 +34,13 @@ def write_at(source: str, target: str, offset: str) -> None:
 
 
 def replace(source: str, target: str) -> None:
-    """Writes under another name, and renames."""
+    """Writes under another name, and renames; it has the time of what it is written from."""
     name = Path(target).with_name("." + Path(target).name + ".tmp")
-    shutil.copyfile(source, name)
+    shutil.copy2(source, name)
     name.rename(target)
 
 
 STEPS: dict[str, Callable[..., object]] = {
-    "pieces": pieces,
     "part": part,
     "append": append,
     "write-at": write_at,
@@ -85,18 +74,9 @@ class Writer:
 
     def do(self, step: str, *arguments: object) -> None:
         """Has a step done, and waits for it."""
-        self.begin(step, *arguments)
-        self.end()
-
-    def begin(self, step: str, *arguments: object) -> None:
-        """Has a step done that takes a while."""
-        assert self._process.stdin is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps([step, *map(str, arguments)]) + "\n")
         self._process.stdin.flush()
-
-    def end(self) -> None:
-        """Waits for a step that was begun."""
-        assert self._process.stdout is not None
         assert self._process.stdout.readline() == "done\n"
 
 

@@ -8,10 +8,10 @@ import stat
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic, time
 
 from rankscope.parsers.assemble.naming import is_part
 from rankscope.parsers.files.walk import Found, walk
+from rankscope.watching.clock import CLOCK, Clock
 
 AT_MOST = 0.1
 """Share of the time that may be spent on looking at everything."""
@@ -51,8 +51,8 @@ def away_note(path: Path) -> Path:
 class Census:
     """The files below some paths."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths = list(paths)
+    def __init__(self, paths: Sequence[Path], clock: Clock = CLOCK) -> None:
+        self.paths, self._clock = list(paths), clock
         self.known: dict[str, Found] = {}
         self._gone: dict[str, Found] = {}
         """What was told as gone since everything was looked at."""
@@ -68,14 +68,14 @@ class Census:
 
     def scan(self) -> Changes:
         """Looks at everything. Raises AwayError."""
-        begin = monotonic()
+        begin = self._clock.now()
         try:
             self._check_roots()
-            found = {one.path: one for one in walk(self.paths) if not _is_written(one)}
+            found = {one.path: one for one in walk(self.paths) if not _is_written(one, self._clock.unix_ns())}
         except OSError as error:
             raise AwayError(f"{error.filename or self.paths[0]}: {error.strerror or type(error).__name__}") from error
         finally:
-            self.scanned_at = monotonic()
+            self.scanned_at = self._clock.now()
             self._took = (self._took[1], self.scanned_at - begin)
         before, gone = self.known, self._gone
         self.known, self._gone, self._directories = found, {}, _above(found)
@@ -157,9 +157,9 @@ class Census:
         self._devices = devices
 
 
-def _is_written(found: Found) -> bool:
+def _is_written(found: Found, now_ns: int) -> bool:
     """Whether it is what the capture is about to put in the place of a dump; what is left of one that died is old."""
-    return is_part(found.path) and time() - (found.mtime_ns or 0) / 1e9 < PART_S
+    return is_part(found.path) and now_ns - (found.mtime_ns or 0) < PART_S * 1e9
 
 
 def _above(paths: Iterable[str]) -> set[str]:

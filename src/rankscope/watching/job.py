@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from time import time_ns
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from rankscope.watching.assembly import Assembly, Changes
+from rankscope.watching.clock import CLOCK, Clock
 from rankscope.watching.kept import rows_kept
 from rankscope.watching.pace import Glance, Pace
 
@@ -42,10 +42,12 @@ class Job:
         world_size: int | None,
         freeze_after_ns: int | None,
         errors: str | None = None,
+        clock: Clock = CLOCK,
     ) -> None:
         from rankscope.analysis.analyse import Known
         from rankscope.analysis.live import Gate
 
+        self._clock = clock
         self._assembly = Assembly(root, pattern, world_size, errors)
         self._gate: Gate = Gate(freeze_after_ns)
         self._known = Known()
@@ -322,7 +324,7 @@ class Job:
     def _age_ns(self) -> int:
         """How old the newest file is; less than 0 if it is from the future."""
         newest = self.dataset.files.filter(self.dataset.files["used"])["mtime_ns"].max()
-        return max(-AGES_NS, min(time_ns() - newest, AGES_NS)) if isinstance(newest, int) else 0
+        return max(-AGES_NS, min(self._clock.unix_ns() - newest, AGES_NS)) if isinstance(newest, int) else 0
 
 
 def _says_same(one: Source, other: Source) -> bool:

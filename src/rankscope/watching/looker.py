@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 
 from rankscope.watching.census import AwayError, Census, Changes
+from rankscope.watching.clock import CLOCK, Clock
 from rankscope.watching.mounts import file_system, is_silent
 from rankscope.watching.notice import Notice
 
@@ -42,10 +42,12 @@ class Sight:
 class Looker:
     """Looks at the files below some paths; `told` is called in another thread when there is something to be seen."""
 
-    def __init__(self, paths: Sequence[Path], poll_s: float | None, told: Callable[[], None]) -> None:
-        self._paths, self._poll_s, self._told = list(paths), poll_s, told
+    def __init__(
+        self, paths: Sequence[Path], poll_s: float | None, told: Callable[[], None], clock: Clock = CLOCK
+    ) -> None:
+        self._paths, self._poll_s, self._told, self._clock = list(paths), poll_s, told, clock
         self._begun = False
-        self._census = Census(paths)
+        self._census = Census(paths, clock)
         self._notice: Notice | None = None
         self._wanted = True
         self._why_polled = ""
@@ -81,7 +83,7 @@ class Looker:
         return Sight(tuple(changes), self._next_at, polled_s, why if polled_s else "", self._away, full)
 
     def _changes(self) -> list[Changes]:
-        now, found = monotonic(), []
+        now, found = self._clock.now(), []
         told = self._notice.take() if self._notice is not None else set()
         if self._notice is not None:
             # while it is away it is looked for from time to time

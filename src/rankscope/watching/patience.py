@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from time import monotonic
 from typing import Generic, TypeVar
+
+from rankscope.watching.clock import CLOCK, Clock
 
 PATIENCE_S = 5.0
 """After so long without an answer it is said that there is none."""
@@ -15,8 +16,8 @@ _T = TypeVar("_T")
 class Asker(Generic[_T]):
     """Calls something again and again, once at a time; `done` is called in its thread when an answer is there."""
 
-    def __init__(self, call: Callable[[], _T], done: Callable[[], None]) -> None:
-        self._call, self._done = call, done
+    def __init__(self, call: Callable[[], _T], done: Callable[[], None], clock: Clock = CLOCK) -> None:
+        self._call, self._done, self._clock = call, done, clock
         self._wanted = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
         self._asked_at: float | None = None
@@ -31,12 +32,12 @@ class Asker(Generic[_T]):
     @property
     def hangs(self) -> bool:
         """Whether the answer is due for longer than any that comes."""
-        return self._asked_at is not None and monotonic() - self._asked_at >= PATIENCE_S
+        return self._asked_at is not None and self._clock.now() - self._asked_at >= PATIENCE_S
 
     def ask(self) -> None:
         """Asks, unless an answer is due already."""
         if self._asked_at is None:
-            self._asked_at = monotonic()
+            self._asked_at = self._clock.now()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, daemon=True)
                 self._thread.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from time import monotonic, time
 
 from rankscope.kinds.input_kinds import NOT_A_FILE
 from rankscope.parsers.assemble.sources import Source
@@ -12,6 +11,7 @@ from rankscope.parsers.files.walk import Found
 from rankscope.parsers.workers.crew import Crew
 from rankscope.parsers.workers.pool import Result
 from rankscope.watching.census import Changes
+from rankscope.watching.clock import CLOCK, Clock
 from rankscope.watching.entry import Entry
 
 GRACE = 0.6
@@ -21,8 +21,10 @@ GRACE = 0.6
 class Store:
     """Times are those of the monotonic clock, in seconds."""
 
-    def __init__(self, jobs: int | None = None, environment: Mapping[str, str] | None = None) -> None:
-        self._crew = Crew(jobs, environment)
+    def __init__(
+        self, jobs: int | None = None, environment: Mapping[str, str] | None = None, clock: Clock = CLOCK
+    ) -> None:
+        self._crew, self._clock = Crew(jobs, environment), clock
         self.entries: dict[str, Entry] = {}
         self._open: set[str] = set()
         """Paths of entries with something to do."""
@@ -62,7 +64,7 @@ class Store:
             self.entries[found.path] = Entry(found, now, None, sources)
             self.changed.add(found.path)
         elif known is None:
-            age = max(0.0, time() - (found.mtime_ns or 0) / 1e9)
+            age = max(0.0, (self._clock.unix_ns() - (found.mtime_ns or 0)) / 1e9)
             self.entries[found.path] = Entry(found, now - age, now, noticed_at=now)
         else:
             known.seen(found, now)
@@ -99,7 +101,7 @@ class Store:
                 continue
             if not result.last:
                 entry.parts.append(result)
-            elif entry.take(result, monotonic()):
+            elif entry.take(result, self._clock.now()):
                 self.changed.add(entry.found.path)
 
     def _entry_of(self, result: Result) -> Entry | None:
@@ -153,7 +155,7 @@ class Store:
         for path in self.changed:
             entry = self.entries.get(path)
             if entry is not None:
-                entry.noticed_at = None if entry.is_shown else monotonic()
+                entry.noticed_at = None if entry.is_shown else self._clock.now()
         self.changed = set()
         shown = [source for entry in self.entries.values() for source in entry.shown()]
         return sorted(shown, key=lambda s: (s.shown, s.problem or ""))

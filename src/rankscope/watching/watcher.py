@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import monotonic, monotonic_ns
 from typing import TypeAlias
 
 from rankscope.parsers.load import LoadOptions, environment_of, pattern_of, root_of
+from rankscope.watching.clock import CLOCK, Clock
 from rankscope.watching.job import Job
 from rankscope.watching.looker import Looker, Sight
 from rankscope.watching.patience import Asker
@@ -46,21 +46,21 @@ class WatchOptions:
 class Watcher:
     """Follows what lies under some paths until it is stopped."""
 
-    def __init__(self, paths: Sequence[Path], options: WatchOptions = WatchOptions()) -> None:
+    def __init__(self, paths: Sequence[Path], options: WatchOptions = WatchOptions(), clock: Clock = CLOCK) -> None:
         """Raises InputError if the options are no good."""
         load = options.load
         pattern, environment = pattern_of(load.rank_from), environment_of(load.errors)
         errors = None if load.errors is None else str(load.errors.resolve())
         freeze_ns = None if options.freeze_after_s is None else round(options.freeze_after_s * 1e9)
-        self._paths = list(paths)
+        self._paths, self._clock = list(paths), clock
         self._stopped, self._wake = False, Wake()
-        self._store = Store(load.jobs, environment)
-        self._looker = Looker(paths, options.poll_s, self._tell)
-        self._asker = Asker(self._looker.look, self._wake.set)
+        self._store = Store(load.jobs, environment, clock)
+        self._looker = Looker(paths, options.poll_s, self._tell, clock)
+        self._asker = Asker(self._looker.look, self._wake.set, clock)
         self._told = True
         """There is something to be seen, or nothing was seen yet."""
         self._sight: Sight | None = None
-        self._job = Job(root_of(paths, load), pattern, load.world_size, freeze_ns, errors)
+        self._job = Job(root_of(paths, load), pattern, load.world_size, freeze_ns, errors, clock)
         self._reading: Reading | None = None
         """What was told last of how following goes."""
         self._number, self._shown_at = 0, 0.0
@@ -98,26 +98,26 @@ class Watcher:
         self._look()
         if self._away is None:
             # nothing is read, or taken for damaged, while the files cannot be seen
-            self._store.work(monotonic())
+            self._store.work(self._clock.now())
         self._wait()
         if self._stopped or (self._sight is None and not self._asker.hangs):
             return
         self._show(publish)
         reading = self._how()
         news = _is_news(self._reading, reading)
-        if news or (not self._number and reading != self._reading and monotonic() >= self._shown_at + OPENING_S):
+        if news or (not self._number and reading != self._reading and self._clock.now() >= self._shown_at + OPENING_S):
             self._reading = reading
-            self._shown_at = self._shown_at if self._number else monotonic()
+            self._shown_at = self._shown_at if self._number else self._clock.now()
             publish(reading)
 
     def _look(self) -> None:
         for sight in self._asker.take():
             if self._sight is not None and self._sight.away is not None and sight.away is None:
-                self._job.resumed(monotonic_ns())
+                self._job.resumed(self._clock.now_ns())
             self._sight = sight
             for changes in sight.changes:
-                self._store.note(changes, monotonic())
-        if self._told or (self._sight is not None and monotonic() >= self._sight.next_at):
+                self._store.note(changes, self._clock.now())
+        if self._told or (self._sight is not None and self._clock.now() >= self._sight.next_at):
             self._told = self._asker.is_asking
             self._asker.ask()
 
@@ -130,7 +130,7 @@ class Watcher:
         work_at = self._store.next_at() if self._away is None else None
         times = (look_at, work_at, self._show_at(), self._judge_at())
         until = min(at for at in times if at is not None)
-        self._wake.wait(max(0.0, min(until - monotonic(), LONGEST_S)))
+        self._clock.wait(self._wake, min(until, self._clock.now() + LONGEST_S))
 
     # Updates
 
@@ -140,8 +140,8 @@ class Watcher:
             self._gathering_since = None
             return None
         if self._gathering_since is None:
-            self._gathering_since = monotonic()
-        glance = self._may_glance and self._job.may_glance(self._store.changed_files(), monotonic_ns())
+            self._gathering_since = self._clock.now()
+        glance = self._may_glance and self._job.may_glance(self._store.changed_files(), self._clock.now_ns())
         took = self._glance_took if glance else self._took
         patience = max(GATHER_S, 2 * took) if self._store.reading else 0.0
         if self._store.is_unread:
@@ -154,20 +154,20 @@ class Watcher:
         return None if at is None else at / 1e9
 
     def _show(self, publish: Publish) -> None:
-        now, shows, judges = monotonic(), self._show_at(), self._judge_at()
+        now, shows, judges = self._clock.now(), self._show_at(), self._judge_at()
         if shows is not None and now >= shows:
             changed, noticed = len(self._store.changed), self._store.noticed_at()
             self._gathering_since = None
-            if self._job.take(self._store.sources(), monotonic_ns()):
+            if self._job.take(self._store.sources(), self._clock.now_ns()):
                 self._publish(publish, now, noticed, changed)
         elif judges is not None and now >= judges:
             self._publish(publish, now, None, 0)
 
     def _publish(self, publish: Publish, begin: float, noticed: float | None, changed: int) -> None:
         unread = self._store.is_unread
-        glance = self._job.glance(monotonic_ns()) if changed and not unread else None
+        glance = self._job.glance(self._clock.now_ns()) if changed and not unread else None
         if glance is None:
-            analysis, live = self._job.judge(monotonic_ns(), unread=unread)
+            analysis, live = self._job.judge(self._clock.now_ns(), unread=unread)
             alarm, ranks, kept = self._job.alarm(analysis, live), None, None
         else:
             analysis, live, alarm, ranks, kept = glance.analysis, glance.live, False, glance.ranks, glance.kept
@@ -176,21 +176,21 @@ class Watcher:
         told = self._number, self._job.dataset, analysis, live, self._reading, changed, noticed, alarm, ranks, kept
         publish(Update(*told))
         self._may_glance = glance is not None or not changed
-        self._shown_at = monotonic()
+        self._shown_at = self._clock.now()
         self._rest(self._shown_at - begin, judged=glance is None)
 
     def _conclude(self, publish: Publish) -> None:
         """Judges what was read and is not judged yet: nobody looks at it again."""
         news = bool(self._store.changed) and not self._store.is_unread
-        taken = news and self._job.take(self._store.sources(), monotonic_ns())
+        taken = news and self._job.take(self._store.sources(), self._clock.now_ns())
         if taken or (self._job.is_there and self._job.is_unjudged):
-            self._publish(publish, monotonic(), None, 0)
+            self._publish(publish, self._clock.now(), None, 0)
 
     def _rest(self, took: float, *, judged: bool) -> None:
         """After an update that took so many seconds."""
         if judged:
             self._took = took
-            self._job.judged(monotonic_ns(), round(took * 1e9))
+            self._job.judged(self._clock.now_ns(), round(took * 1e9))
         else:
             self._glance_took = took
 

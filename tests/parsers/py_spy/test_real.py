@@ -37,7 +37,7 @@ finally:
 
 def sample(pid: int, *options: str) -> subprocess.CompletedProcess[bytes]:
     """Runs py-spy; skips where this user may not look into another process."""
-    ran = subprocess.run([PY_SPY, "dump", "--pid", str(pid), *options], capture_output=True, timeout=120, check=False)
+    ran = subprocess.run([PY_SPY, "dump", "--pid", str(pid), *options], capture_output=True, timeout=600, check=False)
     if ran.returncode and (b"ermission" in ran.stderr or b"not permitted" in ran.stderr):
         pytest.skip("ptrace is forbidden here")
     return ran
@@ -59,7 +59,7 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]
         try:
             assert process.stdout is not None
             child = int(process.stdout.readline())
-            end = time.monotonic() + 30
+            end = time.monotonic() + 600
             # of one that has only begun py-spy says that it is no Python
             while b"read_sample" not in sample(child).stdout and time.monotonic() < end:
                 time.sleep(0.05)

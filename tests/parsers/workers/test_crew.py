@@ -12,7 +12,7 @@ from rankscope.parsers.files.walk import Found, walk
 from rankscope.parsers.workers import pool
 from rankscope.parsers.workers.crew import Crew
 from rankscope.parsers.workers.pool import Result, Tail, Task
-from tests.parsers.workers.test_pool import SABOTAGED, folder
+from tests.parsers.workers.test_pool import MINUTES, SABOTAGED, folder
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def crew() -> Iterator[Crew]:
 def finished(crew: Crew) -> list[Result]:
     """All results of what was submitted."""
     found: list[Result] = []
-    end = time.monotonic() + 120
+    end = time.monotonic() + MINUTES
     while crew.left:
         found += crew.results(1.0)
         assert time.monotonic() < end

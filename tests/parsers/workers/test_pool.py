@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from rankscope.parsers.files.walk import Found, walk
 from rankscope.parsers.workers import pool
-from rankscope.parsers.workers.pool import Pool, Result, WorkerError, workers_for
+from rankscope.parsers.workers.pool import Now, Pool, Result, WorkerError, workers_for
 from tests.parsers.dumps import Recorder
+
+MINUTES = 600.0
 
 # a worker in which a file named "killer" ends the process, "babbler" sends what is no message, and so on
 SABOTAGED = """
@@ -26,7 +30,9 @@ def harm(path, *rest):
     if path.endswith("babbler"):
         os.write(3, bytes(range(200)) * 9)
     if path.endswith("sleeper"):
-        time.sleep(600)
+        with open(path + ".asleep", "w") as file:
+            file.write(str(os.getpid()))
+        time.sleep(3600)
     return read(path, *rest)
 worker.read = harm
 worker.main()
@@ -41,8 +47,8 @@ def folder(tmp_path: Path, names: list[str]) -> list[Found]:
     return walk([tmp_path])
 
 
-def results(found: list[Found], jobs: int) -> dict[str, Result]:
-    return {r.task.found.shown: r for r in Pool(found, jobs).run() if r.kind is not None}
+def results(found: list[Found], jobs: int, now: Now = time.monotonic) -> dict[str, Result]:
+    return {r.task.found.shown: r for r in Pool(found, jobs, now=now).run() if r.kind is not None}
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -55,17 +61,32 @@ def test_every_file_comes_back(tmp_path: Path, jobs: int) -> None:
 
 def test_one_that_dies_or_hangs_costs_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_START", SABOTAGED)
-    monkeypatch.setattr(pool, "BASE_SECONDS", 2.0)
-    found = folder(tmp_path, ["a", "babbler", "killer", "leaver", "sleeper", "z"])
-    problems = {name: r.problem for name, r in results(found, 1).items()}
+    monkeypatch.setattr(pool, "FAREWELL_SECONDS", MINUTES)
+    found, hours = folder(tmp_path, ["a", "killer", "leaver", "sleeper", "z"]), count(step=3600)
+    asleep, passed = tmp_path / "sleeper.asleep", [0.0]
+
+    def now() -> float:
+        """An hour passes with each look at the clock while the sleeper sleeps, and no time else."""
+        if asleep.exists() and Path("/proc", asleep.read_text() or "0").exists():
+            passed[0] = next(hours)
+        return passed[0]
+
+    problems = {name: r.problem for name, r in results(found, 1, now).items()}
     assert problems == {
         "a": None,
-        "babbler": "decoding it made the process talk nonsense: refused",
         "killer": "decoding it ended the process (SIGSEGV): refused",
         "leaver": "decoding it ended the process (exit 3): refused",
         "sleeper": "takes too long to decode: given up",
         "z": None,
     }
+
+
+def test_one_that_talks_nonsense_costs_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_START", SABOTAGED)
+    # it never ends by itself, so this may be short
+    monkeypatch.setattr(pool, "FAREWELL_SECONDS", 0.0)
+    problems = {name: r.problem for name, r in results(folder(tmp_path, ["a", "babbler", "z"]), 1).items()}
+    assert problems == {"a": None, "babbler": "decoding it made the process talk nonsense: refused", "z": None}
 
 
 def test_workers_that_cannot_start_are_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,8 @@ from rankscope.tui.live.screen import LiveScreen
 from rankscope.tui.options import ViewOptions
 from rankscope.watching.update import Reading, Update
 from tests.builders import JobBuilder
-from tests.tui.drive import PLAIN, screen_text
+from tests.tui import drive
+from tests.tui.drive import PLAIN
 
 RATES = (Rate("0", "default_pg", 12.3),)
 
@@ -108,12 +109,8 @@ def live_of(app: RankscopeApp) -> LiveScreen:
 
 async def until(app: RankscopeApp, pilot: Pilot[None], ready: Callable[[], bool]) -> None:
     """Waits until something is so."""
-    for _ in range(1500):
-        if ready():
-            await pilot.pause()
-            return
-        await pilot.pause(0.02)
-    raise AssertionError(f"it did not come about:\n{screen_text(app)}")
+    await drive.until(pilot, ready)
+    await pilot.pause()
 
 
 async def shown(app: RankscopeApp, pilot: Pilot[None], told: Told) -> None:

@@ -328,7 +328,8 @@ async def test_leaving_ends_following() -> None:
 
 async def test_every_line_fits_80_columns() -> None:
     async with watched(job(50)) as (app, pilot, told):
-        for reading in (Reading(files=4, writing=12), Reading(files=4, away="a" * 300), Reading(said="b" * 300)):
+        said = {"12": Reading(files=4, writing=12), "aaaa": Reading(away="a" * 300), "bbbb": Reading(said="b" * 300)}
+        for shown, reading in said.items():
             told.say(reading)
-            await pilot.pause(0.1)
+            await until(app, pilot, lambda shown=shown: shown in screen_text(app))  # type: ignore[misc]
             assert all(len(line) <= 80 for line in screen_text(app).splitlines())

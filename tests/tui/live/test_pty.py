@@ -15,7 +15,7 @@ from tests.watching.writer import Writer
 pytestmark = pytest.mark.pty
 
 ENV = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-LONGEST_S = 90.0
+LONGEST_S = 300.0
 
 
 def put(writer: Writer, running: Running, dumps: Path) -> None:

@@ -16,7 +16,7 @@ from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.options import ProgressLike, ViewOptions
 from rankscope.tui.traces.board import TraceBoard
-from tests.tui.drive import PLAIN, bar, loaded, loads, opened, press, screen_text, settle
+from tests.tui.drive import LONGEST_S, PLAIN, bar, loaded, loads, opened, press, screen_text, settle, until
 from tests.tui.jobs import hang
 from tests.tui.test_golden import compare
 from tests.tui.traces.jobs import traced
@@ -167,15 +167,12 @@ async def test_the_view_keeps_its_place_when_the_rest_of_the_traces_comes() -> N
     go = Event()
 
     def rest(_: Callable[[ProgressLike], None]) -> tuple[Dataset, Analysis]:
-        assert go.wait(60)
+        assert go.wait(LONGEST_S)
         return traced()
 
     app = RankscopeApp(loads(*sketch(traced())), "traces", PLAIN, rest=rest)
     async with app.run_test(size=(80, 30)) as pilot:
-        for _ in range(500):
-            await pilot.pause(0.02)
-            if app.screen is not app.opening:
-                break
+        await until(pilot, lambda: app.screen is not app.opening)
         await pilot.press("w", "w", "w")
         board = traces_of(app)
         assert "reading the rest" in bar(app, "status")

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, TypeAlias
 
@@ -42,6 +42,10 @@ MOST_WAITING = 16
 WAIT_SECONDS = 0.01
 FAREWELL_SECONDS = 2.0
 """A process that broke off has so long to end."""
+LOOK_SECONDS = 1.0
+"""So often the clock is asked whether a process has said nothing for too long."""
+Now: TypeAlias = Callable[[], float]
+"""Seconds of a clock that never goes back."""
 _BROKEN = (EOFError, OSError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError)
 """What is raised when the pipe of a process ends, is closed by `stop`, or carries no message."""
 _START = """import gc, sys
@@ -122,7 +126,13 @@ def workers_for(found: Sequence[Found], jobs: int | None) -> int:
 class Pool:
     """Starts the processes and hands out tasks at once, while others import; `run` yields what comes back."""
 
-    def __init__(self, found: Sequence[Found], jobs: int | None, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        found: Sequence[Found],
+        jobs: int | None,
+        environment: Mapping[str, str] | None = None,
+        now: Now = time.monotonic,
+    ) -> None:
         count = workers_for(found, jobs)
         tasks = [task for f in sorted(found, key=lambda f: (-f.size, f.shown)) for task in _tasks(f, count)]
         self._tasks: Tasks = queue.SimpleQueue()
@@ -132,7 +142,7 @@ class Pool:
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
         try:
             self._threads = [
-                WorkerThread(self._tasks, self._results, environment or {}) for _ in range(count if tasks else 0)
+                WorkerThread(self._tasks, self._results, environment or {}, now) for _ in range(count if tasks else 0)
             ]
         except OSError as error:
             raise WorkerError(f"no worker process can be started: {error.strerror}") from error
@@ -167,9 +177,15 @@ def _tasks(found: Found, workers: int) -> list[Task]:
 class WorkerThread(threading.Thread):
     """Feeds one process until a task is None, and starts another if it dies."""
 
-    def __init__(self, tasks: Tasks, results: queue.SimpleQueue[Result], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        tasks: Tasks,
+        results: queue.SimpleQueue[Result],
+        environment: Mapping[str, str],
+        now: Now = time.monotonic,
+    ) -> None:
         super().__init__(daemon=True)
-        self.environment = environment
+        self.environment, self.now = environment, now
         self.tasks = tasks
         self.results = results
         self.stopped = threading.Event()
@@ -205,7 +221,7 @@ class WorkerThread(threading.Thread):
         assert self.process.stdout is not None
         output = self.process.stdout
         try:
-            receive(lambda count: _read(output, count, time.monotonic() + START_SECONDS))
+            receive(lambda count: _read(output, count, self.now() + START_SECONDS, self.now))
         except (_SlowError, *_BROKEN):
             return False
         self.ready = True
@@ -242,7 +258,7 @@ class WorkerThread(threading.Thread):
         seconds = BASE_SECONDS + found.size / BYTES_PER_SECOND
         output = self.process.stdout
         while True:
-            header, body = receive(lambda count: _read(output, count, time.monotonic() + seconds))
+            header, body = receive(lambda count: _read(output, count, self.now() + seconds, self.now))
             if "done" in header:
                 self.stamp = _stamp(header["stamp"])
                 return
@@ -276,13 +292,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 stream.close()
 
 
-def _read(stream: IO[bytes], count: int, deadline: float) -> bytearray:
+def _read(stream: IO[bytes], count: int, deadline: float, now: Now) -> bytearray:
     """Exactly `count` bytes of a pipe. Raises EOFError at its end and _SlowError after the deadline."""
     data = bytearray(count)
     view = memoryview(data)
     while view:
-        if not select.select([stream], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            raise _SlowError
+        while not select.select([stream], [], [], max(0.0, min(deadline - now(), LOOK_SECONDS)))[0]:
+            if now() >= deadline:
+                raise _SlowError
         got = os.readv(stream.fileno(), [view])
         if not got:
             raise EOFError

@@ -42,7 +42,7 @@ def log(fault: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
-        timeout=90,
+        timeout=600,
     )
     assert done.returncode != 0
     return done.stdout.decode("utf-8", "replace")

@@ -1,0 +1,74 @@
+"""Tests that sleep, or wait for a duration instead of a state: few, and each with its reason."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+SHORTEST_BOUND_S = 120.0
+"""Who waits for a state gives it minutes: a machine may be busy."""
+SLEEPS = re.compile(r"\bsleep\b|\bquiet\(|pause\([^)\s]")
+BOUNDS = re.compile(
+    r"(?:\bwait\(|\bjoin\(|timeout=|settimeout\(|monotonic\(\) \+ |_(?:S|SECONDS) = |until\([^()]*, )(\d+(?:\.\d+)?)\b"
+)
+LOOKS = "looks again and again for a state, which has minutes to come"
+HANGS = "is what hangs in a job, until it is killed"
+JOB = "is a job, which takes the time it takes; nothing is judged by how long that is"
+ALLOWED = {
+    "capture/ranks.py": LOOKS,
+    "capture/test_ends.py": "processes that hang; a dump at an interval comes meanwhile, and an event has its own time",
+    "capture/test_jobs.py": HANGS,
+    "capture/test_signals.py": HANGS,
+    "commands/test_apart.py": LOOKS,
+    "commands/test_demo.py": LOOKS,
+    "commands/test_watch.py": LOOKS,
+    "jobs/hooked/record.py": JOB,
+    "jobs/hooked/steps.py": HANGS,
+    "jobs/hooked/test_live.py": LOOKS,
+    "parsers/logs/c10d/job.py": JOB,
+    "parsers/logs/c10d/test_thread_dumps.py": HANGS,
+    "parsers/py_spy/test_real.py": f"{HANGS}, and {LOOKS}",
+    "parsers/workers/test_pool.py": HANGS,
+    "triggers/test_hooked_server.py": f"{HANGS}, and {LOOKS}",
+    "triggers/test_real_server.py": f"{HANGS}, and {LOOKS}",
+    "tui/drive.py": LOOKS,
+    "tui/test_app_typed.py": "gives what must not come the time to come: a slow machine cannot fail it",
+    "tui/test_pty.py": "the editor stays for a moment",
+    "watching/following.py": LOOKS,
+    "watching/ranks.py": JOB,
+    "watching/test_hook.py": "a command that takes a while, and one that looks for a file",
+}
+"""By file, why it sleeps."""
+SHORT = {
+    "capture/test_ends.py": "the end has so long to be written while a dump hangs",
+    "jobs/hooked/record.py": "a recording's own times",
+    "tui/test_pty.py": "bytes that come after a key are counted for a while",
+    "watching/test_again.py": "by a clock that the test turns",
+    "watching/test_clocks.py": "by a clock that the test turns",
+    "watching/test_hanging.py": "by a clock that the test turns",
+    "watching/ranks.py": JOB,
+    "watching/test_wake.py": "comes back of itself, whenever that is",
+    "parsers/logs/c10d/job.py": JOB,
+    "tui/terminal.py": "how often it looks",
+}
+"""By file, why a bound in it is shorter than minutes."""
+
+
+def found(pattern: re.Pattern[str]) -> dict[str, list[re.Match[str]]]:
+    """Matches by file."""
+    files = {path.relative_to(TESTS).as_posix(): path.read_text() for path in TESTS.rglob("*.py")}
+    del files[Path(__file__).relative_to(TESTS).as_posix()]
+    return {name: list(pattern.finditer(text)) for name, text in files.items() if pattern.search(text)}
+
+
+def test_whoever_sleeps_says_why() -> None:
+    assert sorted(found(SLEEPS)) == sorted(ALLOWED)
+
+
+def test_whoever_waits_for_a_state_gives_it_minutes() -> None:
+    short = {
+        name: [match[0] for match in matches if 0.0 < float(match[1]) < SHORTEST_BOUND_S]
+        for name, matches in found(BOUNDS).items()
+    }
+    assert sorted(name for name, bounds in short.items() if bounds) == sorted(SHORT), short
