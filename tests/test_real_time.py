@@ -8,7 +8,7 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 SHORTEST_BOUND_S = 120.0
 """Who waits for a state gives it minutes: a machine may be busy."""
-SLEEPS = re.compile(r"\bsleep\b|\bquiet\(|pause\([^)\s]")
+SLEEPS = re.compile(r"\bsleep\(|time\.sleep\b|\bsleep \d|\bpause\([^)\s]|\bread\(\d")
 BOUNDS = re.compile(
     r"(?:\bwait\(|\bjoin\(|timeout=|settimeout\(|monotonic\(\) \+ |_(?:S|SECONDS) = |until\([^()]*, )(\d+(?:\.\d+)?)\b"
 )
@@ -17,7 +17,7 @@ HANGS = "is what hangs in a job, until it is killed"
 JOB = "is a job, which takes the time it takes; nothing is judged by how long that is"
 ALLOWED = {
     "capture/ranks.py": LOOKS,
-    "capture/test_ends.py": "processes that hang; a dump at an interval comes meanwhile, and an event has its own time",
+    "capture/test_ends.py": "what must not come after the last dump has the time to come, and an event has its own time",
     "capture/test_jobs.py": HANGS,
     "capture/test_signals.py": HANGS,
     "commands/test_apart.py": LOOKS,
@@ -34,23 +34,22 @@ ALLOWED = {
     "triggers/test_real_server.py": f"{HANGS}, and {LOOKS}",
     "tui/drive.py": LOOKS,
     "tui/test_app_typed.py": "gives what must not come the time to come: a slow machine cannot fail it",
-    "tui/test_pty.py": "the editor stays for a moment",
+    "tui/live/test_pty.py": f"{JOB}: its dumps show the same for as long as it needs to be called frozen",
+    "tui/terminal.py": LOOKS,
+    "tui/test_pty.py": "the editor stays for a moment; the others look again and again for a state",
     "watching/following.py": LOOKS,
     "watching/ranks.py": JOB,
     "watching/test_hook.py": "a command that takes a while, and one that looks for a file",
 }
 """By file, why it sleeps."""
 SHORT = {
-    "capture/test_ends.py": "the end has so long to be written while a dump hangs",
     "jobs/hooked/record.py": "a recording's own times",
-    "tui/test_pty.py": "bytes that come after a key are counted for a while",
     "watching/test_again.py": "by a clock that the test turns",
     "watching/test_clocks.py": "by a clock that the test turns",
     "watching/test_hanging.py": "by a clock that the test turns",
     "watching/ranks.py": JOB,
     "watching/test_wake.py": "comes back of itself, whenever that is",
-    "parsers/logs/c10d/job.py": JOB,
-    "tui/terminal.py": "how often it looks",
+    "watching/test_prompt.py": "how often a file is written to",
 }
 """By file, why a bound in it is shorter than minutes."""
 

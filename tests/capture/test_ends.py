@@ -71,6 +71,10 @@ def test_the_end_of_a_child_of_multiprocessing(tmp_path: Path, body: str, reason
     assert told == {"reason": reason, **error}
 
 
+UNTIL_TOLD = """import os, time
+    while not os.path.exists("dumps/exception_rank_0.log"):
+        time.sleep(0.05)"""
+"""A dump that takes until the end is told."""
 OF_DUMPS = """
 from rankscope.capture.sampler import Sampler
 
@@ -79,19 +83,19 @@ def dumps(self, files, request):
 
 Sampler._dumps = dumps
 from rankscope.capture import agent
-agent.END_WAIT_S = 3.0
+agent.END_WAIT_S = 120.0
 raise ValueError("bad sample")
 """
 
 
-@pytest.mark.parametrize("body", ["import time; time.sleep(60)", "raise TypeError('not a recorder')"])
+@pytest.mark.parametrize("body", [UNTIL_TOLD, "raise TypeError('not a recorder')"])
 def test_the_end_is_told_though_a_dump_takes_long_or_fails(tmp_path: Path, body: str) -> None:
     assert ended(tmp_path, START + OF_DUMPS.format(body=body))["error"] == "ValueError: bad sample"
     assert "bad sample" in (tmp_path / "dumps" / "exception_rank_0.log").read_text()
 
 
 LATE = """
-import atexit, time
+import atexit, os, time
 atexit.register(time.sleep, 0.5)
 import rankscope.capture
 from rankscope.capture.sampler import Sampler
@@ -102,7 +106,8 @@ def dumps(self, files, request):
 
 Sampler._dumps = dumps
 rankscope.capture.start("dumps", interval=0.02)
-time.sleep(0.2)
+while not os.path.exists("reasons") or open("reasons").read().count("interval") < 2:
+    time.sleep(0.01)
 """
 
 

@@ -21,20 +21,16 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "rankscope", str(SAMPLE), *arguments]
 
 
-def same_screen(env: dict[str, str], keys: str) -> tuple[str, int]:
-    """The screen after some keys, and the bytes it took from the first screen on."""
-    with Terminal(command(), {**ENV, **env}) as terminal:
-        terminal.until(VERDICT)
-        terminal.until("joined")
-        count = 0
-        for key in keys:
-            terminal.press(key)
-            count += terminal.read(0.25)
-        count += terminal.read(0.7)
-        text = terminal.text
-        terminal.press("q")
-        assert terminal.wait() == 0
-    return text, count
+def drawn(terminal: Terminal, keys: str) -> int:
+    """The bytes that some keys take from the first screen on, each of them drawn before the next."""
+    terminal.until(VERDICT)
+    terminal.until("joined")
+    begin = len(terminal.received)
+    for key in keys:
+        before = len(terminal.received)
+        terminal.press(key)
+        terminal.until(lambda _, before=before: len(terminal.received) > before)  # type: ignore[misc]
+    return begin
 
 
 def test_opens_walks_and_quits() -> None:
@@ -60,10 +56,16 @@ def test_opens_walks_and_quits() -> None:
 
 def test_changed_cells_show_what_whole_frames_show_in_a_third_of_the_bytes() -> None:
     keys = "khlwnu0"
-    changed, few = same_screen({}, keys)
-    whole, many = same_screen({"RANKSCOPE_FULL_FRAMES": "1"}, keys)
-    assert changed == whole
-    assert few * 3 < many
+    full = {**ENV, "RANKSCOPE_FULL_FRAMES": "1"}
+    with Terminal(command(), ENV) as changed, Terminal(command(), full) as whole:
+        begins = [drawn(terminal, keys) for terminal in (changed, whole)]
+        # what follows the last key may come later at one of them
+        whole.until(lambda text: changed.read(0.05) == 0 and text == changed.text)
+        few, many = (len(t.received) - begin for t, begin in zip((changed, whole), begins, strict=True))
+        assert few * 3 < many
+        for terminal in (changed, whole):
+            terminal.press("q")
+            assert terminal.wait() == 0
 
 
 def test_over_ssh_the_terminal_is_waited_for_and_no_mouse_is_taken() -> None:
@@ -93,7 +95,7 @@ def test_a_terminal_that_never_answers_is_not_waited_for() -> None:
 def test_resizing_draws_everything_anew() -> None:
     with Terminal(command(), ENV) as terminal:
         terminal.until(VERDICT)
-        terminal.read(1)
+        terminal.until("joined")
         terminal.resize(130, 40)
         terminal.until(lambda text: VERDICT in text and "members" in text)
         terminal.resize(80, 24)
