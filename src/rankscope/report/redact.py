@@ -45,9 +45,9 @@ def redact(
     paths = [*roots, *(p for p in dataset.files["path"].drop_nulls() if p)]
     names.learn([*_strings(analysis), *_texts(told), *paths], paths)
     tables: dict[str, Any] = {name: _renamed(name, getattr(told, name), names) for name in _FIRST}
-    redacted = _redacted(analysis, names)
+    redacted, root = _redacted(analysis, names), _root(dataset.root, names)
     tables |= {name: _renamed(name, table, names) for name, table in _tables(told).items() if name not in tables}
-    return replace(told, **tables, root=_root(dataset.root, names)), redacted
+    return replace(told, **tables, root=root), redacted
 
 
 def _tables(dataset: Dataset) -> dict[str, pl.DataFrame]:

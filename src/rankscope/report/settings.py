@@ -19,6 +19,7 @@ MOST_VALUES = 6
 """Values of one setting that a report for people lists."""
 MOST_SHOWN = 20
 """Settings that a report for people lists."""
+_OF_SETTINGS = frozenset(kind.name for kind in FINDINGS.values() if kind.of_settings)
 _OWN = re.compile(
     r"(?:|LOCAL_|GROUP_|ROLE_|NODE_|MACHINE_)RANK|SLURM_(?:PROCID|LOCALID|NODEID|TASK_PID|GTIDS)|SLURMD_NODENAME"
     r"|OMPI_COMM_WORLD_\w*RANK|PMIX?_RANK|HOSTNAME|PWD|OLDPWD"
@@ -162,7 +163,7 @@ def phrases(one: Setting) -> list[str]:
 def mentioned(one: Setting, analysis: Analysis) -> Finding | None:
     """The first finding about settings or versions that speaks of this one."""
     name = re.compile(rf"(?<![A-Za-z0-9_:]){re.escape(one.name)}(?![A-Za-z0-9_])")
-    about = (f for f in analysis.findings if FINDINGS[f.kind].of_settings)
+    about = (f for f in analysis.findings if f.kind in _OF_SETTINGS)
     return next((f for f in about if any(map(name.search, (f.title, f.explanation, *_texts(f))))), None)
 
 
