@@ -25,7 +25,7 @@ def test_keys_stand_in_their_order() -> None:
     ]  # fmt: skip
     assert report["why"] == []
     assert [list(f) for f in report["findings"]] == [FINDING_KEYS] * 3
-    assert list(report["inputs"][0]) == ["path", "kind", "rank", "rows", "problem"]
+    assert list(report["inputs"][0]) == ["path", "kind", "rank", "rows", "problem", "recorder"]
     assert list(report["findings"][0]["chain"][0]) == ["rank", "waits_in", "for_rank"]
 
 
