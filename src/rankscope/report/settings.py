@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.logs.settings.rules import rules
-from rankscope.analysis.logs.settings.values import ENVIRONMENTS
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.report import words
 from rankscope.report.secrets import value_of
-from rankscope.schema import Dataset
+from rankscope.schema import ENVIRONMENTS, Dataset
 
 MOST_VALUES = 6
 """Values of one setting that a report for people lists."""
@@ -61,6 +59,9 @@ class Setting(NamedTuple):
     @property
     def is_own(self) -> bool:
         """Whether it is meant to differ, or has a value of its own on each of many ranks."""
+        # most directories hold no settings, and these rules are read from a file
+        from rankscope.analysis.logs.settings.rules import rules
+
         single = all(len(value.ranks) + value.unknown <= 1 for value in self.values if value.value is not None)
         rule = rules().get(self.name)
         known = _OWN.fullmatch(self.name) is not None or (rule is not None and rule.scope == "own")

@@ -201,6 +201,8 @@ SETTINGS: dict[str, pl.DataType | type[pl.DataType]] = {
     "line": pl.Int64,
 }
 """One row for each setting or version that a process told of."""
+ENVIRONMENTS = ("environ", "msprobe")
+"""Sources of settings that tell all of the environment: what they leave out is unset."""
 
 COMMS: dict[str, pl.DataType | type[pl.DataType]] = {
     "group": pl.UInt32,  # row of `groups`: the communicator over all ranks; null where its members cannot be told

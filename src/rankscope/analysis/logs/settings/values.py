@@ -10,10 +10,8 @@ from functools import lru_cache
 
 import polars as pl
 
-from rankscope.schema import Dataset
+from rankscope.schema import ENVIRONMENTS, Dataset
 
-ENVIRONMENTS = ("environ", "msprobe")
-"""Sources that tell all of the environment: what they leave out is unset."""
 OF_ONE = (*ENVIRONMENTS, "container", "collect_env")
 """Sources of which each file is of one process, though nothing may tell which."""
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
