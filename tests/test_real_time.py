@@ -20,7 +20,7 @@ ALLOWED = {
     "capture/test_ends.py": "what must not come after the last dump has the time to come; an event has its own time",
     "capture/test_jobs.py": HANGS,
     "capture/test_signals.py": HANGS,
-    "commands/test_apart.py": LOOKS,
+    "commands/test_follower_process.py": LOOKS,
     "commands/test_demo.py": LOOKS,
     "commands/test_watch.py": LOOKS,
     "jobs/hooked/record.py": JOB,

@@ -6,7 +6,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.schema import Dataset
-from tests.analysis.test_doubts import SECOND, written
+from tests.analysis.test_counter_evidence import SECOND, written
 from tests.builders import START_NS
 from tests.parsers import dumps
 from tests.parsers.dumps import dataset_of, job, named

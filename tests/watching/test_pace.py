@@ -10,7 +10,7 @@ import pytest
 
 from rankscope.analysis.live import Gate, Live
 from rankscope.analysis.model import Analysis, Divergence, Finding, Step, Wait
-from rankscope.analysis.remembered import WRITING_NS, Memory
+from rankscope.analysis.progress_history import WRITING_NS, Memory
 from rankscope.watching.job import Job
 from rankscope.watching.pace import LATE_NS, MORE_NS, PART, RARELY, SELDOM, SOON_NS, Pace
 from rankscope.watching.update import Update

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.agreement import Instances, disagreements, instances
 from rankscope.analysis.arrays import places_of, stretches_of
+from rankscope.analysis.disagreements import Instances, disagreements, instances
 from rankscope.analysis.facts import Facts
 from rankscope.schema import Dataset
 

@@ -7,16 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rankscope.analysis.agreed import Agreed, agreed
-from rankscope.analysis.cohort import Cohorts
 from rankscope.analysis.consequences import find_consequences
 from rankscope.analysis.divergence import find_divergences
-from rankscope.analysis.evidence import Reliability, judge_reliability
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.failed_ops import follow_failures
-from rankscope.analysis.findings import Writer
+from rankscope.analysis.finding_writer import Writer
 from rankscope.analysis.freeze import Freeze, judge_freeze
 from rankscope.analysis.graph import WaitGraph, build_graph
-from rankscope.analysis.lost import LostPairs
 from rankscope.analysis.mesh_misfits import find_misfits
 from rankscope.analysis.mesh_recover import recover_mesh
 from rankscope.analysis.mismatch import find_mismatches
@@ -24,10 +21,13 @@ from rankscope.analysis.missing import find_cut, find_gone, find_missing
 from rankscope.analysis.model import Analysis, Finding, Step
 from rankscope.analysis.places import Places
 from rankscope.analysis.quality import find_gaps
+from rankscope.analysis.reliability import Reliability, judge_reliability
+from rankscope.analysis.replicas import Cohorts
 from rankscope.analysis.root import Root
-from rankscope.analysis.roots import Judge
+from rankscope.analysis.sink_rules import Judge
 from rankscope.analysis.splits import find_wrong_splits
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
+from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.verdict import Situation, verdict
 from rankscope.analysis.wording import duration
 from rankscope.schema import Dataset

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.cohort import Cohorts
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.standings import Standing, deviation, standings
+from rankscope.analysis.last_positions import Standing, deviation, standings
+from rankscope.analysis.replicas import Cohorts
 
 
 class Count(NamedTuple):

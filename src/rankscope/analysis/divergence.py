@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from rankscope.analysis.cohort import signature
-from rankscope.analysis.evidence import Reliability
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import WaitGraph
 from rankscope.analysis.instances import Instance, calls_at
 from rankscope.analysis.model import Divergence
 from rankscope.analysis.presence import Absence
+from rankscope.analysis.reliability import Reliability
+from rankscope.analysis.replicas import signature
 from rankscope.analysis.root import Root
 
 

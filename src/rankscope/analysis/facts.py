@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.agreement import Instances, collectives_of, disagreements, instances
 from rankscope.analysis.calls import PENDING, collect_calls
-from rankscope.analysis.fronts import NONE, Completions, completions
+from rankscope.analysis.disagreements import Instances, collectives_of, disagreements, instances
+from rankscope.analysis.frontiers import NONE, Completions, completions
 from rankscope.analysis.pairs import collect_pairs
 from rankscope.analysis.presence import Presence
 from rankscope.schema import HOOKS, Dataset, Group

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rankscope.analysis.evidence import Reliability
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.instances import CallKey, Instance, PairKey, pending_calls, pending_pairs
 from rankscope.analysis.presence import Absence
+from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.signatures import ROOTED, wire_name
 
 

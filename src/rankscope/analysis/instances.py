@@ -11,7 +11,7 @@ import polars as pl
 
 from rankscope.analysis.calls import PENDING
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.fronts import NONE
+from rankscope.analysis.frontiers import NONE
 
 CallKey = tuple[int, int]
 """(group, seq)."""

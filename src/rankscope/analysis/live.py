@@ -17,7 +17,7 @@ import polars as pl
 from rankscope.analysis.calls import PENDING
 from rankscope.analysis.freeze import Freeze, interval_ns
 from rankscope.analysis.model import Analysis, Finding, Status
-from rankscope.analysis.remembered import (
+from rankscope.analysis.progress_history import (
     LONGER,
     SECOND,
     WRITING_NS,

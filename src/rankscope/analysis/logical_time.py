@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.agreement import collectives_of, instances
-from rankscope.analysis.waves import columns_in_waves
+from rankscope.analysis.column_layout import columns_in_waves
+from rankscope.analysis.disagreements import collectives_of, instances
 from rankscope.schema import Dataset
 
 _NEEDED = ["rank", "group", "seq", "p2p_seq", "is_p2p", "op", "peer", "coalesced", "state"]

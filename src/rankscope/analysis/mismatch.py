@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import polars as pl
 
-from rankscope.analysis.cohort import Cohorts, Signature, signature
 from rankscope.analysis.facts import NAMELESS, Facts
 from rankscope.analysis.graph import Node
 from rankscope.analysis.instances import Instance, calls_at
 from rankscope.analysis.mixed_groups import REASON, SEVERAL, are_several, unnamed
+from rankscope.analysis.replicas import Cohorts, Signature, signature
 from rankscope.analysis.root import Root
 from rankscope.analysis.wording import fold, plural, ranks_text
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import polars as pl
 
-from rankscope.analysis.fronts import frontiers_of
+from rankscope.analysis.frontiers import frontiers_of
 from rankscope.schema import Dataset
 
 

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.arrays import filled, true_of
-from rankscope.analysis.design import Design
-from rankscope.analysis.doubts import not_always_last
+from rankscope.analysis.counter_evidence import not_always_last
 from rankscope.analysis.facts import Array, Facts
+from rankscope.analysis.late_by_design import Design
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import duration, plural
 

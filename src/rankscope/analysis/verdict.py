@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from rankscope.analysis.evidence import Reliability
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.model import Finding, Status
 from rankscope.analysis.places import Places
+from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.wording import plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset

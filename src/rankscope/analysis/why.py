@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rankscope.analysis.model import Analysis, Evidence, Finding, Reason, Why
+from rankscope.analysis.rank_view import RankView, subject
 from rankscope.analysis.why_not import acquit
-from rankscope.analysis.why_view import RankView, subject
 from rankscope.analysis.wording import plural
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset

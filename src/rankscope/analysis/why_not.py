@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rankscope.analysis.model import Analysis, Divergence, Evidence, Finding, Reason, Step, Why
 from rankscope.analysis.presence import Absence
-from rankscope.analysis.why_view import RankView, group_of, label_of, name_of, step_evidence, subject
+from rankscope.analysis.rank_view import RankView, group_of, label_of, name_of, step_evidence, subject
 from rankscope.analysis.wording import duration, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 

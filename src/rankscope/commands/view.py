@@ -74,7 +74,7 @@ def run(
 
 
 def _app_that_follows(source: Source, follow: Follow, options: ViewOptions) -> RankscopeApp:
-    from rankscope.commands.apart import Apart, Wanted
+    from rankscope.commands.follower_process import Apart, Wanted
     from rankscope.tui.app import RankscopeApp
 
     answer_keys()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from rankscope.analysis.traces.join import group_label
-from rankscope.analysis.traces.last import Turn, is_short, turns
+from rankscope.analysis.traces.last_arrivals import Turn, is_short, turns
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.analysis.wording import fold, plural, short_duration
 from rankscope.schema import Dataset

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.agreement import collectives_of
 from rankscope.analysis.arrays import filled, true_of
 from rankscope.analysis.calls import PENDING
+from rankscope.analysis.disagreements import collectives_of
 from rankscope.schema import Dataset
 
 DENSE = 32

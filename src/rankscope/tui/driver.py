@@ -12,7 +12,7 @@ from textual._ansi_sequences import SYNC_END, SYNC_START
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
-from rankscope.tui.changed import Cells
+from rankscope.tui.cell_diff import Cells
 
 ASK = "\x1b[2;1H\x1b[6n"
 """Asks the terminal where its cursor is: it answers once it has drawn what came before.

@@ -327,7 +327,7 @@ class LanesScreen(TracesFrame):
 
     def action_ask_dumps(self) -> None:
         """Offers to ask the job for dumps."""
-        from rankscope.tui.asking import ask_for_dumps
+        from rankscope.tui.dump_request import ask_for_dumps
 
         ask_for_dumps(self)
 

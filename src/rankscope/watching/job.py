@@ -246,7 +246,7 @@ class Job:
     def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, Live]:
         from rankscope.analysis import analyse
         from rankscope.analysis.analyse import standstill
-        from rankscope.analysis.remembered import Look
+        from rankscope.analysis.progress_history import Look
 
         said: list[tuple[Freeze, Live]] = []
         age_ns = self._age_ns()

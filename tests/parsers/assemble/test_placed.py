@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rankscope.parsers.assemble import snapshots
-from rankscope.parsers.assemble.claims import Seen
 from rankscope.parsers.assemble.dataset import assemble
+from rankscope.parsers.assemble.py_spy_ranks import Seen
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.assemble.tables import Memory
 from rankscope.parsers.flight_recorder.decode import decode

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from rankscope.analysis import analyse
 from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.live import Live, State, with_state
-from rankscope.analysis.remembered import Rate
+from rankscope.analysis.progress_history import Rate
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.live.screen import LiveScreen

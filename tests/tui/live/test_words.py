@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rankscope.analysis.live import State
-from rankscope.analysis.remembered import SECOND
+from rankscope.analysis.progress_history import SECOND
 from rankscope.tui.header import room_for_state, title_parts
 from rankscope.tui.live.words import WIDE, Moment, state_text
 from rankscope.watching.update import Reading, Update

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from rankscope.analysis.logs.failures import cut
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, earliest, precedes, ranks_of
-from rankscope.analysis.logs.people import who_text
+from rankscope.analysis.logs.process_names import who_text
 from rankscope.analysis.model import Finding
 
 SHOWN = 8

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from rankscope.analysis.logs.failure_order import First
 from rankscope.analysis.logs.failures import Failure
-from rankscope.analysis.logs.first import First
 from rankscope.analysis.logs.lines import Line, ranks_of
-from rankscope.analysis.logs.people import culprits_of, who_text
+from rankscope.analysis.logs.process_names import culprits_of, who_text
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding
 from rankscope.analysis.wording import plural
 from rankscope.kinds.event_kinds import EVENTS

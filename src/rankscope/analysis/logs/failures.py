@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rankscope.analysis.logs.ends import End, read_ends
+from rankscope.analysis.logs.exits import End, read_ends
 from rankscope.analysis.logs.lines import Line
 from rankscope.analysis.logs.messengers import short_name, tells_of_others
 from rankscope.analysis.logs.names import label

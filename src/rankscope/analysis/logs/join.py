@@ -10,26 +10,26 @@ import polars as pl
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
+from rankscope.analysis.logs.c10d_reports import find_named
 from rankscope.analysis.logs.calls import returned, unknown_causes
 from rankscope.analysis.logs.clocks import read_clocks
-from rankscope.analysis.logs.counted import find_counted
 from rankscope.analysis.logs.diagnosed import find_diagnosed
-from rankscope.analysis.logs.ended import find_ended, find_unheard
-from rankscope.analysis.logs.ends import Scene, read_ends
+from rankscope.analysis.logs.early_exit import find_left
+from rankscope.analysis.logs.exits import Scene, read_ends
 from rankscope.analysis.logs.failed import failed_finding, late_finding
+from rankscope.analysis.logs.failure_order import find_first
 from rankscope.analysis.logs.failures import find_failures
-from rankscope.analysis.logs.first import find_first
+from rankscope.analysis.logs.first_exit import find_ended, find_unheard
 from rankscope.analysis.logs.initialising import find_init_hangs
 from rankscope.analysis.logs.known import ended, gave_up, harm_finding, harmed, known_causes
-from rankscope.analysis.logs.late import find_late
-from rankscope.analysis.logs.left import find_left
+from rankscope.analysis.logs.late_arrival import find_late
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, read_lines
 from rankscope.analysis.logs.merge import Merged
-from rankscope.analysis.logs.named import find_named
+from rankscope.analysis.logs.no_timeout import find_silent
+from rankscope.analysis.logs.op_count_hint import find_counted
 from rankscope.analysis.logs.processes import with_ranks
 from rankscope.analysis.logs.ras import find_ras
 from rankscope.analysis.logs.settings.compare import find_settings
-from rankscope.analysis.logs.silent import find_silent
 from rankscope.analysis.logs.startup import find_startup
 from rankscope.analysis.logs.unmatched import find_unmatched
 from rankscope.analysis.model import Finding

@@ -13,7 +13,7 @@ from rankscope.analysis.logs.calls import failed_call
 from rankscope.analysis.logs.failures import cut, raised, stack_of
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, earliest, ranks_of
 from rankscope.analysis.logs.names import label
-from rankscope.analysis.logs.people import who_text
+from rankscope.analysis.logs.process_names import who_text
 from rankscope.analysis.logs.sends import uneven
 from rankscope.analysis.model import Finding
 from rankscope.analysis.wording import plural, ranks_text

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.traces.matching import Matching, Pairing
-from rankscope.analysis.traces.shift import AGREE_NS, AGREE_SHARE, SHARP
+from rankscope.analysis.traces.window_offset import AGREE_NS, AGREE_SHARE, SHARP
 from rankscope.analysis.wording import plural
 
 FLOOR_NS = 10_000

@@ -8,21 +8,21 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.traces.alone import Apart, Kept
 from rankscope.analysis.traces.bandwidth import bandwidth_table, sizes_of, with_speed
 from rankscope.analysis.traces.causes import Explainer
 from rankscope.analysis.traces.clocks import Clocks, align
 from rankscope.analysis.traces.judge import Late, find_late
-from rankscope.analysis.traces.last import last_table
+from rankscope.analysis.traces.last_arrivals import last_table
 from rankscope.analysis.traces.lateness import MATCH, with_lateness, with_work
 from rankscope.analysis.traces.matching import Matching, match_rows
 from rankscope.analysis.traces.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
+from rankscope.analysis.traces.per_trace import Apart, Kept
 from rankscope.analysis.traces.pipelines import pipeline_groups
 from rankscope.analysis.traces.recorded import recorded
 from rankscope.analysis.traces.rows import executed_rows
-from rankscope.analysis.traces.shift import AGREE_NS
 from rankscope.analysis.traces.spans import Spans
 from rankscope.analysis.traces.units import step_spans, with_steps, with_units
+from rankscope.analysis.traces.window_offset import AGREE_NS
 from rankscope.analysis.traces.windows import cluster_windows, jobs_of
 from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset, Group

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.traces.comms import places_by_id
-from rankscope.analysis.traces.shift import Sequence, Shift, at_shift, best_shift
+from rankscope.analysis.traces.window_offset import Sequence, Shift, at_shift, best_shift
 from rankscope.analysis.wording import short_duration
 
 CAUSAL = 0.9

@@ -25,8 +25,8 @@ from rankscope.parsers.sidecar.model import Card
 from rankscope.schema import Dataset
 
 if TYPE_CHECKING:
-    from rankscope.parsers.assemble.claims import Seen
-    from rankscope.parsers.assemble.logs.scene import Scene
+    from rankscope.parsers.assemble.logs.log_processes import Scene
+    from rankscope.parsers.assemble.py_spy_ranks import Seen
     from rankscope.parsers.assemble.traces.bring import Windows
 
 
@@ -151,7 +151,7 @@ def _brought(
     """The tables with what logs and traces tell, and the number of ranks then, unless the user has fixed it."""
     memory.lines = None
     if scene is not None:
-        from rankscope.parsers.assemble.logs.bring import bring
+        from rankscope.parsers.assemble.logs.log_tables import bring
 
         tables, memory.lines = bring(tables, scene)
         world = fixed or max(world, 1 + _highest(tables["groups"]))
@@ -170,7 +170,7 @@ def _logs(placed: Placed, places: dict[int, int], chosen: int, world: int, memor
     if not any(source.kind == LOG.name for source in placed.sources):
         return None
     from rankscope.parsers.assemble.logs import attempts as log_attempts
-    from rankscope.parsers.assemble.logs.bring import read_scene
+    from rankscope.parsers.assemble.logs.log_tables import read_scene
     from rankscope.parsers.assemble.logs.recall import Recall
 
     (pattern, _, attempt), runs = placed.asked, placed.runs

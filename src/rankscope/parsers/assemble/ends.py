@@ -14,7 +14,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.parsers.assemble.sources import Source
-from rankscope.parsers.logs.c10d.say import shown
+from rankscope.parsers.logs.c10d.event_builder import shown
 from rankscope.parsers.sidecar.model import Card
 
 KIND = "process-end"

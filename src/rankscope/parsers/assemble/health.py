@@ -17,7 +17,7 @@ import polars as pl
 from rankscope import schema
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.health.checks import SILENT, UNHEALTHY, Health, HealthCheck
-from rankscope.parsers.logs.c10d.say import shown
+from rankscope.parsers.logs.c10d.event_builder import shown
 
 KIND = "health-check"
 GAVE_UP = "watchdog-timeout"

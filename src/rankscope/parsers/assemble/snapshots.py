@@ -9,7 +9,7 @@ from itertools import combinations
 
 from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.assemble.attempts import Attempt
-from rankscope.parsers.assemble.claims import Seen, claim, one_node
+from rankscope.parsers.assemble.py_spy_ranks import Seen, claim, one_node
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.py_spy.model import Identity
 from rankscope.schema import UNRANKED

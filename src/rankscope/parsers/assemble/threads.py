@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
-from rankscope.parsers.assemble.claims import Seen
 from rankscope.parsers.assemble.operations import stack_table
+from rankscope.parsers.assemble.py_spy_ranks import Seen
 from rankscope.parsers.py_spy.roles import is_main
 
 

@@ -10,7 +10,7 @@ import re
 from typing import IO
 
 from rankscope.parsers.logs import prefixes
-from rankscope.parsers.logs.c10d.say import MARK
+from rankscope.parsers.logs.c10d.event_builder import MARK
 from rankscope.parsers.logs.nccl import ras
 from rankscope.parsers.logs.records import COLOUR, NCCL_HEAD
 from rankscope.parsers.logs.wrapped import unwrapped

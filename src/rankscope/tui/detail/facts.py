@@ -8,7 +8,7 @@ from typing import get_args
 
 import polars as pl
 
-from rankscope.analysis.fronts import Frontier
+from rankscope.analysis.frontiers import Frontier
 from rankscope.analysis.host_stacks import HostStack, host_stacks
 from rankscope.analysis.model import Analysis, Finding, Step
 from rankscope.schema import SOURCES, Dataset, Frame, Group

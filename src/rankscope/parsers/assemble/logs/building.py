@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from rankscope.parsers.assemble.logs.log_processes import Life, Log, Scene, Speaker
 from rankscope.parsers.assemble.logs.numbers import rank, short, size
 from rankscope.parsers.assemble.logs.pieces import filled, join
 from rankscope.parsers.assemble.logs.restarts import run_of
 from rankscope.parsers.assemble.logs.rotated import Series, series_of
-from rankscope.parsers.assemble.logs.scene import Life, Log, Scene, Speaker
 from rankscope.parsers.assemble.sources import Source
 
 

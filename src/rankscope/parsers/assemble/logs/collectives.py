@@ -14,8 +14,8 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.parsers.assemble.logs import names
-from rankscope.parsers.assemble.logs.align import FIRST_SEQ, Numbering
-from rankscope.parsers.assemble.logs.scene import Life, Scene
+from rankscope.parsers.assemble.logs.log_processes import Life, Scene
+from rankscope.parsers.assemble.logs.seq_numbering import FIRST_SEQ, Numbering
 from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.logs.model import IS_P2P, LogContent
 

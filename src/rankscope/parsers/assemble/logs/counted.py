@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from rankscope.parsers.assemble.logs.align import Numbering
-from rankscope.parsers.assemble.logs.scene import Scene
+from rankscope.parsers.assemble.logs.log_processes import Scene
+from rankscope.parsers.assemble.logs.seq_numbering import Numbering
 
 BUFFERED = 64
 """Lines of operations that may be lost in the buffer of a standard output (4 KiB) whose process was killed."""

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankscope.parsers.assemble.logs.align import Numbering
-from rankscope.parsers.assemble.logs.scene import Life, Scene
+from rankscope.parsers.assemble.logs.log_processes import Life, Scene
+from rankscope.parsers.assemble.logs.seq_numbering import Numbering
 from rankscope.parsers.columnar import NULL
 from rankscope.parsers.logs.model import IS_P2P
 

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
-from rankscope.parsers.assemble.logs.scene import Life, Scene
+from rankscope.parsers.assemble.logs.log_processes import Life, Scene
 
 DEFAULT = "default_pg"
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rankscope.parsers.assemble.logs.scene import Scene
+from rankscope.parsers.assemble.logs.log_processes import Scene
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
 

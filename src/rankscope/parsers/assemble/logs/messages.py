@@ -12,9 +12,9 @@ import polars as pl
 from rankscope import schema
 from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
 from rankscope.parsers.assemble.logs.grouping import Groups
+from rankscope.parsers.assemble.logs.log_processes import Log, Scene, Speaker
 from rankscope.parsers.assemble.logs.numbers import rank as sound
 from rankscope.parsers.assemble.logs.numbers import whole
-from rankscope.parsers.assemble.logs.scene import Log, Scene, Speaker
 from rankscope.parsers.assemble.logs.times import moment
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.kept import left_out

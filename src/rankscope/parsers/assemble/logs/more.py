@@ -12,13 +12,13 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope import schema
-from rankscope.parsers.assemble.logs.align import Numbering
 from rankscope.parsers.assemble.logs.collectives import collective_rows
 from rankscope.parsers.assemble.logs.counted import counted
 from rankscope.parsers.assemble.logs.frontier_rows import Seen, frontier_table, seen_in
+from rankscope.parsers.assemble.logs.log_processes import Life, Log, Scene
 from rankscope.parsers.assemble.logs.prints.more import End, more_prints
 from rankscope.parsers.assemble.logs.reports import Claims
-from rankscope.parsers.assemble.logs.scene import Life, Log, Scene
+from rankscope.parsers.assemble.logs.seq_numbering import Numbering
 from rankscope.parsers.assemble.logs.states import with_claims
 from rankscope.parsers.logs.model import IS_P2P, LogContent
 

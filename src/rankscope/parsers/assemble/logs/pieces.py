@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rankscope.parsers.assemble.logs.log_processes import Life, Log
 from rankscope.parsers.assemble.logs.rotated import Series
-from rankscope.parsers.assemble.logs.scene import Life, Log
 from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.logs.join import continues, joined
 from rankscope.parsers.logs.model import Comm

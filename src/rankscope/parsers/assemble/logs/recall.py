@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rankscope.parsers.assemble.logs.log_processes import Life, Scene
 from rankscope.parsers.assemble.logs.pieces import filled
-from rankscope.parsers.assemble.logs.scene import Life, Scene
 from rankscope.parsers.logs.model import Comm
 from rankscope.parsers.logs.nccl.init import ENDED
 

@@ -10,9 +10,9 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.kinds.event_kinds import EVENTS
+from rankscope.parsers.assemble.logs.log_processes import Log, Scene
 from rankscope.parsers.assemble.logs.numbers import rank as sound
 from rankscope.parsers.assemble.logs.numbers import short, whole
-from rankscope.parsers.assemble.logs.scene import Log, Scene
 from rankscope.parsers.assemble.logs.times import moment
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 
 from rankscope.parsers.assemble.logs.agreement import Agreement
-from rankscope.parsers.assemble.logs.align import Numbering
+from rankscope.parsers.assemble.logs.log_processes import Life, Scene
 from rankscope.parsers.assemble.logs.restarts import begins
-from rankscope.parsers.assemble.logs.scene import Life, Scene
+from rankscope.parsers.assemble.logs.seq_numbering import Numbering
 from rankscope.parsers.logs.kept import LEFT_OUT, STACKS, left_out
 
 _OLD_STACKS = left_out(STACKS)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from rankscope.parsers.assemble.logs import names
 from rankscope.parsers.assemble.logs.grouping import DEFAULT, Groups
+from rankscope.parsers.assemble.logs.log_processes import Scene
 from rankscope.parsers.assemble.logs.numbers import size, whole
-from rankscope.parsers.assemble.logs.scene import Scene
 from rankscope.parsers.assemble.logs.times import moment
 from rankscope.parsers.assemble.logs.works import Place, flat, place_of, ratio, work_of
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT

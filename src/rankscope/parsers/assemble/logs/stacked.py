@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rankscope.kinds.event_kinds import EVENTS
-from rankscope.parsers.assemble.claims import Seen
-from rankscope.parsers.assemble.logs.scene import Log, Scene
+from rankscope.parsers.assemble.logs.log_processes import Log, Scene
+from rankscope.parsers.assemble.py_spy_ranks import Seen
 from rankscope.parsers.flight_recorder.model import StackFrame
 from rankscope.parsers.logs.c10d.thread_dumps import KIND
 from rankscope.parsers.logs.event import Event

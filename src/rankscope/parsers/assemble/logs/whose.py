@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.assemble import naming
-from rankscope.parsers.assemble.logs.scene import Life, Scene
+from rankscope.parsers.assemble.logs.log_processes import Life, Scene
 
 AGREE = 2
 """So many tasks must have the number of their rank, where not all of them are in the log."""

@@ -10,7 +10,7 @@ from collections import Counter
 
 from rankscope.parsers.environment.families import VALUE_LIMIT, kept
 from rankscope.parsers.environment.pairs import pair_of
-from rankscope.parsers.logs.c10d.say import tell
+from rankscope.parsers.logs.c10d.event_builder import tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
 

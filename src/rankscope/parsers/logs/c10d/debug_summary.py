@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from rankscope.parsers.logs.c10d.say import TEXT_LIMIT, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
 

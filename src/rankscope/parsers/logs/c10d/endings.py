@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rankscope.parsers.logs.c10d.say import number, tell
+from rankscope.parsers.logs.c10d.event_builder import number, tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
 

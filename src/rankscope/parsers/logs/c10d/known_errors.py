@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from rankscope.parsers.logs.c10d.say import tell
+from rankscope.parsers.logs.c10d.event_builder import tell
 from rankscope.parsers.logs.c10d.screen import FEW
 from rankscope.parsers.logs.c10d.table import ROLES, KnownError
 from rankscope.parsers.logs.event import Event

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from rankscope.parsers.logs.c10d.say import MARK, tell
+from rankscope.parsers.logs.c10d.event_builder import MARK, tell
 from rankscope.parsers.logs.c10d.tracebacks import EXCEPTION, HEAD
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record

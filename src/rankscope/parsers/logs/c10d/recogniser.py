@@ -24,8 +24,8 @@ from rankscope.parsers.logs.c10d import (
     watchdog,
     workers,
 )
+from rankscope.parsers.logs.c10d.event_builder import MARK, TEXT_LIMIT
 from rankscope.parsers.logs.c10d.known_errors import KnownErrors
-from rankscope.parsers.logs.c10d.say import MARK, TEXT_LIMIT
 from rankscope.parsers.logs.c10d.screen import Screen
 from rankscope.parsers.logs.c10d.span import Span
 from rankscope.parsers.logs.c10d.table import KnownError, packaged

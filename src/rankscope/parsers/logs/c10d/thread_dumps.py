@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from rankscope.parsers.logs.c10d.say import TEXT_LIMIT, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
 from rankscope.schema import AT_CRASH

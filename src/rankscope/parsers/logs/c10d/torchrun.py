@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rankscope.parsers.logs.c10d.say import TEXT_LIMIT, shown, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, shown, tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
 from rankscope.parsers.logs.stamps import stamp

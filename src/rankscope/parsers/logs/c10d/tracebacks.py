@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankscope.parsers.logs.c10d.say import TEXT_LIMIT, shown, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, shown, tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
 

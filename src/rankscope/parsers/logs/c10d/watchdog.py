@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rankscope.parsers.logs.c10d.say import counter, number, tell
+from rankscope.parsers.logs.c10d.event_builder import counter, number, tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from rankscope.parsers.logs.c10d.endings import ranges_in
-from rankscope.parsers.logs.c10d.say import tell
+from rankscope.parsers.logs.c10d.event_builder import tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from rankscope.parsers.assemble.logs.grouping import DEFAULT, Groups
+from rankscope.parsers.assemble.logs.log_processes import Scene
 from rankscope.parsers.assemble.logs.numbers import whole
 from rankscope.parsers.assemble.logs.prints.more import End, end_of
 from rankscope.parsers.assemble.logs.prints.rows import Told, add, events_of, row
 from rankscope.parsers.assemble.logs.reports import Claims, rank_of
-from rankscope.parsers.assemble.logs.scene import Scene
 
 
 def lanes_of_all(scene: Scene, cut: bool) -> dict[int, list[Told]] | None:

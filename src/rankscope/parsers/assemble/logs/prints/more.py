@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from rankscope.parsers.assemble.logs.log_processes import Log
 from rankscope.parsers.assemble.logs.prints.rows import printed_row
 from rankscope.parsers.assemble.logs.reports import Claims, Row
-from rankscope.parsers.assemble.logs.scene import Log
 from rankscope.parsers.logs.event import Event
 
 Step = tuple[int, str]

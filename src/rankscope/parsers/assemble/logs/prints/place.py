@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.assemble.logs.grouping import DEFAULT, Groups
+from rankscope.parsers.assemble.logs.log_processes import Scene
 from rankscope.parsers.assemble.logs.messages import failed
 from rankscope.parsers.assemble.logs.numbers import rank as sound
 from rankscope.parsers.assemble.logs.numbers import whole
@@ -19,7 +20,6 @@ from rankscope.parsers.assemble.logs.prints.seats import ALL, Named, named_group
 from rankscope.parsers.assemble.logs.prints.solve import Job, Solved, solve
 from rankscope.parsers.assemble.logs.prints.who import by_labels, once, speakers
 from rankscope.parsers.assemble.logs.reports import Claims
-from rankscope.parsers.assemble.logs.scene import Scene
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.kept import left_out
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from rankscope.parsers.assemble.logs import names
+from rankscope.parsers.assemble.logs.log_processes import Log, Scene
 from rankscope.parsers.assemble.logs.reports import Claim, Row
-from rankscope.parsers.assemble.logs.scene import Log, Scene
 from rankscope.parsers.assemble.logs.times import moment
 from rankscope.parsers.assemble.logs.works import not_before
 from rankscope.parsers.logs.event import Event

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from rankscope.parsers.assemble.logs.log_processes import Scene
 from rankscope.parsers.assemble.logs.numbers import rank as sound
 from rankscope.parsers.assemble.logs.prints.rows import Told, events_of
-from rankscope.parsers.assemble.logs.scene import Scene
 from rankscope.parsers.logs.event import Event
 
 _LOCAL = re.compile(r"^\[default(\d{1,7})\]:")

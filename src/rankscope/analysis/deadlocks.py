@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
-from rankscope.analysis.cohort import Cohorts
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, WaitGraph, reverse_edges
 from rankscope.analysis.instances import Instance
+from rankscope.analysis.replicas import Cohorts
 from rankscope.analysis.root import Root
 from rankscope.analysis.wording import fold, ranks_text, wait_text
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from rankscope.analysis.calls import PENDING
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.logs.ends import STOPPED, End, Scene
+from rankscope.analysis.logs.exits import STOPPED, End, Scene
 from rankscope.analysis.logs.lines import apart_ns
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text

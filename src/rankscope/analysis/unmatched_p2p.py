@@ -12,13 +12,13 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.cohort import Cohorts
 from rankscope.analysis.counters import Count, Counters
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, WaitGraph
 from rankscope.analysis.instances import Instance
-from rankscope.analysis.lockstep import Odd, find_odd
 from rankscope.analysis.neighbours import find_common
+from rankscope.analysis.replicas import Cohorts
+from rankscope.analysis.ring_exchange import Odd, find_odd
 from rankscope.analysis.root import Root
 from rankscope.analysis.wording import plural, wait_text
 from rankscope.schema import Group

@@ -10,10 +10,10 @@ import pytest
 
 from rankscope import schema
 from rankscope.analysis import analyse
-from rankscope.analysis.doubts import not_always_last
-from rankscope.analysis.evidence import judge_reliability
+from rankscope.analysis.counter_evidence import not_always_last
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import judge_freeze
+from rankscope.analysis.reliability import judge_reliability
 from rankscope.schema import Dataset
 from tests.analysis.jobs import running
 from tests.builders import START_NS, JobBuilder

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
-from rankscope.commands.apart import Apart, Wanted
+from rankscope.commands.follower_process import Apart, Wanted
 from rankscope.commands.source import Source
 from rankscope.commands.watch import Follow
 from rankscope.tui.live.prepared import Prepared, prepare
@@ -111,7 +111,7 @@ def test_options_that_are_no_good_are_refused_at_once(dumps: Path) -> None:
 
 STARTER = """
 import sys
-from rankscope.commands.apart import Apart, Wanted
+from rankscope.commands.follower_process import Apart, Wanted
 from rankscope.commands.source import Source
 from rankscope.commands.watch import Follow
 Apart(Wanted(Source((sys.argv[1],), jobs=1), Follow())).run(lambda news: print("news", flush=True))
@@ -138,7 +138,7 @@ def test_it_ends_with_whoever_started_it(tmp_path: Path, dumps: Path) -> None:
 def _children(pid: int) -> list[int]:
     files = Path(f"/proc/{pid}/task").glob("*/children")
     found = [int(child) for file in files for child in file.read_text().split()]
-    return [pid for pid in found if b"commands.apart" in _command(pid) or b"workers.worker" in _command(pid)]
+    return [pid for pid in found if b"commands.follower_process" in _command(pid) or b"workers.worker" in _command(pid)]
 
 
 def _command(pid: int) -> bytes:

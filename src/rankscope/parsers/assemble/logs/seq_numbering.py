@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rankscope.parsers.assemble.logs.scene import Life, Scene
+from rankscope.parsers.assemble.logs.log_processes import Life, Scene
 from rankscope.parsers.columnar import Numbers
 from rankscope.parsers.logs.model import IS_P2P
 

@@ -38,7 +38,10 @@ SETTLED = 2
 """With so many updates the screen is there, and with it what need not be searched for cycles any more."""
 TIDY_S = 120.0
 """So often cycles are looked for in all there is, between two updates."""
-_START = "import sys; sys.path[:] = sys.argv[2:]; from rankscope.commands.apart import main; main(int(sys.argv[1]))"
+_START = (
+    "import sys; sys.path[:] = sys.argv[2:]; from rankscope.commands.follower_process import main; "
+    "main(int(sys.argv[1]))"
+)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.standings import Deviation, Standing, deviation, standings
+from rankscope.analysis.last_positions import Deviation, Standing, deviation, standings
 from rankscope.schema import Dataset
 from tests.parsers.dumps import Groups, Recorder, dataset_of, job, named
 

@@ -9,14 +9,14 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.cohort import Signature, signature
-from rankscope.analysis.evidence import Reliability
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.model import Evidence
+from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.repeats import Repeats
+from rankscope.analysis.replicas import Signature, signature
 from rankscope.analysis.root import Root
-from rankscope.analysis.roots import Judge
+from rankscope.analysis.sink_rules import Judge
 from rankscope.analysis.wording import duration, fold, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 

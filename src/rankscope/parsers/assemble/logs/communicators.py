@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from rankscope.parsers.assemble.logs.align import Numbering
 from rankscope.parsers.assemble.logs.collectives import collective_rows
+from rankscope.parsers.assemble.logs.comm_groups import Party, choose
 from rankscope.parsers.assemble.logs.grouping import Groups, slots_of
-from rankscope.parsers.assemble.logs.homes import Party, choose
-from rankscope.parsers.assemble.logs.scene import Life, Scene
+from rankscope.parsers.assemble.logs.log_processes import Life, Scene
+from rankscope.parsers.assemble.logs.seq_numbering import Numbering
 
 
 def housed_rows(

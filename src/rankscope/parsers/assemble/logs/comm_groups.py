@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from rankscope.parsers.assemble.logs.agreement import LEAST, wired
+from rankscope.parsers.assemble.logs.log_processes import Life
 from rankscope.parsers.assemble.logs.reports import Claims
-from rankscope.parsers.assemble.logs.scene import Life
 
 _KEY = ["rank", "seq"]
 _SHAPE = {"rank": pl.Int32, "group": pl.UInt32, "seq": pl.Int64, "wire": pl.String}

@@ -11,20 +11,20 @@ import polars as pl
 
 from rankscope.parsers.assemble.logs import counts, labelled, messages, records, remark, whose
 from rankscope.parsers.assemble.logs.agreement import Agreement, compare
-from rankscope.parsers.assemble.logs.align import Numbering, number
 from rankscope.parsers.assemble.logs.building import build
 from rankscope.parsers.assemble.logs.collectives import dated_logs
+from rankscope.parsers.assemble.logs.comm_groups import evidence
+from rankscope.parsers.assemble.logs.communicators import housed_rows
 from rankscope.parsers.assemble.logs.counted import counted
 from rankscope.parsers.assemble.logs.frontier_rows import frontier_table, seen_in
 from rankscope.parsers.assemble.logs.grouping import Groups
-from rankscope.parsers.assemble.logs.homes import evidence
 from rankscope.parsers.assemble.logs.identity import identify
+from rankscope.parsers.assemble.logs.log_processes import Scene
 from rankscope.parsers.assemble.logs.more import Known, newest_of
-from rankscope.parsers.assemble.logs.parties import housed_rows
 from rankscope.parsers.assemble.logs.prints.place import place
 from rankscope.parsers.assemble.logs.recall import Recall
 from rankscope.parsers.assemble.logs.reports import Claim, Claims, highest_rank, read_reports
-from rankscope.parsers.assemble.logs.scene import Scene
+from rankscope.parsers.assemble.logs.seq_numbering import Numbering, number
 from rankscope.parsers.assemble.logs.states import with_absences, with_claims
 from rankscope.parsers.assemble.sources import Source
 

@@ -8,14 +8,14 @@ from functools import cached_property
 import numpy as np
 
 from rankscope.analysis.chains import Chains
-from rankscope.analysis.doubts import Doubter
+from rankscope.analysis.counter_evidence import Doubter
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import WaitGraph
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.model import Evidence, Finding, GroupRef, Severity, Step
 from rankscope.analysis.places import Places
 from rankscope.analysis.root import Root
-from rankscope.analysis.roots import Judge, absent_reason
+from rankscope.analysis.sink_rules import Judge, absent_reason
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Frame
 
