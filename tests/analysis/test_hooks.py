@@ -235,6 +235,18 @@ def test_a_barrier_of_nccl_meets_that_of_nccl2() -> None:
     assert analyse(dumped(made)).status == "healthy"
 
 
+@pytest.mark.parametrize("late", [1, 2])
+def test_what_gloo_has_not_retired_yet_holds_up_nobody(late: int) -> None:
+    """All others have seen its end, and the thread that retires had not come to it on one rank."""
+    made = [Recorder(rank, {"0": ("default_pg", list(range(5)))}, library="gloo") for rank in range(5)]
+    for recorder in made:
+        for _ in range(3):
+            recorder.collective("0", state="scheduled", retired=True, time_discovered_completed_ns=None)
+        recorder.entries[-1]["retired"] = recorder.rank >= late
+    for after in (None, 0.1, 60):
+        assert not analyse(dumped(made, after_s=after)).culprits
+
+
 def test_a_late_rank_is_no_straggler_where_clocks_do_not_agree() -> None:
     apart = 300_000_000
     for skewed in (False, True):

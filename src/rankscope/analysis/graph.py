@@ -114,8 +114,9 @@ class _Builder:
         """What keeps a rank that issued an operation from running it: its device, or an older operation."""
         if rank in self.reliability.dead_devices:
             return self._leaf("device", rank)
-        older = self.graph.order[rank][0]
-        return older[1] if older[0] < position and older[1] != node else None
+        # without any: gloo had not retired it yet
+        older = next(iter(self.graph.order.get(rank, ())), None)
+        return older[1] if older is not None and older[0] < position and older[1] != node else None
 
     def _batch(self, instance: Instance, rank: int, position: int) -> list[Node]:
         """What a send or receive that both have posted waits for on one of them, launched together with others.
@@ -123,8 +124,10 @@ class _Builder:
         All of a batch are finished when the last one is: one of which the other side is finished waits for those that
         have met or not, one that has met for those that have not.
         """
+        if not instance.is_pair or len(instance.entries) < 2:
+            return []
         own = self.graph.order[rank]
-        if not instance.is_pair or len(instance.entries) < 2 or own[0][0] != position:
+        if own[0][0] != position:
             return []
         stage = _progress(instance)
         together = [node for place, node in own if place == position]
