@@ -8,8 +8,14 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
+from rankscope.analysis.rank_view import condition
+from rankscope.parsers.assemble.dataset import assemble
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.tui.detail.peers import state_label
 from tests.parsers.dumps import Groups, Recorder
 from tests.parsers.hooked_dumps import Hook, dumped, hooks
+from tests.parsers.torch_pickle import torch_pickle
 
 PIPELINE: Groups = {"0": ("default_pg", [0, 1]), "1": ("pp", [0, 1])}
 STEPS = 4
@@ -264,3 +270,24 @@ def test_a_late_rank_is_no_straggler_where_clocks_do_not_agree() -> None:
             late["time_discovered_completed_ns"] = late["time_discovered_started_ns"] = apart + 20_000_000 + ended
         found = [f.culprit_ranks for f in analyse(dumped(made)).findings if f.kind == "straggler"]
         assert found == ([] if skewed else [(1,)])
+
+
+def test_a_group_of_which_one_member_is_known_is_not_joined_by_all() -> None:
+    """Gloo does not write down who is in a group, and the other member left no dump."""
+    made = [Recorder(rank, {"0": ("default_pg", [0, 1, 2]), "1": ("tp", [1, 2])}, library="gloo") for rank in (0, 1)]
+    for recorder in made:
+        recorder.collective("0", state="scheduled", retired=True, time_discovered_completed_ns=None)
+    made[1].collective("1", state="scheduled", retired=False, time_discovered_completed_ns=None)
+    dumps = [torch_pickle({**recorder.document(), "pg_config": {}}) for recorder in made]
+    sources = [Source(f"rank_{i}", "flight-recorder", len(d), None, None, decode(d)) for i, d in enumerate(dumps)]
+    found = analyse(assemble(sources, "dumps", None, 3, None)).findings[0]
+    assert (found.kind, found.culprit_ranks, found.candidates, found.confidence) == ("missing-rank", (), (2,), "low")
+    assert found.title == "rank 1 waits in all_reduce #1 of tp, and no other member left a dump"
+
+
+def test_an_operation_that_a_hook_retired_at_its_issue_has_not_timed_out() -> None:
+    made = hooks(2, library="mpi", blind=True)
+    steps(made)
+    states = dumped(made).ops.select(state_label().alias("label"))["label"].unique().to_list()
+    assert states == ["unknown"]
+    assert condition(dumped(made).ops.row(0, named=True)) == "its state is not known"

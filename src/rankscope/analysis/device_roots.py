@@ -111,6 +111,8 @@ class DeviceRules:
             return None
         if any(not e.pending for e in focus.entries.values()):
             return self._left_behind(focus, node)
+        if self._is_alone(focus):
+            return self._without_peers(focus, node)
         started = sorted(r for r, e in focus.entries.items() if e.state == "started")
         issued_ns = max((e.created_ns or 0 for e in focus.entries.values()), default=0)
         waiting = self._dumped_after(issued_ns, [r for r in focus.waiting() if r not in started])
@@ -118,6 +120,29 @@ class DeviceRules:
         if started and waiting and self.facts.has_timing:
             return self._before(focus, node, tuple(waiting), label)
         return self._stuck(focus, node, label)
+
+    def _is_alone(self, focus: Instance) -> bool:
+        """Whether one rank waits in a group of which no other member is known: it has others, or would not wait."""
+        group = self.facts.groups[focus.group]
+        return not focus.is_pair and len(group.ranks) == 1 and group.membership == "inferred"
+
+    def _without_peers(self, focus: Instance, node: Node) -> Root:
+        """What the others of the group did stands in dumps that are not there."""
+        label, missing = f"{focus.name} of {self.facts.label(focus.group)}", self.facts.dataset.missing_ranks
+        left = f"; no dump of {ranks_text(missing)} could be read" if missing else ""
+        return Root(
+            kind="missing-rank",
+            culprits=(),
+            nodes=(node,),
+            focus=focus,
+            title=f"{ranks_text(focus.waiting())} waits in {label}, and no other member left a dump",
+            explanation=f"A group of one does not wait, and the dumps do not say who else is in this one{left}.",
+            candidates=missing,
+            confidence="low",
+            reasons=("the members of the group are not written down, and their dumps are not there",),
+            residual=True,
+            next_steps=("Collect the dumps of all ranks; rankscope.capture writes down who is in a group.",),
+        )
 
     def _stuck(self, focus: Instance, node: Node, label: str) -> Root:
         """The network, or what the recorder does not show in front of it."""

@@ -15,7 +15,7 @@ from rankscope.analysis.disagreements import Instances, collectives_of, disagree
 from rankscope.analysis.frontiers import NONE, Completions, completions
 from rankscope.analysis.pairs import collect_pairs
 from rankscope.analysis.presence import Presence
-from rankscope.schema import HOOKS, Dataset, Group
+from rankscope.schema import BLIND_HOOK, HOOKS, Dataset, Group
 
 NAMELESS = "?"
 """How a group is called of which no name is known."""
@@ -115,10 +115,14 @@ class Facts:
         """Whether the dumps of two ranks were made in the same way, so that all of their counters compare."""
         return self.recorders.get(rank) == self.recorders.get(other)
 
+    def is_blind(self, rank: int) -> bool:
+        """Whether nothing tells what became of the operations of a rank: its backend tells the hook of no end."""
+        return BLIND_HOOK in self.recorders.get(rank, ())
+
     @cached_property
     def blind_files(self) -> frozenset[int]:
         """Dumps of hooks that are told of no completion."""
-        return frozenset(self.dataset.dumps.filter(pl.col("recorder") == "blind-hook")["file"].to_list())
+        return frozenset(self.dataset.dumps.filter(pl.col("recorder") == BLIND_HOOK)["file"].to_list())
 
     @cached_property
     def hook_ranks(self) -> frozenset[int]:

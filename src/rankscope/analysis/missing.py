@@ -111,7 +111,7 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...], behind: frozenset
     if unread:
         # it may wait as the others do
         few, reasons = False, ["what stands in a file that cannot be read is not known: its rank may wait, too"]
-    if behind - set(ranks) or any("blind-hook" in facts.recorders.get(rank, ()) for rank in focus.waiting()):
+    if behind - set(ranks) or any(map(facts.is_blind, focus.waiting())):
         few = False
         reasons.append("the backend does not tell its recorder whether operations finish: others may be stuck as well")
     if len(ranks) > 1 and len(alive) < len(ranks):

@@ -156,7 +156,7 @@ def condition(row: Row) -> str:
     if row["state"] == "completed":
         late = took is not None and row["timeout_ms"] is not None and took >= row["timeout_ms"] * 1_000_000
         return "aborted after its timeout" if late else "completed"
-    if row["retired"] and row["library"] != "gloo":
+    if row["retired"] and row["state"] in ("scheduled", "started") and row["library"] != "gloo":
         return "given up by its watchdog"
     return {"scheduled": "pending", "started": "started, not finished"}.get(row["state"], "its state is not known")
 

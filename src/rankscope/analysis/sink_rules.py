@@ -129,7 +129,7 @@ class Judge:
         if 2 * len(idle) > len(members) and len(focus.waiting()) < len(idle):
             return self._few(focus, nodes, idle)
         label = f"{focus.name} of {self.facts.label(focus.group)}"
-        if self._blind(idle):
+        if any(map(self.facts.is_blind, idle)):
             return self._behind(focus, nodes, idle, label)
         return Root(
             kind="missing-rank",
@@ -146,10 +146,6 @@ class Judge:
                 self.facts.dataset, idle, "what does the host do? (data loader, checkpoint, a lock, an exit)"
             ),
         )
-
-    def _blind(self, ranks: tuple[int, ...]) -> bool:
-        """Whether nothing tells of any of these ranks what it waits in: its backend tells the hook of no end."""
-        return any("blind-hook" in self.facts.recorders.get(rank, ()) for rank in ranks)
 
     def _behind(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...], label: str) -> Root:
         """Ranks that are behind; of several nobody knows whether they wait for each other in what they issued.

@@ -191,7 +191,7 @@ def _untold(facts: Facts) -> str | None:
     if dataset.missing_ranks:
         return f"{ranks_text(dataset.missing_ranks)} left no dump"
     collectives = dataset.ops.filter(~pl.col("is_p2p"))
-    if dataset.dumps["recorder"].eq("blind-hook").any() and collectives["state"].eq("unknown").any():
+    if facts.blind_files and collectives["state"].eq("unknown").any():
         return "their backend does not tell the recorder whether operations finish"
     last = dataset.ops.group_by("rank").last()
     batched = last.filter((pl.col("state") == "unknown") & pl.col("is_p2p"))["rank"].sort().to_list()

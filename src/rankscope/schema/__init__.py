@@ -5,11 +5,12 @@ ranks, states and sources are enums. Repeated things live once in tables beside 
 Whatever a file says is data, never trusted text: it is escaped where it leaves the program.
 """
 
-from rankscope.schema.dataset import HOOKS, Dataset, Frame, Group
+from rankscope.schema.dataset import Dataset, Frame, Group
 from rankscope.schema.moments import latest_ns
 from rankscope.schema.tables import (
     AT_CRASH,
     ATTEMPTS,
+    BLIND_HOOK,
     COALESCED,
     COMMS,
     ENVIRONMENTS,
@@ -17,8 +18,11 @@ from rankscope.schema.tables import (
     FILTERS,
     FRONTIERS,
     GROUPS,
+    HOOK,
+    HOOKS,
     MEMBERSHIPS,
     MESSAGES,
+    NATIVE,
     OPS,
     RANK_SOURCES,
     RAS,
@@ -52,6 +56,7 @@ from rankscope.schema.traces import (
 __all__ = [
     "ATTEMPTS",
     "AT_CRASH",
+    "BLIND_HOOK",
     "COALESCED",
     "COMMS",
     "DETAILS",
@@ -60,9 +65,11 @@ __all__ = [
     "FILTERS",
     "FRONTIERS",
     "GROUPS",
+    "HOOK",
     "HOOKS",
     "MEMBERSHIPS",
     "MESSAGES",
+    "NATIVE",
     "OPS",
     "RANK_SOURCES",
     "RAS",

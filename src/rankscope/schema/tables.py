@@ -25,9 +25,11 @@ UNRANKED = "no rank known"
 """A `problem` of a file of stacks that begins so only says that nothing tells whose they are."""
 FILTERS = ("none", "only-active", "unknown")
 """Whether a dump left completed operations out."""
-RECORDERS = ("native", "hook", "blind-hook")
+NATIVE, HOOK, BLIND_HOOK = RECORDERS = ("native", "hook", "blind-hook")
 """How a dump was made: by the recorder of its own backend, or by the hook that torch 2.15 attaches to the others, with
 or without word of completions. A blind hook knows of no end: all that it records has the state "unknown"."""
+HOOKS = (HOOK, BLIND_HOOK)
+"""Recorders that are told of operations by the dispatcher, not by the backend."""
 
 Source = pl.Enum(SOURCES)
 State = pl.Enum(STATES)

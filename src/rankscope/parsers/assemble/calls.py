@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.parsers.assemble import names, recorders
+from rankscope.parsers.assemble import names
 from rankscope.parsers.assemble.groups import Groups
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.model import Call, Dump
-from rankscope.schema import STATES
+from rankscope.schema import BLIND_HOOK, STATES
 
 
 class Meaning(NamedTuple):
@@ -52,7 +52,7 @@ def call_table(sources: list[Source], groups: Groups) -> pl.DataFrame:
 
 def _states(source: Source, dump: Dump) -> Callable[[Call], str]:
     """The state of a call of a dump, as its recorder means it."""
-    if source.recorder == recorders.BLIND:
+    if source.recorder == BLIND_HOOK:
         return lambda _: "unknown"
     return _by_retirement if records_no_states(dump) else _as_written
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope.parsers.assemble import recorders
 from rankscope.parsers.assemble.calls import records_no_states
 from rankscope.parsers.columnar import NULL
 from rankscope.parsers.flight_recorder.model import Dump
+from rankscope.schema import BLIND_HOOK, HOOK, HOOKS
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def completeness(dump: Dump, recorder: str | None) -> Completeness:
 
 
 def _filtered(dump: Dump, recorder: str | None) -> str:
-    first = 0 if recorder == recorders.HOOK else 1  # the lowest number that each gives
+    first = 0 if recorder == HOOK else 1  # the lowest number that each gives
     done = dump.status is not None and any(s.completed >= first for s in dump.status)
     if not dump.rows:
         return _filtered_empty(dump, recorder)
@@ -45,7 +45,7 @@ def _filtered(dump: Dump, recorder: str | None) -> str:
     numbered = records.min() != NULL
     if numbered and np.any(np.diff(records) != 1):
         return "only-active"
-    if recorder == recorders.BLIND or records_no_states(dump) or _any_completed(dump):
+    if recorder == BLIND_HOOK or records_no_states(dump) or _any_completed(dump):
         return "none"
     if done:
         return "only-active"
@@ -53,7 +53,7 @@ def _filtered(dump: Dump, recorder: str | None) -> str:
 
 
 def _filtered_empty(dump: Dump, recorder: str | None) -> str:
-    if dump.status and not dump.truncated and recorder in recorders.HOOKED:
+    if dump.status and not dump.truncated and recorder in HOOKS:
         return "only-active"
     if dump.truncated or not dump.status or dump.library_version == "":
         return "unknown"

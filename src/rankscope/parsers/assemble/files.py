@@ -11,7 +11,6 @@ import polars as pl
 from rankscope import schema
 from rankscope.kinds.input_kinds import REPORT
 from rankscope.parsers.assemble.frontiers import has_timing
-from rankscope.parsers.assemble.recorders import HOOKED
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.sidecar.model import Card
 
@@ -60,7 +59,7 @@ def _row(place: int, source: Source) -> dict[str, Any]:
         "wrapped": complete and complete.wrapped,
         "filtered": complete and complete.filtered,
         "has_stacks": bool(dump.stacks) if dump else None,
-        "has_timing": has_timing(dump) and source.recorder not in HOOKED if dump else None,
+        "has_timing": has_timing(dump) and source.recorder not in schema.HOOKS if dump else None,
         "has_status": dump.status is not None if dump else None,
         "recorder": source.recorder,
         "problem": "; ".join(text for text in (source.problem, source.note) if text) or None,

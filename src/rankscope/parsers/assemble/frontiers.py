@@ -90,7 +90,7 @@ def facts_of(place: int, source: Source, groups: Groups) -> SourceFacts:
     by_name = groups.by_name[place]
     status = {by_name[ids[s.pg_id]]: s for s in dump.status or () if ids.get(s.pg_id) in by_name}
     libraries = {names.library_of(call.profiling_name) for call in dump.calls}
-    hook = source.recorder in recorders.HOOKED
+    hook = source.recorder in schema.HOOKS
     gloo = libraries <= names.STATELESS if libraries else dump.library_version == "" and not hook
     mapped, theirs = len(status) == len(dump.status or ()), torchcomms.wrote(dump)
     complete = source.complete or completeness(dump, source.recorder)

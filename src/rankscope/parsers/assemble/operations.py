@@ -88,7 +88,7 @@ def entries(sources: Sequence[Source], places: Sequence[int], groups: Groups, st
     columns["stack_id"] = stacks.ids(dumps).gather(codes["stack"])
     columns.update(_per_source(sources, places, [dump.rows for dump in dumps]))
     frame = pl.DataFrame(columns)
-    hooked = [place for place, source in zip(places, sources, strict=True) if source.recorder == recorders.HOOK]
+    hooked = [place for place, source in zip(places, sources, strict=True) if source.recorder == schema.HOOK]
     return _as_hooks_mean(frame, hooked).with_columns(
         pl.lit(schema.SOURCES[0], schema.Source).alias("source"),
         pl.lit(schema.COALESCED[0], schema.Coalesced).alias("coalesced"),

@@ -16,12 +16,11 @@ import numpy as np
 from rankscope.parsers.assemble import names, torchcomms
 from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.flight_recorder.model import Dump
+from rankscope.schema import BLIND_HOOK, HOOK, NATIVE
 
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.sources import Source
 
-NATIVE, HOOK, BLIND = "native", "hook", "blind-hook"
-HOOKED = (HOOK, BLIND)
 HOOK_LIBRARIES = frozenset({"nccl2", "nccl-lazy"})
 """Libraries that have no recorder of their own."""
 AT_ISSUE_NS = 1_000_000
@@ -34,7 +33,7 @@ def recorder_of(dump: Dump) -> str | None:
         return None
     if not _hooked(dump):
         return NATIVE
-    return BLIND if any(call.retired and call.state == "scheduled" for call in dump.calls) else HOOK
+    return BLIND_HOOK if any(call.retired and call.state == "scheduled" for call in dump.calls) else HOOK
 
 
 def settle(sources: Sequence[Source]) -> bool:

@@ -78,7 +78,7 @@ def state_label() -> pl.Expr:
     """The state of an operation in a word.
 
     A completion that came only after the timeout was made by an abort (pytorch PR 119249); what left the watchdog's
-    list without completing has timed out.
+    list without completing has timed out. A hook retires at once what it knows no end of: that stays unknown.
     """
     state = pl.col("state").cast(pl.String)
     took = pl.col("completed_ns") - pl.col("created_ns")
@@ -86,7 +86,7 @@ def state_label() -> pl.Expr:
     return (
         pl.when((state == "completed") & late).then(pl.lit("aborted"))
         .when(state == "completed").then(pl.lit("done"))
-        .when(pl.col("retired").fill_null(False)).then(pl.lit("timed out"))
+        .when(pl.col("retired").fill_null(False) & state.is_in(["scheduled", "started"])).then(pl.lit("timed out"))
         .when(state == "scheduled").then(pl.lit("pending"))
         .otherwise(state.fill_null("unknown"))
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from rankscope.analysis.model import Analysis
-from rankscope.schema import Dataset
+from rankscope.schema import BLIND_HOOK, HOOK, Dataset
 from rankscope.tui.detail.format import byte_count, clipped, clock, counted, plain, rank_phrase
 from rankscope.tui.detail.index import index_of
 from rankscope.tui.detail.line import Line, Role, Span, line, wrapped
@@ -17,8 +17,8 @@ from rankscope.tui.options import ViewOptions
 _SOURCES = {"option": "as told", "name": "name", "content": "content", "guess": "GUESSED", "sidecar": "told"}
 
 HOOKED = {
-    "hook": "recorded by torch's hook: no starts, ends up to 1 s late, batches done at issue",
-    "blind-hook": "recorded by torch's hook, which this backend tells of no end",
+    HOOK: "recorded by torch's hook: no starts, ends up to 1 s late, batches done at issue",
+    BLIND_HOOK: "recorded by torch's hook, which this backend tells of no end",
 }
 
 
