@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from rankscope.triggers.debug_server import DebugServer, Polled, ServerError
+
+LONGEST_S = 600.0
 
 REQUESTS = """
 import types, urllib.error, urllib.request
@@ -55,6 +62,25 @@ def serving_job(script: str, folder: Path, *arguments: str) -> Iterator[str]:
         for process in ranks:
             os.killpg(process.pid, 9)
             process.wait()
+
+
+def polled(address: str, folder: Path, ready: Callable[[], bool]) -> Polled:
+    """What the server of a job says once its dumps in `folder` are `ready`; fails if that takes more than minutes."""
+    server, end = DebugServer(address), time.monotonic() + LONGEST_S
+    folder.mkdir()
+    while time.monotonic() < end:
+        time.sleep(0.5)
+        with suppress(ServerError):
+            told = server.poll(folder)
+            if ready():
+                return told
+    raise AssertionError(printed(folder.parent))
+
+
+def entries(path: Path) -> list[dict[str, Any]]:
+    """The operations in a dump as JSON; none where it is not there."""
+    told: list[dict[str, Any]] = json.loads(path.read_bytes()).get("entries", []) if path.exists() else []
+    return told
 
 
 def printed(folder: Path) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
 
 import pytest
 
-from rankscope.triggers.debug_server import DebugServer, Polled, ServerError
 from tests.jobs.scenarios import causes, report
-from tests.triggers.served import printed, serving_job
+from tests.triggers.served import entries, polled, serving_job
 
 pytestmark = pytest.mark.torch
 
@@ -28,31 +25,19 @@ if dist.get_rank() == 0:
     time.sleep(3600)
 dist.all_reduce(torch.ones(1))
 """
-LONGEST_S = 600.0
 
 
 def test_a_hang_is_told_by_the_server_of_the_job(tmp_path: Path) -> None:
     with serving_job(SCRIPT, tmp_path) as address:
-        polled = _poll(DebugServer(address), tmp_path / "dumps")
+        folder = tmp_path / "dumps"
+        told = polled(address, folder, lambda: _stands(folder))
         said = report(tmp_path / "dumps")[1]
-    assert (polled.ranks, polled.dumps, polled.stacks, polled.problems) == (2, 2, 2, ())
+    assert (told.ranks, told.dumps, told.stacks, told.problems) == (2, 2, 2, ())
     assert next(f["culprit_ranks"] for f in causes(said) or said["findings"]) == [0]
     # from its own page of stacks, or where py-spy is on the path from that
     assert sorted(row["rank"] for row in said["inputs"] if row["kind"] == "py-spy") == [0, 1]
 
 
-def _poll(server: DebugServer, folder: Path) -> Polled:
-    """What the server says once both ranks have come to their last collective, and have been there for a while."""
-    folder.mkdir()
-    end = time.monotonic() + LONGEST_S
-    while time.monotonic() < end:
-        time.sleep(0.5)
-        try:
-            polled = server.poll(folder)
-        except ServerError:
-            continue
-        path = folder / "fr_trace_rank_1.json"
-        entries = json.loads(path.read_bytes()).get("entries", []) if path.exists() else []
-        if len(entries) == 6 and report(folder)[1].get("status") == "hang":
-            return polled
-    raise AssertionError(printed(folder.parent))
+def _stands(folder: Path) -> bool:
+    """Whether both ranks have come to their last collective, and have been there for a while."""
+    return len(entries(folder / "fr_trace_rank_1.json")) == 6 and report(folder)[1].get("status") == "hang"
