@@ -9,6 +9,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.rank_view import condition
+from rankscope.analysis.why import explain
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
@@ -167,6 +168,14 @@ def test_a_blind_hook_tells_who_is_behind_only_in_a_job_that_stands_still(after:
     assert analysis.status == ("hang" if named else "unknown" if after is None else "progressing")
     told = [f.candidates or f.culprit_ranks for f in analysis.findings]
     assert ((2,) in told) == (after != 0.001)
+
+
+def test_what_a_blind_hook_does_not_tell_is_no_rest() -> None:
+    made = hooks(3, library="mpi", blind=True)
+    steps(made)
+    dataset = dumped(made)
+    title = explain(dataset, analyse(dataset), 0).title
+    assert "what it waits for is not known" in title
 
 
 def test_of_several_that_are_behind_a_blind_hook_names_nobody() -> None:

@@ -125,12 +125,6 @@ class Facts:
         return frozenset(self.dataset.dumps.filter(pl.col("recorder") == BLIND_HOOK)["file"].to_list())
 
     @cached_property
-    def hook_ranks(self) -> frozenset[int]:
-        """Ranks that left a dump of a hook."""
-        dumps = self.dataset.dumps.filter(pl.col("recorder").is_in(HOOKS))
-        return frozenset(dumps["rank"].drop_nulls().to_list())
-
-    @cached_property
     def hook_groups(self) -> frozenset[int]:
         """Groups in which a hook recorded operations of some member."""
         return frozenset(self.hooked["group"].drop_nulls().to_list())

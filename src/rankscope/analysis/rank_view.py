@@ -72,6 +72,12 @@ class RankView:
         return self.ops.filter((PENDING & (pl.col("coalesced") != "inner")) | ABORTED)
 
     @cached_property
+    def is_cut_off(self) -> bool:
+        """Whether its dump does not tell if it waits: read in part, or without the end of what it issued last."""
+        last = self.ops["state"].tail(1).to_list()
+        return self.rank in self.dataset.cut_ranks or last == ["unknown"]
+
+    @cached_property
     def groups(self) -> tuple[Group, ...]:
         """The groups it is a member of."""
         return tuple(group for group in self.dataset.group_list if self.rank in group.ranks)

@@ -48,7 +48,7 @@ def _short(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
         return f"it waits in {name_of(view.pending.row(0, named=True))}" + (
             ", as all members do" if held else ", and nothing in these dumps says why"
         )
-    nothing = "what it waits for is not known" if view.rank in view.dataset.cut_ranks else "it waits for nothing"
+    nothing = "what it waits for is not known" if view.is_cut_off else "it waits for nothing"
     return f"{nothing}; {view.summary()}"
 
 

@@ -160,6 +160,8 @@ def doing_line(detail: Detail) -> Line:
         return ()
     if past.waiting_in is None and detail.is_cut:
         return labelled("now", Span("not known", "bold"), ": its dump was read only in part")
+    if past.waiting_in is None and past.last is not None and past.last["label"] == "unknown":
+        return labelled("now", Span("not known", "bold"), ": what it issued last is not seen to end")
     if past.waiting_in is None:
         held_up = detail.peers is not None and detail.peers.waited_for
         why = ": its host is busy or stuck elsewhere, or has ended" if held_up else ""
