@@ -14,6 +14,7 @@ from rankscope.capture.card import Card
 from rankscope.capture.sampler import EMPTY, INTERVAL, Request, Sampler
 from rankscope.capture.settings import Settings
 from tests.capture.ranks import card as told
+from tests.capture.torch_module import torch_module
 
 OFF = "TORCH_FR_BUFFER_SIZE"
 
@@ -57,16 +58,7 @@ class Torch:
 
     def module(self) -> Any:
         """The module `torch`."""
-        c10d = types.SimpleNamespace(_dump_nccl_trace=self._dump_legacy, _dump_fr_trace=self._dump)
-        distributed = types.SimpleNamespace(
-            is_initialized=lambda: self.initialized,
-            get_rank=lambda: 1,
-            get_world_size=lambda: 2,
-            distributed_c10d=types.SimpleNamespace(_world=self.world),
-        )
-        return types.SimpleNamespace(
-            __version__="2.15.0", distributed=distributed, _C=types.SimpleNamespace(_distributed_c10d=c10d)
-        )
+        return torch_module("2.15.0", self.world, lambda: self.initialized, self._dump_legacy, self._dump)
 
     def _dump(
         self,

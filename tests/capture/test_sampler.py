@@ -16,6 +16,7 @@ from rankscope.capture.card import Card
 from rankscope.capture.sampler import INTERVAL, Request, Sampler
 from rankscope.capture.settings import Settings
 from tests.capture.ranks import card as told
+from tests.capture.torch_module import torch_module
 
 
 class Torch:
@@ -36,16 +37,7 @@ class Torch:
 
     def module(self) -> Any:
         """The module `torch`."""
-        c10d = types.SimpleNamespace(_dump_nccl_trace=self._dump("nccl"), _dump_fr_trace=self._dump("fr"))
-        distributed = types.SimpleNamespace(
-            is_initialized=lambda: self.initialized,
-            get_rank=lambda: 1,
-            get_world_size=lambda: 2,
-            distributed_c10d=types.SimpleNamespace(_world=self.world),
-        )
-        return types.SimpleNamespace(
-            __version__="2.13.0", distributed=distributed, _C=types.SimpleNamespace(_distributed_c10d=c10d)
-        )
+        return torch_module("2.13.0", self.world, lambda: self.initialized, self._dump("nccl"), self._dump("fr"))
 
     def _dump(self, name: str) -> Any:
         def dump(includeCollectives: bool, includeStackTraces: bool, onlyActive: bool) -> bytes:  # noqa: N803
