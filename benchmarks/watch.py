@@ -1,6 +1,6 @@
 """The screen of a big job that is watched: how fast it answers keys, how far it lags behind, whether its memory grows.
 
-Run from the root of the repository: `python -m benchmarks.watch [--ranks 1024] [--every 10] [--minutes 10]`.
+Run from the root of the repository: `python -m benchmarks.watch [--ranks 1024] [--entries 200] [--every 10] [--minutes 10]`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from benchmarks.echo import Echo
 from benchmarks.make_dumps import make
 from benchmarks.results import machine, put, table
 
-ENTRIES = 200
 KEY_EVERY_S = 0.5
 LOOK_EVERY_S = 5.0
 LONGEST_KEY_S = 5.0
@@ -67,12 +66,12 @@ class Seen:
     """Share of the processor time of this machine that its host gave to others."""
 
 
-def watch(ranks: int, every: float, minutes: float, varied: bool) -> Seen:
+def watch(ranks: int, entries: int, every: float, minutes: float, varied: bool) -> Seen:
     """Watches a job that moves on, for some minutes."""
     seen = Seen()
     with tempfile.TemporaryDirectory() as scratch:
         source, target = Path(scratch, "source"), Path(scratch, "dumps")
-        make(source, ranks, ENTRIES)
+        make(source, ranks, entries)
         target.mkdir()
         rounds = round(minutes * 60 / every) + 12
         sizes = "varied" if varied else "same"
@@ -195,7 +194,7 @@ def _busy(pids: list[int]) -> tuple[float, float]:
     return own, gone
 
 
-def summary(seen: Seen, ranks: int, every: float, minutes: float) -> str:
+def summary(seen: Seen, ranks: int, entries: int, every: float, minutes: float) -> str:
     """The section of the results."""
     late = [look for look in seen.looks if look.at >= SETTLED_S]
     first, last = (late[0], late[-1]) if late else (seen.looks[0], seen.looks[-1])
@@ -215,7 +214,7 @@ def summary(seen: Seen, ranks: int, every: float, minutes: float) -> str:
         ["processor time for each round, " + " / ".join(PARTS), " / ".join(f"{s:.2f} s" for s in cost)],
     ]  # fmt: skip
     head = (
-        f"{ranks} files of {ENTRIES} entries rewritten every {every:g} s for {minutes:g} minutes, a key every "
+        f"{ranks} files of {entries} entries rewritten every {every:g} s for {minutes:g} minutes, a key every "
         f"{KEY_EVERY_S:g} s; load of the machine {median(seen.load):.1f} (writer and terminal are part of it), "
         f"{100 * seen.stolen:.1f} % of its time given to others by its host. The terminal goes first where the system "
         "allows it: in life it is on another machine. The lag is the time from noticing a change to showing it."
@@ -234,13 +233,14 @@ def main() -> None:
     """Runs it and writes the section."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=1024)
+    parser.add_argument("--entries", type=int, default=200)
     parser.add_argument("--every", type=float, default=10.0)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--varied", action="store_true", help="every operation has sizes of its own")
     parser.add_argument("--dry", action="store_true", help="print only, leave results.md alone")
     args = parser.parse_args()
-    seen = watch(args.ranks, args.every, args.minutes, args.varied)
-    text = summary(seen, args.ranks, args.every, args.minutes)
+    seen = watch(args.ranks, args.entries, args.every, args.minutes, args.varied)
+    text = summary(seen, args.ranks, args.entries, args.every, args.minutes)
     print(text)
     for look in seen.looks[:: max(1, len(seen.looks) // 40)]:
         print(f"{look.at:6.0f} s  MB {[each >> 20 for each in look.memory]}  s {[round(s, 1) for s in look.busy]}")

@@ -246,22 +246,6 @@ def test_that_nothing_came_while_nothing_could_be_seen_is_no_silence() -> None:
     assert seen(back, last, 48, fresh=False)[1].state == "silent"
 
 
-def test_what_came_is_counted_when_it_came_though_it_is_looked_at_later() -> None:
-    at_once = later = Gate(freeze_after_ns=2 * SECOND)
-    for at in range(4):
-        at_once, live, _ = seen(at_once, written(job(10 + at, waiting=True), 0.1), at)
-        later = (
-            later.came(live, at * SECOND)[0]
-            if at in (1, 2)
-            else seen(later, written(job(10 + at, waiting=True), 0.1), at)[0]
-        )
-    last = written(job(13, waiting=True), 0.1)
-    for gate in (at_once, later):
-        assert gate.judge_at_ns == 6 * SECOND
-        assert seen(gate, last, 5.9, fresh=False)[1].state == "progressing"
-        assert seen(gate, last, 6, fresh=False)[1].state == "silent"
-
-
 def test_of_nothing_nothing_has_ended() -> None:
     one = job(1)
     none = replace(one, ops=one.ops.clear(), files=one.files.clear(), frontiers=one.frontiers.clear(), world_size=0)
@@ -341,6 +325,3 @@ def test_the_last_news_is_as_old_as_the_newest_file_also_after_nothing_could_be_
     assert live.news_at_ns == 60 * SECOND
     gate, live, _ = seen(gate, written(job(21), 0.1), 220)
     assert live.news_at_ns == 220 * SECOND
-    gate, live = gate.went_on(written(job(30), 0.1), live, 230 * SECOND)
-    assert live.news_at_ns == 230 * SECOND
-    assert gate.came(live, 240 * SECOND)[1] == replace(live, news_at_ns=240 * SECOND)

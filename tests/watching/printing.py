@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
-from dataclasses import replace
-from multiprocessing import Pipe
 from pathlib import Path
 
-from rankscope.commands.crossing import Receiver, Sender
 from rankscope.parsers.assemble.dataset import assemble
 from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.files.reader import follow
 from rankscope.parsers.logs.growing import Growing
 from rankscope.parsers.logs.model import LogContent
 from rankscope.schema import Dataset
-from rankscope.tui.items import Items
-from rankscope.tui.live.prepared import Prepared, prepare
-from rankscope.tui.model import Model
 from rankscope.watching.job import Job
 from rankscope.watching.update import Reading, Update
 from tests.parsers.assemble.logs.job import SPLIT, init, said, split, step
@@ -105,9 +98,7 @@ class Logs:
             if one.stretch is not None:
                 assert isinstance(one.decoded, LogContent)
                 growing.add(one.decoded, one.stretch)
-        content, more = growing.told()
-        about = name, "log", path.stat().st_size, self.clock, None, content
-        return Source(*about, more=more, in_full=growing.content if more is not None else None)
+        return Source(name, "log", path.stat().st_size, self.clock, None, growing.content())
 
     def anew(self) -> Dataset:
         """The same put together by somebody who sees them for the first time."""
@@ -117,50 +108,21 @@ class Logs:
 
 
 class Watched:
-    """What is said of them, and what arrives of it at the screen."""
+    """What is said of them."""
 
     def __init__(self, logs: Logs) -> None:
         self.logs, self.job, self.number = logs, Job("dumps", None, None, None), 0
-        here, there = Pipe()
-        self.sender, self.receiver = Sender(here), Receiver(there)
-        self.prepared: Prepared | None = None
         for _ in range(3):
             for rank in range(RANKS):
                 logs.step(rank)
-            last = self.look(judge=True)
-        assert last.update.live.state == "progressing"
+            last = self.look()
+        assert last.live.state == "progressing"
 
-    def look(self, *, judge: bool = False, after_ns: int = SECOND, written: bool = True) -> Prepared:
-        """So much later, where files were `written`; it is judged if it has to be, or `judge`."""
+    def look(self, *, after_ns: int = SECOND, written: bool = True) -> Update:
+        """What is said so much later, where files were `written`."""
         self.number += 1
         self.logs.clock += after_ns
-        at_ns = self.logs.clock
         if written:
-            self.job.take(self.logs.sources(), at_ns)
-        glance = self.job.glance(at_ns) if not judge else None
-        if glance is None:
-            said, ranks, kept = self.job.judge(at_ns, unread=False), None, None
-        else:
-            said, ranks, kept = (glance.analysis, glance.live), glance.ranks, glance.kept
-        update = Update(self.number, self.job.dataset, *said, Reading(), 1, ranks=ranks, kept=kept)
-        self.prepared = prepare(update, self.prepared)
-        self._send(self.prepared)
-        return self.prepared
-
-    def _send(self, prepared: Prepared) -> Prepared:
-        told = replace(prepared, spliced=()), prepared.spliced
-        sending = threading.Thread(target=self.sender.send, args=told)
-        sending.start()
-        got: Prepared = self.receiver.receive()
-        sending.join()
-        assert got.update.dataset.ops.equals(prepared.update.dataset.ops)
-        assert lanes(got.model) == lanes(prepared.model)
-        return got
-
-
-def lanes(model: Model) -> dict[str, list[object]]:
-    """All items, and where the rows of ops stand."""
-    return {
-        **{name: getattr(model.items, name).tolist() for name in Items.__dataclass_fields__},
-        "columns": model.columns.tolist(),
-    }
+            self.job.take(self.logs.sources(), self.logs.clock)
+        said = self.job.judge(self.logs.clock, unread=False)
+        return Update(self.number, self.job.dataset, *said, Reading(), 1)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from rankscope.analysis.live import Live, State
 from rankscope.analysis.model import Analysis
 from rankscope.watching.job import Job
-from tests.parsers.assemble.test_placed import RANKS, Captured
 from tests.parsers.dumps import START_NS
+from tests.watching.captured import RANKS, Captured
 
 QUIET = Analysis("nothing is wrong", "unknown", (), ())
 

@@ -124,15 +124,12 @@ class Watched:
 
     def __init__(self) -> None:
         self.job = Job("dumps", re.compile(r"nccl_trace_rank_(\d+)"), None, None)
-        self.prepared: Prepared | None = None
 
-    def look(self, sources: list[Source], at_ns: int, remembers: bool) -> Prepared:
+    def look(self, sources: list[Source], at_ns: int) -> Prepared:
         """After a change."""
         self.job.take(sources, at_ns)
         analysis, live = self.job.judge(at_ns, unread=False)
-        update = Update(1, self.job.dataset, analysis, live, Reading(), 1)
-        self.prepared = prepare(update, self.prepared if remembers else None)
-        return self.prepared
+        return prepare(Update(1, self.job.dataset, analysis, live, Reading(), 1))
 
 
 def assert_same(one: Prepared, other: Prepared) -> None:
@@ -186,8 +183,8 @@ def test_what_is_remembered_changes_nothing(tmp_path: Path, seed: int) -> None:
     done: list[str] = []
     for step in range(STEPS):
         at_ns = (step + 1) * 20 * SECOND
-        first = remembering.look(files.sources(copied=False), at_ns, remembers=True)
-        second = anew.look(files.sources(copied=True), at_ns, remembers=False)
+        first = remembering.look(files.sources(copied=False), at_ns)
+        second = anew.look(files.sources(copied=True), at_ns)
         try:
             assert_same(first, second)
         except AssertionError as error:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from rankscope.analysis.agreed import Agreed, agreed
 from rankscope.analysis.consequences import find_consequences
 from rankscope.analysis.divergence import find_divergences
 from rankscope.analysis.facts import Facts
@@ -32,27 +30,12 @@ from rankscope.analysis.verdict import Situation, verdict
 from rankscope.analysis.wording import duration
 from rankscope.schema import Dataset
 
-if TYPE_CHECKING:
-    from rankscope.analysis.traces.join import Story
-
 WRITING_NS = 15_000_000_000
 """So long may a process take to write its first dump, in which everything it looks up is new (torch 2.13: 12 s)."""
 
 
-class Known:
-    """What the analysis of a job that is watched leaves behind for the next."""
-
-    def __init__(self) -> None:
-        self.story: Story | None = None
-        self.agreed: Agreed | None = None
-        """What the members of each collective agreed on."""
-
-
-def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None, known: Known | None = None) -> Analysis:
-    """What broke the job, as far as its dumps can tell.
-
-    Of a job that is watched, `settle` says how still it is, and what is `known` of traces is not worked out again.
-    """
+def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) -> Analysis:
+    """What broke the job, as far as its dumps can tell; of a job that is watched, `settle` says how still it is."""
     facts = Facts(dataset)
     freeze = _freeze(facts)
     freeze = freeze if settle is None else settle(freeze)
@@ -69,12 +52,8 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None, 
     roots += find_missing(facts, judge, roots)
     roots += find_cut(facts, judge, roots)
     roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
-    if known is not None:
-        known.agreed = agreed(facts)
     suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
-    return _traced(
-        facts, _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects), known or Known()
-    )
+    return _traced(facts, _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects))
 
 
 def _with_waits(facts: Facts, freeze: Freeze) -> Facts:
@@ -227,18 +206,14 @@ def _held_back(findings: list[Finding]) -> list[Finding]:
     return held_back(findings)
 
 
-def _traced(facts: Facts, analysis: Analysis, known: Known) -> Analysis:
+def _traced(facts: Facts, analysis: Analysis) -> Analysis:
     """The analysis with what profilers' traces say."""
     if not facts.dataset.has_traces:
-        known.story = None
         return analysis
     from rankscope.analysis.traces.join import Story
     from rankscope.analysis.traces.merge import with_traces
 
-    story = Story(facts.dataset) if known.story is None else known.story.again(facts.dataset)
-    told = with_traces(analysis, story)
-    known.story = story.again(facts.dataset)
-    return told
+    return with_traces(analysis, Story(facts.dataset))
 
 
 def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:

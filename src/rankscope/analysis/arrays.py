@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,6 @@ def filled(column: pl.Series, value: int) -> NDArray[Any]:
 def true_of(column: pl.Series) -> NDArray[np.bool_]:
     """Where a column is true, and not null."""
     return filled(column, False)
-
-
-def stretches_of(column: pl.Series, values: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where in a sorted column the rows of each of these values begin and end."""
-    wanted = pl.Series(values, dtype=column.dtype)
-    starts, ends = (column.search_sorted(wanted, side).to_numpy().astype(np.int64) for side in ("left", "right"))
-    return starts, ends
 
 
 def places_of(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:

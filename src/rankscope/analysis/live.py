@@ -24,11 +24,9 @@ from rankscope.analysis.progress_history import (
     Look,
     Memory,
     Rate,
-    fresh,
     pause_ns,
     rates_of,
     remember,
-    went_on,
 )
 from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.wording import duration, plural
@@ -94,16 +92,6 @@ class Gate:
         """The same after a time in which nothing could be seen: that nothing came then says nothing."""
         known = self.memory.fresh_at_ns is not None
         return replace(self, memory=replace(self.memory, fresh_at_ns=at_ns)) if known else self
-
-    def came(self, live: Live, at_ns: int) -> tuple[Gate, Live]:
-        """The same, and how the job is, where files came that are not judged yet."""
-        return replace(self, memory=fresh(self.memory, at_ns)), replace(live, news_at_ns=at_ns)
-
-    def went_on(self, part: Dataset, live: Live, at_ns: int) -> tuple[Gate, Live]:
-        """The same, and how the job is, where some ranks have gone on: `part` holds all that these left."""
-        memory = went_on(self.memory, part, at_ns)
-        live = replace(live, since_ns=memory.newest_ns, rates=rates_of(memory), news_at_ns=at_ns)
-        return replace(self, memory=memory), live
 
     def look(self, dataset: Dataset, freeze: Freeze, look: Look) -> tuple[Gate, Live, Freeze]:
         """The gate for the next look, how the job is, and what its standstill is to be taken for."""

@@ -106,19 +106,6 @@ def remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
     return replace(told, least_ns=_least_ns(dataset, memory.least_ns))
 
 
-def went_on(memory: Memory, part: Dataset, at_ns: int) -> Memory:
-    """The memory where some ranks, of which `part` holds all that they left, have gone on."""
-    told = fresh(memory, at_ns)
-    fronts = dict(memory.samples[-1][1]) if memory.samples else {}
-    fronts |= {key: max(count, fronts.get(key, count)) for key, count in _frontiers(part).items()}
-    issued = _issued(part)
-    newest, printed = _newest(memory, part, issued)
-    if newest is None or memory.newest_ns is None:
-        return told
-    newest = max(newest, memory.newest_ns)
-    return replace(_moved(told, newest, fronts), newest_ns=newest, printed_ns=printed, issued=issued)
-
-
 def _newest(memory: Memory, dataset: Dataset, issued: int) -> tuple[int | None, int | None]:
     """The newest event, and when a log was written to last where that is all that tells it."""
     newest = _newest_ns(dataset)

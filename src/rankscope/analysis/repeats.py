@@ -29,13 +29,6 @@ class Repeats:
         """By rank the latest time within which one of its operations was issued, started or completed."""
         return self._spans(pl.col("progressed").eq(True), pl.col("written_ns").max())
 
-    @cached_property
-    def all_moved(self) -> bool:
-        """Whether the newest two dumps of every rank show that it has gone on between them."""
-        known = self.dataset.repeats.filter(pl.col("rank").is_not_null()).sort("later_ns", nulls_last=False)
-        moved = known.group_by("rank").agg(pl.col("progressed").last())["progressed"]
-        return len(moved) == len(self.dataset.seen_ranks) and bool(moved.fill_null(value=False).all())
-
     def _spans(self, chosen: pl.Expr, since: pl.Expr) -> dict[int, Span]:
         known = self.dataset.repeats.filter(chosen & pl.col("written_ns").is_not_null() & pl.col("rank").is_not_null())
         spans = known.group_by("rank").agg(since, pl.col("later_ns").max()).sort("rank")

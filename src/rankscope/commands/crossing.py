@@ -1,32 +1,27 @@
-"""Sends objects with large tables between two processes of this program, in pieces, and of these what is new.
+"""Sends objects with large tables from one process of this program to another: tables as polars IPC, shared memory.
 
-Unpickling holds up every other thread of a process until it is done. In one piece, an update of a big job takes as long
-as a key may; column by column, keys get in between. What the other end has of the time before is not sent again.
+Unpickling holds up every other thread of a process until it is done: of a big job as long as a key may take. Polars
+reads a table while the other threads go on.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import pickle
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, TypeGuard
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import Any, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
-
-from rankscope.commands.patches import Table, Told, news, of_splice, renewed
-
-if TYPE_CHECKING:
-    from rankscope.tui.live.spliced import Spliced
 
 LARGE = 1 << 13
 """Tables and arrays of so many bytes are sent apart from what they belong to."""
-PARCEL = 1 << 16
-"""Pieces are sent together up to so many bytes."""
 _PROTOCOL = 5
+_COLUMN = "values"
+_Table = pl.DataFrame | npt.NDArray[Any]
 
 
 class _Packer(pickle.Pickler):
@@ -34,114 +29,71 @@ class _Packer(pickle.Pickler):
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, _PROTOCOL)
-        self.tables: dict[int, tuple[int, Table]] = {}
+        self.tables: dict[int, tuple[int, _Table]] = {}
         """By identity the number of a table."""
 
     def reducer_override(self, obj: object) -> Any:
         """A call for the number of a large table; asked for nothing that Python itself has a type for."""
         if not _is_large(obj):
             return NotImplemented
-        return _table, (self.tables.setdefault(id(obj), (len(self.tables), obj))[0],)
+        number, _ = self.tables.setdefault(id(obj), (len(self.tables), obj))
+        return _table, (number, obj.shape if isinstance(obj, np.ndarray) else None)
 
 
 class _Unpacker(pickle.Unpickler):
     """Puts large tables where they were."""
 
-    def __init__(self, data: bytes, tables: list[Table]) -> None:
+    def __init__(self, data: bytes, tables: list[pl.DataFrame]) -> None:
         super().__init__(io.BytesIO(data))
         self._tables = tables
 
     def find_class(self, module: str, name: str) -> Any:
-        """What is called when it is unpacked."""
+        """The callable of that name, as the object was packed with it."""
         ours = (module, name) == (__name__, _table.__name__)
-        return self._tables.__getitem__ if ours else super().find_class(module, name)
+        return self._given if ours else super().find_class(module, name)
+
+    def _given(self, number: int, shape: tuple[int, ...] | None) -> _Table:
+        table = self._tables[number]
+        return table if shape is None else table[_COLUMN].to_numpy().reshape(shape)
 
 
-def _table(number: int) -> Table:
+def _table(number: int, _shape: tuple[int, ...] | None) -> _Table:
     """Stands in what is sent for the table with a number."""
     raise LookupError(f"table {number} was sent apart")
 
 
-class Sender:
-    """One end, which remembers what the other one has."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._sent: list[Table] = []
-
-    def send(self, thing: object, spliced: Sequence[Spliced] = ()) -> None:
-        """Sends anything that can be pickled. Raises OSError if the other end is gone.
-
-        `spliced` tells of tables in it how they were made of those that were sent last.
-        """
-        file = io.BytesIO()
-        packer = _Packer(file)
-        packer.dump(thing)
-        tables = [table for _, table in packer.tables.values()]
-        before, made = versions(self._sent, tables), {id(one.now): one for one in spliced}
-        told = [
-            self._news(at, table, made.get(id(table))) for at, table in zip(before, tables, strict=True)
-        ]  # fmt: skip
-        self._connection.send([(at, len(pieces)) for at, pieces in zip(before, told, strict=True)])
-        pieces = (pickle.dumps(piece, _PROTOCOL) for piece in chain.from_iterable(told))
-        for parcel in _parcels(chain(pieces, [file.getvalue()])):
-            self._connection.send_bytes(pickle.dumps(parcel, _PROTOCOL))
-        self._sent = tables or self._sent
-
-    def _news(self, at: int | None, table: Table, made: Spliced | None) -> list[Told]:
-        before = None if at is None else self._sent[at]
-        return of_splice(made) if made is not None and made.before is before else news(before, table)
+def send(connection: Connection, thing: object) -> None:
+    """Sends anything that can be pickled. Raises OSError if the other end is gone, or if there is no memory left."""
+    file = io.BytesIO()
+    packer = _Packer(file)
+    packer.dump(thing)
+    connection.send(len(packer.tables))
+    for _, table in packer.tables.values():
+        descriptor = os.memfd_create("rankscope")
+        try:
+            frame = table if isinstance(table, pl.DataFrame) else pl.DataFrame({_COLUMN: table.reshape(-1)})
+            with open(descriptor, "wb", closefd=False) as shared:
+                frame.write_ipc(shared, compression="uncompressed")
+            send_handle(connection, descriptor, 0)
+        finally:
+            os.close(descriptor)
+    connection.send_bytes(file.getvalue())
 
 
-class Receiver:
-    """The other end."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._got: list[Table] = []
-
-    def receive(self) -> Any:
-        """What was sent. Raises EOFError or OSError if the other end is gone."""
-        counts: list[tuple[int | None, int]] = self._connection.recv()
-        pieces = self._pieces()
-        tables: list[Table] = []
-        for at, count in counts:
-            told: list[Told] = [_Unpacker(piece, []).load() for piece in islice(pieces, count)]
-            tables.append(renewed(None if at is None else self._got[at], told))
-        self._got = tables or self._got
-        return _Unpacker(next(pieces), tables).load()
-
-    def _pieces(self) -> Iterator[bytes]:
-        while True:
-            yield from self._connection.recv()
+def receive(connection: Connection) -> Any:
+    """What was sent. Raises EOFError or OSError if the other end is gone."""
+    tables = [_mapped(recv_handle(connection)) for _ in range(connection.recv())]
+    return _Unpacker(connection.recv_bytes(), tables).load()
 
 
-def versions(before: Sequence[Table], now: Sequence[Table]) -> list[int | None]:
-    """For each table the place of the one that it is a newer version of: the next with the same columns."""
-    places: dict[object, deque[int]] = defaultdict(deque)
-    for place, table in enumerate(before):
-        places[_kind(table)].append(place)
-    return [theirs.popleft() if (theirs := places[_kind(table)]) else None for table in now]
+def _mapped(descriptor: int) -> pl.DataFrame:
+    try:
+        return pl.read_ipc(f"/proc/self/fd/{descriptor}").rechunk()
+    finally:
+        os.close(descriptor)
 
 
-def _kind(table: Table) -> object:
-    return (table.dtype, table.ndim) if isinstance(table, np.ndarray) else tuple(table.schema.items())
-
-
-def _parcels(pieces: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Pieces, small ones together."""
-    parcel: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        if parcel and size + len(piece) > PARCEL:
-            yield parcel
-            parcel, size = [], 0
-        parcel.append(piece)
-        size += len(piece)
-    yield parcel
-
-
-def _is_large(thing: object) -> TypeGuard[Table]:
+def _is_large(thing: object) -> TypeGuard[_Table]:
     if isinstance(thing, np.ndarray):
-        return thing.nbytes >= LARGE and not thing.dtype.hasobject
+        return thing.nbytes >= LARGE and thing.dtype.kind in "iufb"
     return type(thing) is pl.DataFrame and thing.width > 0 and thing.estimated_size() >= LARGE

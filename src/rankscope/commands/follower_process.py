@@ -15,14 +15,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
 
-from rankscope.commands.crossing import Receiver, Sender
+from rankscope.commands.crossing import receive, send
 from rankscope.commands.cycles import YOUNG_ONLY
 from rankscope.commands.source import Source
 from rankscope.commands.watch import Follow, followed, watcher_for
@@ -81,16 +81,16 @@ class Apart:
             theirs.close()
         with Connection(os.dup(self._socket.fileno())) as connection, contextlib.suppress(OSError, EOFError):
             connection.send(self._wanted)
-            self._pass_on(Receiver(connection), publish)
+            self._pass_on(connection, publish)
         if not self._stopped:
             raise click.ClickException(f"the process that follows the job has ended{_how(self._process)}")
 
-    def _pass_on(self, receiver: Receiver, publish: Callable[[Update | Reading | Prepared], None]) -> None:
+    def _pass_on(self, connection: Connection, publish: Callable[[Update | Reading | Prepared], None]) -> None:
         from rankscope.watching.update import Reading
 
         updates = 0
         while not self._stopped:
-            news = receiver.receive()
+            news = receive(connection)
             if isinstance(news, Failed):
                 self.stop()
                 raise click.ClickException(news.text)
@@ -157,20 +157,13 @@ def _follow(connection: Connection) -> None:
     threading.Thread(target=_end_with, args=(connection, following.stop), daemon=True).start()
     gc.freeze()
     gc.set_threshold(*YOUNG_ONLY)
-    sending, sender, tidied_at = threading.Lock(), Sender(connection), monotonic()
-
-    last: Prepared | None = None
+    sending, tidied_at = threading.Lock(), monotonic()
 
     def pass_on(news: Update | Reading) -> None:
-        nonlocal tidied_at, last
-        if isinstance(news, Reading):
-            with sending:
-                sender.send(news)
-        else:
-            prepared = prepare(news, last)
-            last = replace(prepared, spliced=())
-            with sending:
-                sender.send(last, prepared.spliced)
+        nonlocal tidied_at
+        shown = news if isinstance(news, Reading) else prepare(news)
+        with sending:
+            send(connection, shown)
         if monotonic() - tidied_at > TIDY_S:
             gc.collect()
             tidied_at = monotonic()
@@ -187,4 +180,4 @@ def _end_with(connection: Connection, stop: Callable[[], None]) -> None:
 
 def _send(connection: Connection, failed: Failed) -> None:
     with contextlib.suppress(OSError):
-        Sender(connection).send(failed)
+        send(connection, failed)

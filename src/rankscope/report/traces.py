@@ -17,7 +17,6 @@ from rankscope.schema import Dataset
 
 MOST_ROWS = 8
 """Rows of a table that a report for people has."""
-MOST_KERNELS = 3
 ALIKE = 3.0
 """Ranks whose shares differ by no more percent of the step than that stand in one row."""
 HEAD = ("ranks", "step", "compute", "comm", "exposed", "memory", "idle", "host gap", "late")

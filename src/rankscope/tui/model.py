@@ -81,8 +81,8 @@ class Model:
         )
 
 
-def build_model(dataset: Dataset, analysis: Analysis, before: Model | None = None) -> Model:
-    """The lanes of all ranks of the job, those without a dump too; with those of traces as they were `before`."""
+def build_model(dataset: Dataset, analysis: Analysis) -> Model:
+    """The lanes of all ranks of the job, those without a dump too."""
     # of many ranks it takes a second, which no key should wait for
     settings(dataset)
     if not dataset.has_traces:
@@ -91,8 +91,7 @@ def build_model(dataset: Dataset, analysis: Analysis, before: Model | None = Non
     from rankscope.tui.traces.run import traced_run
 
     run = traced_run(dataset, analysis) if dataset.ops.is_empty() else dataset
-    traces = build_lanes(dataset, analysis, before.traces if before is not None else None)
-    return replace(_build(run, analysis), traces=traces)
+    return replace(_build(run, analysis), traces=build_lanes(dataset, analysis))
 
 
 def _build(dataset: Dataset, analysis: Analysis) -> Model:

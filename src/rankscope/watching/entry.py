@@ -146,15 +146,13 @@ class Entry:
 
     def shown(self) -> tuple[Source, ...]:
         """What is to be shown of it."""
-        if self.log is not None and (self.log_is_new or any(one.more is not None for one in self.sources)):
+        if self.log is not None and self.log_is_new:
             self.log_is_new = False
             self.sources = (self._of_log(self.log),)
         return self.sources
 
     def _of_log(self, log: Growing) -> Source:
-        content, more = log.told()
-        in_full = None if more is None else log.content
-        return Source(self.found.shown, LOG.name, *self.stamp[:2], None, content, more=more, in_full=in_full)
+        return Source(self.found.shown, LOG.name, *self.stamp[:2], None, log.content())
 
     @property
     def next_at(self) -> float | None:

@@ -20,18 +20,13 @@ class History:
         self._began_ns = 0
         """When the newest attempt began that was seen to take the place of another."""
 
-    def link(self, sources: Sequence[Source], fresh: Sequence[int] | None = None) -> bool:
-        """Gives each dump that is used what its versions say; whether some are of an attempt before the newest.
-
-        `fresh` are places of the sources that are not those of the time before, if none of those was; None: all are.
-        """
-        began_ns = self._began_ns
-        news = _dumps(sources if fresh is None else [sources[place] for place in fresh])
-        for source in news:
+    def link(self, sources: Sequence[Source]) -> bool:
+        """Gives each dump that is used what its versions say; whether some are of an attempt before the newest."""
+        dumps = [s for s in sources if s.used and s.dump is not None and s.rank is not None]
+        for source in dumps:
             if source.rank_source in CERTAIN:
                 self._link(source, (source.rank or 0, min(source.libraries, default="")))
-        known = fresh is not None and began_ns == self._began_ns
-        return any(map(self.is_former, news if known else _dumps(sources)))
+        return any(map(self.is_former, dumps))
 
     def _link(self, source: Source, key: tuple[int, str]) -> None:
         last = self._last.get(key)
@@ -50,10 +45,6 @@ class History:
     def without_former(self, sources: Sequence[Source]) -> list[Source]:
         """The same to be assembled again, without the rows of earlier attempts."""
         return [_set_aside(s) if self.is_former(s) else s.renewed() for s in sources]
-
-
-def _dumps(sources: Sequence[Source]) -> list[Source]:
-    return [s for s in sources if s.used and s.dump is not None and s.rank is not None]
 
 
 def _set_aside(source: Source) -> Source:

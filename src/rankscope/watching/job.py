@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope.watching.assembly import Assembly, Changes
+from rankscope.parsers.files.walk import printable
 from rankscope.watching.clock import CLOCK, Clock
-from rankscope.watching.kept import rows_kept
-from rankscope.watching.pace import Glance, Pace
+from rankscope.watching.history import History
 
 if TYPE_CHECKING:
     from rankscope.analysis.freeze import Freeze
     from rankscope.analysis.live import Gate, Live
     from rankscope.analysis.model import Analysis
-    from rankscope.parsers.assemble.more import Longer
     from rankscope.parsers.assemble.sources import Source
     from rankscope.schema import Dataset
 
@@ -44,27 +42,25 @@ class Job:
         errors: str | None = None,
         clock: Clock = CLOCK,
     ) -> None:
-        from rankscope.analysis.analyse import Known
         from rankscope.analysis.live import Gate
+        from rankscope.parsers.assemble.logs.recall import Recall
 
+        self._root, self._pattern, self._world_size, self._errors = printable(root), pattern, world_size, errors
         self._clock = clock
-        self._assembly = Assembly(root, pattern, world_size, errors)
         self._gate: Gate = Gate(freeze_after_ns)
-        self._known = Known()
-        self._silent: Dataset | None = None
-        """What is put together with operations that wait, where nothing is printed any more."""
+        self._history, self._recall = History(), Recall()
         self._taken: list[Source] = []
-        """What was taken last."""
+        """All sources as they were taken last."""
+        self._waits = False
+        """Whether they are not assembled yet."""
+        self._dataset: Dataset | None = None
+        self._silent: Dataset | None = None
+        """The dataset with operations that wait, where nothing is printed any more."""
         self._fresh = False
-        """What was put together last was not judged yet."""
+        """The dataset was not judged yet."""
         self._judged: tuple[Freeze, Analysis] | None = None
-        """Of what is assembled: the standstill as it was taken, and what was said then."""
+        """The standstill as it was taken for the dataset, and its analysis."""
         self._rests_until_ns = 0
-        self._pace = Pace()
-        self._shown: Longer | None = None
-        """The same as it was shown last, since all was judged."""
-        self._ranks: dict[str, frozenset[int]] | None = None
-        """By path whose dumps files were when it was judged last; None if that was not needed since."""
         self._alarmed = False
         self._alarmed_since_ns: int | None = None
         """The newest event when somebody was told last."""
@@ -78,170 +74,54 @@ class Job:
         """
         if not any(source.tells for source in sources):
             return False
-        before, self._taken = self._taken, self._assembly.take(sources)
+        before, self._taken, self._waits = self._taken, list(sources), True
         again = len(before) == len(self._taken) and all(map(_says_same, before, self._taken))
         return not again or at_ns >= self._rests_until_ns
 
     def assemble(self) -> None:
-        """Puts together what was taken last, unless that is done."""
-        self._assemble(partly=False)
-        if not self._assembly.is_whole:
-            self._assembly.put_all_together()
-            self._judged = None
-
-    def _assemble(self, *, partly: bool) -> None:
-        self._silent = None
-        if self._assembly.waiting is None:
+        """Assembles what was taken last, unless that is done."""
+        if not self._waits:
             return
-        if self._assembly.put_together(partly=partly, chatter=partly and self._pace.is_behind):
-            self._judged = None
-        self._fresh = True
+        self._dataset, self._silent, self._judged = self._assembled(), None, None
+        self._waits, self._fresh = False, True
+
+    def _assembled(self) -> Dataset:
+        from rankscope.parsers.assemble.dataset import assemble
+        from rankscope.parsers.assemble.repeats import repeat_table
+
+        asked = self._root, self._pattern, self._world_size, None, self._errors, self._recall
+        sources = [source.renewed() for source in self._taken]
+        dataset = assemble(sources, *asked)
+        if self._history.link(sources):
+            sources = self._history.without_former(sources)
+            dataset = assemble(sources, *asked)
+            self._history.link(sources)
+        return replace(dataset, repeats=repeat_table(sources))
 
     @property
     def dataset(self) -> Dataset:
         """What was assembled last, with who waits if its logs are silent; RuntimeError before that."""
-        if self._assembly.dataset is None:
+        if self._dataset is None:
             raise RuntimeError("nothing is assembled yet")
-        return self._silent or self._assembly.dataset
+        return self._silent or self._dataset
 
     @property
     def is_there(self) -> bool:
         """Whether there is anything to be judged."""
-        return self._assembly.dataset is not None
-
-    @property
-    def is_unjudged(self) -> bool:
-        """Whether anything that was shown is not judged."""
-        return self._pace.judge_at_ns is not None
-
-    def glance(self, at_ns: int) -> Glance | None:
-        """What may be said at a moment without judging what was taken; None if it has to be judged."""
-        changes, before = self._assembly.changes(), self._assembly.arrived
-        self._assemble(partly=self._may_glance_at(changes, at_ns))
-        arrived, traces_alone = self._assembly.arrived, bool(changes.traces) and not changes.said
-        glance = self._glance_at_traces(at_ns) if arrived and traces_alone else self._glance(at_ns)
-        if glance is None or arrived is None or arrived is before:
-            return glance
-        return self._with_traces(glance, len(changes.traces), at_ns)
-
-    def _may_glance_at(self, changes: Changes, at_ns: int) -> bool:
-        if self._silent is not None:
-            # the screen shows who waits, which is over when anything comes
-            return False
-        if not changes.traces:
-            return self._may_glance_at_known(changes.paths, at_ns)
-        known = not changes.said or self._may_glance_at_known(changes.said, at_ns)
-        return known and self._may_show(changes.traces, at_ns)
-
-    def _glance(self, at_ns: int) -> Glance | None:
-        """The same of what was written by ranks that are known."""
-        from rankscope.analysis.agreed import part_of
-        from rankscope.analysis.repeats import Repeats
-
-        ranks, count, longer = self._assembly.news, len(self.dataset.seen_ranks), self._assembly.longer
-        if longer is not None:
-            return self._glance_at_more(longer, at_ns)
-        if ranks is None or not self._pace.may_glance(ranks, count, at_ns):
-            return None
-        part = part_of(self.dataset, ranks) if ranks else None
-        agrees = part is None or (Repeats(part).all_moved and self._agrees(part))
-        found = self._pace.glance(ranks, count, at_ns, agrees=agrees)
-        if found is None:
-            return None
-        (self._pace, glance), self._fresh = found, False
-        if part is None:
-            self._gate, live = self._gate.came(glance.live, at_ns)
-        else:
-            self._gate, live = self._gate.went_on(part, glance.live, at_ns)
-        self._pace = self._pace.with_live(live)
-        return replace(glance, live=live)
-
-    def _glance_at_traces(self, at_ns: int) -> Glance | None:
-        """The same where nothing but traces came."""
-        if self._pace.said is None:
-            return None
-        analysis, live = self._pace.said
-        (self._gate, live), self._fresh = self._gate.came(live, at_ns), False
-        self._pace = self._pace.with_live(live)
-        return Glance(frozenset(), analysis, live)
-
-    def _with_traces(self, glance: Glance, count: int, at_ns: int) -> Glance:
-        """The same with what so many traces that came tell alone."""
-        from rankscope.analysis.traces.more import with_windows
-
-        analysis = with_windows(glance.analysis, self.dataset, count, self._known.story)
-        self._pace = self._pace.with_traces(analysis, at_ns)
-        return replace(glance, analysis=analysis)
-
-    def _glance_at_more(self, longer: Longer, at_ns: int) -> Glance | None:
-        """What may be said without judging more operations in logs; None if they have to be judged."""
-        part = replace(self.dataset, ops=longer.ops)
-        found = self._pace.glance_at_rows(
-            longer.ops.height, self.dataset.ops.height, longer.ranks, at_ns, agrees=self._agrees(part)
-        )
-        if found is None:
-            return None
-        (self._pace, glance), self._fresh = found, False
-        self._gate, live = self._gate.went_on(part, glance.live, at_ns)
-        self._pace = self._pace.with_live(live)
-        kept, self._shown = rows_kept(self._shown, longer), longer
-        return replace(glance, live=live, kept=kept)
-
-    def _agrees(self, part: Dataset) -> bool:
-        """Whether all in `part` goes on from what was there, and as the others have."""
-        from rankscope.analysis.calls import collect_calls
-
-        before = self._known.agreed
-        after = before.take(collect_calls(part)) if before is not None else None
-        self._known.agreed = after or before
-        return after is not None
+        return self._dataset is not None
 
     def judge(self, at_ns: int, *, unread: bool) -> tuple[Analysis, Live]:
         """What is to be said of it at a moment. `unread`: there are files of which nothing was read yet."""
         from rankscope.analysis.live import with_state
 
         self.assemble()
+        self._silent = None
         analysis, live = self._judge(at_ns, unread)
         self._rests_until_ns = at_ns + _rest_ns(live)
         if not self.dataset.from_traces:
             # of these nobody can tell whether the job goes on, but what they say of it stays true
             analysis = with_state(analysis, live, len(self.dataset.seen_ranks), logs=self.dataset.from_logs)
-        self._pace, self._ranks, self._shown = Pace((analysis, live)).judged(at_ns, 0), None, None
         return analysis, live
-
-    def may_glance(self, changed: Mapping[str, Sequence[Source]], at_ns: int) -> bool:
-        """Whether files at these paths, with what was read of them, are likely to be shown without being judged."""
-        came = [source for path, own in changed.items() if path not in self._known_ranks for source in own]
-        known = [path for path in changed if path in self._known_ranks or not changed[path]]
-        traces = all(source.trace is not None for source in came)
-        if not came or not traces:
-            return traces and self._may_glance_at_known(known, at_ns)
-        return self._may_show(came, at_ns) and (not known or self._may_glance_at_known(known, at_ns))
-
-    @property
-    def _known_ranks(self) -> dict[str, frozenset[int]]:
-        """By path whose dumps files were when it was judged last."""
-        if self._ranks is None:
-            self._ranks = self._assembly.memory.ranks()
-        return self._ranks
-
-    def _may_glance_at_known(self, changed: Sequence[str], at_ns: int) -> bool:
-        if not self.is_there:
-            return False
-        known = [self._known_ranks.get(path) for path in changed]
-        ranks = frozenset[int]().union(*(own for own in known if own is not None))
-        return None not in known and self._pace.may_glance(ranks, len(self.dataset.seen_ranks), at_ns)
-
-    def _may_show(self, traces: Sequence[Source], at_ns: int) -> bool:
-        """Whether traces that came are few, with those that came before and are not judged yet."""
-        arrived = self._assembly.arrived
-        came = sum(source.trace.rows for source in traces if source.trace is not None)
-        later = arrived.spans if arrived is not None else 0
-        return self.is_there and self._pace.may_show_traces(came + later, came + self.dataset.spans.height, at_ns)
-
-    def judged(self, at_ns: int, took_ns: int) -> None:
-        """What was judged is shown: all of that took so long."""
-        self._pace = self._pace.judged(at_ns, took_ns)
 
     def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, Live]:
         from rankscope.analysis import analyse
@@ -259,11 +139,11 @@ class Job:
             return allowed
 
         if self._judged is None:
-            analysis = analyse(self.dataset, settle, self._known)
+            analysis = analyse(self.dataset, settle)
         else:
             # of the same operations the same is said, unless the job is taken for more or less still than before
             (taken, analysis), allowed = self._judged, settle(standstill(self.dataset))
-            analysis = analysis if allowed == taken else analyse(self.dataset, lambda _: allowed, self._known)
+            analysis = analysis if allowed == taken else analyse(self.dataset, lambda _: allowed)
         allowed, live = said[0]
         self._judged = allowed, analysis
         return self._of_silence(analysis, allowed, live), live
@@ -315,11 +195,10 @@ class Job:
     def judge_at_ns(self, *, away: bool = False) -> int | None:
         """When it is to be judged again though nothing new is written; None if never.
 
-        `away`: nothing can be seen, so that only what was read before and is not judged yet has anything to say.
+        `away`: nothing can be seen, so that there is nothing to be said.
         """
-        rests = None if self._assembly.waiting is None else self._rests_until_ns
-        times = [self._pace.judge_at_ns, *(() if away else (self._gate.judge_at_ns, rests))]
-        return min((at for at in times if at is not None), default=None)
+        rests = self._rests_until_ns if self._waits else None
+        return None if away else min((at for at in (self._gate.judge_at_ns, rests) if at is not None), default=None)
 
     def _age_ns(self) -> int:
         """How old the newest file is; less than 0 if it is from the future."""
@@ -331,8 +210,8 @@ def _says_same(one: Source, other: Source) -> bool:
     """Whether a file says what it said: content that does is the very same object."""
     if one is other:
         return True
-    same = one.content is other.content and one.more is other.more
-    return same and (one.shown, one.kind, one.problem) == (other.shown, other.kind, other.problem)
+    told = (one.shown, one.kind, one.problem), (other.shown, other.kind, other.problem)
+    return one.content is other.content and told[0] == told[1]
 
 
 def _rest_ns(live: Live) -> int:

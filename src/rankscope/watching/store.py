@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rankscope.kinds.input_kinds import NOT_A_FILE
@@ -136,11 +136,6 @@ class Store:
         known = [self.entries[path] for path in self._open if path in self.entries]
         times = [at for entry in known if (at := entry.next_at) is not None]
         return min([*times, *(since + GRACE for since in self._gone.values())], default=None)
-
-    def changed_files(self) -> dict[str, Sequence[Source]]:
-        """By path, as it is shown, what was read of `changed`; nothing at an empty path if any is gone."""
-        known = [self.entries.get(path) for path in self.changed]
-        return {"" if entry is None else entry.found.shown: () if entry is None else entry.sources for entry in known}
 
     def noticed_at(self) -> float | None:
         """When the oldest change was seen that is to be shown next."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,7 +64,3 @@ class Update:
     """When the oldest of these changes was seen, on the monotonic clock."""
     alarm: bool = False
     """The job froze or failed with this update: said once, until it has gone on."""
-    ranks: frozenset[int] | None = None
-    """Ranks whose operations are all that is new, and are not judged yet; None if all was judged."""
-    kept: Mapping[int, int] | None = None
-    """So many of the first operations of each of these ranks are those of the update before; None: no one knows."""

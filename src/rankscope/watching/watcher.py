@@ -64,10 +64,8 @@ class Watcher:
         self._reading: Reading | None = None
         """What was told last of how following goes."""
         self._number, self._shown_at = 0, 0.0
-        self._took, self._glance_took = 0.0, 0.0
-        """What it took to show what was judged last, and what was not."""
-        self._may_glance = True
-        """What came last did not have to be judged before its time."""
+        self._took = 0.0
+        """What it took to work out the last update."""
         self._gathering_since: float | None = None
 
     def stop(self) -> None:
@@ -141,12 +139,10 @@ class Watcher:
             return None
         if self._gathering_since is None:
             self._gathering_since = self._clock.now()
-        glance = self._may_glance and self._job.may_glance(self._store.changed_files(), self._clock.now_ns())
-        took = self._glance_took if glance else self._took
-        patience = max(GATHER_S, 2 * took) if self._store.reading else 0.0
+        patience = max(GATHER_S, 2 * self._took) if self._store.reading else 0.0
         if self._store.is_unread:
             patience = LONGEST_GATHER_S if self._number else math.inf
-        return max(self._shown_at + SHARE * took, self._gathering_since + patience)
+        return max(self._shown_at + SHARE * self._took, self._gathering_since + patience)
 
     def _judge_at(self) -> float | None:
         """When the job is to be judged again though nothing was written; None if never."""
@@ -164,35 +160,20 @@ class Watcher:
             self._publish(publish, now, None, 0)
 
     def _publish(self, publish: Publish, begin: float, noticed: float | None, changed: int) -> None:
-        unread = self._store.is_unread
-        glance = self._job.glance(self._clock.now_ns()) if changed and not unread else None
-        if glance is None:
-            analysis, live = self._job.judge(self._clock.now_ns(), unread=unread)
-            alarm, ranks, kept = self._job.alarm(analysis, live), None, None
-        else:
-            analysis, live, alarm, ranks, kept = glance.analysis, glance.live, False, glance.ranks, glance.kept
+        analysis, live = self._job.judge(self._clock.now_ns(), unread=self._store.is_unread)
+        alarm = self._job.alarm(analysis, live)
         self._number += 1
         self._reading = self._how()
-        told = self._number, self._job.dataset, analysis, live, self._reading, changed, noticed, alarm, ranks, kept
-        publish(Update(*told))
-        self._may_glance = glance is not None or not changed
+        publish(Update(self._number, self._job.dataset, analysis, live, self._reading, changed, noticed, alarm))
         self._shown_at = self._clock.now()
-        self._rest(self._shown_at - begin, judged=glance is None)
+        self._took = self._shown_at - begin
 
     def _conclude(self, publish: Publish) -> None:
         """Judges what was read and is not judged yet: nobody looks at it again."""
-        news = bool(self._store.changed) and not self._store.is_unread
-        taken = news and self._job.take(self._store.sources(), self._clock.now_ns())
-        if taken or (self._job.is_there and self._job.is_unjudged):
+        if not self._store.changed or self._store.is_unread:
+            return
+        if self._job.take(self._store.sources(), self._clock.now_ns()):
             self._publish(publish, self._clock.now(), None, 0)
-
-    def _rest(self, took: float, *, judged: bool) -> None:
-        """After an update that took so many seconds."""
-        if judged:
-            self._took = took
-            self._job.judged(self._clock.now_ns(), round(took * 1e9))
-        else:
-            self._glance_took = took
 
     # How following goes
 

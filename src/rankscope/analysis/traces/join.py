@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
@@ -16,7 +16,7 @@ from rankscope.analysis.traces.last_arrivals import last_table
 from rankscope.analysis.traces.lateness import MATCH, with_lateness, with_work
 from rankscope.analysis.traces.matching import Matching, match_rows
 from rankscope.analysis.traces.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
-from rankscope.analysis.traces.per_trace import Apart, Kept
+from rankscope.analysis.traces.per_trace import tables_of_all
 from rankscope.analysis.traces.pipelines import pipeline_groups
 from rankscope.analysis.traces.recorded import recorded
 from rankscope.analysis.traces.rows import executed_rows
@@ -28,10 +28,6 @@ from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset, Group
 
 MOST_REFUSED = 8
-_TOLD_BY = ("traces", "tracks", "spans", "traced", "groups")
-"""Tables that make what traces tell, besides the number of ranks and the paths of their files."""
-_BESIDES = ("dataset", "spans", "recorded")
-"""What tells of other tables as well; and all spans once more, which is much, and nobody asks for them again."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +35,6 @@ class Story:
     """What the traces of one job tell, each part worked out when it is asked for."""
 
     dataset: Dataset
-    kept: Kept = field(default_factory=dict)
-    """What each trace tells alone."""
-
-    def again(self, dataset: Dataset) -> Story:
-        """The story of a later dataset: what is still known of it if its traces are the very same."""
-        story, before = Story(dataset, self.kept), self.dataset
-        same = all(getattr(dataset, name) is getattr(before, name) for name in _TOLD_BY)
-        if same and dataset.world_size == before.world_size and story.paths == self.paths:
-            story.__dict__.update({name: value for name, value in self.__dict__.items() if name not in _BESIDES})
-        return story
 
     @cached_property
     def spans(self) -> Spans:
@@ -149,14 +135,9 @@ class Story:
 
     def analysis(self) -> TraceAnalysis:
         """All of it."""
-        recorded = None if self.dataset.dumps.is_empty() else self.recorded.height
-        return replace(self._alone, recorded=recorded)
-
-    @cached_property
-    def _alone(self) -> TraceAnalysis:
-        """What traces say by themselves."""
-        told = TraceAnalysis(
-            offsets=self.clocks.offsets,
+        offsets, alone = self.clocks.offsets, tables_of_all(self.spans, self.steps)
+        return TraceAnalysis(
+            offsets=offsets,
             residuals=self.clocks.residuals,
             clock_error_ns=self.clocks.error_ns if self.clocks.residuals else None,
             matched=self._matched(),
@@ -164,22 +145,12 @@ class Story:
             bandwidth=bandwidth_table(self.speeds),
             last=self.last,
             causes=self.causes,
-        )
-        return self.with_alone(told)
-
-    def with_alone(self, before: TraceAnalysis, *, all_there: bool = True) -> TraceAnalysis:
-        """The same with more rows in the tables that have some of each file, by its clocks.
-
-        `all_there`: the dataset has all traces there are.
-        """
-        alone = Apart(self.spans, self.steps, self.kept, all_there).tables()
-        return replace(
-            before,
-            steps=pl.concat([before.steps, self._steps(alone["steps"], before.offsets)]),
-            kernels=pl.concat([before.kernels, alone["kernels"]]),
-            idle=pl.concat([before.idle, alone["idle"]]),
-            queues=pl.concat([before.queues, alone["queues"]]),
-            launches=pl.concat([before.launches, alone["launches"]]),
+            recorded=None if self.dataset.dumps.is_empty() else self.recorded.height,
+            steps=self._steps(alone["steps"], offsets),
+            kernels=alone["kernels"],
+            idle=alone["idle"],
+            queues=alone["queues"],
+            launches=alone["launches"],
         )
 
     @cached_property

@@ -63,12 +63,6 @@ class Spans:
         parts = self._tracks.partition_by("file", as_dict=True, maintain_order=True)
         return {int(key[0]): part for key, part in parts.items()}
 
-    def busy_ns(self, file: int) -> int:
-        """The sum of the lengths of all spans of a file."""
-        tracks = self._tracks_of.get(file, self._tracks[:0])
-        lengths = self.dataset.spans["duration_ns"]
-        return sum(int(lengths[begin:end].sum()) for begin, end in tracks.select("begin", "end").iter_rows())
-
     def _all(self, file: int) -> pl.DataFrame:
         """All spans of a file with the track and lane they are of, by track."""
         tracks = self._tracks_of.get(file, self._tracks[:0])

@@ -132,18 +132,6 @@ def table(runs: list[Attempt]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict(schema.ATTEMPTS))
 
 
-def table_again(before: pl.DataFrame, run: Attempt, news: list[Source]) -> pl.DataFrame:
-    """The table of the only run after some of its sources were replaced by `news`."""
-    was = before["newest_ns"][0]
-    newest = max((source.span[1] for source in news if source.span), default=None)
-    if was is None or newest is None or newest < was:
-        return table([run])
-    by_time = before["label"][0] == _moment(was)
-    return before.with_columns(
-        label=pl.lit(_moment(newest)) if by_time else "label", newest_ns=pl.lit(newest, pl.Int64)
-    ).select(before.columns)  # fmt: skip
-
-
 def label(attempt: Attempt, others: list[Attempt]) -> str:
     """What to call a run: its directory, if that is its own, else when it ended."""
     own = {_top(s) for s in attempt.files}

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
 from rankscope.kinds.functions import function
-from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, UNKNOWN
+from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, TRACE, UNKNOWN
 from rankscope.parsers.assemble import attempts, cards, copies, naming, ranks, silent, snapshots
 from rankscope.parsers.assemble import ends as ended
-from rankscope.parsers.assemble.again import again
 from rankscope.parsers.assemble.attempts import Attempt, NoSuchAttemptError
-from rankscope.parsers.assemble.files import file_table, with_rows
-from rankscope.parsers.assemble.placed import Asked, Placed, claim, place_again, with_peers
+from rankscope.parsers.assemble.files import file_table
 from rankscope.parsers.assemble.repeats import repeat_table
 from rankscope.parsers.assemble.sources import Source, config_world
-from rankscope.parsers.assemble.tables import Memory, dump_tables
+from rankscope.parsers.assemble.tables import dump_tables
 from rankscope.parsers.assemble.threads import thread_tables
 from rankscope.parsers.sidecar.model import Card
 from rankscope.schema import Dataset
 
 if TYPE_CHECKING:
     from rankscope.parsers.assemble.logs.log_processes import Scene
+    from rankscope.parsers.assemble.logs.recall import Recall
     from rankscope.parsers.assemble.py_spy_ranks import Seen
     from rankscope.parsers.assemble.traces.bring import Windows
 
@@ -36,55 +34,54 @@ def assemble(
     pattern: re.Pattern[str] | None,
     world_size: int | None,
     attempt: int | None,
-    memory: Memory | None = None,
     errors: str | None = None,
+    recall: Recall | None = None,
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows.
 
-    With the `memory` of the last time only what has changed since is worked out, and kept there for the next time; it
-    has the sources then as they were placed, where without it these are. `errors` is the path of the user's own table
-    of known errors.
+    What is known of the sources is filled in. `errors` is the path of the user's own table of known errors, and
+    `recall` keeps what logs of a job that is watched told of communicators. Raises NoSuchAttemptError.
     """
-    asked = pattern, world_size, attempt
-    if memory is None:
-        placed, memory = _placed(sources, asked), Memory()
-    else:
-        placed = _placed_again(sources, asked, memory.placed)
-    dataset = again(memory, placed)
-    if dataset is None:
-        memory.placed, memory.dataset, memory.partly = placed, None, False
-        dataset = memory.dataset = _whole(placed, root, memory, errors)
-    return dataset
-
-
-def _whole(placed: Placed, root: str, memory: Memory, errors: str | None) -> Dataset:
-    """All of it, as the sources were placed."""
-    pattern, world_size, attempt = placed.asked
-    sources, runs, used = placed.sources, placed.runs, placed.used
-    chosen = silent.newest(runs) if attempt is None else attempt
+    runs, chosen, used = _settled(sources, pattern, attempt)
     _place_undecoded(sources, chosen)
     cards.place(sources)
     known = world_size or _known_world(used)
     places = {id(source): i for i, source in enumerate(sources)}
-    scene = _logs(placed, places, chosen, known, memory)
+    run = LogRun(runs, chosen, pattern, asked=attempt is not None)
+    scene = _logs(sources, places, run, known, recall)
     seen = snapshots.settle(sources, runs, chosen, pattern, known, _in_logs(scene))
     windows = _windows(sources, max(0, chosen), pattern)
     told_worlds = (one.world for one in (windows, scene) if one is not None)
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
     world = world_size or max(_world(used, sources, chosen), 1 + highest, *told_worlds)
-    tables = dump_tables(used, [places[id(s)] for s in used], world, memory)
-    tables, world = _brought(tables, scene, windows, world, memory, fixed=world_size)
+    tables = dump_tables(used, [places[id(s)] for s in used], world)
+    tables, world = _brought(tables, scene, windows, world, fixed=world_size)
     tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
     told_by_processes = _of_processes(tables, sources, chosen, pattern, errors)
     return Dataset(
         **tables,
-        files=_files(placed, memory),
+        files=file_table(sources),
         attempts=attempts.table(runs),
-        repeats=repeat_table(sources, memory.repeats),
+        repeats=repeat_table(sources),
         attempt=max(0, chosen),
         world_size=world or told_by_processes,
         root=root,
     )
+
+
+def _settled(
+    sources: Sequence[Source], pattern: re.Pattern[str] | None, attempt: int | None
+) -> tuple[list[Attempt], int, list[Source]]:
+    """The attempts, the number of the one that is wanted, and its dumps. Raises NoSuchAttemptError."""
+    for source in sources:
+        if source.snapshot is None and source.kind not in (LOG.name, TRACE.name):
+            ranks.claim(source, pattern)
+    cards.settle(sources)
+    runs = _runs(sources)
+    chosen = silent.newest(runs) if attempt is None else attempt
+    if runs and not 0 <= chosen < len(runs):
+        raise NoSuchAttemptError(chosen, len(runs))
+    return runs, chosen, _used(runs[chosen]) if runs else []
 
 
 def _of_processes(
@@ -110,76 +107,47 @@ def _of_processes(
     return world
 
 
-def _placed_again(given: Sequence[Source], asked: Asked, before: Placed | None) -> Placed:
-    """The same as `_placed`, as `before` where nothing speaks for more; `given` stay as they are."""
-    again = place_again(before, asked, given) if before is not None else None
-    if again is not None:
-        return again
-    placed = _placed([source.renewed() for source in given], asked)
-    return with_peers(replace(placed, given=list(given)))
-
-
-def _placed(sources: Sequence[Source], asked: Asked) -> Placed:
-    """The attempts, and the dumps of the one that is wanted. Raises NoSuchAttemptError."""
-    pattern, _, attempt = asked
-    claim(sources, pattern)
-    cards.settle(sources)
-    runs = _runs(sources)
-    chosen = silent.newest(runs) if attempt is None else attempt
-    if runs and not 0 <= chosen < len(runs):
-        raise NoSuchAttemptError(chosen, len(runs))
-    return Placed(asked, [], list(sources), runs, _used(runs[chosen]) if runs else [])
-
-
-def _files(placed: Placed, memory: Memory) -> pl.DataFrame:
-    """The table of files; rows of before for those of which nothing is new."""
-    if memory.files is None or placed.fresh is None:
-        memory.files = file_table(placed.sources)
-    else:
-        memory.files = with_rows(memory.files, placed.sources, placed.fresh)
-    return memory.files
-
-
 def _brought(
-    tables: dict[str, pl.DataFrame],
-    scene: Scene | None,
-    windows: Windows | None,
-    world: int,
-    memory: Memory,
-    fixed: int | None,
+    tables: dict[str, pl.DataFrame], scene: Scene | None, windows: Windows | None, world: int, fixed: int | None
 ) -> tuple[dict[str, pl.DataFrame], int]:
     """The tables with what logs and traces tell, and the number of ranks then, unless the user has fixed it."""
-    memory.lines = None
     if scene is not None:
         from rankscope.parsers.assemble.logs.log_tables import bring
 
-        tables, memory.lines = bring(tables, scene)
+        tables = bring(tables, scene)
         world = fixed or max(world, 1 + _highest(tables["groups"]))
-    if windows is None:
-        memory.traces = None
-    else:
+    if windows is not None:
         from rankscope.parsers.assemble.traces.bring import bring as bring_traces
 
-        memory.traces = bring_traces(tables, windows, world, memory.traces)
-        tables = {**tables, **memory.traces.tables}
+        tables = {**tables, **bring_traces(tables, windows, world)}
     return tables, world
 
 
-def _logs(placed: Placed, places: dict[int, int], chosen: int, world: int, memory: Memory) -> Scene | None:
+class LogRun(NamedTuple):
+    """Which of the runs of a job its logs are read of."""
+
+    runs: list[Attempt]
+    chosen: int
+    pattern: re.Pattern[str] | None
+    asked: bool
+    """Whether the user has chosen it."""
+
+
+def _logs(
+    sources: Sequence[Source], places: dict[int, int], run: LogRun, world: int, recall: Recall | None
+) -> Scene | None:
     """Who wrote the logs of the chosen attempt; None without a log, which costs nothing."""
-    if not any(source.kind == LOG.name for source in placed.sources):
+    if not any(source.kind == LOG.name for source in sources):
         return None
     from rankscope.parsers.assemble.logs import attempts as log_attempts
     from rankscope.parsers.assemble.logs.log_tables import read_scene
-    from rankscope.parsers.assemble.logs.recall import Recall
 
-    (pattern, _, attempt), runs = placed.asked, placed.runs
-    memory.recall = memory.recall or Recall()
-    logs = [source for source in placed.sources if source.log is not None]
-    log_attempts.settle(logs, runs)
-    mine = [(places[id(source)], source) for source in logs if source.attempt == (max(0, chosen) if runs else 0)]
-    run = log_attempts.run_in(logs, runs, chosen, attempt is not None)
-    return read_scene(mine, world, pattern, run, memory.recall)
+    logs = [source for source in sources if source.log is not None]
+    log_attempts.settle(logs, run.runs)
+    attempt = max(0, run.chosen) if run.runs else 0
+    mine = [(places[id(source)], source) for source in logs if source.attempt == attempt]
+    number = log_attempts.run_in(logs, run.runs, run.chosen, run.asked)
+    return read_scene(mine, world, run.pattern, number, recall)
 
 
 def _in_logs(scene: Scene | None) -> list[Seen]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from rankscope import schema
@@ -17,23 +16,8 @@ from rankscope.parsers.sidecar.model import Card
 
 def file_table(sources: Sequence[Source]) -> pl.DataFrame:
     """A row for each source, in their order."""
-    return more_files(sources, 0)
-
-
-def more_files(sources: Sequence[Source], first: int) -> pl.DataFrame:
-    """Rows for sources behind as many others as `first` says."""
-    rows = [_row(place, source) for place, source in enumerate(sources, first)]
+    rows = [_row(place, source) for place, source in enumerate(sources)]
     return pl.DataFrame(rows, schema=dict(schema.FILES))
-
-
-def with_rows(table: pl.DataFrame, sources: Sequence[Source], fresh: Sequence[int]) -> pl.DataFrame:
-    """The same table with new rows for the sources at some places."""
-    if not fresh:
-        return table
-    news = pl.DataFrame([_row(i, sources[i]) for i in fresh], schema=dict(schema.FILES))
-    places = np.arange(table.height)
-    places[list(fresh)] = table.height + np.arange(len(fresh))
-    return pl.concat([table, news])[places]
 
 
 def _row(place: int, source: Source) -> dict[str, Any]:

@@ -6,8 +6,7 @@ pg_id is a counter of each process and joins nothing; what a file does not say a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rankscope.parsers.assemble.sources import Source, common
@@ -50,11 +49,6 @@ class Groups:
     """For each source (by its place) the group of each of its calls."""
     by_name: dict[int, dict[str, int]]
     """For each source the groups it names, used or not."""
-
-    def only(self, places: Sequence[int]) -> Groups:
-        """The same groups as a few of the sources get at them."""
-        by_call = {i: self.by_call[place] for i, place in enumerate(places) if place in self.by_call}
-        return replace(self, by_call=by_call, by_name={i: self.by_name[place] for i, place in enumerate(places)})
 
 
 def name_of(call: Call) -> str:

@@ -36,8 +36,8 @@ def recorder_of(dump: Dump) -> str | None:
     return BLIND_HOOK if any(call.retired and call.state == "scheduled" for call in dump.calls) else HOOK
 
 
-def settle(sources: Sequence[Source]) -> bool:
-    """Takes dumps of a job without operations for what all others are; whether any of them is told now.
+def settle(sources: Sequence[Source]) -> None:
+    """Takes dumps of a job without operations for what all others are.
 
     Not of a rank that has left another one with operations: the empty one is of another backend.
     """
@@ -45,11 +45,10 @@ def settle(sources: Sequence[Source]) -> bool:
     told = {source.rank for source in sources if source.recorder is not None}
     silent = [s for s in sources if s.recorder is None and s.dump is not None and s.rank not in told]
     if len(known) != 1 or not silent:
-        return False
+        return
     for source in silent:
         source.recorder = min(known, key=str)
         source.__dict__.pop("complete", None)
-    return True
 
 
 def uncounted(dump: Dump) -> Numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,6 @@ from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.flight_recorder.model import Dump
 
-if TYPE_CHECKING:
-    from rankscope.parsers.assemble.versions import Versions
-
 Row = dict[str, Any]
 Flags = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
@@ -27,79 +24,17 @@ UNTOLD = -1
 """Stage of an operation whose state is not told."""
 
 
-class _About(NamedTuple):
-    """The rows of one source, and what they are of."""
-
-    source: Source
-    newer: Source | None
-    versions: Versions | None
-    earlier: list[Row]
-    """As a dump before another one."""
-    watched: list[Row]
-    """As a dump that was written anew."""
-
-    def is_of(self, source: Source) -> bool:
-        """Whether nothing is new of a source."""
-        return self.source is source and self.newer is source.newer and self.versions is source.versions
-
-
-class Told:
-    """What was told of some sources, for the next time: those that are still the same are not compared again."""
-
-    def __init__(self) -> None:
-        self.by_place: dict[int, _About] = {}
-        self.parts = [schema.empty(schema.REPEATS)] * 2
-        """Rows of dumps before others, and of dumps that were written anew, by file."""
-
-    @property
-    def table(self) -> pl.DataFrame:
-        """All of it."""
-        return pl.concat(self.parts)
-
-
-def repeat_table(
-    sources: Sequence[Source], told: Told | None = None, fresh: Sequence[int] | None = None
-) -> pl.DataFrame:
+def repeat_table(sources: Sequence[Source]) -> pl.DataFrame:
     """A row for each source with a `newer` that is used, unless it is only a copy of it; columns of schema.REPEATS.
 
-    A file that was written anew while it was watched has rows for what its versions say. `sources` are all files, in
-    the order of their rows. What was `told` the last time is told again, and kept there for the next time; only the
-    sources at the places `fresh` are looked at then, if that is given.
+    A file that was written anew while it was watched has rows for what its versions say, behind all others. `sources`
+    are all files, in the order of their rows.
     """
-    told = told or Told()
-    gone = [place for place in told.by_place if place >= len(sources)]
-    news: dict[int, _About | None] = dict.fromkeys(gone)
-    for place in range(len(sources)) if fresh is None else fresh:
-        source, before = sources[place], told.by_place.get(place)
-        compares = source.newer is not None or (source.used and source.versions is not None)
-        if not compares and before is not None:
-            news[place] = None
-        elif compares and (before is None or not before.is_of(source)):
-            news[place] = _about(place, source)
-    _keep(told, news)
-    return told.table
-
-
-def _keep(told: Told, news: dict[int, _About | None]) -> None:
-    """What is told of some places from now on; None: nothing."""
-    if not news:
-        return
-    for place, about in news.items():
-        told.by_place.pop(place, None)
-        if about is not None:
-            told.by_place[place] = about
-    abouts = [about for _, about in sorted(news.items()) if about is not None]
-    rows = [row for about in abouts for row in about.earlier], [row for about in abouts for row in about.watched]
-    others = ~pl.col("file").is_in(list(news))
-    for number, own in enumerate(rows):
-        table = pl.DataFrame(own, schema=dict(schema.REPEATS))
-        told.parts[number] = pl.concat([told.parts[number].filter(others), table]).sort("file", maintain_order=True)
-
-
-def _about(place: int, source: Source) -> _About:
-    row = _row(place, source, source.newer) if source.newer is not None else None
-    watched = list(_of_versions(place, source)) if source.used else []
-    return _About(source, source.newer, source.versions, [row] if row is not None else [], watched)
+    placed = list(enumerate(sources))
+    earlier = [_row(place, source, source.newer) for place, source in placed if source.newer is not None]
+    watched = [row for place, source in placed if source.used for row in _of_versions(place, source)]
+    rows = [row for row in earlier if row is not None] + watched
+    return pl.DataFrame(rows, schema=dict(schema.REPEATS))
 
 
 def _row(place: int, source: Source, used: Source) -> Row | None:

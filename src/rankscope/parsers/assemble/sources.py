@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
@@ -61,16 +60,6 @@ class Source:
     """Of a trace: its spans in order, if that was worked out when it had been read."""
     versions: Versions | None = None
     """Of a dump that was watched while it was written anew: what its versions say."""
-    more: LogContent | None = None
-    """Of a log that is watched: operations that it has told since it said what is in `content`."""
-    in_full: Callable[[], LogContent] | None = None
-    """All that such a log says by now."""
-
-    def whole(self) -> Source:
-        """The same with all that it says in its content."""
-        if self.more is None or self.in_full is None:
-            return self
-        return replace(self, content=self.in_full(), more=None, in_full=None)
 
     def renewed(self) -> Source:
         """As it was before it was assembled with others; what is worked out of its content alone is kept."""

@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 import numpy as np
 
 from rankscope.parsers.decoded import Stretch
-from rankscope.parsers.logs.growth import Growth
 from rankscope.parsers.logs.join import Joiner
 from rankscope.parsers.logs.model import LogContent
 
@@ -23,44 +22,22 @@ class Growing:
         self.end = 0
         """Up to where it was read."""
         self._told: LogContent | None = None
-        """What it said last."""
+        """All that it said when it was asked last."""
         self._is_told = False
         """Nothing was added since then that tells anything."""
-        self._growth: Growth | None = None
-        """What was added since then."""
-        self._more: LogContent | None = None
-        """What was said last of that."""
-        self._more_is_told = False
-        """Nothing was added since then either."""
 
     def add(self, content: LogContent, stretch: Stretch) -> None:
         """Takes a stretch, which begins at `start` or, of another file in the place of this one, at 0."""
         if stretch.start != self.start:
             self.__init__()  # type: ignore[misc]
         silent = _is_silent(content) and (self._loose is None or _is_silent(self._loose))
-        self._is_told, self._more_is_told = self._is_told and silent, self._more_is_told and silent
+        self._is_told = self._is_told and silent
         self._loose, self.end = None, stretch.end
         if stretch.firm:
-            if self._growth is not None:
-                self._growth.add(content, self._firm.lines)
             self._firm.add(content)
             self.start, self.mark = stretch.end, stretch.mark
         else:
             self._loose = content
-
-    def told(self) -> tuple[LogContent, LogContent | None]:
-        """What `content` said last, and what is more by now, if more operations are all that is new.
-
-        All of it and None otherwise. What is more is the very same as last time if nothing has come since.
-        """
-        if self._told is not None and not self._is_told and self._growth is not None:
-            if not self._more_is_told:
-                more = self._growth.more(self._loose, self._firm.lines)
-                self._more = self._more if more is not None and _same_rows(self._more, more) else more
-                self._more_is_told = True
-            if self._more is not None:
-                return self._told, self._more if self._more.numbers.shape[1] or self._more.events else None
-        return self.content(), None
 
     def content(self) -> LogContent:
         """All of it so far; the very same as last time if more lines are all that is new."""
@@ -72,8 +49,7 @@ class Growing:
         content = joiner.done()
         if self._told is None or not _says_same(self._told, content):
             self._told = content
-        self._is_told, self._more, self._more_is_told = True, None, False
-        self._growth = Growth(self._told, self._loose, self.end, self._firm.lines)
+        self._is_told = True
         return self._told
 
 
@@ -88,18 +64,13 @@ def _is_silent(content: LogContent) -> bool:
     return not content.numbers.shape[1] and not any(tables) and not any(_told(content).values())
 
 
-def _same_rows(one: LogContent | None, other: LogContent) -> bool:
-    """Whether two contents have the same operations and events."""
-    same = one is not None and np.array_equal(one.numbers, other.numbers)
-    return one is not None and same and np.array_equal(one.codes, other.codes) and one.events == other.events
-
-
 def _says_same(one: LogContent, other: LogContent) -> bool:
     """Whether two contents differ in nothing but how many lines there are of which nothing is kept."""
     return (
-        _same_rows(one, other)
+        np.array_equal(one.numbers, other.numbers)
+        and np.array_equal(one.codes, other.codes)
         and _told(one) == _told(other)
-        and all(getattr(one, n) == getattr(other, n) for n in _COMPARED)
+        and all(getattr(one, name) == getattr(other, name) for name in _COMPARED)
     )
 
 

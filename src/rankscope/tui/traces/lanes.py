@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -158,14 +158,9 @@ def activities_of(kind: str) -> tuple[int, ...]:
     return tuple(COMMUNICATION) if kind == "communication" else (COMPUTE,) if kind == "compute" else (MEMORY,)
 
 
-def build_lanes(dataset: Dataset, analysis: Analysis, before: TraceLanes | None = None) -> TraceLanes:
-    """The lanes of a dataset with traces; where no analysis of them is there, clocks are as written.
-
-    Those from `before` where they are of the very same traces.
-    """
+def build_lanes(dataset: Dataset, analysis: Analysis) -> TraceLanes:
+    """The lanes of a dataset with traces; where no analysis of them is there, clocks are as written."""
     traces = analysis.traces or TraceAnalysis()
-    if before is not None and _is_same(before, dataset, traces):
-        return replace(before, dataset=dataset, analysis=analysis, traces=traces)
     spans = build_spans(dataset, dict(traces.offsets))
     ranks = ranks_of(dataset)
     strands = strands_in(dataset.tracks, spans, ranks)
@@ -177,11 +172,6 @@ def build_lanes(dataset: Dataset, analysis: Analysis, before: TraceLanes | None 
         dataset, analysis, traces, ranks, strands, spans, cover, key_of,
         low if isinstance(low, int) else 0, max(high if isinstance(high, int) else 1, 1),
     )  # fmt: skip
-
-
-def _is_same(before: TraceLanes, dataset: Dataset, traces: TraceAnalysis) -> bool:
-    told = all(getattr(before.dataset, name) is getattr(dataset, name) for name in ("traces", "tracks", "spans"))
-    return told and before.traces.matched is traces.matched and before.traces.offsets == traces.offsets
 
 
 def ranks_of(dataset: Dataset) -> NDArray[np.int32]:

@@ -37,14 +37,6 @@ class TracedRun(Dataset):
         return tuple(rank for rank in range(self.world_size) if rank not in seen)
 
 
-def with_traces_of(run: Dataset, dataset: Dataset) -> Dataset:
-    """The run with the traces of a dataset that has more of them; its operations are still those that it has."""
-    return replace(
-        run, files=dataset.files, traced=dataset.traced, traces=dataset.traces, tracks=dataset.tracks,
-        spans=dataset.spans,
-    )  # fmt: skip
-
-
 def traced_run(dataset: Dataset, analysis: Analysis) -> TracedRun:
     """The dataset with `traced` as its operations.
 

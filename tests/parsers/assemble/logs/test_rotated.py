@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from rankscope.parsers.assemble.dataset import assemble
+from rankscope.parsers.assemble.logs.recall import Recall
 from rankscope.parsers.assemble.logs.rotated import Series, series_of
 from rankscope.parsers.assemble.sources import Source
-from rankscope.parsers.assemble.tables import Memory
 from rankscope.schema import Dataset
 from tests.parsers.assemble.logs.job import PARENT, SPLIT, groups, init, job, messages, said, source, split, step
 from tests.parsers.logs.lines import coll
@@ -125,10 +125,10 @@ def test_another_process_or_directory_is_never_guessed_to_be_the_same() -> None:
 
 
 def test_what_was_known_is_remembered_while_the_job_is_watched() -> None:
-    memory = Memory()
+    recall = Recall()
 
     def look(*sources: Source) -> Dataset:
-        return assemble(sources, "job", None, None, None, memory)
+        return assemble(sources, "job", None, None, None, recall=recall)
 
     first = look(*(source(f"nccl.{rank}.log", lines(rank)) for rank in range(4)))
     emptied = [source(f"nccl.{rank}.log", lines(rank)[20:]) for rank in range(4)]
@@ -142,16 +142,16 @@ def test_what_was_known_is_remembered_while_the_job_is_watched() -> None:
 
 
 def test_what_was_known_of_a_process_is_nothing_to_one_that_begins_anew() -> None:
-    memory = Memory()
+    recall = Recall()
     text = [[init(rank), step(rank, 0), step(rank, 1)] for rank in range(4)]
-    assemble([source(f"nccl.{r}.log", text[r]) for r in range(4)], "job", None, None, None, memory)
+    assemble([source(f"nccl.{r}.log", text[r]) for r in range(4)], "job", None, None, None, recall=recall)
     again = [[init(rank, comm_id="0xbeef"), step(rank, 5)] for rank in range(4)]
-    dataset = assemble([source(f"nccl.{r}.log", again[r]) for r in range(4)], "job", None, None, None, memory)
+    dataset = assemble([source(f"nccl.{r}.log", again[r]) for r in range(4)], "job", None, None, None, recall=recall)
     assert dataset.comms["identity"].to_list() == ["0xbeef"] * 4
     ended = [[step(rank, 5), init(rank, "Destroy COMPLETE")] for rank in range(4)]
-    assemble([source(f"nccl.{r}.log", ended[r]) for r in range(4)], "job", None, None, None, memory)
+    assemble([source(f"nccl.{r}.log", ended[r]) for r in range(4)], "job", None, None, None, recall=recall)
     left = [source(f"nccl.{r}.log", [step(r, 6)]) for r in range(4)]
-    assert assemble(left, "job", None, None, None, memory).ops.is_empty()
+    assert assemble(left, "job", None, None, None, recall=recall).ops.is_empty()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import polars as pl
 from rankscope.parsers.assemble.logs import counts, labelled, messages, records, remark, whose
 from rankscope.parsers.assemble.logs.agreement import Agreement, compare
 from rankscope.parsers.assemble.logs.building import build
-from rankscope.parsers.assemble.logs.collectives import dated_logs
 from rankscope.parsers.assemble.logs.comm_groups import evidence
 from rankscope.parsers.assemble.logs.communicators import housed_rows
 from rankscope.parsers.assemble.logs.counted import counted
@@ -20,7 +19,6 @@ from rankscope.parsers.assemble.logs.frontier_rows import frontier_table, seen_i
 from rankscope.parsers.assemble.logs.grouping import Groups
 from rankscope.parsers.assemble.logs.identity import identify
 from rankscope.parsers.assemble.logs.log_processes import Scene
-from rankscope.parsers.assemble.logs.more import Known, newest_of
 from rankscope.parsers.assemble.logs.prints.place import place
 from rankscope.parsers.assemble.logs.recall import Recall
 from rankscope.parsers.assemble.logs.reports import Claim, Claims, highest_rank, read_reports
@@ -32,7 +30,7 @@ Tables = dict[str, pl.DataFrame]
 
 
 def read_scene(
-    sources: Sequence[tuple[int, Source]], world: int, pattern: re.Pattern[str] | None, run: int, recall: Recall
+    sources: Sequence[tuple[int, Source]], world: int, pattern: re.Pattern[str] | None, run: int, recall: Recall | None
 ) -> Scene:
     """Who wrote the logs of one attempt, given with their rows of `files`; `world` is the job's size if it is known.
 
@@ -41,21 +39,20 @@ def read_scene(
     """
     scene = build(sources, run)
     labelled.settle(scene, world)
-    recall.remind(scene)
+    if recall is not None:
+        recall.remind(scene)
     identify(scene)
-    recall.take(scene)
+    if recall is not None:
+        recall.take(scene)
     whose.settle(scene, world, highest_rank(scene), pattern)
     return scene
 
 
-def bring(tables: Tables, scene: Scene) -> tuple[Tables, Known | None]:
-    """`tables` of the dumps with what logs tell. Of a rank's group with a dump, rows of logs are only compared.
-
-    And how more lines of these logs become rows of the same; None if that has to be worked out with all the rest.
-    """
+def bring(tables: Tables, scene: Scene) -> Tables:
+    """`tables` of the dumps with what logs tell. Of a rank's group with a dump, rows of logs are only compared."""
     groups = Groups(tables["groups"], scene.sized)
     claims: Claims = defaultdict(Claim, read_reports(scene, groups))
-    ends = place(scene, groups, claims)
+    place(scene, groups, claims)
     groups.settle(scene)
     numbering = number(scene)
     rows = housed_rows(scene, groups, _named(scene), numbering, evidence(tables["ops"], claims))
@@ -66,29 +63,24 @@ def bring(tables: Tables, scene: Scene) -> tuple[Tables, Known | None]:
     rows = _without(rows, dumped).filter(~pl.col("group").is_in(list(unfit)))
     kept = _kept(claims, dumped, groups.with_p2p())
     reached = {k: n for k, n in counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
-    rows, failed = with_claims(rows, kept, scene.lines_before), messages.failed(scene)
-    if failed:
+    rows = with_claims(rows, kept, scene.lines_before)
+    if messages.failed(scene):
         rows = with_absences(rows, kept, groups.members)
     if tables["ops"].height:
         # a log's times are local, a dump's are not
         rows = rows.with_columns(created_ns=pl.lit(None, pl.Int64))
-    seen = seen_in(rows)
-    frontiers = frontier_table(seen, kept, reached)
+    frontiers = frontier_table(seen_in(rows), kept, reached)
     ops = pl.concat([tables["ops"], rows.drop("line").select(tables["ops"].columns)])
     for log in scene.logs:
         log.source.used = log.source.tells
     remarks = _remarks(scene, numbering, agreement, unfit)
-    known = None if failed else Known(
-        scene, groups.members, numbering, dated_logs(scene), _keys(dumped), unfit, kept, seen,
-        newest_of(rows), not tables["ops"].height, tables["frontiers"], ends,
-    )  # fmt: skip
     made = {
         "ops": ops.sort("rank", maintain_order=True) if tables["ops"].height and rows.height else ops,
         "groups": groups.frame(),
         "frontiers": pl.concat([tables["frontiers"], frontiers]).sort("rank", "group"),
         "messages": messages.message_table(scene, groups, remarks),
     }
-    return {**tables, **made, **records.tables(scene)}, known
+    return {**tables, **made, **records.tables(scene)}
 
 
 def _kept(claims: Claims, dumped: Collection[tuple[int, int]], mixed: Collection[int]) -> Claims:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -15,11 +14,11 @@ from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.assemble.traces import loops, ranks, spans
 from rankscope.parsers.assemble.traces.groups import Groups
 from rankscope.parsers.assemble.traces.hosts import with_hosts
-from rankscope.parsers.assemble.traces.pieces import Piece, piece_of
-from rankscope.parsers.assemble.traces.seen import Seen, seen
+from rankscope.parsers.assemble.traces.traced import nothing_of, traced_of
 from rankscope.parsers.assemble.traces.window import Window, settle_bases
 
 Tables = dict[str, pl.DataFrame]
+_OF_TRACES = {"traced": schema.TRACED, "tracks": schema.TRACKS, "spans": schema.SPANS}
 
 
 @dataclass(frozen=True)
@@ -29,25 +28,6 @@ class Windows:
     all: list[Window]
     world: int
     """Ranks of the job, as far as they tell."""
-
-
-@dataclass(frozen=True)
-class Brought:
-    """What traces added to some tables, and what that came of."""
-
-    windows: list[tuple[Any, ...]]
-    world: int
-    groups: pl.DataFrame
-    """As they were before."""
-    traces: pl.DataFrame
-    """Without what only other tables tell of hosts."""
-    tables: Tables
-    pieces: list[Piece]
-    """Of each window."""
-    book: Groups
-    """What was told of groups."""
-    seen: list[Seen]
-    """Of each window."""
 
 
 def draw(source: Source) -> None:
@@ -90,48 +70,20 @@ def world_of(windows: Sequence[Window]) -> int:
     return max(told, default=0)
 
 
-def bring(tables: Tables, found: Windows, world: int, before: Brought | None = None) -> Brought:
-    """What traces add to `tables` of dumps and logs; the very same tables as `before` where that came of the same."""
-    windows = [_key(window) for window in found.all]
-    if before is None or not _is_same(before, windows, tables["groups"], world):
-        return _made(tables, found, world, before)
-    hosted = with_hosts(before.traces, tables)
-    same = before.tables["traces"].equals(hosted)
-    return before if same else replace(before, tables={**before.tables, "traces": hosted})
-
-
-def _is_same(before: Brought, windows: list[tuple[Any, ...]], groups: pl.DataFrame, world: int) -> bool:
-    if world != before.world or len(windows) != len(before.windows) or not groups.equals(before.groups):
-        return False
-    # contents are large: they are the same or they are not
-    pairs = zip(windows, before.windows, strict=True)
-    return all(one[0] is other[0] and one[1:] == other[1:] for one, other in pairs)
-
-
-def _key(window: Window) -> tuple[Any, ...]:
-    source = window.source
-    told = source.shown, source.rank, source.attempt, window.host
-    return window.content, window.place, window.base_ns, dict(window.loops), *told
-
-
-def _made(tables: Tables, found: Windows, world: int, before: Brought | None) -> Brought:
+def bring(tables: Tables, found: Windows, world: int) -> Tables:
+    """The tables that traces make or change, beside `tables` of dumps and logs."""
     groups = Groups(tables["groups"], found.all, world)
-    known = {id(piece.content): piece for piece in before.pieces} if before is not None else {}
-    pieces: list[Piece] = []
+    made: dict[str, list[pl.DataFrame]] = {name: [schema.empty(columns)] for name, columns in _OF_TRACES.items()}
     track = op = 0
     for window in found.all:
-        pieces.append(piece_of(window, groups, track, op, known.get(id(window.content))))
-        track, op = track + pieces[-1].tracks.height, op + pieces[-1].traced.height
-    traces = trace_table(found.all)
-    made = {
-        "groups": groups.frame(),
-        "traced": pl.concat([schema.empty(schema.TRACED), *(piece.traced for piece in pieces)]),
-        "traces": with_hosts(traces, tables),
-        "tracks": pl.concat([schema.empty(schema.TRACKS), *(piece.tracks for piece in pieces)]),
-        "spans": pl.concat([schema.empty(schema.SPANS), *(piece.spans for piece in pieces)]),
-    }
-    keys, known_of = [_key(window) for window in found.all], [seen(window) for window in found.all]
-    return Brought(keys, world, tables["groups"], traces, made, pieces, groups, known_of)
+        rows, executes = traced_of(window, groups) if window.content.writers == 1 else nothing_of(window)
+        drawn = window.source.drawn or spans.arrange(window)
+        made["traced"].append(rows)
+        made["tracks"].append(spans.track_table(window, track))
+        made["spans"].append(spans.span_table(window, drawn, executes, track, op))
+        track, op = track + made["tracks"][-1].height, op + rows.height
+    told = {name: pl.concat(parts) for name, parts in made.items()}
+    return {**told, "groups": groups.frame(), "traces": with_hosts(trace_table(found.all), tables)}
 
 
 def trace_table(windows: Sequence[Window]) -> pl.DataFrame:

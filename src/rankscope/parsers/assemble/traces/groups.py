@@ -19,52 +19,23 @@ from rankscope.parsers.torch_profiler.model import Call
 Members = tuple[int, ...]
 
 
-Reference = int | str
-"""What tells a group in a window: a call, by its number, or a name among those that the window lists."""
-
-
 class Groups:
     """Rows of `groups`; those of traces go behind those that are there."""
 
     def __init__(self, table: pl.DataFrame, windows: Sequence[Window], world: int) -> None:
         self.rows: list[dict[str, Any]] = table.sort("group").rows(named=True)
         self.world = world
-        self.has_news = False
-        """Something was added, or is told otherwise, since this was set to False."""
         self._by_name: dict[str, list[int]] = defaultdict(list)
         for i, row in enumerate(self.rows):
             self._by_name[row["name"]].append(i)
         self._open: dict[int, set[int]] = {}
         """Ranks seen in groups whose members nobody wrote down."""
-        self._told: dict[int, dict[Reference, int]] = defaultdict(dict)
-        """By place of a window the groups that were asked for."""
+        self._told: dict[tuple[int, int | str], int] = {}
+        """Groups by the place of a window, and what tells them there."""
         for window in windows:
-            self.meet(window)
-
-    def meet(self, window: Window) -> None:
-        """Takes the groups that a window lists; nothing was asked yet of what has its place."""
-        self._told.pop(window.place, None)
-        for group in window.content.about.groups:
-            if group.ranks and group.name:
-                self._find(group.name, tuple(group.ranks), group.description)
-
-    def of(self, window: Window, reference: Reference) -> int:
-        """The group of one of the calls of a window, or one that it lists."""
-        told = self._told[window.place]
-        if reference not in told:
-            if isinstance(reference, str):
-                told[reference] = self._named(window, reference)
-            else:
-                told[reference] = self._of(window.content.calls[reference], window)
-        return told[reference]
-
-    def told(self, window: Window) -> dict[Reference, int]:
-        """All groups of a window that were asked for, and by what."""
-        return dict(self._told[window.place])
-
-    def _named(self, window: Window, name: str) -> int:
-        group = next(g for g in window.content.about.groups if g.name == name and g.ranks)
-        return self._find(name, tuple(group.ranks or ()), group.description)
+            for group in window.content.about.groups:
+                if group.ranks and group.name:
+                    self._find(group.name, tuple(group.ranks), group.description)
 
     def frame(self) -> pl.DataFrame:
         """The table."""
@@ -81,6 +52,17 @@ class Groups:
         row = self.rows[group]
         return self.world > 0 and (row["description"] == DEFAULT or not row["name"])
 
+    def of(self, window: Window, reference: int | str) -> int:
+        """The group of one of the calls of a window, by its number, or one that it lists, by its name."""
+        key = window.place, reference
+        if key not in self._told:
+            if isinstance(reference, str):
+                listed = next(g for g in window.content.about.groups if g.name == reference and g.ranks)
+                self._told[key] = self._find(reference, tuple(listed.ranks or ()), listed.description)
+            else:
+                self._told[key] = self._of(window.content.calls[reference], window)
+        return self._told[key]
+
     def _of(self, call: Call, window: Window) -> int:
         """The group of an operation; the only one there is where it names none."""
         stated = [g for g in window.content.about.groups if g.ranks and g.name]
@@ -95,7 +77,7 @@ class Groups:
         if group is None:
             group = self._unknown(name, description, window.rank)
         if call.collective in P2P_OPS and not self.rows[group]["has_p2p"]:
-            self.rows[group]["has_p2p"] = self.has_news = True
+            self.rows[group]["has_p2p"] = True
         return group
 
     def _known(self, name: str, rank: int, call: Call) -> int | None:
@@ -110,22 +92,19 @@ class Groups:
         for i in self._by_name[name]:
             if tuple(self.rows[i]["ranks"]) == members and i not in self._open:
                 if description and not self.rows[i]["description"]:
-                    self.rows[i]["description"], self.has_news = description, True
+                    self.rows[i]["description"] = description
                 return i
         return self._add(name, members, description, "config")
 
     def _unknown(self, name: str, description: str, rank: int) -> int:
         found = next((i for i in self._by_name[name] if i in self._open), None)
         group = self._add(name, (), description, "inferred") if found is None else found
-        users = self._open.setdefault(group, set())
-        self.has_news |= rank not in users
-        users.add(rank)
+        self._open.setdefault(group, set()).add(rank)
         return group
 
     def _add(self, name: str, members: Members, description: str, how: str) -> int:
         row = {"name": name, "description": description, "ranks": list(members), "membership": how, "has_p2p": False}
         self.rows.append(row)
-        self.has_news = True
         self._by_name[name].append(len(self.rows) - 1)
         return len(self.rows) - 1
 

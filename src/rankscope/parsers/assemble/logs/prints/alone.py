@@ -9,7 +9,6 @@ from itertools import pairwise
 from rankscope.parsers.assemble.logs.grouping import DEFAULT, Groups
 from rankscope.parsers.assemble.logs.log_processes import Scene
 from rankscope.parsers.assemble.logs.numbers import whole
-from rankscope.parsers.assemble.logs.prints.more import End, end_of
 from rankscope.parsers.assemble.logs.prints.rows import Told, add, events_of, row
 from rankscope.parsers.assemble.logs.reports import Claims, rank_of
 
@@ -36,17 +35,11 @@ def lanes_of_all(scene: Scene, cut: bool) -> dict[int, list[Told]] | None:
     return found
 
 
-def place_all(
-    scene: Scene, groups: Groups, claims: Claims, lanes: Mapping[int, Sequence[Told]]
-) -> dict[int, End | None]:
-    """Puts them on lanes of the group of all; where they have ended."""
-    ends = {}
+def place_all(scene: Scene, groups: Groups, claims: Claims, lanes: Mapping[int, Sequence[Told]]) -> None:
+    """Puts them on lanes of the group of all."""
     for rank, own in lanes.items():
         at = groups.of_report("0", DEFAULT, rank, rank, scene.world)
-        events = [(told.log, told.event) for told in own]
-        add(claims[rank, at], scene, events)
-        ends[rank] = end_of(rank, {at: events}, claims)
-    return ends
+        add(claims[rank, at], scene, [(told.log, told.event) for told in own])
 
 
 def place_mismatches(scene: Scene, groups: Groups, claims: Claims) -> None:

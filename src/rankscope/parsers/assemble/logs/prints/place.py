@@ -13,7 +13,6 @@ from rankscope.parsers.assemble.logs.numbers import rank as sound
 from rankscope.parsers.assemble.logs.numbers import whole
 from rankscope.parsers.assemble.logs.prints.alone import lanes_of_all, place_all, place_mismatches
 from rankscope.parsers.assemble.logs.prints.lanes import Calls, lanes_of
-from rankscope.parsers.assemble.logs.prints.more import End, end_of
 from rankscope.parsers.assemble.logs.prints.rows import add, events_of, row
 from rankscope.parsers.assemble.logs.prints.said import of_last, read_reports
 from rankscope.parsers.assemble.logs.prints.seats import ALL, Named, named_groups
@@ -24,20 +23,16 @@ from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.kept import left_out
 
 
-def place(scene: Scene, groups: Groups, claims: Claims) -> dict[int, End]:
-    """Adds what fingerprints tell to `claims` and `groups`; `scene` gets how many of them are of no known group.
-
-    Given is by rank where they have ended, of those whose all are of a known group.
-    """
+def place(scene: Scene, groups: Groups, claims: Claims) -> None:
+    """Adds what fingerprints tell to `claims` and `groups`; `scene` gets how many of them are of no known group."""
     named = named_groups(event for _, event in events_of(scene, "pg-seat"))
     cut = any(left_out("fingerprint") in log.content.counts for log in scene.logs)
     alone = lanes_of_all(scene, cut) if named is None else None
     if alone is not None:
-        ends = place_all(scene, groups, claims, alone)
+        place_all(scene, groups, claims, alone)
         place_mismatches(scene, groups, claims)
     else:
-        ends = _Several(scene, groups, claims).place(named, not cut)
-    return {rank: end for rank, end in ends.items() if end is not None}
+        _Several(scene, groups, claims).place(named, not cut)
 
 
 class _Several:
@@ -50,21 +45,19 @@ class _Several:
         self._lanes = lanes_of(((told.log, told.rank, told.event) for told in prints), self._calls)
         self._said = speakers(scene, *(kind.name for kind in EVENTS.values() if kind.of_failed_call))
 
-    def place(self, named: Sequence[Named] | None, whole_lanes: bool) -> dict[int, End | None]:
-        """Puts all lines to groups of which that can be told, and notes how many others there are; where they end."""
+    def place(self, named: Sequence[Named] | None, whole_lanes: bool) -> None:
+        """Puts all lines to groups of which that can be told, and notes how many others there are."""
         scene = self._scene
         solved = self._solved(named, whole_lanes)
         if solved is None:
             scene.mixed_prints.update(Counter(number for number, _ in events_of(scene, "fingerprint")))
-            return {}
+            return
         of_group: defaultdict[tuple[int, int], list[tuple[int, Event]]] = defaultdict(list)
         left: Counter[int] = Counter()
-        doubtful: set[int] = set()
         for rank, own in solved.of.items():
             for at, event in zip(own, self._lanes[rank].events, strict=True):
                 if at is None:
                     left[event[0]] += 1
-                    doubtful.add(rank)
                 else:
                     of_group[rank, at].append(event)
         scene.mixed_prints.update(left)
@@ -72,13 +65,6 @@ class _Several:
         for (rank, at), events in of_group.items():
             add(self._claims[rank, rows[at]], scene, events)
         self._failed_ones(solved, rows)
-        return self._ends({(rank, rows[at]): events for (rank, at), events in of_group.items() if rank not in doubtful})
-
-    def _ends(self, placed: dict[tuple[int, int], list[tuple[int, Event]]]) -> dict[int, End | None]:
-        of_rank: defaultdict[int, dict[int, list[tuple[int, Event]]]] = defaultdict(dict)
-        for (rank, row_), events in placed.items():
-            of_rank[rank][row_] = events
-        return {rank: end_of(rank, own, self._claims) for rank, own in of_rank.items()}
 
     def _solved(self, named: Sequence[Named] | None, whole_lanes: bool) -> Solved | None:
         scene, lanes = self._scene, self._lanes

@@ -1,0 +1,55 @@
+"""A job with a capture in each of its ranks, for tests of what is watched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rankscope.parsers.assemble.sources import Source
+from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.parsers.members import members
+from rankscope.parsers.sidecar.model import Card, CardGroup
+from tests.parsers.dumps import START_NS, Recorder, job
+
+RANKS = 4
+WORLD = CardGroup("0", "default_pg", "gloo", members(range(RANKS)))
+
+
+class Captured:
+    """The files that the capture leaves of a job: of each rank the newest dump, two before it, and a sidecar."""
+
+    def __init__(self) -> None:
+        self.recorders = job(RANKS, library="gloo")
+        self.files: dict[str, Source] = {}
+        self.turns = [0] * RANKS
+        for rank in range(RANKS):
+            for _ in range(3):
+                self.write(rank)
+        self.files["notes.txt"] = Source("notes.txt", "unknown", 3, 1, "nothing that is read")
+        self.files["fr_trace_rank_9"] = Source("fr_trace_rank_9", "empty", 0, 1, "empty file")
+
+    def write(self, rank: int, **told: Any) -> None:
+        """A rank goes on by one operation and dumps."""
+        recorder, name = self.recorders[rank], f"fr_trace_rank_{rank}"
+        before = self.files.get(name)
+        if before is not None:
+            slot = f"history/{1 + self.turns[rank] % 2}_{name}"
+            self.files[slot] = Source(slot, before.kind, before.size, before.mtime_ns, None, before.content)
+        recorder.collective("0")
+        self.turns[rank] += 1
+        self.files[name] = self.dump(name, recorder)
+        self.card(rank, **told)
+
+    def dump(self, name: str, recorder: Recorder) -> Source:
+        data, turn = recorder.pickle(), self.turns[recorder.rank]
+        return Source(name, "flight-recorder", len(data), START_NS + turn * 10**9, None, decode(data))
+
+    def card(self, rank: int, **told: Any) -> None:
+        """A rank writes its sidecar anew."""
+        given = {"world_size": RANKS, "host": "node", "pid": 7 + rank, "delay_ns": self.turns[rank], **told}
+        name = f"capture_rank_{rank}.json"
+        content = Card(rank, dumps=[f"fr_trace_rank_{rank}"], groups=[WORLD], **given)
+        self.files[name] = Source(name, "sidecar", 1, self.turns[rank], None, content)
+
+    @property
+    def sources(self) -> list[Source]:
+        return [self.files[name] for name in sorted(self.files)]
