@@ -23,7 +23,7 @@ from tests.simulator.truth import Truth, innocents, score
 
 from benchmarks.results import machine, put, table
 from rankscope.analysis import analyse
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 
 SCORES = ("exact", "allowed", "other-kind", "unnamed", "accused")
 

@@ -27,7 +27,7 @@ PHASES = """
 import json, pathlib, sys, time
 begin = time.perf_counter()
 from rankscope.analysis import analyse
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 imported = time.perf_counter()
 dataset = load([pathlib.Path(sys.argv[1])])
 loaded = time.perf_counter()

@@ -60,7 +60,7 @@ def _columns(rows: Iterable[tuple[Any, ...]]) -> int:
 
 def with_rankscope(paths: Sequence[Path], detail: str = "all") -> int:
     """The dataset: joined, nested, in order."""
-    from rankscope.parsers.load import LoadOptions, load
+    from rankscope.assemble.load import LoadOptions, load
 
     dataset = load(paths, LoadOptions(detail=detail))
     return dataset.spans.height if detail == "all" else dataset.traced.height

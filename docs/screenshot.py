@@ -11,8 +11,8 @@ from pathlib import Path
 
 import polars as pl
 
+from rankscope.assemble.load import load
 from rankscope.commands.source import Source
-from rankscope.parsers.load import load
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.options import ViewOptions
 

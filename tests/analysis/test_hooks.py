@@ -10,8 +10,8 @@ from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.rank_view import condition
 from rankscope.analysis.why import explain
-from rankscope.parsers.assemble.dataset import assemble
-from rankscope.parsers.assemble.sources import Source
+from rankscope.assemble.dataset import assemble
+from rankscope.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.tui.detail.peers import state_label
 from tests.parsers.dumps import Groups, Recorder

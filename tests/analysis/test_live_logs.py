@@ -12,7 +12,7 @@ from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.live import Gate, Live, with_state
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.progress_history import SECOND, Look
-from rankscope.parsers.load import LoadOptions, load
+from rankscope.assemble.load import LoadOptions, load
 from rankscope.schema import Dataset
 from tests.builders import START_NS
 from tests.parsers.logs.lines import coll, info, life

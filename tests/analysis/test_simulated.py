@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 from tests.simulator.faults import FAULTS
 from tests.simulator.options import ALL_MODES, HOOK_MODES, MODES
 from tests.simulator.scenario import ALL_FAULTS, ONLY_MODES, Scenario, make

@@ -10,7 +10,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.ring_exchange import Odd, find_odd
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 from rankscope.schema import Dataset
 from tests.analysis.test_simulated import judge
 from tests.parsers.dumps import Recorder, dataset_of, job, named

@@ -9,8 +9,8 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.why import explain
-from rankscope.parsers.assemble.dataset import assemble
-from rankscope.parsers.assemble.sources import Source
+from rankscope.assemble.dataset import assemble
+from rankscope.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset

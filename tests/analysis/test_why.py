@@ -12,7 +12,7 @@ from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Why
 from rankscope.analysis.why import NoSuchRankError, explain
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 from rankscope.schema import Dataset
 from tests.analysis.jobs import mesh, running
 from tests.builders import START_NS, JobBuilder

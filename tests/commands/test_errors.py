@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from rankscope.parsers.load import LoadOptions, load
+from rankscope.assemble.load import LoadOptions, load
 
 LOG = (
     "[rank3]: flux capacitor failed badly\n"

@@ -14,10 +14,10 @@ from pathlib import Path
 import click
 import pytest
 
+from rankscope.assemble.load import load
 from rankscope.cli import run
 from rankscope.commands import processes, stacks
 from rankscope.commands.processes import Process, ranks_here
-from rankscope.parsers.load import load
 
 Captured = pytest.CaptureFixture[str]
 STUCK = """

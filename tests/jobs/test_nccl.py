@@ -13,7 +13,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 
 JOBS = Path(__file__).parent / "nccl"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 from tests.jobs.maker import Maker
 from tests.jobs.official import Complaint, complaints
 from tests.jobs.scenarios import EXPECTED, SAMPLES, causes, check, report

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis.traces.recorded import recorded
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 from tests.jobs.recorded import COLLECTIVES, STEPS, UNWATCHED, WORLD_SIZE
 
 pytestmark = pytest.mark.torch

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.assemble.dataset import assemble
-from rankscope.parsers.assemble.sources import Source
+from rankscope.assemble.dataset import assemble
+from rankscope.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.schema import Dataset
 from tests.parsers.torch_pickle import torch_pickle

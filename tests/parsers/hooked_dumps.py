@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rankscope.parsers.assemble.dataset import assemble
-from rankscope.parsers.assemble.sources import Source
+from rankscope.assemble.dataset import assemble
+from rankscope.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.schema import Dataset
 from tests.parsers.dumps import START_NS, Groups, Recorder

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.load import Kept, LoadOptions, load
+from rankscope.assemble.load import Kept, LoadOptions, load
 from rankscope.schema import Dataset
 from tests.parsers.dumps import job as recorders
 from tests.parsers.dumps import named

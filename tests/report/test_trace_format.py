@@ -21,7 +21,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 from rankscope.report.beside import MOST_ROWS, rows_beside
 from rankscope.report.perfetto import write_merged
 from rankscope.schema import Dataset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rankscope.parsers.assemble.sources import Source
+from rankscope.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.parsers.members import members
 from rankscope.parsers.sidecar.model import Card, CardGroup

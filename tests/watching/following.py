@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from rankscope.parsers.load import LoadOptions
+from rankscope.assemble.load import LoadOptions
 from rankscope.watching.clock import CLOCK
 from rankscope.watching.update import Reading, Update
 from rankscope.watching.watcher import Watcher, WatchOptions

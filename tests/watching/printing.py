@@ -6,16 +6,16 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from rankscope.parsers.assemble.dataset import assemble
-from rankscope.parsers.assemble.sources import Source
+from rankscope.assemble.dataset import assemble
+from rankscope.assemble.sources import Source
 from rankscope.parsers.files.reader import follow
 from rankscope.parsers.logs.growing import Growing
 from rankscope.parsers.logs.model import LogContent
 from rankscope.schema import Dataset
 from rankscope.watching.job import Job
 from rankscope.watching.update import Reading, Update
-from tests.parsers.assemble.logs.job import SPLIT, init, said, split, step
-from tests.parsers.assemble.logs.test_reports import printed
+from tests.assemble.logs.job import SPLIT, init, said, split, step
+from tests.assemble.logs.test_reports import printed
 from tests.parsers.dumps import START_NS
 from tests.parsers.logs.lines import read
 

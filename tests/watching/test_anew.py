@@ -17,7 +17,7 @@ import pytest
 from rankscope.analysis.live import Live
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
-from rankscope.parsers.assemble.sources import Source
+from rankscope.assemble.sources import Source
 from rankscope.parsers.files.reader import follow
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.parsers.logs.growing import Growing

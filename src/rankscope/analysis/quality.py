@@ -88,7 +88,7 @@ def unrecorded_operations(facts: Facts, _: bool) -> list[Finding]:
     """Groups in which every member counts operations that no dump has: those captured in CUDA graphs."""
     if not facts.hook_groups:
         return []
-    # of a hook: op_id = seq + p2p_seq - 1 + operations under capture (parsers.assemble.recorders)
+    # of a hook: op_id = seq + p2p_seq - 1 + operations under capture (assemble.recorders)
     more = pl.col("op_id") - pl.col("seq") - pl.col("p2p_seq") + 1
     hooked = facts.dataset.dumps.filter(pl.col("recorder").is_in(HOOKS))["file"]
     rows = facts.dataset.ops.filter(pl.col("file").is_in(hooked.implode())).with_columns(more=more)

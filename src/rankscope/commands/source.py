@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.parsers.load import Kept, LoadOptions, Progress
+    from rankscope.assemble.load import Kept, LoadOptions, Progress
     from rankscope.schema import Dataset
 
 
@@ -47,7 +47,7 @@ class Source:
     @property
     def options(self) -> LoadOptions:
         """What the user knows, as loading needs it."""
-        from rankscope.parsers.load import LoadOptions
+        from rankscope.assemble.load import LoadOptions
 
         errors = Path(self.errors) if self.errors is not None else None
         return LoadOptions(self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called)
@@ -69,7 +69,7 @@ class Source:
         `detail` is how much of traces is read; see `LoadOptions.detail`. `kept` is what a sparse reading leaves to the
         next one.
         """
-        from rankscope.parsers.load import InputError, load
+        from rankscope.assemble.load import InputError, load
 
         def tell(read: Progress) -> None:
             _prepare()

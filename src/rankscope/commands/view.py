@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rankscope.analysis.model import Analysis
-    from rankscope.parsers.load import Kept
+    from rankscope.assemble.load import Kept
     from rankscope.schema import Dataset
     from rankscope.tui.app import RankscopeApp
     from rankscope.tui.options import Load, Palette, ViewOptions
@@ -84,7 +84,7 @@ def _app_that_follows(source: Source, follow: Follow, options: ViewOptions) -> R
 
 def _readings(source: Source) -> tuple[Load, Load]:
     """What is shown at first, and the rest, for which only traces are opened again."""
-    from rankscope.parsers.load import Kept
+    from rankscope.assemble.load import Kept
 
     kept = Kept()
     return partial(_first, source, kept), partial(source.load, kept=kept)

@@ -39,7 +39,7 @@ def watcher_for(source: Source, follow: Follow) -> Watcher:
     """What follows the files of a source; ClickException if the options are no good."""
     from pathlib import Path
 
-    from rankscope.parsers.load import InputError
+    from rankscope.assemble.load import InputError
     from rankscope.watching.watcher import Watcher, WatchOptions
 
     if source.attempt is not None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rankscope.parsers.assemble.naming import is_part
+from rankscope.assemble.naming import is_part
 from rankscope.parsers.files.walk import Found, walk
 from rankscope.watching.clock import CLOCK, Clock
 

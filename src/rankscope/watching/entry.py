@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
+from rankscope.assemble.sources import Source
 from rankscope.kinds.input_kinds import LOG, UNKNOWN
-from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.files.walk import Found
 from rankscope.parsers.logs.growing import Growing
 from rankscope.parsers.workers.pool import Result, Tail, Task

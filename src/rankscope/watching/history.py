@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rankscope.assemble.sources import Source
+from rankscope.assemble.versions import first_version, next_version
 from rankscope.kinds.input_kinds import DUPLICATE
-from rankscope.parsers.assemble.sources import Source
-from rankscope.parsers.assemble.versions import first_version, next_version
 
 CERTAIN = ("option", "name", "content")
 """How a rank must be known for its dumps to be compared."""

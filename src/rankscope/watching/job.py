@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rankscope.analysis.freeze import Freeze
     from rankscope.analysis.live import Gate, Live
     from rankscope.analysis.model import Analysis
-    from rankscope.parsers.assemble.sources import Source
+    from rankscope.assemble.sources import Source
     from rankscope.schema import Dataset
 
 AGES_NS = 10**18
@@ -43,7 +43,7 @@ class Job:
         clock: Clock = CLOCK,
     ) -> None:
         from rankscope.analysis.live import Gate
-        from rankscope.parsers.assemble.logs.recall import Recall
+        from rankscope.assemble.logs.recall import Recall
 
         self._root, self._pattern, self._world_size, self._errors = printable(root), pattern, world_size, errors
         self._clock = clock
@@ -86,8 +86,8 @@ class Job:
         self._waits, self._fresh = False, True
 
     def _assembled(self) -> Dataset:
-        from rankscope.parsers.assemble.dataset import assemble
-        from rankscope.parsers.assemble.repeats import repeat_table
+        from rankscope.assemble.dataset import assemble
+        from rankscope.assemble.repeats import repeat_table
 
         asked = self._root, self._pattern, self._world_size, None, self._errors, self._recall
         sources = [source.renewed() for source in self._taken]

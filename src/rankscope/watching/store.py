@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from rankscope.assemble.sources import Source
 from rankscope.kinds.input_kinds import NOT_A_FILE
-from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.files.walk import Found
 from rankscope.parsers.workers.crew import Crew
 from rankscope.parsers.workers.pool import Result

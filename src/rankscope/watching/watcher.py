@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from rankscope.parsers.load import LoadOptions, environment_of, pattern_of, root_of
+from rankscope.assemble.load import LoadOptions, environment_of, pattern_of, root_of
 from rankscope.watching.clock import CLOCK, Clock
 from rankscope.watching.job import Job
 from rankscope.watching.looker import Looker, Sight

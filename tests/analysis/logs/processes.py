@@ -8,10 +8,10 @@ import traceback
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
+from rankscope.assemble.dataset import assemble
+from rankscope.assemble.sources import Source
 from rankscope.capture.card import Card
 from rankscope.capture.identity import Group
-from rankscope.parsers.assemble.dataset import assemble
-from rankscope.parsers.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode as decode_dump
 from rankscope.parsers.logs.decode import decode as decode_log
 from rankscope.parsers.sidecar.decode import decode

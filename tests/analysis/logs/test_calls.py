@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 from tests.parsers.logs.lines import info, life
 
 OUT = (info("init.cc:1263 -> 2", tid=7), info("group.cc:70 -> 2 [Async thread]", tid=7))

@@ -7,7 +7,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.logs.clocks import read_clocks
 from rankscope.schema import Dataset
-from tests.parsers.assemble.logs.job import init, job, source
+from tests.assemble.logs.job import init, job, source
 
 SECOND = 1_000_000_000
 

@@ -8,7 +8,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 
 HEAD = "[rank{0}]:[E1125 17:20:{1:02}.1 WorkNCCL.cpp:372] "
 STARTED = "[rank{0}]:[I1125 17:10:01.1 x.cpp:271] [TC][rank={0}][name=0] Timeout thread starting for rank: {0}"

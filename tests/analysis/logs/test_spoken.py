@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankscope.analysis import analyse
-from tests.parsers.assemble.logs.job import init, job, said, source, step
+from tests.assemble.logs.job import init, job, said, source, step
 from tests.parsers.logs.lines import info
 
 

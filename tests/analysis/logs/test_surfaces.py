@@ -9,7 +9,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 
 REFUSED = """\
 [rank3]: Traceback (most recent call last):

@@ -8,7 +8,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 
 WORK = "WorkNCCL(SeqNum={}, OpType={}, NumelIn=9, NumelOut=9, Timeout(ms)=600000) ran for 600020 milliseconds before"
 HEAD = "[rank{0}]:[E626 06:24:44.90388{0}913 ProcessGroupNCCL.cpp:616] "

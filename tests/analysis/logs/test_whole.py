@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 
 OUT_OF_MEMORY = """\
 [rank3]: Traceback (most recent call last):

@@ -8,7 +8,7 @@ import polars as pl
 
 from rankscope.analysis import analyse
 from rankscope.analysis.traces.windows import jobs_of
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 from tests.parsers.torch_profiler.documents import about, all_reduce, comms, document, issued, x
 
 LATE = Path(__file__).parents[3] / "sample_data" / "slow_loader"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.parsers.load import LoadOptions, load
+from rankscope.assemble.load import LoadOptions, load
 from rankscope.report.json import render_json
 from rankscope.report.settings import settings, text_lines
 from rankscope.schema import Dataset

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankscope.analysis import analyse
-from rankscope.parsers.assemble.dataset import assemble
-from rankscope.parsers.assemble.sources import Source
+from rankscope.assemble.dataset import assemble
+from rankscope.assemble.sources import Source
 from rankscope.parsers.logs import ended, kept, tails
 from rankscope.parsers.logs.decode import decode_range
 from rankscope.parsers.logs.decoder import Decoder
@@ -21,8 +21,8 @@ from rankscope.parsers.logs.join import Joiner
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.nccl import comms
 from rankscope.schema import Dataset
-from tests.parsers.assemble.logs.job import MTIME_NS, lane, messages
-from tests.parsers.assemble.logs.test_reports import printed
+from tests.assemble.logs.job import MTIME_NS, lane, messages
+from tests.assemble.logs.test_reports import printed
 from tests.parsers.logs.lines import coll, info, life, log
 
 CAUSE = "[rank1]: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rankscope.assemble.load import InputError, load
 from rankscope.parsers.files.reader import read as read_file
 from rankscope.parsers.files.walk import walk
-from rankscope.parsers.load import InputError, load
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.workers import pool
 from rankscope.parsers.workers.ranges import Ranges

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.assemble.dataset import assemble
-from rankscope.parsers.assemble.sources import Source
+from rankscope.assemble.dataset import assemble
+from rankscope.assemble.sources import Source
 from rankscope.parsers.flight_recorder import decode as flight_recorder
 from rankscope.parsers.py_spy.decode import decode, looks_like_snapshot
 from rankscope.parsers.py_spy.model import Snapshot

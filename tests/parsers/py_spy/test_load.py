@@ -9,10 +9,10 @@ from pathlib import Path
 
 from rankscope import schema
 from rankscope.analysis.analyse import analyse
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 from rankscope.report.text import render_text
+from tests.assemble.test_load import hung_job, write
 from tests.parsers.py_spy.dumps import MTIME_NS, document, process
-from tests.parsers.test_load import hung_job, write
 
 
 def mixed(folder: Path) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.schema import Dataset
 from tests.parsers.py_spy.dumps import read

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rankscope.parsers.load import LoadOptions, load
+from rankscope.assemble.load import LoadOptions, load
 from rankscope.parsers.torch_profiler.decode import decode_bytes, read
 from rankscope.parsers.torch_profiler.join import join
 from rankscope.parsers.torch_profiler.model import TraceContent

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from rankscope.parsers.load import LoadOptions, load
+from rankscope.assemble.load import LoadOptions, load
 
 pytestmark = pytest.mark.torch
 SAMPLES = Path(__file__).parents[3] / "sample_data"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.analysis import analyse
-from rankscope.parsers.load import load
+from rankscope.assemble.load import load
 from tests.parsers.logs.c10d.lines import everything
 
 REPORT = """\

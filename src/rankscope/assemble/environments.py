@@ -1,0 +1,117 @@
+"""Rows of `settings` from environments: whose they are, and of which attempt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.assemble import naming
+from rankscope.assemble.sources import Source
+from rankscope.parsers.environment.model import Environment, Process
+
+_PID = re.compile(r"(?:^|[/!])proc/(\d{1,9})/environ$|environ[._\-]?(\d{1,9})$|(?:pid|proc)[._\-]?(\d{1,9})")
+_MSPROBE = re.compile(r"![^!]*\b(?:env|pip)$")
+"""What msprobe's config_check packs."""
+_INSTALLED = re.compile(r"pip|freeze|packages", re.IGNORECASE)
+
+
+def bring(
+    tables: dict[str, pl.DataFrame], sources: Sequence[Source], chosen: int, pattern: re.Pattern[str] | None
+) -> int:
+    """Adds the environments of the chosen attempt to `settings`; the number of ranks that these tell, 0 for none."""
+    told = settle(sources, chosen, pattern)
+    if not told:
+        return 0
+    own = setting_rows(told, {id(source): i for i, source in enumerate(sources)})
+    tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own
+    return world_of(told)
+
+
+def settle(sources: Sequence[Source], chosen: int, pattern: re.Pattern[str] | None) -> list[Source]:
+    """Gives environments their rank and attempt; those of the chosen one."""
+    ranks = _msprobe_ranks(sources)
+    attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
+    found = []
+    for source in sources:
+        told = source.content
+        if not isinstance(told, Environment):
+            continue
+        if _required(source, told):
+            source.note = "a list of packages that need not be what is installed: not used"
+            continue
+        _rank(source, told, pattern, ranks)
+        source.attempt = attempts.get(source.directory, max(0, chosen))
+        if source.attempt == max(0, chosen):
+            source.used = True
+            found.append(source)
+    return found
+
+
+def world_of(sources: Sequence[Source]) -> int:
+    """The size of the job as most environments of ranks tell it; 0 if none does."""
+    told = [
+        process.world_size
+        for source in sources
+        for process in _processes(source)
+        if process.rank is not None and process.world_size is not None and process.rank < process.world_size
+    ]
+    return max(sorted(set(told)), key=told.count, default=0)
+
+
+def setting_rows(sources: Sequence[Source], places: dict[int, int]) -> pl.DataFrame:
+    """The table `settings` of environments; `places` are rows of `files` by the identity of a source."""
+    rows = [row for source in sources for row in _rows(source, places[id(source)])]
+    return pl.DataFrame(rows, schema=dict(schema.SETTINGS), infer_schema_length=None)
+
+
+def _rows(source: Source, place: int) -> Iterator[dict[str, Any]]:
+    pid = _PID.search(source.shown)
+    number = next((int(group) for group in pid.groups() if group), None) if pid is not None else None
+    for process in _processes(source):
+        kind = "msprobe" if _MSPROBE.search(source.shown) else "environ" if process.whole else "container"
+        rank = source.rank if source.rank is not None else process.rank
+        for variable in process.variables:
+            yield {
+                "rank": rank, "host": process.host or source.host, "pid": number, "name": variable.name,
+                "value": variable.value, "source": kind, "file": place, "line": variable.line,
+            }  # fmt: skip
+
+
+def _processes(source: Source) -> list[Process]:
+    return source.content.processes if isinstance(source.content, Environment) else []
+
+
+def _rank(source: Source, told: Environment, pattern: re.Pattern[str] | None, ranks: dict[str, int]) -> None:
+    """By the user's option, by what the launcher set, else by a name that says rank."""
+    own = {process.rank for process in told.processes}
+    option = naming.rank_by(pattern, source.shown) if pattern is not None else None
+    source.rank = source.rank_source = source.named = None
+    if option is not None:
+        source.rank, source.rank_source = option, "option"
+    elif len(own) == 1 and None not in own:
+        source.rank, source.rank_source = next(iter(own)), "content"
+    elif own == {None} and naming.says_rank(source.shown):
+        source.rank, source.rank_source = naming.rank_of(source.shown), "name"
+    elif own == {None} and source.directory in ranks:
+        source.rank, source.rank_source = ranks[source.directory], "content"
+
+
+def _msprobe_ranks(sources: Sequence[Source]) -> dict[str, int]:
+    """By archive the rank that its environment tells, for the list of packages beside it."""
+    found = {}
+    for source in sources:
+        for process in _processes(source):
+            if process.rank is not None and "!" in source.shown:
+                found[source.directory] = process.rank
+    return found
+
+
+def _required(source: Source, told: Environment) -> bool:
+    """Whether it lists packages, and its name does not say that they are installed."""
+    versions = all(v.name.startswith("version:") for process in told.processes for v in process.variables)
+    return versions and not _INSTALLED.search(PurePosixPath(source.shown.replace("!", "/")).name)

@@ -1,0 +1,241 @@
+"""How far each rank got on each of its groups, and whether that is known.
+
+pg_status counts the last operation of any sort: on a group with sends and receives it mixes two counters, on gloo it
+counts operations that leave no entry. There only entries tell, and in a filtered or torn dump not always they.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from rankscope import schema
+from rankscope.assemble import names, recorders, torchcomms
+from rankscope.assemble.completeness import Completeness, completeness
+from rankscope.assemble.groups import Groups
+from rankscope.assemble.pg_ids import names_by_id
+from rankscope.assemble.sources import Source
+from rankscope.parsers.columnar import NULL
+from rankscope.parsers.flight_recorder.model import Dump, GroupStatus
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The entries of a rank on a group."""
+
+    top: int | None
+    """Highest collective sequence number; sends and receives carry it too."""
+    first: int | None
+    last: int | None
+    """Of collectives."""
+    pending: int | None
+    """First collective that has not completed."""
+    unknown: bool
+    """The state of some collective is not told."""
+    started: int | None
+    """Last collective seen to have started."""
+    counter: int | None
+    """What the newest entry bumped."""
+    op_id: int | None
+    """Of the newest entry."""
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """What a source says of all of its groups."""
+
+    dump: Dump
+    complete: Completeness
+    status: dict[int, GroupStatus]
+    mapped: bool
+    """Every id of pg_status could be given a group."""
+    torchcomms: bool
+    """torchcomms wrote it."""
+    single_counter: bool
+    """pg_status counts something else than the collectives of a group."""
+    timing: bool
+    hook: bool
+    """A hook wrote it: pg_status counts all operations of a group from 0, and completions are in no order."""
+    uncounted: dict[int, int]
+    """Of a hook: by group how many operations before the newest entry have no sequence number."""
+
+
+def frontier_table(
+    sources: Sequence[Source], facts: Sequence[SourceFacts], ops: pl.DataFrame, groups: Groups, has_p2p: set[int]
+) -> pl.DataFrame:
+    """The table `frontiers`; `facts` are what each of the sources says."""
+    kept = _kept(ops)
+    chosen: dict[tuple[int, int], SourceFacts] = {}
+    for i, source in enumerate(sources):
+        used = set(groups.by_call.get(i, ()))
+        for group in set(groups.by_name[i].values()) if source.rank is not None else ():
+            key = (source.rank or 0, group)
+            if key not in chosen or group in used or (key not in kept and group in facts[i].status):
+                chosen[key] = facts[i]
+    rows = [
+        {"rank": rank, "group": group, **_row(fact, kept.get((rank, group)), group, has_p2p=group in has_p2p)}
+        for (rank, group), fact in sorted(chosen.items(), key=lambda item: item[0])
+    ]
+    return pl.DataFrame(rows, schema=dict(schema.FRONTIERS))
+
+
+def facts_of(place: int, source: Source, groups: Groups) -> SourceFacts:
+    """What a source says of all of its groups; it is at a place among those that `groups` were made of."""
+    dump = source.dump or Dump()
+    ids = names_by_id(dump)
+    by_name = groups.by_name[place]
+    status = {by_name[ids[s.pg_id]]: s for s in dump.status or () if ids.get(s.pg_id) in by_name}
+    libraries = {names.library_of(call.profiling_name) for call in dump.calls}
+    hook = source.recorder in schema.HOOKS
+    gloo = libraries <= names.STATELESS if libraries else dump.library_version == "" and not hook
+    mapped, theirs = len(status) == len(dump.status or ()), torchcomms.wrote(dump)
+    complete = source.complete or completeness(dump, source.recorder)
+    timing = has_timing(dump) and not hook
+    uncounted = _uncounted(dump, groups.by_call.get(place, [])) if hook else {}
+    return SourceFacts(dump, complete, status, mapped, theirs, gloo or theirs, timing, hook, uncounted)
+
+
+def _uncounted(dump: Dump, group_of_call: Sequence[int]) -> dict[int, int]:
+    """By group of a hook's dump how many operations before its newest entry have no sequence number."""
+    groups = np.array(group_of_call, np.int64)[dump.code("call")]
+    table = pl.DataFrame({"group": groups, "more": recorders.uncounted(dump)})
+    return dict(table.group_by("group").agg(pl.col("more").last()).iter_rows())
+
+
+def has_timing(dump: Dump) -> bool:
+    """Whether start events were recorded: a start or a duration was seen. A hook records none."""
+    seen = any((dump.column(name) != NULL).any() for name in ("started_ns", "duration_ns"))
+    return bool(seen) or any(call.state == "started" for call in dump.calls)
+
+
+def _kept(ops: pl.DataFrame) -> dict[tuple[int, int], Kept]:
+    alone = ~pl.col("is_p2p")
+    seq = pl.col("seq")
+    unfinished = alone & (pl.col("state") != "completed")
+    begun = alone & (pl.col("started_ns").is_not_null() | pl.col("state").is_in(["started", "completed"]))
+    table = ops.group_by("rank", "group").agg(
+        seq.max().alias("top"),
+        seq.filter(alone).min().alias("first"),
+        seq.filter(alone).max().alias("last"),
+        seq.filter(unfinished).min().alias("pending"),
+        (alone & (pl.col("state") == "unknown")).any().alias("unknown"),
+        seq.filter(begun).max().alias("started"),
+        pl.when(pl.col("is_p2p")).then("p2p_seq").otherwise("seq").last().alias("counter"),
+        pl.col("op_id").last(),
+    )
+    return {(rank, group): Kept(*rest) for rank, group, *rest in table.iter_rows()}
+
+
+def _row(fact: SourceFacts, kept: Kept | None, group: int, *, has_p2p: bool) -> dict[str, Any]:
+    status = fact.status.get(group)
+    usable = status if status is not None and not has_p2p and not fact.single_counter else None
+    if usable is not None and fact.hook:
+        usable = _as_seq(usable, fact.uncounted.get(group, 0))
+    whole = fact.complete.filtered == "none" and not fact.dump.truncated
+    if usable is not None and kept is not None and _contradicts(usable, kept, whole):
+        usable = None
+    enqueued = _enqueued(fact, kept, status, usable, has_p2p)
+    return {
+        "last_enqueued": enqueued,
+        "last_started": _started(fact, kept, usable),
+        "last_completed": _completed(fact, kept, usable, enqueued),
+        "status_enqueued": status and status.enqueued,
+        "status_started": status and status.started,
+        "status_completed": status and status.completed,
+        "first_kept": kept and kept.first,
+        "last_kept": kept and kept.last,
+        "wrapped": _wrapped(fact, kept, status),
+        "filtered": fact.complete.filtered,
+    }
+
+
+def _as_seq(status: GroupStatus, uncounted: int) -> GroupStatus:
+    """What a hook says it has issued as a sequence number; its last completion is no frontier, and is left out."""
+    return status._replace(enqueued=status.enqueued + 1 - uncounted, started=-1, completed=-1)
+
+
+def _contradicts(status: GroupStatus, kept: Kept, whole: bool) -> bool:
+    """Whether entries show that pg_status counts something that has no entry any more."""
+    done_too_far = kept.pending is not None and status.completed >= kept.pending
+    return done_too_far or (whole and kept.counter != status.enqueued)
+
+
+def _enqueued(
+    fact: SourceFacts, kept: Kept | None, status: GroupStatus | None, usable: GroupStatus | None, has_p2p: bool
+) -> int | None:
+    if usable is not None:
+        return max(0, usable.enqueued, (kept and kept.top) or 0)
+    if kept is None:
+        return 0 if _never_used(fact, status) else None
+    if fact.dump.truncated:
+        return None
+    if fact.complete.filtered == "none":
+        return kept.top
+    # what completed is left out. Later collectives of a group cannot complete before one that is still there,
+    # and the newest operation of any sort is there if its counter is the one that pg_status ends with
+    in_order = kept.pending is not None and not has_p2p
+    last = kept.op_id if fact.hook else kept.counter
+    newest = status is not None and not fact.single_counter and last == status.enqueued
+    return kept.top if in_order or newest else None
+
+
+def _never_used(fact: SourceFacts, status: GroupStatus | None) -> bool:
+    """Whether a group without an entry never had one."""
+    if fact.dump.status is not None:
+        return status.enqueued < (0 if fact.hook else 1) if status is not None else fact.mapped
+    return fact.complete == Completeness(False, "none") and not fact.dump.truncated
+
+
+def _completed(fact: SourceFacts, kept: Kept | None, usable: GroupStatus | None, enqueued: int | None) -> int | None:
+    if kept is not None and kept.unknown:
+        return None
+    counted = usable is not None and not fact.hook
+    told = [max(0, usable.completed)] if usable is not None and counted else []
+    if kept is not None and kept.pending is not None:
+        told.append(kept.pending - 1)
+    elif not counted and enqueued is not None and (kept is not None or enqueued == 0 or _all_done(fact)):
+        told.append(enqueued)
+    elif kept is not None and kept.last is not None and fact.complete.filtered == "none":
+        told.append(kept.last)
+    if not told or (usable is None and enqueued is None and (kept is None or kept.pending is None)):
+        return None
+    return max(told) if enqueued is None else min(max(told), enqueued)
+
+
+def _all_done(fact: SourceFacts) -> bool:
+    """Whether a hook left out of its dump what has completed: what has no entry is done."""
+    return fact.hook and fact.complete.filtered == "only-active"
+
+
+def _started(fact: SourceFacts, kept: Kept | None, usable: GroupStatus | None) -> int | None:
+    if not fact.timing:
+        return None if usable is None or usable.started < 0 else usable.started
+    seen = [kept.started] if kept is not None and kept.started is not None else []
+    told = [usable.started] if usable is not None else []
+    return max(0, *seen, *told) if seen or told else None
+
+
+def _wrapped(fact: SourceFacts, kept: Kept | None, status: GroupStatus | None) -> bool | None:
+    if fact.complete.wrapped is None:
+        return None
+    if kept is not None:
+        # record numbers start anew when the recorder is reset, sequence numbers do not
+        if kept.first is not None:
+            return kept.first > 1
+        return None if fact.complete.wrapped else False
+    if fact.complete.wrapped and not _never_used(fact, status):
+        return True if status is not None else None
+    return False
+
+
+def p2p_groups(ops: pl.DataFrame, descriptions: pl.DataFrame) -> set[int]:
+    """Groups with sends or receives, and those of the same description: theirs may all be gone."""
+    seen = ops.select("group", "is_p2p", "p2p_seq").filter(pl.col("is_p2p") | (pl.col("p2p_seq") > 0))["group"].unique()
+    roles = descriptions.filter(pl.col("group").is_in(seen.implode()))["description"].unique()
+    roles = roles.filter(~roles.is_in(["", "undefined"]))
+    alike = descriptions.filter(pl.col("description").is_in(roles.implode()))["group"]
+    return set(seen.to_list()) | set(alike.to_list())

@@ -1,0 +1,97 @@
+"""Rows of `messages` from the newest health check of a debug server: whose watchdog saw an operation time out or fail.
+
+A rank that answers that it is healthy while others are not had nothing pending that timed out: it waits for nobody. One
+that does not answer is gone, as the cause or by its own timeout: its row is of no rank, so that nobody is judged by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import polars as pl
+
+from rankscope import schema
+from rankscope.assemble.sources import Source
+from rankscope.parsers.health.checks import SILENT, UNHEALTHY, Health, HealthCheck
+from rankscope.parsers.logs.c10d.event_builder import shown
+
+KIND = "health-check"
+GAVE_UP = "watchdog-timeout"
+"""The known error of a rank that waited until it gave up."""
+_STAMP = re.compile(r"_(\d{8}_\d{6})\.txt\b")
+_SECOND_NS = 1_000_000_000
+
+
+def settle(sources: Sequence[Source], chosen: int) -> tuple[int, Source] | None:
+    """The newest check in which a rank of the chosen attempt answered, with its row of `files`; None without one."""
+    attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
+    found = []
+    for place, source in enumerate(sources):
+        if isinstance(source.content, HealthCheck):
+            source.rank = source.rank_source = source.named = None
+            source.attempt = attempts.get(source.directory, max(0, chosen))
+            if source.attempt == max(0, chosen) and source.content.rows:
+                found.append((place, source))
+    newest = max(found, key=lambda row: (_told_ns(row[1]) or 0, row[1].shown), default=None)
+    if newest is not None:
+        newest[1].used = True
+    return newest
+
+
+def bring(tables: dict[str, pl.DataFrame], sources: Sequence[Source], chosen: int, _: object = None) -> int:
+    """Adds the newest check of the chosen attempt to `messages`; the number of ranks that were asked, 0 without one."""
+    newest = settle(sources, chosen)
+    if newest is None:
+        return 0
+    tables["messages"] = with_check(tables.get("messages"), *newest)
+    ranks = newest[1].content.ranks if isinstance(newest[1].content, HealthCheck) else []
+    return max((health.rank + 1 for health in ranks), default=0)
+
+
+def with_check(messages: pl.DataFrame | None, place: int, source: Source) -> pl.DataFrame:
+    """`messages` with a row for each rank that was asked, where any is unhealthy; none where all are well."""
+    assert isinstance(source.content, HealthCheck)
+    table = pl.DataFrame(list(_rows(source.content.ranks, place, _told_ns(source))), schema=dict(schema.MESSAGES))
+    if messages is None or messages.is_empty():
+        return table
+    return pl.concat([messages, table]).sort("file", "offset", maintain_order=True)
+
+
+def _rows(ranks: Sequence[Health], place: int, told_ns: int | None) -> Iterator[dict[str, Any]]:
+    if not any(health.state == UNHEALTHY for health in ranks):
+        return
+    for number, health in enumerate(ranks):
+        failed = health.state == UNHEALTHY
+        yield {
+            "time_ns": told_ns, "resolution_ns": None if told_ns is None else _SECOND_NS,
+            "rank": None if health.state == SILENT else health.rank, "host": health.host or None, "pid": None,
+            "file": place, "offset": number, "line": health.line, "severity": "error" if failed else "info",
+            "kind": KIND, "role": "victim" if failed else "context", "pattern": GAVE_UP if failed else "",
+            "group": None, "text": shown(_text(health)),
+            "values": orjson.dumps({"state": health.state, "backends": health.backends}).decode(), "torn": False,
+        }  # fmt: skip
+
+
+def _text(health: Health) -> str:
+    if health.state == UNHEALTHY:
+        where = f" of {', '.join(health.backends)}" if health.backends else ""
+        return f"unhealthy: an operation{where} timed out or failed"
+    if health.state == SILENT:
+        return f"rank {health.rank} did not answer to the health check: {health.why}"
+    return "healthy: no operation of its own timed out or failed"
+
+
+def _told_ns(source: Source) -> int | None:
+    """When the server wrote it, as the name says in the time of its host; else the time of the file."""
+    stamp = _STAMP.search(source.shown)
+    if stamp is not None:
+        try:
+            told = datetime.strptime(stamp[1], "%Y%m%d_%H%M%S").replace(tzinfo=UTC)
+        except ValueError:
+            return source.mtime_ns
+        return int(told.timestamp()) * _SECOND_NS
+    return source.mtime_ns

@@ -1,0 +1,161 @@
+"""Which process group a communicator is of, where several groups have the same members.
+
+torch makes a communicator with the first collective of a group, or all at once. What tells two groups of the same ranks
+apart is what was done on them: operation and elements at the same sequence number, and how far the numbers go. Groups
+that did just the same are told apart by the order in which they were first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from rankscope.assemble.logs.agreement import LEAST, wired
+from rankscope.assemble.logs.log_processes import Life
+from rankscope.assemble.logs.reports import Claims
+
+_KEY = ["rank", "seq"]
+_SHAPE = {"rank": pl.Int32, "group": pl.UInt32, "seq": pl.Int64, "wire": pl.String}
+
+
+class Party(NamedTuple):
+    """A communicator over all ranks that looks for its process group."""
+
+    identity: str
+    lives: Sequence[Life]
+    members: tuple[int, ...]
+    name: str
+    """Of the process group, if a line of c10d tells it; else ""."""
+    description: str
+    candidates: tuple[int, ...]
+    """Known groups with the same members."""
+
+
+def choose(parties: Sequence[Party], rows: pl.DataFrame, first: int, known: pl.DataFrame) -> list[int | None]:
+    """The group of each party; None where none can be told.
+
+    `rows` are the operations of logs, whose group is `first` + number of the party; `known` comes from `evidence`.
+    """
+    homes: list[int | None] = [None] * len(parties)
+    for tied in _contests(parties):
+        if len(tied) == 1 and len(parties[tied[0]].candidates) == 1:
+            homes[tied[0]] = parties[tied[0]].candidates[0]
+            continue
+        fits = {at: _fitting(rows.filter(pl.col("group") == first + at), parties[at].candidates, known) for at in tied}
+        found = _eliminate(fits)
+        left = [at for at in tied if at not in found]
+        free = {group for at in left for group in fits[at]} - set(found.values())
+        found |= _by_order(left, parties, sorted(free), fits, known)
+        for at, group in found.items():
+            homes[at] = group
+    return homes
+
+
+def _contests(parties: Sequence[Party]) -> list[list[int]]:
+    """Parties with candidates, together with those that might be of the same groups."""
+    by_first: dict[tuple[int, ...], list[int]] = {}
+    for at, party in enumerate(parties):
+        if party.candidates:
+            # all groups of one member set are candidates together, unless a name has settled it
+            by_first.setdefault(party.candidates, []).append(at)
+    return list(by_first.values())
+
+
+def evidence(ops: pl.DataFrame, claims: Claims) -> pl.DataFrame:
+    """Columns rank, group, seq, wire, place of what dumps and lines of c10d tell of collectives.
+
+    `place` counts the operations of a rank in the order in which it issued them; null where lines do not tell that.
+    A row without `wire` says only how far the numbers of a group go.
+    """
+    told = _wire(ops.with_row_index("place").filter(~pl.col("is_p2p") & (pl.col("coalesced") == "none")))
+    rows = [
+        (rank, group, row.seq, row.op, row.in_sizes)
+        for (rank, group), claim in claims.items()
+        for row in claim.rows.values()
+    ]
+    named = {**_SHAPE, "op": pl.String, "in_sizes": pl.String}
+    del named["wire"]
+    said = _wire(pl.DataFrame(rows, schema=named, orient="row"))
+    ends = [(rank, group, claim.enqueued) for (rank, group), claim in claims.items() if claim.enqueued is not None]
+    last = pl.DataFrame(ends, schema={n: _SHAPE[n] for n in ("rank", "group", "seq")}, orient="row")
+    parts = [told.select(*_SHAPE, "place"), said.select(*_SHAPE), last]
+    return pl.concat(parts, how="diagonal").filter(pl.col("seq").is_not_null())
+
+
+def _wire(rows: pl.DataFrame) -> pl.DataFrame:
+    """With `wire`: operation and elements. A watchdog prints no type."""
+    if rows.is_empty():
+        return rows.with_columns(wire=pl.lit("", pl.String))
+    return wired(rows.with_columns(in_dtypes=pl.lit(None, pl.String)))
+
+
+def _fitting(rows: pl.DataFrame, candidates: Sequence[int], known: pl.DataFrame) -> frozenset[int]:
+    """The groups that operations of a communicator may be of: those that show the same, else those that show none."""
+    own = _wire(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_KEY, "wire")
+    found = {group: _share(own, known.filter(pl.col("group") == group)) for group in candidates}
+    alike = frozenset(group for group, share in found.items() if share is not None and share >= LEAST)
+    return alike or frozenset(group for group, share in found.items() if share is None)
+
+
+def _share(own: pl.DataFrame, known: pl.DataFrame) -> float | None:
+    """How much of a communicator's operations a group has too, 0 if it goes further or less far; None without any."""
+    ends = own.group_by("rank").agg(pl.col("seq").max()).join(
+        known.group_by("rank").agg(pl.col("seq").max()), on="rank", how="inner"
+    )  # fmt: skip
+    near = pl.min_horizontal("seq", "seq_right") >= LEAST * pl.max_horizontal("seq", "seq_right")
+    if ends.height and float(ends.select(near.mean()).item()) < LEAST:
+        return 0.0
+    both = own.join(known.drop_nulls("wire").unique(_KEY), on=_KEY, how="inner")
+    same = both.select((pl.col("wire") == pl.col("wire_right")).mean()).item()
+    return None if same is None else float(same)
+
+
+def _eliminate(fits: Mapping[int, frozenset[int]]) -> dict[int, int]:
+    """Groups of parties that only one fits, again and again."""
+    found: dict[int, int] = {}
+    while True:
+        taken = set(found.values())
+        left = {at: groups - taken for at, groups in fits.items() if at not in found}
+        sole = {at: next(iter(groups)) for at, groups in left.items() if len(groups) == 1}
+        wanted = list(sole.values())
+        new = {at: group for at, group in sole.items() if wanted.count(group) == 1}
+        if not new:
+            return found
+        found |= new
+
+
+def _by_order(
+    tied: Sequence[int], parties: Sequence[Party], groups: Sequence[int], fits: Mapping[int, frozenset[int]],
+    known: pl.DataFrame,
+) -> dict[int, int]:  # fmt: skip
+    """The k-th communicator that was made is of the k-th group that was used, if there are as many and all fit."""
+    made, used = _made(tied, parties), _used(groups, known)
+    if len(tied) != len(groups) or made is None or used is None:
+        return {}
+    pairs = dict(zip(made, used, strict=True))
+    return pairs if all(group in fits[at] for at, group in pairs.items()) else {}
+
+
+def _made(tied: Sequence[int], parties: Sequence[Party]) -> tuple[int, ...] | None:
+    """Parties in the order in which every process made them; None if processes differ."""
+    by_speaker: dict[int, list[tuple[int, int]]] = {}
+    for at in tied:
+        for life in parties[at].lives:
+            by_speaker.setdefault(life.speaker, []).append((life.index, at))
+    orders = {tuple(at for _, at in sorted(own)) for own in by_speaker.values()}
+    whole = {order for order in orders if len(order) == len(tied) == len(set(order))}
+    return whole.pop() if len(whole) == 1 and len(orders) == 1 else None
+
+
+def _used(groups: Sequence[int], known: pl.DataFrame) -> tuple[int, ...] | None:
+    """Groups in the order in which every rank used them first; None where that cannot be told."""
+    rows = known.filter(pl.col("group").is_in(list(groups)))
+    begun = rows.filter((pl.col("seq") == 1) & pl.col("place").is_not_null()).sort("place")
+    if begun.is_empty():
+        return tuple(groups) if rows["place"].null_count() == rows.height else None
+    orders: set[tuple[Any, ...]] = {
+        tuple(order) for order in begun.group_by("rank").agg("group")["group"].to_list() if len(order) == len(groups)
+    }
+    return orders.pop() if len(orders) == 1 else None

@@ -1,0 +1,140 @@
+"""Logs into the tables of one attempt."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from rankscope.assemble.logs import counts, labelled, messages, records, remark, whose
+from rankscope.assemble.logs.agreement import Agreement, compare
+from rankscope.assemble.logs.building import build
+from rankscope.assemble.logs.comm_groups import evidence
+from rankscope.assemble.logs.communicators import housed_rows
+from rankscope.assemble.logs.counted import counted
+from rankscope.assemble.logs.frontier_rows import frontier_table, seen_in
+from rankscope.assemble.logs.grouping import Groups
+from rankscope.assemble.logs.identity import identify
+from rankscope.assemble.logs.log_processes import Scene
+from rankscope.assemble.logs.prints.place import place
+from rankscope.assemble.logs.recall import Recall
+from rankscope.assemble.logs.reports import Claim, Claims, highest_rank, read_reports
+from rankscope.assemble.logs.seq_numbering import Numbering, number
+from rankscope.assemble.logs.states import with_absences, with_claims
+from rankscope.assemble.sources import Source
+
+Tables = dict[str, pl.DataFrame]
+
+
+def read_scene(
+    sources: Sequence[tuple[int, Source]], world: int, pattern: re.Pattern[str] | None, run: int, recall: Recall | None
+) -> Scene:
+    """Who wrote the logs of one attempt, given with their rows of `files`; `world` is the job's size if it is known.
+
+    Of a log in which several runs of the job follow each other the one of that number is read, -1 for the last.
+    `recall` is what was known of communicators when these logs were read before.
+    """
+    scene = build(sources, run)
+    labelled.settle(scene, world)
+    if recall is not None:
+        recall.remind(scene)
+    identify(scene)
+    if recall is not None:
+        recall.take(scene)
+    whose.settle(scene, world, highest_rank(scene), pattern)
+    return scene
+
+
+def bring(tables: Tables, scene: Scene) -> Tables:
+    """`tables` of the dumps with what logs tell. Of a rank's group with a dump, rows of logs are only compared."""
+    groups = Groups(tables["groups"], scene.sized)
+    claims: Claims = defaultdict(Claim, read_reports(scene, groups))
+    place(scene, groups, claims)
+    groups.settle(scene)
+    numbering = number(scene)
+    rows = housed_rows(scene, groups, _named(scene), numbering, evidence(tables["ops"], claims))
+    dumped = set(tables["frontiers"].select("rank", "group").iter_rows())
+    agreement = compare(rows, tables["ops"])
+    # relative numbers join no dump
+    unfit = frozenset(agreement.unfit | (_relative(scene, numbering) & {group for _, group in dumped}))
+    rows = _without(rows, dumped).filter(~pl.col("group").is_in(list(unfit)))
+    kept = _kept(claims, dumped, groups.with_p2p())
+    reached = {k: n for k, n in counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
+    rows = with_claims(rows, kept, scene.lines_before)
+    if messages.failed(scene):
+        rows = with_absences(rows, kept, groups.members)
+    if tables["ops"].height:
+        # a log's times are local, a dump's are not
+        rows = rows.with_columns(created_ns=pl.lit(None, pl.Int64))
+    frontiers = frontier_table(seen_in(rows), kept, reached)
+    ops = pl.concat([tables["ops"], rows.drop("line").select(tables["ops"].columns)])
+    for log in scene.logs:
+        log.source.used = log.source.tells
+    remarks = _remarks(scene, numbering, agreement, unfit)
+    made = {
+        "ops": ops.sort("rank", maintain_order=True) if tables["ops"].height and rows.height else ops,
+        "groups": groups.frame(),
+        "frontiers": pl.concat([tables["frontiers"], frontiers]).sort("rank", "group"),
+        "messages": messages.message_table(scene, groups, remarks),
+    }
+    return {**tables, **made, **records.tables(scene)}
+
+
+def _kept(claims: Claims, dumped: Collection[tuple[int, int]], mixed: Collection[int]) -> Claims:
+    """What is said of ranks and groups without dumps; of groups with sends and receives without counters."""
+    return {
+        key: claim.without_counters() if key[1] in mixed else claim
+        for key, claim in claims.items()
+        if key not in dumped
+    }
+
+
+def _remarks(
+    scene: Scene, numbering: Mapping[tuple[int, int], Numbering], agreement: Agreement, unfit: frozenset[int]
+) -> list[dict[str, Any]]:
+    """What is to be said of the logs themselves, as rows of `messages`."""
+    return [
+        *remark.unplaced(scene), *remark.differing(agreement), *remark.unnumbered(scene, numbering, unfit),
+        *counts.differing(scene, numbering), *remark.fingerprints(scene), *remark.cut_short(scene), *remark.runs(scene),
+        *remark.only_started(scene),
+    ]  # fmt: skip
+
+
+def _relative(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> set[int]:
+    lives = (scene.by_place[key] for key, n in numbering.items() if n.relative)
+    return {life.group for life in lives if life.group is not None}
+
+
+def _named(scene: Scene) -> dict[str, tuple[str, str]]:
+    """Name and description of the process group of communicators, where c10d says which pointer is whose."""
+    by_pointer: dict[str, list[Any]] = defaultdict(list)
+    for life in scene.lives:
+        if life.identity and life.stands:
+            by_pointer[life.comm.pointer].append(life)
+    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for log in scene.logs:
+        for event in log.content.events:
+            if event.kind != "pg-created":
+                continue
+            values = event.values
+            fitting = {
+                life.identity for life in by_pointer.get(values["comm"], ())
+                if life.comm.rank in (None, values["pg_rank"]) and event.rank in (None, life.rank)
+            }  # fmt: skip
+            name = values["pg_guid"] or (str(values["pg_id"]) if values["pg_id"] is not None else "")
+            if len(fitting) == 1 and name:
+                found[fitting.pop()].add((name, values["pg_desc"] or ""))
+    return {identity: next(iter(names)) for identity, names in found.items() if len(names) == 1}
+
+
+def _without(rows: pl.DataFrame, dumped: set[tuple[int, int]]) -> pl.DataFrame:
+    if not dumped or rows.is_empty():
+        return rows
+    return rows.join(_keys(dumped), on=["rank", "group"], how="anti", maintain_order="left")
+
+
+def _keys(dumped: set[tuple[int, int]]) -> pl.DataFrame:
+    return pl.DataFrame(sorted(dumped), schema={"rank": pl.Int32, "group": pl.UInt32}, orient="row")

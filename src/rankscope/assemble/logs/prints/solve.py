@@ -1,0 +1,169 @@
+"""Groups and their fingerprints, from what ways there are to go through the lanes: only one may be left."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rankscope.assemble.logs.prints.births import Groups, ways
+from rankscope.assemble.logs.prints.lanes import Lanes
+from rankscope.assemble.logs.prints.last import Reports, last_teams
+from rankscope.assemble.logs.prints.lockstep import Lockstep, Played
+from rankscope.assemble.logs.prints.order import orders
+from rankscope.assemble.logs.prints.seats import ALL, Named
+
+MOST_RUNS, MOST_LINES = 24, 400_000
+"""So many ways to go through the lanes are tried at most, and through so many lines in all."""
+
+
+class Job(NamedTuple):
+    """What is known beside the lanes."""
+
+    named: Sequence[Named] | None
+    """All groups, if a log tells them."""
+    whole: bool
+    """Lanes begin where the job does."""
+    failed: bool
+    """The job did not end well."""
+    world: int
+    reports: Reports
+    written: Mapping[int, int | None]
+    """When each log was last written."""
+
+
+class _Run(NamedTuple):
+    step: Lockstep
+    played: dict[int, Played]
+
+
+class Solved(NamedTuple):
+    """Groups, and of each line of each rank which of them it is of; None where that cannot be told."""
+
+    groups: list[Named]
+    of: dict[int, list[int | None]]
+
+
+def solve(lanes: Lanes, job: Job) -> Solved | None:
+    """The only way in which all lines fit together; None if there is none, or more than one with other groups."""
+    for ordered in orders(lanes, job.written):
+        options: list[Groups] = ways(ordered) if job.named is None else [tuple(own.members for own in job.named)]
+        fitting = [runs for groups in options if (runs := _runs(ordered, groups, job))]
+        if len(fitting) == 1:
+            return _solved(fitting[0], job)
+    return None
+
+
+def _runs(lanes: Lanes, groups: Groups, job: Job) -> list[_Run]:
+    """The ways to go through the lanes up to the last line of each rank; none if there are too many to try."""
+    todo: list[tuple[int, ...]] = [()]
+    found: list[_Run] = []
+    most = max(2, min(MOST_RUNS, MOST_LINES // max(1, sum(len(lane.prints) for lane in lanes.values()))))
+    for tries in range(most + 1):
+        if not todo:
+            return found
+        guesses = todo.pop()
+        if tries == most:
+            break
+        step = Lockstep(lanes, groups, job.whole, job.failed, guesses)
+        played = step.play()
+        if all(_to_the_end(lanes, rank, own) for rank, own in played.items()):
+            found.append(_Run(step, played))
+        for at in range(len(guesses), len(step.choices)):
+            done = (*guesses, *(0 for _ in range(len(guesses), at)))
+            todo += [(*done, other) for other in range(1, step.choices[at])]
+    return []
+
+
+def _to_the_end(lanes: Lanes, rank: int, played: Played) -> bool:
+    rest = len(lanes[rank].prints) - played.at
+    return rest == 0 or (rest == 1 and bool(played.open))
+
+
+def _solved(runs: Sequence[_Run], job: Job) -> Solved:
+    step, played = runs[0]
+    groups = _either(job.named if job.named is not None else [_unnamed(own, job.world) for own in _counted(step)])
+    numbers: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+    for at, named in enumerate(groups):
+        numbers[named.members].append(at)
+    agreed = len({_content(run) for run in runs}) == 1
+    teams = {rank: list(own.teams) for rank, own in played.items()} if agreed else _common(runs)
+    mixed = {team for team, members in enumerate(step.teams) if _mixed(step, team, teams[members[0]], members[0])}
+    last = {} if mixed or not agreed else last_teams(step, played, job.reports) or {}
+    for rank, team in last.items():
+        teams[rank][played[rank].at] = team
+    of = {rank: _numbered(step, rank, own, mixed, numbers) for rank, own in teams.items()}
+    return Solved(groups, of)
+
+
+def _content(run: _Run) -> frozenset[tuple[int, int, int, int]]:
+    """What each rank did on each team, whichever line it is."""
+    lanes = run.step.lanes
+    return frozenset(
+        (rank, -1 if team is None else team, p.seq, p.call)
+        for rank, own in run.played.items() for p, team in zip(lanes[rank].prints, own.teams, strict=True)
+    )  # fmt: skip
+
+
+def _common(runs: Sequence[_Run]) -> dict[int, list[int | None]]:
+    """Teams of the lines that are of the same in all ways, of meetings in which all members' lines are."""
+    step = runs[0].step
+    teams: dict[int, list[int | None]] = {}
+    for rank in step.lanes:
+        every = zip(*(run.played[rank].teams for run in runs), strict=True)
+        teams[rank] = [own[0] if len(set(own)) == 1 else None for own in every]
+    present = Counter(
+        (team, p.seq) for rank, own in teams.items() for team, p in zip(own, step.lanes[rank].prints, strict=True)
+    )
+    for rank, own in teams.items():
+        for at, (team, p) in enumerate(zip(own, step.lanes[rank].prints, strict=True)):
+            if team is not None and present[team, p.seq] % len(step.teams[team]):
+                own[at] = None
+    return teams
+
+
+def _counted(step: Lockstep) -> list[tuple[int, ...]]:
+    """Members of each group, as often as there are groups of them."""
+    return [members for team, members in enumerate(step.teams) for _ in range(step.counts[team])]
+
+
+def _either(named: Sequence[Named]) -> list[Named]:
+    """Of groups with the same members nothing tells which is which: each has the names of all."""
+    alike: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+    for own in named:
+        alike[own.members].append(own.name)
+    seen: Counter[tuple[int, ...]] = Counter()
+    found: list[Named] = []
+    for own in named:
+        names = alike[own.members]
+        seen[own.members] += 1
+        one = f"{' or '.join(names) if len(set(names)) > 1 else own.ranks} ({seen[own.members]})"
+        found.append(own if len(names) == 1 else Named(one, own.members, own.device))
+    return found
+
+
+def _unnamed(members: tuple[int, ...], world: int) -> Named:
+    return Named(ALL if members == tuple(range(world)) else "", members)
+
+
+def _mixed(step: Lockstep, team: int, teams: Sequence[int | None], rank: int) -> bool:
+    """Whether groups of the same members called different things under the same number: either could be of either."""
+    prints = step.lanes[rank].prints
+    calls = {(p.seq, p.call) for p, own in zip(prints, teams, strict=True) if own == team}
+    return len({seq for seq, _ in calls}) < len(calls)
+
+
+def _numbered(
+    step: Lockstep, rank: int, teams: Sequence[int | None], mixed: set[int],
+    numbers: Mapping[tuple[int, ...], list[int]],
+) -> list[int | None]:  # fmt: skip
+    """Groups of a rank's lines: of several with the same members, the second under a number is the second's."""
+    seen: Counter[tuple[int, int]] = Counter()
+    found: list[int | None] = []
+    for printed, team in zip(step.lanes[rank].prints, teams, strict=True):
+        if team is None or team in mixed:
+            found.append(None)
+            continue
+        found.append(numbers[step.teams[team]][seen[team, printed.seq]])
+        seen[team, printed.seq] += 1
+    return found

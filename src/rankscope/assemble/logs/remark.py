@@ -1,0 +1,111 @@
+"""What rankscope has to say of a log itself: what was left out, and what contradicts the dumps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from rankscope.assemble.logs.agreement import Agreement
+from rankscope.assemble.logs.log_processes import Life, Scene
+from rankscope.assemble.logs.restarts import begins
+from rankscope.assemble.logs.seq_numbering import Numbering
+from rankscope.parsers.logs.kept import LEFT_OUT, STACKS, left_out
+
+_OLD_STACKS = left_out(STACKS)
+
+
+def unplaced(scene: Scene) -> list[dict[str, Any]]:
+    """Operations whose rank or group cannot be told, for each log."""
+    lost = (life for life in scene.lives if not life.twin and None in (life.group, life.rank))
+    why = "whose rank or group they are cannot be told"
+    return _left_out(scene, lost, "log-unplaced", why)
+
+
+def unnumbered(
+    scene: Scene, numbering: Mapping[tuple[int, int], Numbering], unfit: frozenset[int] | set[int]
+) -> list[dict[str, Any]]:
+    """Operations that have no sequence number that other ranks share, for each log."""
+    placed = [
+        (key, life) for key, life in scene.by_place.items() if not life.twin and None not in (life.group, life.rank)
+    ]
+    apart = (life for _, life in placed if life.group in unfit)
+    lost = (life for key, life in placed if key not in numbering and life.group not in unfit)
+    why = "lines are missing, and their place among those of other ranks cannot be told"
+    other = "they are counted in another way than in the dumps"
+    return [*_left_out(scene, lost, "log-unaligned", why), *_left_out(scene, apart, "log-unaligned", other)]
+
+
+def fingerprints(scene: Scene) -> list[dict[str, Any]]:
+    """Logs with fingerprints of several groups of which some fit to more than one, or to none."""
+    return [
+        {
+            "file": log.place, "kind": "log-unplaced",
+            "text": f"{count} operations: fingerprints that may be of several groups; nothing tells of which",
+            "values": {"operations": count},
+        }
+        for log, count in ((scene.logs[at], count) for at, count in scene.mixed_prints.items())
+    ]  # fmt: skip
+
+
+def runs(scene: Scene) -> list[dict[str, Any]]:
+    """Logs in which several runs of the job follow each other."""
+    out = []
+    for log in scene.logs:
+        count = 1 + len(begins(log.source.log)) if log.source.log is not None else 1
+        if count > 1:
+            text = f"{count} runs of the job follow each other in this log; one is read: --attempt 0 to {count - 1}"
+            out.append({"file": log.place, "kind": "log-runs", "text": text})
+    return out
+
+
+def cut_short(scene: Scene) -> list[dict[str, Any]]:
+    """Logs of which not all that was found is kept."""
+    out = []
+    for log in scene.logs:
+        # of stacks only the last are wanted
+        lost = sum(n for name, n in log.content.counts.items() if name.startswith(LEFT_OUT) and name != _OLD_STACKS)
+        if lost > 0:
+            text = f"{lost} lines that tell something are not kept: there are too many; the last of each kind are"
+            out.append({"file": log.place, "kind": "log-cut", "text": text})
+    return out
+
+
+def differing(agreement: Agreement) -> list[dict[str, Any]]:
+    """The first operation of each rank of which log and dump say different things."""
+    first = agreement.differing.sort("seq").unique(["rank", "group"], keep="first", maintain_order=True)
+    return [
+        {
+            "file": row["file"], "line": row["line"], "rank": row["rank"], "group": row["group"],
+            "kind": "log-disagrees",
+            "text": f"the log has {row['wire']} at #{row['seq']}, the dump {row['other']}; the dump is used",
+            "values": orjson.dumps({"seq": row["seq"], "log": row["wire"], "dump": row["other"]}).decode(),
+        }
+        for row in first.iter_rows(named=True)
+    ]  # fmt: skip
+
+
+def _left_out(scene: Scene, lives: Iterable[Life], kind: str, why: str) -> list[dict[str, Any]]:
+    counts: dict[int, int] = defaultdict(int)
+    for life in lives:
+        counts[life.log] += life.comm.collectives + (life.comm.p2p if kind == "log-unplaced" else 0)
+    return [
+        {
+            "file": scene.logs[log].place, "kind": kind,
+            "text": f"{count} operations: {why}", "values": orjson.dumps({"operations": count}).decode(),
+        }
+        for log, count in sorted(counts.items()) if count
+    ]  # fmt: skip
+
+
+def only_started(scene: Scene) -> Iterator[dict[str, Any]]:
+    """Rows for logs in which nothing stands but how NCCL connects processes."""
+    for log in scene.logs:
+        if log.source.only_starts:
+            rows = log.content.processes
+            hosts = len({row.host for row in rows})
+            who = f"{len(rows)} process{'es' * (len(rows) > 1)} on {hosts} host{'s' * (hosts > 1)}"
+            text = f"{who} tell how NCCL connects them, and no more"
+            yield {"file": log.place, "kind": "log-processes", "text": text, "values": {"processes": len(rows)}}

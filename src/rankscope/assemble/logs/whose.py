@@ -1,0 +1,176 @@
+"""Which global rank each process has: said by a prefix, or found by the communicator of all ranks.
+
+`[cudaDev]` is no rank, and the rank in a communicator is one only in that of the whole job. What is not sure stays
+unknown: a lane under a wrong number would accuse the wrong rank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rankscope.assemble import naming
+from rankscope.assemble.logs.log_processes import Life, Scene
+from rankscope.kinds.event_kinds import EVENTS
+
+AGREE = 2
+"""So many tasks must have the number of their rank, where not all of them are in the log."""
+_MPIRUN = re.compile(r"^\[\d+,(\d+)\]<std")
+_TASK = re.compile(r"^(?: *(\d{1,6}): |\[(\d{1,6})\] ?$)")
+
+
+def settle(scene: Scene, world: int, highest: int, pattern: re.Pattern[str] | None) -> None:
+    """Sets ranks of speakers and lives, and `world`.
+
+    `world` is the size of the job where something else than logs tells it, else 0; `highest` the highest global rank
+    that any log mentions, -1 without one.
+    """
+    _runs(scene)
+    for speaker in scene.speakers:
+        if len(speaker.told) == 1 and not speaker.old:
+            speaker.rank, speaker.how = min(speaker.told), "prefix"
+    _by_name(scene, pattern)
+    size, lives = _world(scene, world, highest)
+    for life in lives:
+        life.rank = life.comm.rank
+    _by_communicator(scene, lives)
+    _by_launcher(scene, size)
+    _by_device(scene, size, lives)
+    _unclaimed_twice(scene)
+    for speaker in scene.speakers:
+        if world and speaker.rank is not None and speaker.rank >= world:
+            speaker.rank, speaker.how = None, ""
+    for life in scene.lives:
+        if life.rank is None:
+            life.rank = scene.speakers[life.speaker].rank
+        for piece in life.rest:
+            piece.rank = life.rank
+    ranks = [s.rank for s in scene.speakers if s.rank is not None]
+    scene.world = world or max([size, highest + 1, *(1 + r for r in ranks)])
+    scene.sized = scene.world in (world, size) or _says_size(scene)
+
+
+def _says_size(scene: Scene) -> bool:
+    """Whether a log tells of all ranks by its form: RAS, a report of desync, the settings of a group, fingerprints."""
+    return any(
+        log.content.ras or any(EVENTS[event.kind].says_size for event in log.content.events) for log in scene.logs
+    )
+
+
+def _runs(scene: Scene) -> None:
+    """Finds runs that follow each other in a log: communicators of one size, each of other processes."""
+    largest = max((life.comm.nranks or 0 for life in scene.lives), default=0)
+    by_log: dict[int, list[tuple[int, set[int]]]] = defaultdict(list)
+    for lives in scene.identities().values():
+        logs = {life.log for life in lives}
+        if lives[0].comm.nranks == largest > 1 and len(logs) == 1 and len(lives) == largest:
+            begins = min(life.comm.offset for life in lives)
+            by_log[logs.pop()].append((begins, {life.speaker for life in lives}))
+    for log, runs in by_log.items():
+        begins, newest = max(runs, key=lambda run: run[0])
+        earlier = [speakers for _, speakers in runs if speakers.isdisjoint(newest)]
+        ends = max((life.comm.offset for life in scene.lives if life.speaker in set().union(*earlier)), default=0)
+        if earlier and ends < begins:
+            scene.since[log] = begins
+            for at in set().union(*earlier):
+                scene.speakers[at].old = True
+
+
+def _by_name(scene: Scene, pattern: re.Pattern[str] | None) -> None:
+    """A log of one process whose name, or the user, says the rank."""
+    for log in scene.logs:
+        shown = log.source.shown
+        told = naming.rank_by(pattern, shown) if pattern is not None else None
+        if told is None and naming.says_rank(shown):
+            told = naming.rank_of(shown)
+        if told is not None and len(set(log.speakers)) <= 1:
+            log.source.rank, log.source.rank_source = told, "option" if pattern is not None else "name"
+            for at in log.speakers:
+                speaker = scene.speakers[at]
+                if speaker.rank is None:
+                    speaker.rank, speaker.how = told, "name"
+
+
+def _world(scene: Scene, world: int, highest: int) -> tuple[int, list[Life]]:
+    """The size of the largest communicator, and the lives of those of that size if they are of the whole job."""
+    identities = scene.identities()
+    largest = max((life.comm.nranks or 0 for life in scene.lives), default=0)
+    size = world or largest
+    if size != largest or size < 2 or highest >= size:
+        return size if size == world else largest, []
+    old = {at for at, speaker in enumerate(scene.speakers) if speaker.old}
+    users = {life.speaker for life in scene.lives if (life.comm.nranks or 0) > 1} - old
+    named = {k: v for k, v in identities.items() if v[0].comm.nranks == size and v[0].speaker not in old}
+    sets = {frozenset((life.speaker, life.comm.rank) for life in lives) for lives in named.values()}
+    places: dict[int, set[int | None]] = defaultdict(set)
+    for own in sets:
+        for speaker, rank in own:
+            places[speaker].add(rank)
+    one_each = len(users) <= size and all(len(ranks - {None}) <= 1 for ranks in places.values())
+    ranks = [rank for own in places.values() for rank in own if rank is not None]
+    if (not one_each and len(users) > 1) or len(set(ranks)) < len(ranks):
+        return size, []
+    lives = [life for lives in named.values() for life in lives]
+    told = [(life, scene.speakers[life.speaker].rank) for life in lives]
+    if any(rank is not None and life.comm.rank not in (None, rank) for life, rank in told):
+        return size, []
+    return size, lives
+
+
+def _by_communicator(scene: Scene, lives: Sequence[Life]) -> None:
+    ranks: dict[int, set[int]] = defaultdict(set)
+    for life in lives:
+        if life.comm.rank is not None:
+            ranks[life.speaker].add(life.comm.rank)
+    for at, own in ranks.items():
+        if len(own) == 1 and scene.speakers[at].rank is None:
+            scene.speakers[at].rank, scene.speakers[at].how = min(own), "communicator"
+
+
+def _by_launcher(scene: Scene, size: int) -> None:
+    """mpirun counts processes; srun counts tasks, which are ranks if there are as many."""
+    open_ = [s for s in scene.speakers if s.rank is None]
+    for form, needs_size in ((_MPIRUN, False), (_TASK, True)):
+        found: dict[int, list[int]] = defaultdict(list)
+        for i, speaker in enumerate(scene.speakers):
+            for match in filter(None, map(form.match, speaker.labels)):
+                found[int(match[match.lastindex or 1])].append(i)
+        users = {i for own in found.values() for i in own}
+        if not open_ or len(users) < len(scene.speakers) or any(len(set(own)) > 1 for own in found.values()):
+            continue
+        told = [(task, scene.speakers[own[0]].rank) for task, own in found.items()]
+        known = [task == rank for task, rank in told if rank is not None]
+        # a launcher that numbers in another way than the job tells nothing; of a part of the tasks two must agree
+        fits = len(found) == size or (sum(known) >= AGREE and max(found) < size)
+        if len(users) != len(found) or not all(known) or (needs_size and not fits):
+            continue
+        for rank, own in found.items():
+            speaker = scene.speakers[own[0]]
+            if speaker.rank is None:
+                speaker.rank, speaker.how = rank, "launcher"
+
+
+def _by_device(scene: Scene, size: int, lives: Sequence[Life]) -> None:
+    """On a job of one host with a device for each rank, torch's launcher numbers both alike."""
+    hosts = {speaker.host for speaker in scene.speakers}
+    if len(hosts) != 1 or any(s.rank is not None for s in scene.speakers) or not lives:
+        return
+    devices = {i: s.device for i, s in enumerate(scene.speakers) if s.device is not None}
+    devices |= {life.speaker: life.comm.device for life in lives if life.comm.device is not None}
+    highest = max(devices.values(), default=-1)
+    if len(set(devices.values())) == len(devices) > 1 and highest < size:
+        for at, device in devices.items():
+            scene.speakers[at].rank, scene.speakers[at].how = device, "device"
+
+
+def _unclaimed_twice(scene: Scene) -> None:
+    """Of two processes that are said to be the same rank, neither is."""
+    claims: dict[int, list[int]] = defaultdict(list)
+    for i, speaker in enumerate(scene.speakers):
+        if speaker.rank is not None:
+            claims[speaker.rank].append(i)
+    for own in claims.values():
+        if len(own) > 1:
+            for i in own:
+                scene.speakers[i].rank, scene.speakers[i].how = None, ""

@@ -1,0 +1,138 @@
+"""The table of operations: columns of all dumps behind one another, ranks in order, each in the order of its dump."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from rankscope import schema
+from rankscope.assemble import coalesced, recorders, torchcomms
+from rankscope.assemble.calls import call_table
+from rankscope.assemble.groups import Groups
+from rankscope.assemble.sources import Source
+from rankscope.parsers.columnar import NULL
+from rankscope.parsers.flight_recorder.model import CODES, NUMBERS, Dump, Shape, StackFrame
+from rankscope.parsers.py_spy.model import Snapshot
+
+_CODE_TABLES = {"call": "calls", "shape": "shapes", "stack": "stacks"}
+
+
+class Stacks:
+    """The stacks of all dumps, each once, in the order in which they were seen first."""
+
+    def __init__(self) -> None:
+        self._frames: dict[StackFrame, int] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._stacks)
+
+    def ids(self, dumps: Iterable[Dump | Snapshot]) -> pl.Series:
+        """For each stack of each dump its id."""
+        frames, stacks = self._frames, self._stacks
+        ids: list[int] = []
+        for dump in dumps:
+            places = [frames.setdefault(frame, len(frames)) for frame in dump.frames]
+            ids.extend(stacks.setdefault(tuple(places[i] for i in stack), len(stacks)) for stack in dump.stacks)
+        return pl.Series(ids, dtype=pl.UInt32)
+
+    def table(self) -> pl.DataFrame:
+        """The table `stacks`."""
+        lengths = [len(stack) for stack in self._stacks]
+        flat = pl.Series([i for stack in self._stacks for i in stack], dtype=pl.Int64)
+        columns = list(zip(*self._frames, strict=True)) or [(), (), ()]
+        table = pl.DataFrame(
+            {
+                "stack_id": np.repeat(np.arange(len(lengths)), lengths),
+                "depth": [depth for n in lengths for depth in range(n)],
+                **{
+                    name: pl.Series(columns[i], dtype=kind).gather(flat)
+                    for i, (name, kind) in enumerate((("function", pl.String), ("file", pl.String), ("line", pl.Int64)))
+                },
+            },
+        )
+        return table.select([pl.col(n).cast(t) for n, t in schema.STACKS.items()])
+
+
+def stack_table(dumps: Sequence[Dump | Snapshot]) -> tuple[pl.DataFrame, pl.Series]:
+    """The table `stacks`, and for each stack of each dump its id."""
+    stacks = Stacks()
+    ids = stacks.ids(dumps)
+    return stacks.table(), ids
+
+
+def operations(frame: pl.DataFrame, sources: Sequence[Source], torchcomms_files: Sequence[int]) -> pl.DataFrame:
+    """The table `ops`, from the entries of sources in order of rank; torchcomms wrote some of the files."""
+    if len({s.rank for s in sources}) < len(sources):
+        # several recorders of one process: their entries interleave
+        frame = frame.sort("rank", "created_ns", maintain_order=True)
+    frame = coalesced.resolve(torchcomms.renumber(frame, torchcomms_files))
+    return frame.select([pl.col(n).cast(t) for n, t in schema.OPS.items()])
+
+
+def entries(sources: Sequence[Source], places: Sequence[int], groups: Groups, stacks: Stacks) -> pl.DataFrame:
+    """The entries of each source as they stand there, in the words of the frame; no row depends on another one."""
+    dumps = [source.dump or Dump() for source in sources]
+    columns: dict[str, Any] = {}
+    for i, name in enumerate(NUMBERS):
+        columns[name] = _nullable(np.concatenate([np.empty(0, np.int64), *(d.numbers[i] for d in dumps)]))
+    codes = {name: _joined(dumps, name) for name in CODES}
+    calls = call_table(list(sources), groups)
+    columns.update({name: calls[name].gather(codes["call"]) for name in calls.columns})
+    for name in Shape._fields:
+        table = [getattr(shape, name) for dump in dumps for shape in dump.shapes]
+        columns[name] = pl.Series(table, dtype=pl.String).cast(schema.OPS[name]).gather(codes["shape"])
+    columns["stack_id"] = stacks.ids(dumps).gather(codes["stack"])
+    columns.update(_per_source(sources, places, [dump.rows for dump in dumps]))
+    frame = pl.DataFrame(columns)
+    hooked = [place for place, source in zip(places, sources, strict=True) if source.recorder == schema.HOOK]
+    return _as_hooks_mean(frame, hooked).with_columns(
+        pl.lit(schema.SOURCES[0], schema.Source).alias("source"),
+        pl.lit(schema.COALESCED[0], schema.Coalesced).alias("coalesced"),
+    )
+
+
+def _as_hooks_mean(frame: pl.DataFrame, hooked: list[int]) -> pl.DataFrame:
+    """Without the starts that a hook writes, which are the moments of its ends, and the ends of batches at their issue.
+
+    A batch of sends and receives is completed for the hook as soon as it is issued, whatever becomes of it.
+    """
+    if not hooked:
+        return frame
+    theirs = pl.col("file").is_in(hooked)
+    at_once = pl.col("completed_ns") - pl.col("created_ns") < recorders.AT_ISSUE_NS
+    batched = theirs & pl.col("is_p2p") & (pl.col("state") == "completed") & at_once.fill_null(value=False)
+    return frame.with_columns(
+        started_ns=pl.when(~theirs).then("started_ns"),
+        completed_ns=pl.when(~batched).then("completed_ns"),
+        state=pl.when(batched).then(pl.lit("unknown", dtype=schema.State)).otherwise("state"),
+    )
+
+
+def _per_source(sources: Sequence[Source], places: Sequence[int], counts: Sequence[int]) -> dict[str, pl.Series]:
+    """Columns whose value is the same for all entries of a dump."""
+    table = {
+        "file": pl.Series(places, dtype=pl.UInt32),
+        "rank": pl.Series([s.rank for s in sources], dtype=pl.Int32),
+        "attempt": pl.Series([s.attempt for s in sources], dtype=pl.UInt16),
+        "host": pl.Series([s.host for s in sources], dtype=pl.String).cast(pl.Categorical),
+    }
+    source_of_row = pl.Series(np.repeat(np.arange(len(sources), dtype=np.uint32), counts))
+    return {name: values.gather(source_of_row) for name, values in table.items()}
+
+
+def _nullable(values: np.ndarray[Any, np.dtype[np.int64]]) -> pl.Series:
+    series = pl.Series(values)
+    return series.replace(NULL, None) if len(values) and values.min() == NULL else series
+
+
+def _joined(dumps: Sequence[Dump], name: str) -> pl.Series:
+    """Codes into the tables of all dumps behind one another; null for those that point nowhere."""
+    codes = np.concatenate([np.empty(0, np.int32), *(dump.code(name) for dump in dumps)])
+    lengths = [len(getattr(dump, _CODE_TABLES[name])) for dump in dumps]
+    offsets = np.repeat(np.cumsum([0, *lengths])[:-1].astype(np.uint32), [dump.rows for dump in dumps])
+    joined = pl.Series(codes.view(np.uint32) + offsets)
+    return joined.set(pl.Series(codes < 0), None) if len(codes) and codes.min() < 0 else joined

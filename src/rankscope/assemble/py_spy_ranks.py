@@ -1,0 +1,207 @@
+"""Which rank stacks are of: as they say, or by a name or a command line. A wrong stack at a rank is worse than none."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from rankscope.assemble import naming
+from rankscope.assemble.ranks import LIKELY_RANKS, LIKELY_SHARE
+from rankscope.assemble.sources import Source
+from rankscope.parsers.py_spy import command
+from rankscope.parsers.py_spy.model import PY_SPY, Identity, Process, Snapshot
+from rankscope.schema import UNRANKED
+
+_LOCAL = re.compile(r"local[_.\-]?rank[_.\-]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_OF_TORCHRUN = re.compile(r"(?:^|/)attempt_\d{1,6}/(\d{1,6})/(?:stdout|stderr)\.log$")
+"""The files that torchrun writes for each process of a node."""
+_BARE = re.compile(
+    r"^(?:.*[^a-z])?(?:py[_\-.]?spy|stack|stacks|trace|traces|threads?|backtraces?|tracebacks?|dump|bt|r|pystack"
+    r"|fault[_\-.]?handler)?$"
+)
+
+Named = Mapping[int, Sequence[Source]]
+"""Dumps of flight recorders by the rank in their names."""
+
+
+@dataclass
+class Seen:
+    """Stacks of processes, and the rank of each as far as it is known."""
+
+    source: Source
+    snapshot: Snapshot
+    ranks: dict[int, int] = field(default_factory=dict)
+    """By index of the owner."""
+    how: str | None = None
+    """One of schema.RANK_SOURCES."""
+    local: bool = False
+    """The number counts within a node."""
+    bare: bool = False
+    """The number in the name is not called a rank."""
+    certain: bool = False
+    """The recorder's dump beside it, or the user, says so too."""
+    before_ns: int | None = None
+    """It was written before this time, by the names of files of one directory; None where only its own time tells."""
+    in_log: bool = False
+    """The stacks stand in a log, which tells more than them."""
+
+    @cached_property
+    def owners(self) -> dict[Identity, list[int]]:
+        """Processes that are ranks: by identity the index of each time it was dumped."""
+        found: dict[Identity, list[int]] = defaultdict(list)
+        for index in sorted({role.owner for role in self.snapshot.roles if role.owner is not None}):
+            found[self.snapshot.identities[index]].append(index)
+        return dict(found)
+
+    @property
+    def unknown(self) -> list[Identity]:
+        """Those of which no rank is known."""
+        return [one for one, indices in self.owners.items() if not self.ranks.keys() & set(indices)]
+
+    @property
+    def written_ns(self) -> int | None:
+        """When it was written: as its file's time says, unless a later one has an older time, as copies have."""
+        own = self.source.mtime_ns
+        return own if self.before_ns is None else min(self.before_ns, self.before_ns if own is None else own)
+
+    @property
+    def claimed(self) -> dict[int, int]:
+        """By rank the index of the process that is it; of several in one file the last."""
+        return {rank: index for index, rank in sorted(self.ranks.items())}
+
+    @cached_property
+    def place(self) -> str:
+        """Where it was collected: the host that its path names, else its directory."""
+        return self.source.host or self.source.directory
+
+    def threads_of(self, identity: Identity) -> frozenset[int | None]:
+        """The threads of a process."""
+        identities = self.snapshot.identities
+        return frozenset(t.thread_id for t in self.snapshot.threads if identities[t.process] == identity)
+
+    def rank_of(self, index: int) -> int | None:
+        """The rank of a process."""
+        owner = self.snapshot.roles[index].owner
+        return None if owner is None else self.ranks.get(owner)
+
+    def give_up(self, note: str) -> None:
+        """Says why no rank is known."""
+        self.ranks, self.how = {}, None
+        self.source.note = f"{UNRANKED}{' of the stacks in it' if self.in_log else ''}: {note}"
+
+
+def claim(seen: Seen, pattern: re.Pattern[str] | None, dumps: Named, files: int, world: int) -> None:
+    """Gives the processes of a file the rank that they, the user, the name or their command lines say.
+
+    `dumps` are the recorders' of the same attempt, `files` counts those of py-spy, `world` is 0 if unknown.
+    """
+    if _by_content(seen):
+        return
+    told = naming.rank_by(pattern, seen.source.shown) if pattern is not None else None
+    if told is not None:
+        _give(seen, told, "option")
+        seen.certain = True
+        return
+    _by_name(seen, dumps, world or max(LIKELY_RANKS, LIKELY_SHARE * files))
+    if not seen.ranks and seen.source.note is None:
+        _by_command(seen)
+    if not seen.ranks and seen.source.note is None:
+        seen.give_up(_why(seen))
+
+
+def _by_content(seen: Seen) -> bool:
+    """Takes the ranks that stand beside the stacks: of the whole job, else within the node."""
+    owners = [index for indices in seen.owners.values() for index in indices]
+    for name in ("rank", "local_rank"):
+        told = {index: getattr(seen.snapshot.processes[index], name) for index in owners}
+        seen.ranks = {index: rank for index, rank in told.items() if rank is not None}
+        if seen.ranks:
+            seen.how, seen.local, seen.certain = "content", name == "local_rank", name == "rank"
+            return True
+    return False
+
+
+def _by_name(seen: Seen, dumps: Named, most: int) -> None:
+    shown = seen.source.shown
+    local = _LOCAL.findall(PurePosixPath(shown).name) or _OF_TORCHRUN.findall(shown)
+    named = int(local[-1]) if local else naming.rank_of(shown)
+    if named is None or not (local or naming.says_rank(shown) or _may_be_rank(seen, named, most)):
+        return
+    alike = [s for s in dumps.get(named, ()) if bool(local) == bool(_LOCAL.search(s.shown))]
+    beside = {s.rank: s for s in alike if _together(s, seen.source)}
+    if len(beside) == 1:
+        # the same node counts alike: what was found out of the recorder's dump holds for this one
+        rank, dump = next(iter(beside.items()))
+        if rank is not None:
+            _give(seen, rank, dump.rank_source or "name")
+            seen.certain = True
+    elif any(s.rank != named for s in alike):
+        seen.give_up(f"other nodes count their own ranks, too, and {named} is not one over all of them")
+    else:
+        _give(seen, named, "name")
+        seen.local = bool(local)
+        seen.bare = not local and not naming.says_rank(shown)
+
+
+def _may_be_rank(seen: Seen, number: int, most: int) -> bool:
+    """Whether a number that nothing calls a rank can be one: it is no process id, and follows a word for a stack."""
+    name = PurePosixPath(seen.source.shown.replace("!", "/")).name.lower()
+    before = re.split(rf"{number}(?:\.\w+)*$", name)[0]
+    return (
+        number < most
+        and number not in {p.pid for p in seen.snapshot.processes}
+        and bool(_BARE.match(before.rstrip("_-.")))
+    )
+
+
+def _together(dump: Source, other: Source) -> bool:
+    """Whether two files come from one node."""
+    return dump.host == other.host if dump.host and other.host else dump.directory == other.directory
+
+
+def _give(seen: Seen, rank: int, how: str) -> None:
+    """All of a file is of one rank, if it holds one process that can be."""
+    if len(seen.owners) != 1:
+        seen.give_up(_why(seen))
+        return
+    seen.ranks = {index: rank for indices in seen.owners.values() for index in indices}
+    seen.how = how
+
+
+def _by_command(seen: Seen) -> None:
+    processes = seen.snapshot.processes
+    owners = [index for indices in seen.owners.values() for index in indices]
+    told = {i: command.rank_in(processes[i].command, processes[i].parent_command) for i in owners}
+    if not any(rank is not None for rank in told.values()):
+        told = {i: command.local_rank_in(processes[i].command) for i in owners}
+        seen.local = True
+    seen.ranks = {i: rank for i, rank in told.items() if rank is not None}
+    seen.how = "content" if seen.ranks else None
+    pids = {(rank, seen.snapshot.identities[i]) for i, rank in seen.ranks.items()}
+    if len(pids) > len({rank for rank, _ in pids}):
+        seen.give_up("several processes in it say that they are the same one")
+
+
+def _why(seen: Seen) -> str:
+    if len(seen.owners) > 1:
+        return f"{len(seen.owners)} processes in it may be ranks, and none says which"
+    if not seen.owners:
+        return "a process that starts ranks, or one that serves one"
+    if any(process.tool != PY_SPY for process in seen.snapshot.processes):
+        return "neither its name nor a line in it tells it; --rank-from can"
+    return "neither its name nor a command line tells it"
+
+
+def one_node(seen: Sequence[Seen], world: int) -> bool:
+    """Whether the job ran on one node, where a rank within the node is the rank."""
+    full = world > 0 and any(s.local and rank == world - 1 for s in seen for rank in s.ranks.values())
+    lines = {line for s in seen for p in s.snapshot.processes for line in _lines(p)}
+    return full or any(command.on_one_node(line, world) for line in lines)
+
+
+def _lines(process: Process) -> tuple[str, str]:
+    return process.command, process.parent_command

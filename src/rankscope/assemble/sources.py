@@ -1,0 +1,234 @@
+"""The files that were looked at, with what is known of each; filled in from step to step."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from rankscope.assemble import naming
+from rankscope.assemble.names import library_of, p2p_ranks
+from rankscope.kinds.input_kinds import LOG, TRACE
+from rankscope.parsers.columnar import NULL
+from rankscope.parsers.decoded import Decoded
+from rankscope.parsers.flight_recorder.model import Dump, GroupConfig
+from rankscope.parsers.py_spy.model import Snapshot
+from rankscope.parsers.sidecar.model import Card
+
+if TYPE_CHECKING:
+    from rankscope.assemble.completeness import Completeness
+    from rankscope.assemble.traces.spans import Drawn
+    from rankscope.assemble.versions import Versions
+    from rankscope.parsers.logs.model import LogContent
+    from rankscope.parsers.torch_profiler.model import TraceContent
+
+FEWEST_LINES = 3
+"""So many lines of NCCL make a text a log that tells nothing else."""
+_OWN = (
+    "dump", "snapshot", "directory", "tag", "place_named", "libraries", "span", "candidates", "threads", "highest",
+    "complete",
+)  # fmt: skip
+
+
+@dataclass
+class Source:
+    """One file, or one member of an archive."""
+
+    shown: str
+    kind: str
+    size: int
+    mtime_ns: int | None
+    problem: str | None
+    content: Decoded | None = None
+    rank: int | None = None
+    rank_source: str | None = None
+    attempt: int | None = None
+    used: bool = False
+    note: str | None = None
+    """Why it is not used although nothing is wrong with it."""
+    named: int | None = field(default=None)
+    """The rank that its name or the user's option gives."""
+    card: Card | None = None
+    """Of a dump that the capture wrote: what it says of itself."""
+    newer: Source | None = None
+    """The dump of the same recorder for which this one was set aside."""
+    drawn: Drawn | None = None
+    """Of a trace: its spans in order, if that was worked out when it had been read."""
+    versions: Versions | None = None
+    """Of a dump that was watched while it was written anew: what its versions say."""
+
+    def renewed(self) -> Source:
+        """As it was before it was assembled with others; what is worked out of its content alone is kept."""
+        other = Source(self.shown, self.kind, self.size, self.mtime_ns, self.problem, self.content)
+        other.__dict__.update({name: getattr(self, name) for name in _OWN})
+        return other
+
+    @cached_property
+    def dump(self) -> Dump | None:
+        """The flight recorder's, if it is one."""
+        return self.content if isinstance(self.content, Dump) else None
+
+    @cached_property
+    def snapshot(self) -> Snapshot | None:
+        """py-spy's, if it is one."""
+        return self.content if isinstance(self.content, Snapshot) else None
+
+    @property
+    def log(self) -> LogContent | None:
+        """What it says, if it is a log."""
+        return cast("LogContent", self.content) if self.kind == LOG.name and self.content is not None else None
+
+    @property
+    def trace(self) -> TraceContent | None:
+        """What it says, if it is a profiler's trace."""
+        return cast("TraceContent", self.content) if self.kind == TRACE.name and self.content is not None else None
+
+    @property
+    def is_report(self) -> bool:
+        """Whether it is a log of nothing but what collect_env printed."""
+        log = self.log
+        if log is None or not log.events or log.processes:
+            return False
+        return all(event.kind == "collect-env" for event in log.events)
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is anything in it; a text that only looks like a log has nothing."""
+        if self.log is None:
+            return self.content is not None
+        return self.log.rows > 0 or self._has_tables or self.only_starts
+
+    @property
+    def only_starts(self) -> bool:
+        """Whether all that stands in a log is how NCCL connects some processes."""
+        log = self.log
+        return log is not None and not log.rows and not self._has_tables and log.counts.get("INFO", 0) >= FEWEST_LINES
+
+    @property
+    def _has_tables(self) -> bool:
+        log = self.log
+        return log is not None and any((log.comms, log.settings, log.warnings, log.ras, log.inspected))
+
+    @cached_property
+    def directory(self) -> str:
+        """Where it lies."""
+        return naming.directory_of(self.shown)
+
+    @cached_property
+    def tag(self) -> str | None:
+        """The directory that names its attempt."""
+        return naming.attempt_of(self.shown)
+
+    @cached_property
+    def place_named(self) -> str | None:
+        """The host that its path names."""
+        return naming.host_of(self.shown)
+
+    @property
+    def host(self) -> str | None:
+        """As its sidecar says, else as far as its path tells."""
+        return self.card.host if self.card is not None and self.card.host else self.place_named
+
+    @property
+    def stated(self) -> list[GroupConfig]:
+        """Groups of which the members are written down, in the dump or in its sidecar.
+
+        gloo writes one without a name into its dumps, overwritten by every new group.
+        """
+        return self._own + self.carded
+
+    @property
+    def _own(self) -> list[GroupConfig]:
+        config = self.dump.config if self.dump is not None else []
+        return [group for group in config if group.ranks and (group.name or group.description)]
+
+    @property
+    def carded(self) -> list[GroupConfig]:
+        """Groups that only the sidecar tells of, and that this recorder would write about."""
+        if self.card is None:
+            return []
+        known = {group.name for group in self._own}
+        unnamed = any(group.pg_id is not None for group in self._own)
+        groups = [] if unnamed else self.card.groups
+        return [
+            GroupConfig(group.name, group.description, group.ranks)
+            for group in groups
+            if group.name not in known and self._writes(group.backend)
+        ]
+
+    def _writes(self, backend: str) -> bool:
+        # "nccl" is part of "nccl2", and another recorder
+        named = re.split("[:,]", backend)
+        return not backend or not self.libraries or any(library in named for library in self.libraries)
+
+    @cached_property
+    def libraries(self) -> frozenset[str]:
+        """What stands before the ':' in its operations."""
+        return frozenset(library_of(call.profiling_name) for call in self.dump.calls) if self.dump else frozenset()
+
+    @cached_property
+    def span(self) -> tuple[int, int] | None:
+        """Time of its first and of its last event; None without one."""
+        if self.dump is None:
+            return None
+        times = [self.dump.column(name) for name in ("created_ns", "completed_ns")]
+        known = np.concatenate([t[t != NULL] for t in times])
+        return (int(known.min()), int(known.max())) if known.size else None
+
+    @cached_property
+    def candidates(self) -> frozenset[int] | None:
+        """The ranks that its own groups and peers allow; None if they tell nothing."""
+        return None if self.dump is None else own_ranks(self.dump)
+
+    @cached_property
+    def highest(self) -> int:
+        """The highest rank that its own groups speak of; -1 without one."""
+        return max((group.ranks.highest for group in self.dump.config if group.ranks), default=-1) if self.dump else -1
+
+    @cached_property
+    def complete(self) -> Completeness | None:
+        """What its dump left out; None if it is none."""
+        from rankscope.assemble.completeness import completeness
+
+        return completeness(self.dump, self.recorder) if self.dump is not None else None
+
+    @cached_property
+    def recorder(self) -> str | None:
+        """How its dump was made, one of schema.RECORDERS; None if it is none, or holds no operation."""
+        from rankscope.assemble.recorders import recorder_of
+
+        return recorder_of(self.dump) if self.dump is not None else None
+
+    @cached_property
+    def threads(self) -> frozenset[str]:
+        """Identities of the threads it names."""
+        calls = self.dump.calls if self.dump else []
+        return frozenset(call.thread_id for call in calls if call.thread_id)
+
+
+def own_ranks(dump: Dump) -> frozenset[int] | None:
+    """The ranks that could have written a dump: in all of its groups, at the place its sends and receives tell."""
+    members = {group.name: group.ranks for group in dump.config if group.ranks and group.name}
+    sets = [ranks.as_set for ranks in members.values()]
+    for name, own in {(c.name, p2p_ranks(c.profiling_name)) for c in dump.calls}:
+        ranks = members.get(name or "")
+        if own is not None and ranks is not None and own[0] < len(ranks):
+            sets.append(frozenset([ranks[own[0]]]))
+    sets.sort(key=len)
+    return sets[0].intersection(*sets[1:]) if len(sets) > 1 else sets[0] if sets else None
+
+
+def config_world(sources: list[Source]) -> int:
+    """The number of ranks that the groups written down in the dumps speak of; 0 if there is none."""
+    told = [s.card.world_size for s in sources if s.card is not None and s.card.world_size is not None]
+    return max([0, *told, *(s.highest + 1 for s in sources)])
+
+
+def common(values: list[str]) -> str:
+    """The value most often given; of several the first in order. Empty without values."""
+    counts = Counter(values)
+    return min(counts, key=lambda v: (-counts[v], v)) if counts else ""

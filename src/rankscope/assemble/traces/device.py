@@ -1,0 +1,137 @@
+"""Operations that run on a device: what the host issued, joined to the kernels it launched.
+
+A kernel belongs to the record_param_comms with its external id, else to the one in which the host launched it. Where
+there is none (before torch 1.13, or cut off by the window) the annotation, or the arguments of the kernel, tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rankscope.assemble.traces.inside import Places
+from rankscope.assemble.traces.roles import Roles
+from rankscope.parsers.columnar import NULL
+from rankscope.parsers.torch_profiler import names
+from rankscope.parsers.torch_profiler.model import Call
+
+
+@dataclass
+class Row:
+    """An operation in the making; numbers are rows of candidates, -1 without."""
+
+    issue: int
+    annotation: int = -1
+    runs: list[int] = field(default_factory=list)
+    call: Call | None = None
+    coalesced: str = "none"
+    op: str = ""
+    library: str = ""
+    peer: int | None = None
+    """Place in the group."""
+    group: str | None = None
+    """Name of the group, where it does not stand in `call`."""
+
+
+def rows(roles: Roles) -> list[Row]:
+    """The operations of a window that run on a device, in no order."""
+    annotations, comms = roles.annotations, roles.comms
+    annotations = annotations[[names.ANNOTATED.match(roles.names[i])["library"] != "gloo" for i in annotations]]  # type: ignore[index]
+    holder = roles.within(annotations, comms)
+    bare = annotations[holder < 0]
+    issues = np.concatenate([comms, bare])
+    made = [Row(issue) for issue in issues.tolist()]
+    for annotation, at in zip(annotations[holder >= 0].tolist(), holder[holder >= 0].tolist(), strict=True):
+        made[at].annotation = annotation if made[at].annotation < 0 else made[at].annotation
+    for row in made[len(comms) :]:
+        row.annotation = row.issue
+    alone = _give_runs(roles, made, issues, annotations, holder)
+    _coalesce(roles, made, comms)
+    found = [row for row in made if _is_operation(roles, row)] + alone
+    for row in found:
+        _name(roles, row)
+    return found
+
+
+def _give_runs(roles: Roles, made: list[Row], issues: Places, annotations: Places, holder: Places) -> list[Row]:
+    """Hands out the kernels; returns rows for those with arguments that the host issued before the window."""
+    runs = roles.runs
+    at = roles.launched_by(runs, issues)
+    # newer annotations have an id of their own
+    by_annotation = roles.launched_by(runs, annotations)
+    inner = (at < 0) & (by_annotation >= 0)
+    at[inner] = holder[by_annotation[inner]]
+    alone = []
+    for run, place in zip(runs.tolist(), at.tolist(), strict=True):
+        if place >= 0:
+            made[place].runs.append(run)
+        elif (name := roles.calls[run].collective) is not None:
+            alone.append(Row(-1, runs=[run], coalesced="closer" if _kind(name) == names.END else "none"))
+    return alone
+
+
+def _coalesce(roles: Roles, made: list[Row], comms: Places) -> None:
+    """Marks what was issued between the start and the end of a coalesced group on one thread."""
+    order = np.lexsort((roles.window.start[roles.span[comms]], roles.window.track[roles.span[comms]]))
+    inside = False
+    track = -1
+    for i in order.tolist():
+        row, here = made[i], int(roles.window.track[roles.span[comms[i]]])
+        kind = _kind(roles.calls[row.issue].collective or "")
+        inside = inside and here == track
+        track = here
+        if kind == names.START:
+            inside = True
+        elif kind == names.END:
+            inside, row.coalesced = False, "closer"
+        elif inside and kind not in names.PSEUDO:
+            row.coalesced = "inner"
+
+
+def _kind(collective: str) -> str:
+    return collective.lower().replace("_", "")
+
+
+def _is_operation(roles: Roles, row: Row) -> bool:
+    """Whether a row is work, and not one of the notes that are written in the same way."""
+    collective = roles.calls[row.issue].collective
+    if row.coalesced == "closer":
+        return bool(row.runs)
+    if collective is not None:
+        return _kind(collective) not in names.PSEUDO
+    return row.annotation >= 0 or bool(row.runs)
+
+
+def _name(roles: Roles, row: Row) -> None:
+    """Settles arguments, operation and peer."""
+    said = roles.calls[row.issue] if row.issue >= 0 else None
+    run = next((roles.calls[i] for i in row.runs if roles.calls[i].collective is not None), None)
+    call = said if said is not None and said.collective is not None else run or said or roles.calls[row.runs[0]]
+    if row.annotation >= 0 and roles.calls[row.annotation].dims is not None:
+        call = _with_shapes(call, roles.calls[row.annotation])
+    annotated = names.ANNOTATED.match(roles.names[row.annotation]) if row.annotation >= 0 else None
+    row.call = call
+    row.library = annotated["library"] if annotated else roles.window.content.about.backend.split(":")[0] or "nccl"
+    if row.coalesced == "closer":
+        row.op = "coalesced"
+        return
+    row.op = annotated["op"] if annotated else names.op_of_collective(call.collective or "")
+    if annotated and annotated["peer"]:
+        row.peer = int(annotated["peer"])
+    elif row.op in ("send", "recv"):
+        other = call.target if row.op == "send" else call.source
+        row.peer = other if other is not None else call.rank
+
+
+def _with_shapes(call: Call, other: Call) -> Call:
+    """The call with the shapes of another."""
+    return call._replace(dims=other.dims, types=other.types)
+
+
+def number_of(roles: Roles, row: Row, name: str) -> int | None:
+    """Its `seq` in the group, or its `comms_id`; None where the trace does not tell."""
+    numbers = roles.told(name)
+    if row.issue >= 0 and (number := numbers[row.issue]) != NULL:
+        return number
+    return next((numbers[run] for run in row.runs if numbers[run] != NULL), None)

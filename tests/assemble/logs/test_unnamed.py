@@ -1,0 +1,49 @@
+"""Watchdog lines of torch 2.3 and older, which name no process group."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope.analysis import analyse
+from rankscope.analysis.model import Finding
+from tests.assemble.logs.job import job, source
+from tests.assemble.logs.test_reports import timeout
+
+
+def found(*lines: str) -> Finding:
+    return analyse(job(source("train.log", lines))).findings[0]
+
+
+def waits(rank: int, seq: int = 95, op: str | None = None, place: int | None = None) -> str:
+    """Rank 2 waits in another operation than the others; `place`: the rank in a group that a line tells."""
+    line = timeout(rank, seq, op or ("BROADCAST" if rank == 2 else "ALLREDUCE"))
+    return line if place is None else line.replace(f"[Rank {rank}]", f"[Rank {place}]")
+
+
+def test_the_mismatch_is_said_and_that_it_rests_on_one_group() -> None:
+    first = found(*(waits(rank) for rank in range(4)))
+    assert (first.kind, first.culprit_ranks, first.seq, first.confidence) == ("collective-mismatch", (2,), 95, "low")
+    assert first.title == "rank 2 issued broadcast and the others all_reduce at #95"
+    assert any("do not name the group" in reason for reason in first.confidence_reasons)
+
+
+def test_nobody_is_accused_where_lines_are_of_several_groups() -> None:
+    two_works = [line for rank in range(4) for line in (waits(rank), waits(rank, 12, "ALLGATHER"))]
+    other_places = [waits(rank, place=rank % 2) for rank in range(4)]
+    for lines in (two_works, other_places):
+        first = found(*lines)
+        assert (first.kind, first.culprit_ranks, first.confidence) == ("collective-mismatch", (), "low")
+        assert first.candidates == (0, 1, 2, 3)
+        assert any("are of several" in reason for reason in first.confidence_reasons)
+
+
+@pytest.mark.parametrize(("places", "told"), [(range(4), True), ((0, 1, 0, 1), False)])
+def test_who_is_behind_is_told_by_numbers_of_one_group_only(places: tuple[int, ...], told: bool) -> None:
+    lines = [waits(rank, 90 if rank == 2 else 95, "ALLREDUCE", place) for rank, place in enumerate(places)]
+    assert ("furthest behind" in found(*lines).explanation) == told
+
+
+def test_of_several_places_the_title_tells_who_is_furthest_behind() -> None:
+    first = found(*(waits(rank, seq, "ALLREDUCE", rank) for rank, seq in ((0, 95), (1, 97), (2, 90), (3, 99))))
+    assert "and others elsewhere, [Rank 2] of its group is furthest behind, at #90" in first.title
+    assert "others wait in #99" in first.explanation and first.culprit_ranks == ()
