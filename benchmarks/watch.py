@@ -1,6 +1,6 @@
 """The screen of a big job that is watched: how fast it answers keys, how far it lags behind, whether its memory grows.
 
-Run from the root of the repository: `python -m benchmarks.watch [--ranks 1024] [--entries 200] [--every 10] [--minutes 10]`.
+Run from the root of the repository: `python -m benchmarks.watch [--ranks 1024] [--entries 200] [--every 10]`.
 """
 
 from __future__ import annotations

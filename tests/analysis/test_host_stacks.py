@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from rankscope.analysis.host_patterns import find_pattern
-from rankscope.analysis.host_stacks import host_stacks
-from rankscope.analysis.host_steps import host_steps
-from rankscope.analysis.host_words import host_text
+from rankscope.analysis.host_stacks import host_stacks, host_steps
+from rankscope.analysis.host_words import find_pattern, host_text
 from tests.analysis.hosts import BACKWARD, GATHER, LEAVE, LOAD, LOOP, REDUCE, SAVE, TAKE_GIL, missing_one, seen
 from tests.builders import JobBuilder
 

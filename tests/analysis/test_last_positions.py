@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.analysis.counters import Deviation, Standing, deviation, standings
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.last_positions import Deviation, Standing, deviation, standings
 from rankscope.schema import Dataset
 from tests.parsers.dumps import Groups, Recorder, dataset_of, job, named
 

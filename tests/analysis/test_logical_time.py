@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.column_layout import columns_in_waves
-from rankscope.analysis.logical_time import drawn_rows, logical_columns
+from rankscope.analysis.logical_time import columns_in_waves, drawn_rows, logical_columns
 from rankscope.schema import Dataset
 from tests.builders import JobBuilder
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rankscope.assemble.pg_ids import names_by_id
+from rankscope.assemble.frontiers import names_by_id
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.schema import Dataset
 from tests.parsers.dumps import Groups, Recorder, dataset_of, job, named

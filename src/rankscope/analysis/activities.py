@@ -6,10 +6,98 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
-from rankscope.analysis.activity_table import CALLED_BACK, TABLE, Doing, Row
 from rankscope.analysis.frames import is_native, kind_of
 from rankscope.schema import Frame
+
+# Which frames tell what a thread does: functions and files of torch, CPython, NCCL, gloo, CUDA and common packages.
+
+Doing = Literal[
+    "exit", "setup", "collective", "p2p", "device", "data", "storage", "network", "compile", "import", "thread",
+    "process", "lock", "gc", "sleep", "debugger", "backward", "none", "running", "blocked",
+]  # fmt: skip
+"""What a thread can be doing. "running" and "blocked" are of a stack that no pattern fits; "none" has no frame."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A pattern of a frame and what it means."""
+
+    tier: int
+    """Of the patterns that fit a stack those of the lowest tier win, then those of Python, then the innermost frame."""
+    doing: Doing
+    words: str
+    """As it follows "rank 3 is"; `{}` is the name of the function."""
+    function: str
+    """The whole name of the function, without its class."""
+    file: str = ""
+    """Any part of its file."""
+    native: bool = False
+    """Whether it is a frame of a library instead of one of Python."""
+
+
+CALLED_BACK = 6
+"""From this tier on a pattern holds only where it did not call back into the job's own code."""
+
+_C10D = r"torch/distributed/(distributed_c10d|_functional_collectives\w*|nn/functional)\.py$"
+
+TABLE = (
+    Row(0, "exit", "in {}", r"destroy_process_group|_shutdown_backend|_?abort_process_group", _C10D),
+    Row(1, "setup", "setting up process groups, in {}",
+        r"init_process_group|new_\w*group\w*|split_group|_store_based_barrier|_new_process_group_helper|"
+        r"_create_process_group_wrapper", _C10D),
+    Row(1, "setup", "setting up process groups, in {}", r"_?init_device_mesh|_init_process_groups",
+        r"torch/distributed/device_mesh\.py$"),
+    Row(1, "setup", "meeting the other ranks at the store", r"\w+", r"torch/distributed/rendezvous\.py$"),
+    Row(1, "setup", "meeting the other ranks at the store", r"c10d::\w*Store::.*", native=True),
+    Row(2, "p2p", "in {}", r"i?send|i?recv|(send|recv)_object_list|batch_isend_irecv", _C10D),
+    Row(2, "collective", "in {}",
+        r"(monitored_)?barrier|(all_)?(gather|reduce|to_all)\w*|_?reduce_scatter\w*|_all_gather\w*|broadcast\w*|"
+        r"scatter\w*|_?wait_tensor", _C10D),
+    Row(2, "collective", "waiting for other ranks, in {}",
+        r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|GroupEnd|CommInit\w*|CommSplit)\w*|gloo::.*|"
+        r"c10d::ProcessGroup.*|c10d::Work::.*", native=True),
+    Row(3, "debugger", "in a debugger", r"interaction|_?cmdloop|set_trace", r"^(.*/)?(pdb|bdb|cmd|code)\.py$"),
+    Row(3, "compile", "building an extension", r"load|load_inline|_jit_compile|_write_ninja\w*|_run_ninja\w*|wait",
+        r"torch/utils/(cpp_extension|file_baton|_cpp_extension\w*)\.py$"),
+    Row(3, "compile", "compiling",
+        r"_?compile\w*|fx_codegen\w*|codegen\w*|_?convert_frame\w*|transform\w*|autotune\w*|benchmark\w*",
+        r"torch/_(dynamo|inductor)/|triton/(compiler|runtime)/"),
+    Row(3, "storage", "in torch.{}", r"save|load", r"torch/serialization\.py$"),
+    Row(4, "storage", "reading or writing a checkpoint", r"\w+",
+        r"torch/(serialization\.py$|distributed/checkpoint/)|(^|/)safetensors/"),
+    Row(4, "storage", "reading or writing remote storage", r"\w+",
+        r"(^|/)(fsspec|s3fs|gcsfs|boto3|botocore|aiobotocore|smart_open)/"),
+    Row(4, "storage", "copying or packing files", r"\w+", r"^(.*/)?(shutil|tarfile|zipfile|gzip)\.py$"),
+    Row(4, "data", "waiting for the data loader", r"_try_get_data|_get_data|_next_data|__next__",
+        r"torch/utils/data/dataloader\.py$"),
+    Row(4, "data", "reading data", r"\w+", r"torch/utils/data/|(^|/)(datasets|webdataset|torchdata|streaming)/"),
+    Row(4, "device", "waiting for the device, in {}", r"synchronize|wait", r"torch/(cuda|npu|xpu|accelerator)/"),
+    Row(4, "device", "reading a value from the device, as .item() does", r".*_local_scalar_dense.*", native=True),
+    Row(5, "device", "waiting for the device, in {}", r"(cuda|hip|cu|aclrt)\w*(Synchronize|EventQuery|Memcpy)\w*",
+        native=True),
+    Row(5, "lock", "waiting for the GIL", r"take_gil|PyGILState_Ensure|PyEval_RestoreThread",
+        native=True),
+    Row(5, "gc", "collecting garbage", r"gc_collect\w*|_?PyGC_Collect|deduce_unreachable", native=True),
+    Row(5, "storage", "in {}, on a file", r"\w*?(p?read|p?write|f(data)?sync|open(at)?|fallocate)(64)?",
+        r"libc[-.]|libpthread", native=True),
+    Row(6, "network", "talking to a server", r"\w+",
+        r"(^|/)(http|urllib3|requests|huggingface_hub|wandb|grpc|aiohttp|httpx)/|^(.*/)?(ssl|socket)\.py$"),
+    Row(6, "process", "waiting for another process", r"_?(wait|poll|communicate|join|recv|get)\w*|acquire|__enter__",
+        r"^(.*/)?(subprocess|multiprocessing/\w+)\.py$"),
+    Row(6, "thread", "waiting for another thread",
+        r"wait|join|_wait_for_tstate_lock|get|put|result|wait_for|_?shutdown|acquire|__enter__",
+        r"^(.*/)?(threading|queue|concurrent/futures/\w+)\.py$"),
+    Row(6, "thread", "in an event loop", r"run_forever|run_until_complete|_run_once|select",
+        r"^(.*/)?(asyncio/\w+|selectors)\.py$"),
+    Row(6, "sleep", "sleeping", r"(pysleep|time_sleep|\w*nanosleep)\w*", native=True),
+    Row(7, "backward", "in backward", r"_engine_run_backward|backward", r"torch/(autograd/|_tensor\.py$)"),
+    Row(8, "import", "importing modules", r"_find_and_load\w*|exec_module|create_module|get_data|get_code",
+        r"^<frozen importlib"),
+)  # fmt: skip
+"""Every pattern, in no order but that of the tiers."""
+
 
 COMMUNICATION: frozenset[Doing] = frozenset({"setup", "collective", "p2p"})
 """It waits for other ranks, or may."""

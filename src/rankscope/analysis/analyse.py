@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from rankscope.analysis.consequences import find_consequences
-from rankscope.analysis.divergence import find_divergences
+from rankscope.analysis.divergence import find_consequences, find_divergences
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.failed_ops import follow_failures
 from rankscope.analysis.finding_writer import Writer
 from rankscope.analysis.freeze import Freeze, judge_freeze
 from rankscope.analysis.graph import WaitGraph, build_graph
-from rankscope.analysis.mesh_misfits import find_misfits
-from rankscope.analysis.mesh_recover import recover_mesh
-from rankscope.analysis.mismatch import find_mismatches
+from rankscope.analysis.mesh_recover import find_misfits, recover_mesh
+from rankscope.analysis.mismatch import find_mismatches, find_wrong_splits
 from rankscope.analysis.missing import find_cut, find_gone, find_missing
 from rankscope.analysis.model import Analysis, Finding, Step
 from rankscope.analysis.places import Places
@@ -23,7 +21,6 @@ from rankscope.analysis.reliability import Reliability, judge_reliability
 from rankscope.analysis.replicas import Cohorts
 from rankscope.analysis.root import Root
 from rankscope.analysis.sink_rules import Judge
-from rankscope.analysis.splits import find_wrong_splits
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.verdict import Situation, verdict

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, WaitGraph
-from rankscope.analysis.host_steps import host_steps
+from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.reliability import Reliability, shows
 from rankscope.analysis.root import Root

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rankscope.analysis.host_patterns import find_pattern
 from rankscope.analysis.host_stacks import HostStack, Site, sites
-from rankscope.analysis.host_words import host_text, site_text, tools_of
+from rankscope.analysis.host_words import find_pattern, host_text, site_text, tools_of
 from rankscope.analysis.model import Culprit, Evidence, Finding
-from rankscope.analysis.wording import ranks_text, wait_text
+from rankscope.analysis.wording import plural, ranks_text, wait_text
 
 _STEPS = (
     "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and collect the dumps of all ranks.",
@@ -17,7 +16,7 @@ _STEPS = (
 )
 SITES = 16
 """Places that are quoted."""
-SHOWN = 4
+MOST_EVIDENCE = 4
 FEWEST = 3
 """So many hosts make a majority."""
 _UNTOLD = frozenset({"blocked", "device", "backward"})
@@ -57,7 +56,7 @@ def find_alone(hosts: Mapping[int, HostStack], beside: Beside) -> Finding:
         candidates=tuple(sorted({*apart, *few})),
         confidence="low",
         confidence_reasons=("stacks show one moment: nothing tells whether the job had stopped",),
-        evidence=(*(beside.unanswered[rank] for rank in few[:SHOWN]), *map(_evidence, found[:SITES])),
+        evidence=(*(beside.unanswered[rank] for rank in few[:MOST_EVIDENCE]), *map(_evidence, found[:SITES])),
         next_steps=_STEPS,
     )
     if pattern and pattern.leaving:
@@ -148,4 +147,67 @@ def _leaving(finding: Finding, ranks: Sequence[int]) -> Finding:
             "Look in the log of who leaves, not at who waits."
         ),
         next_steps=(step, *finding.next_steps),
+    )
+
+
+# Whether the few that issued a collective are odd, or the rest that did not share one cause: their stacks tell.
+
+_PAST = frozenset({"exit", "none"})
+"""What a rank does that has left the loop."""
+
+
+def judge_few(finding: Finding, hosts: Mapping[int, HostStack]) -> Finding:
+    """The finding as the stacks of the rest leave it, of which at least half must have been looked at."""
+    rest = [hosts[rank] for rank in finding.candidates if rank in hosts]
+    if 2 * len(rest) <= len(finding.candidates):
+        return finding
+    doing = {host.activity.doing for host in rest}
+    seen = f"{tools_of(rest)} saw {len(rest)} of {plural(len(finding.candidates), 'rank')} of the rest"
+    if doing <= _PAST:
+        return replace(finding, confidence_reasons=(f"{seen}: they have left the loop",))
+    if not all(host.is_away and host.activity.doing not in _PAST for host in rest):
+        return finding
+    places = sites(rest)
+    words = {host.activity.words for host in rest}
+    one_cause = len(places) == 1 or (len(words) == 1 and "running" not in doing)
+    return _shared(finding, rest, seen) if one_cause else _open(finding, seen)
+
+
+def _shared(finding: Finding, rest: Sequence[HostStack], seen: str) -> Finding:
+    """The rest never came, for one cause: the few only wait."""
+    few, ranks = finding.culprit_ranks, finding.candidates
+    words = rest[0].activity.words
+    waiting = tuple(sorted({*finding.waiting_ranks, *few} - set(ranks)))
+    label = f"{finding.op} #{finding.seq} of {finding.group.description or finding.group.id}" if finding.group else "it"
+    return replace(
+        finding,
+        kind="missing-rank",
+        title=f"{ranks_text(ranks)} never issued {label}: all of them are {words}",
+        explanation=(
+            f"{wait_text(few)} in {label}. The others never issued it, and their hosts are all {words}: they share "
+            "one cause, such as storage or a service they all use."
+        ),
+        culprit_ranks=ranks,
+        culprits=tuple(Culprit(host, None) for host in ranks),
+        candidates=(),
+        waiting_ranks=waiting,
+        blast_radius=len(waiting),
+        confidence="medium",
+        confidence_reasons=(seen,),
+        stack=(),
+        evidence=(*finding.evidence, *finding.counter_evidence),
+        counter_evidence=(),
+        next_steps=("Look for what they share: file system, object store, name service, a lock file.",),
+    )
+
+
+def _open(finding: Finding, seen: str) -> Finding:
+    """The rest never came, each for reasons of its own: nobody is accused."""
+    return replace(
+        finding,
+        culprit_ranks=(),
+        culprits=(),
+        candidates=tuple(sorted({*finding.culprit_ranks, *finding.candidates})),
+        confidence="low",
+        confidence_reasons=(f"{seen}: they are busy at different places, so either side may be the odd one",),
     )

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from math import prod
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import orjson
 import polars as pl
 
 from rankscope.analysis.facts import NAMELESS, Facts
 from rankscope.analysis.graph import Node
 from rankscope.analysis.instances import Instance, calls_at
-from rankscope.analysis.mixed_groups import REASON, SEVERAL, are_several, unnamed
 from rankscope.analysis.replicas import Cohorts, Signature, signature
 from rankscope.analysis.root import Root
 from rankscope.analysis.wording import fold, plural, ranks_text
+from rankscope.schema import Dataset
 
 WHOLE = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
 """Operations that carry all that each member puts in: what is as long on all members can finish, whichever they are."""
@@ -189,3 +194,110 @@ def _explain(facts: Facts, instance: Instance, votes: dict[int, Signature], culp
             f" What the others issued here, {ranks_text(culprits)} issued one later: there is one collective too many."
         )
     return text
+
+
+# Lines of torch 2.3 and older name no process group: numbers of several groups then stand in one lane.
+
+REASON = "the lines do not name the group: in a job with several these may be works of two"
+SEVERAL = "the lines do not name the group, and are of several: these may be works of two"
+
+
+def unnamed(dataset: Dataset, group: int) -> bool:
+    """Whether all that is known of a group is that lines without a name may be of it."""
+    found = dataset.group_list[group]
+    return not found.name and not found.description and found.membership == "inferred"
+
+
+def are_several(dataset: Dataset, group: int) -> bool:
+    """Whether lines that are put to a group without a name are of more than one.
+
+    A rank waits in works that do not follow each other, or its place in a group is not its rank.
+    """
+    own = dataset.ops.filter((pl.col("group") == group) & pl.col("seq").is_not_null())
+    spans = own.group_by("rank").agg(n=pl.col("seq").n_unique(), over=pl.col("seq").max() - pl.col("seq").min() + 1)
+    if spans.filter(pl.col("n") < pl.col("over")).height:
+        return True
+    lines = dataset.messages.filter((pl.col("kind") == "watchdog-timeout") & pl.col("rank").is_not_null())
+    return any(_elsewhere(rank, orjson.loads(values)) for rank, values in lines.select("rank", "values").iter_rows())
+
+
+def _elsewhere(rank: int, values: dict[str, Any]) -> bool:
+    return values.get("pg_guid") is None and values.get("rank_in_group") not in (None, rank)
+
+
+# An all-to-all in which one rank sends another a different amount than that one expects.
+
+Amounts = npt.NDArray[np.int64]
+"""Shape (members, members): elements from the member of the row to that of the column."""
+LOOKED_AT = 64
+"""So many all-to-alls of each group are looked at: the first that are not known to be finished, and the newest."""
+MOST_PAIRS = 3
+
+
+def find_wrong_splits(facts: Facts) -> list[Root]:
+    """A root for each group with an all-to-all whose members do not fit together: the first of them."""
+    roots: list[Root] = []
+    for key, instance in sorted(calls_at(facts, _looked_at(facts)).items()):
+        if roots and roots[-1].focus is not None and roots[-1].focus.group == instance.group:
+            continue
+        amounts = _amounts(facts, instance)
+        if amounts is not None and (amounts[0] != amounts[1]).any():
+            roots.append(_root(facts, instance, *amounts, Node("op", -1, key)))
+    return roots
+
+
+def _looked_at(facts: Facts) -> pl.DataFrame:
+    """The all-to-alls in which a group may have stopped: group, seq."""
+    calls = facts.calls.select("group", "seq", "key", "state").filter(pl.col("key").cast(pl.String) == "all_to_all")
+    found = calls.group_by("group", "seq").agg(done=(pl.col("state") == "completed").all()).sort("group", "seq")
+    by_group = found.filter(~pl.col("done")).group_by("group", maintain_order=True)
+    newest = found.group_by("group", maintain_order=True).tail(LOOKED_AT)
+    return pl.concat([by_group.head(LOOKED_AT), newest]).select("group", "seq").unique()
+
+
+def _amounts(facts: Facts, instance: Instance) -> tuple[Amounts, Amounts] | None:
+    """What each member sends to each, and what that one expects; None unless all of them say so."""
+    members = facts.groups[instance.group].ranks
+    if set(instance.entries) != set(members):
+        return None
+    rows = facts.dataset.ops[[instance.entries[rank].row for rank in members]]
+    sent, expected = (_elements(rows[name].to_list(), len(members)) for name in ("in_sizes", "out_sizes"))
+    return None if sent is None or expected is None else (sent, expected.T)
+
+
+def _elements(sizes: list[str | None], count: int) -> Amounts | None:
+    lists: list[Any] = [orjson.loads(text) if text else None for text in sizes]
+    if any(shapes is None or len(shapes) != count for shapes in lists):
+        return None
+    return np.array([[min(prod(shape), 2**62) for shape in shapes] for shapes in lists], np.int64)
+
+
+def _root(facts: Facts, instance: Instance, sent: Amounts, expected: Amounts, node: Node) -> Root:
+    members = facts.groups[instance.group].ranks
+    wrong = np.argwhere(sent != expected).tolist()
+    pairs = [(members[i], members[j], int(sent[i, j]), int(expected[i, j])) for i, j in wrong]
+    culprits = _culprits(pairs)
+    label = f"{instance.name} of {facts.label(instance.group)}"
+    told = "; ".join(f"rank {a} sends rank {b} {n} elements, which expects {m}" for a, b, n, m in pairs[:MOST_PAIRS])
+    more = f"; {len(pairs) - MOST_PAIRS} more pairs do not fit" if len(pairs) > MOST_PAIRS else ""
+    root = Root(
+        kind="size-mismatch",
+        culprits=culprits,
+        nodes=(node,),
+        focus=instance,
+        title=f"the splits of {ranks_text(culprits)} do not fit in {label}",
+        explanation=f"In {label}, {told}{more}.",
+        candidates=() if len(culprits) == 1 else culprits,
+        needs_stillness=False,
+        next_steps=(
+            "Print the split sizes of these ranks in front of the all_to_all: each rank must tell the others.",
+        ),
+    )
+    return root if len(culprits) == 1 else root.weaken("low", "one against one: either side may be the wrong one")
+
+
+def _culprits(pairs: list[tuple[int, int, int, int]]) -> tuple[int, ...]:
+    """The only rank that is an end of all pairs that do not fit; all ends where there is no such rank."""
+    ends = Counter(rank for a, b, *_ in pairs for rank in (a, b))
+    common = [rank for rank, count in ends.items() if count == len(pairs)]
+    return tuple(common) if len(common) == 1 else tuple(sorted(ends))

@@ -15,7 +15,7 @@ from rankscope.analysis.sink_rules import Judge
 from rankscope.analysis.wording import duration, ranks_text, wait_text
 from rankscope.schema import AT_CRASH
 
-SHOWN = 3
+MOST_EVIDENCE = 3
 _AGAIN = "Collect the files that could not be read again: they may have been copied before they were whole."
 OLDER_NS = 10_000_000_000
 """A dump that is older than the newest by this much was not written with it."""
@@ -149,8 +149,8 @@ def _without(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]]) -> s
 
 def _told(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], alive: list[int], *, hooked: bool) -> str:
     """What is known of those without a dump."""
-    broken = "; ".join(f"that of rank {rank} could not ({unread[rank][1]})" for rank in sorted(unread)[:SHOWN])
-    more = f" and {len(unread) - SHOWN} more" if len(unread) > SHOWN else ""
+    broken = "; ".join(f"that of rank {rank} could not ({unread[rank][1]})" for rank in sorted(unread)[:MOST_EVIDENCE])
+    more = f" and {len(unread) - MOST_EVIDENCE} more" if len(unread) > MOST_EVIDENCE else ""
     none = tuple(rank for rank in ranks if rank not in unread)
     own = [rank for rank in alive if rank in none]
     left = f"{ranks_text(none)} left none: {_fate(none, own, hooked=hooked)}" if none else ""

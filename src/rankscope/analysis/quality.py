@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.host_steps import host_steps
+from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.model import Evidence, Finding, Severity
 from rankscope.analysis.wording import fold, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS

@@ -11,7 +11,7 @@ from rankscope.analysis.deadlocks import Deadlocks
 from rankscope.analysis.device_roots import DeviceRules
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, WaitGraph, components, reverse_edges, sinks, upstream
-from rankscope.analysis.host_steps import host_steps
+from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.reliability import Reliability

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node
 from rankscope.analysis.instances import Entry, Instance
-from rankscope.analysis.lane_counts import SHIFT, START, LaneCounts, Shortfall
-from rankscope.analysis.lanes import Lane, Side
+from rankscope.analysis.lane_counts import SHIFT, START, Lane, LaneCounts, Shortfall, Side
 from rankscope.analysis.root import Root
 from rankscope.analysis.wording import plural, ranks_text
 

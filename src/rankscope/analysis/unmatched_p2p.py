@@ -7,6 +7,7 @@ that send or receive, it belongs to the program, and the rank without it is the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,11 +17,10 @@ from rankscope.analysis.counters import Count, Counters
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, WaitGraph
 from rankscope.analysis.instances import Instance
-from rankscope.analysis.neighbours import find_common
 from rankscope.analysis.replicas import Cohorts
 from rankscope.analysis.ring_exchange import Odd, find_odd
 from rankscope.analysis.root import Root
-from rankscope.analysis.wording import plural, wait_text
+from rankscope.analysis.wording import plural, ranks_text, wait_text
 from rankscope.schema import Group
 
 
@@ -259,3 +259,37 @@ def _deviation(surplus: int) -> str:
 
 def _stuck(instance: Instance) -> str:
     return f"{wait_text(instance.waiting())} in {instance.name}"
+
+
+# Sends and receives that one rank never matched, told by all who wait for it, where there are no replicas.
+
+
+def find_common(facts: Facts, unmatched: Sequence[Instance], component: tuple[Node, ...]) -> Root | None:
+    """The rank that is an end of all that is unmatched, always the one that posted it, or never."""
+    posted = {rank for i in unmatched for rank in i.entries}
+    absent = {rank for i in unmatched for rank in i.key[1:3] if rank not in i.entries}
+    one, many = (absent, posted) if len(absent) == 1 else (posted, absent)
+    if len(one) != 1 or len(many) < 2 or not all(i.counted for i in unmatched):
+        return None
+    rank, others = min(one), ranks_text(sorted(many))
+    focus = min(unmatched, key=lambda i: (i.since_ns or 0, i.key))
+    label, names = facts.label(focus.group), " and ".join(sorted(i.name for i in unmatched))
+    left_out = one == absent
+    if left_out:
+        did = f"left out its side of {names}"
+        told = f"{others.capitalize()} posted {names}; rank {rank} did not post the other sides, and went on."
+    else:
+        did = f"alone issued {names}"
+        told = f"Rank {rank} posted {names}; {others} did not post the other sides, and went on."
+    return Root(
+        kind="p2p-unmatched",
+        culprits=(rank,),
+        nodes=component,
+        focus=focus,
+        title=f"rank {rank} {did} in {label}",
+        explanation=f"{told} Now they wait for each other. Rank {rank} is the only one that explains all of it.",
+        notes={rank: "never posted its side; this is the last it issued"} if left_out else {},
+        confidence="medium",
+        reasons=(f"no replica to compare with: {others} may be wrong in the same way",),
+        next_steps=(f"Compare the stacks of rank {rank} and {others} with the schedule.",),
+    )

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from rankscope.assemble import attempts, cards, copies, naming, ranks, silent, snapshots
+from rankscope import schema
+from rankscope.assemble import attempts, copies, naming, ranks, silent, snapshots
 from rankscope.assemble import ends as ended
+from rankscope.assemble import silent as cards
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
-from rankscope.assemble.files import file_table
+from rankscope.assemble.frontiers import has_timing
 from rankscope.assemble.repeats import repeat_table
+from rankscope.assemble.snapshots import thread_tables
 from rankscope.assemble.sources import Source, config_world
 from rankscope.assemble.tables import dump_tables
-from rankscope.assemble.threads import thread_tables
 from rankscope.kinds.functions import function
-from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, TRACE, UNKNOWN
+from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, REPORT, TRACE, UNKNOWN
 from rankscope.parsers.sidecar.model import Card
 from rankscope.schema import Dataset
 
@@ -139,7 +141,7 @@ def _logs(
     """Who wrote the logs of the chosen attempt; None without a log, which costs nothing."""
     if not any(source.kind == LOG.name for source in sources):
         return None
-    from rankscope.assemble.logs import attempts as log_attempts
+    from rankscope.assemble.logs import restarts as log_attempts
     from rankscope.assemble.logs.log_tables import read_scene
 
     logs = [source for source in sources if source.log is not None]
@@ -240,3 +242,43 @@ def _known_world(used: Sequence[Source]) -> int:
     """The number of ranks where groups are written down; 0 where only the dumps that are there tell."""
     world = config_world(list(used))
     return max([world, *(1 + s.rank for s in used if s.rank is not None)]) if world else 0
+
+
+# The table of files: what was looked at, what is known of it, and what was wrong with it.
+
+
+def file_table(sources: Sequence[Source]) -> pl.DataFrame:
+    """A row for each source, in their order."""
+    rows = [_row(place, source) for place, source in enumerate(sources)]
+    return pl.DataFrame(rows, schema=dict(schema.FILES))
+
+
+def _row(place: int, source: Source) -> dict[str, Any]:
+    dump, trace, complete = source.dump, source.trace, source.complete
+    own = source.card or (source.content if isinstance(source.content, Card) else None)
+    library = dump.library_version if dump else trace.about.library_version if trace else None
+    return {
+        "file": place,
+        "path": source.shown,
+        "kind": REPORT.name if source.is_report else source.kind,
+        "rank": source.rank,
+        "rank_source": source.rank_source,
+        "attempt": source.attempt,
+        "host": source.host or (own.host if own is not None else None) or (trace.about.host if trace else None) or None,
+        "pid": own.pid if own is not None else None,
+        "interval_ns": source.card.interval_ns if source.card is not None else None,
+        "delay_ns": source.card.delay_ns if source.card is not None else None,
+        "rows": source.content.rows if source.content else 0,
+        "version": dump.version if dump else None,
+        "library_version": library or None,
+        "mtime_ns": source.mtime_ns,
+        "size": source.size,
+        "wrapped": complete and complete.wrapped,
+        "filtered": complete and complete.filtered,
+        "has_stacks": bool(dump.stacks) if dump else None,
+        "has_timing": has_timing(dump) and source.recorder not in schema.HOOKS if dump else None,
+        "has_status": dump.status is not None if dump else None,
+        "recorder": source.recorder,
+        "problem": "; ".join(text for text in (source.problem, source.note) if text) or None,
+        "used": source.used,
+    }

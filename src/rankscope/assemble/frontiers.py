@@ -14,10 +14,11 @@ import numpy as np
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import names, recorders, torchcomms
-from rankscope.assemble.completeness import Completeness, completeness
-from rankscope.assemble.groups import Groups
-from rankscope.assemble.pg_ids import names_by_id
+from rankscope.assemble import calls as names
+from rankscope.assemble import recorders
+from rankscope.assemble import recorders as torchcomms
+from rankscope.assemble.groups import Groups, name_of
+from rankscope.assemble.recorders import Completeness, completeness
 from rankscope.assemble.sources import Source
 from rankscope.parsers.columnar import NULL
 from rankscope.parsers.flight_recorder.model import Dump, GroupStatus
@@ -239,3 +240,30 @@ def p2p_groups(ops: pl.DataFrame, descriptions: pl.DataFrame) -> set[int]:
     roles = roles.filter(~roles.is_in(["", "undefined"]))
     alike = descriptions.filter(pl.col("description").is_in(roles.implode()))["group"]
     return set(seen.to_list()) | set(alike.to_list())
+
+
+# From the numbers of groups in pg_status to their names: per process, where nothing speaks against it.
+
+
+def names_by_id(dump: Dump) -> dict[str, str]:
+    """The name of the group behind each id of pg_status, as far as the dump tells."""
+    if dump.status is None:
+        return {}
+    from_entries = {str(c.pg_id): name_of(c) for c in dump.calls if c.pg_id is not None}
+    ids = sorted((s.pg_id for s in dump.status), key=_numeric)
+    named = sorted((g.name for g in dump.config if g.name or g.description), key=_numeric)
+    candidates = [dict(zip(ids, named, strict=True))] if len(ids) == len(named) else []
+    # ids count the groups that this process made, in the order in which names were given
+    candidates.append({i: named[int(i)] for i in ids if i.isdigit() and int(i) < len(named)})
+    candidates.append({i: i for i in ids if i in named})
+    for guess in candidates:
+        merged = {**guess, **from_entries}
+        agree = all(guess.get(i, name) == name for i, name in from_entries.items())
+        if agree and len(set(merged.values())) == len(merged):
+            return {i: name for i, name in merged.items() if i in ids}
+    return {i: name for i, name in from_entries.items() if i in ids}
+
+
+def _numeric(name: str) -> tuple[bool, int, str]:
+    number = name.isascii() and name.isdigit() and len(name) < 18
+    return (not number, int(name) if number else 0, name)

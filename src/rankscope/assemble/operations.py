@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import coalesced, recorders, torchcomms
+from rankscope.assemble import coalesced, recorders
+from rankscope.assemble import recorders as torchcomms
 from rankscope.assemble.calls import call_table
 from rankscope.assemble.groups import Groups
 from rankscope.assemble.sources import Source

@@ -9,14 +9,17 @@ that are retired and scheduled from the moment of their issue, for ever.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
-from rankscope.assemble import names, torchcomms
+from rankscope.assemble import calls as names
+from rankscope.assemble.calls import records_no_states
 from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.flight_recorder.model import Dump
-from rankscope.schema import BLIND_HOOK, HOOK, NATIVE
+from rankscope.schema import BLIND_HOOK, HOOK, HOOKS, NATIVE
 
 if TYPE_CHECKING:
     from rankscope.assemble.sources import Source
@@ -63,7 +66,93 @@ def uncounted(dump: Dump) -> Numbers:
 def _hooked(dump: Dump) -> bool:
     if any(names.library_of(call.profiling_name) in HOOK_LIBRARIES for call in dump.calls):
         return True
-    if any((dump.column(name) == NULL).any() for name in ("op_id", "seq", "p2p_seq")) or torchcomms.wrote(dump):
+    if any((dump.column(name) == NULL).any() for name in ("op_id", "seq", "p2p_seq")) or wrote(dump):
         return False
     # a recorder counts from 1, so that none of its entries has so low a number
     return bool(np.any(uncounted(dump) == 0) and (dump.column("seq") + dump.column("p2p_seq")).min() > 0)
+
+
+# What a dump left out: overwritten by the ring, or filtered because it had completed.
+
+
+@dataclass(frozen=True)
+class Completeness:
+    """What is known of the entries that a dump does not have."""
+
+    wrapped: bool | None
+    """Older entries were overwritten; None: cannot be told."""
+    filtered: str
+    """One of schema.FILTERS."""
+
+
+def completeness(dump: Dump, recorder: str | None) -> Completeness:
+    """Looks at the record numbers, which count every entry of the process, and at what has completed.
+
+    `recorder` is how the dump was made, one of schema.RECORDERS; None where nothing tells.
+    """
+    if not dump.rows and not dump.truncated and dump.status == []:
+        return Completeness(False, "none")  # nothing was ever recorded
+    filtered = _filtered(dump, recorder)
+    records = dump.column("record_id")
+    if not dump.rows or filtered != "none" or records.min() == NULL:
+        return Completeness(None, filtered)
+    return Completeness(bool(records[0] > 0), filtered)
+
+
+def _filtered(dump: Dump, recorder: str | None) -> str:
+    first = 0 if recorder == HOOK else 1  # the lowest number that each gives
+    done = dump.status is not None and any(s.completed >= first for s in dump.status)
+    if not dump.rows:
+        return _filtered_empty(dump, recorder)
+    records = dump.column("record_id")
+    numbered = records.min() != NULL
+    if numbered and np.any(np.diff(records) != 1):
+        return "only-active"
+    if recorder == BLIND_HOOK or records_no_states(dump) or _any_completed(dump):
+        return "none"
+    if done:
+        return "only-active"
+    return "none" if numbered and records[0] == 0 else "unknown"
+
+
+def _filtered_empty(dump: Dump, recorder: str | None) -> str:
+    if dump.status and not dump.truncated and recorder in HOOKS:
+        return "only-active"
+    if dump.truncated or not dump.status or dump.library_version == "":
+        return "unknown"
+    # entries that are active would be there, unless all entries were left out
+    return "only-active" if all(s.enqueued <= s.completed for s in dump.status) else "unknown"
+
+
+def _any_completed(dump: Dump) -> bool:
+    states = [call.state == "completed" for call in dump.calls]
+    return bool(np.array(states)[dump.code("call")].any())
+
+
+# torchcomms counts all groups of a recorder with one counter: there the ordinal within the group takes its place.
+
+
+def wrote(dump: Dump) -> bool:
+    """Whether a dump is of torchcomms: groups described by their backend, one counter from 0 that runs with record_id.
+
+    c10d counts each group from 1, tells sends and receives apart, and describes groups by what they are for.
+    """
+    if not dump.rows or any(call.is_p2p for call in dump.calls) or dump.column("p2p_seq").any():
+        return False
+    backends = names.DEVICE_LIBRARIES | names.STATELESS | {names.library_of(c.profiling_name) for c in dump.calls}
+    if any(call.description not in backends for call in dump.calls):
+        return False
+    ahead = dump.column("seq") - dump.column("record_id")
+    return bool(np.all(ahead == ahead[0]) and ahead[0] <= 0)
+
+
+def renumber(ops: pl.DataFrame, files: Sequence[int]) -> pl.DataFrame:
+    """Counts collectives within each group from 1 in the dumps of torchcomms; null where the first ones are gone."""
+    if not files:
+        return ops
+    mine = pl.col("file").is_in(list(files))
+    ordinal = (~pl.col("is_p2p")).cast(pl.Int64).cum_sum().over("file", "group")
+    whole = (pl.col("seq").min() == 0).over("file")
+    return ops.with_columns(
+        pl.when(mine & whole).then(ordinal).when(mine).then(None).otherwise(pl.col("seq")).alias("seq")
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from rankscope.assemble import naming
-from rankscope.assemble.names import library_of, p2p_ranks
+from rankscope.assemble.calls import library_of, p2p_ranks
 from rankscope.kinds.input_kinds import LOG, TRACE
 from rankscope.parsers.columnar import NULL
 from rankscope.parsers.decoded import Decoded
@@ -20,9 +20,9 @@ from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.parsers.sidecar.model import Card
 
 if TYPE_CHECKING:
-    from rankscope.assemble.completeness import Completeness
+    from rankscope.assemble.copies import Versions
+    from rankscope.assemble.recorders import Completeness
     from rankscope.assemble.traces.spans import Drawn
-    from rankscope.assemble.versions import Versions
     from rankscope.parsers.logs.model import LogContent
     from rankscope.parsers.torch_profiler.model import TraceContent
 
@@ -192,7 +192,7 @@ class Source:
     @cached_property
     def complete(self) -> Completeness | None:
         """What its dump left out; None if it is none."""
-        from rankscope.assemble.completeness import completeness
+        from rankscope.assemble.recorders import completeness
 
         return completeness(self.dump, self.recorder) if self.dump is not None else None
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import polars as pl
 
 from rankscope.analysis.traces.join import group_label
-from rankscope.analysis.traces.last_arrivals import Turn, is_short, turns
+from rankscope.analysis.traces.lateness import Turn, is_short, turns
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.analysis.wording import fold, plural, short_duration
 from rankscope.schema import Dataset
 
-SHOWN = 3
+MOST_NAMED = 3
 """Ranks that are named for a group."""
 CERTAIN = 3
 """So many times what clocks may be off by is sure."""
@@ -31,7 +31,7 @@ def last_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
         who = [
             _came(r["last"], r["times"], r["sure"], int(r["margin"])) for r in part.iter_rows(named=True) if r["sure"]
         ]
-        said = "; ".join(who[:SHOWN]) or "no rank is last by more than clocks may be off"
+        said = "; ".join(who[:MOST_NAMED]) or "no rank is last by more than clocks may be off"
         out.append(f"{_group(dataset, int(str(group)))}, {plural(of, 'collective')}: {said}")
     return out
 

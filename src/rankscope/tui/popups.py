@@ -18,7 +18,7 @@ from rankscope.tui.actions import ACTIONS
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.traces.activity import letters as trace_letters
 
-SHOWN = 500
+MOST_CHOICES = 500
 """Choices that are listed at most; typing narrows them down."""
 _MARKS = (
     ("A", "completed"), ("a", "pending: scheduled or started"), ("!", "proven never issued, while others wait in it"),
@@ -77,7 +77,7 @@ class ChoiceScreen(ModalScreen[int | None]):
         options = self.query_one(OptionList)
         options.clear_options()
         fits = [i for i, choice in enumerate(self._choices) if all(word in choice.lower() for word in words)]
-        options.add_options([Option(Text(self._choices[i]), id=str(i)) for i in fits[:SHOWN]])
+        options.add_options([Option(Text(self._choices[i]), id=str(i)) for i in fits[:MOST_CHOICES]])
         options.highlighted = 0 if fits else None
 
     @on(Input.Changed)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rankscope.assemble.copies import first_version, next_version
 from rankscope.assemble.sources import Source
-from rankscope.assemble.versions import first_version, next_version
 from rankscope.kinds.input_kinds import DUPLICATE
 
 CERTAIN = ("option", "name", "content")

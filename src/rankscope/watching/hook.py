@@ -9,7 +9,7 @@ from collections.abc import Callable
 from rankscope.parsers.workers.share import of_the_user
 from rankscope.report.escape import plain
 
-SHOWN = 200
+LONGEST_QUOTE = 200
 """Characters of what a command that failed has said."""
 
 
@@ -40,9 +40,9 @@ class Hook:
                 start_new_session=True, env=of_the_user(),
             )  # fmt: skip
         except (OSError, ValueError) as error:
-            self._tell(f"--on-freeze: cannot be run: {plain(str(error), SHOWN)}")
+            self._tell(f"--on-freeze: cannot be run: {plain(str(error), LONGEST_QUOTE)}")
             return
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            why = f": {plain(said[-1], SHOWN)}" if said else ""
+            why = f": {plain(said[-1], LONGEST_QUOTE)}" if said else ""
             self._tell(f"--on-freeze: the command failed with exit code {done.returncode}{why}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from rankscope.analysis import analyse
-from rankscope.analysis.traces.windows import jobs_of
+from rankscope.analysis.traces.matching import jobs_of
 from rankscope.assemble.load import load
 from tests.parsers.torch_profiler.documents import about, all_reduce, comms, document, issued, x
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis.traces.join import Story
-from rankscope.analysis.traces.windows import cluster_windows
+from rankscope.analysis.traces.matching import cluster_windows
 from rankscope.schema import Dataset
 from tests.traces import MS, US, TraceBuilder, training
 

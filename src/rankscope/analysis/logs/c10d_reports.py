@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rankscope.analysis.logs.lines import Line, ranks_of
-from rankscope.analysis.logs.members import GUESS, global_ranks
 from rankscope.analysis.model import Confidence, Culprit, Finding, GroupRef
 from rankscope.analysis.wording import plural, ranks_text
-from rankscope.schema import Dataset
+from rankscope.schema import Dataset, Group
 
-SHOWN = 8
+MOST_EVIDENCE = 8
 Place = Callable[[int], Culprit]
 
 
@@ -46,7 +45,7 @@ class _Accused:
             blast_radius=len(held), confidence="medium" if reasons and sure == "high" else sure,
             confidence_reasons=reasons,
             group=GroupRef(known.name, known.description, known.ranks, key=known.id) if known else None,
-            evidence=tuple(line.evidence() for line in self.lines[:SHOWN]), **more,
+            evidence=tuple(line.evidence() for line in self.lines[:MOST_EVIDENCE]), **more,
         )  # fmt: skip
 
 
@@ -292,3 +291,43 @@ def _crossed(own: list[Line], failed: list[Line], ranks: set[int], dataset: Data
         reasons=("the lines do not say of which group each barrier is",),
         next_steps=("Compare the tracebacks of these ranks: who stands behind the others in the program, or before.",),
     )  # fmt: skip
+
+
+# Ranks of a group, as c10d prints them, to global ranks.
+
+WORLD = ("", "0", "default_pg")
+GUESS = "the line names no group that is known: its ranks are taken for global ones"
+
+
+def global_ranks(line: Line, ranks: Iterable[int], groups: tuple[Group, ...]) -> tuple[dict[int, int], bool]:
+    """(global rank by rank in the group, whether that is a guess); empty where it cannot be told."""
+    ranks = list(ranks)
+    if line.group is not None and line.group < len(groups):
+        members = groups[line.group].ranks
+        return {rank: members[rank] for rank in ranks if 0 <= rank < len(members)}, False
+    if line.values.get("pg_desc") == "default_pg":
+        return {rank: rank for rank in ranks}, False
+    inside = line.values.get("reporter", line.values.get("rank_in_group"))
+    if isinstance(inside, int) and line.rank is not None:
+        fitting = _fitting(line.rank, inside, ranks, groups)
+        if len(fitting) == 1:
+            return fitting.pop(), False
+        if fitting or inside != line.rank:
+            return {}, True
+    if str(line.values.get("pg_guid") or "") not in WORLD:
+        return {}, True
+    known = inside is not None and inside == line.rank and line.rank != 0
+    return {rank: rank for rank in ranks}, not known
+
+
+def _fitting(own: int, inside: int, ranks: list[int], groups: tuple[Group, ...]) -> list[dict[int, int]]:
+    """What ranks mean in each group that they can be of; none where only the group of all is known."""
+    if len({group.ranks for group in groups}) < 2:
+        return []
+    found: list[dict[int, int]] = []
+    for group in groups:
+        members = group.ranks
+        if inside < len(members) and members[inside] == own and all(rank < len(members) for rank in ranks):
+            meant = {rank: members[rank] for rank in ranks}
+            found += [meant] if meant not in found else []
+    return found

@@ -15,7 +15,7 @@ from rankscope.analysis.logs.lines import TIMEOUTS, Line, earliest, precedes, ra
 from rankscope.analysis.logs.process_names import who_text
 from rankscope.analysis.model import Finding
 
-SHOWN = 8
+MOST_EVIDENCE = 8
 _OUTER = re.compile(r"(?:^|/)(?:init|group|enqueue|bootstrap|collectives)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
 """Where an error leaves NCCL; 6 is one of another rank, 7 none."""
 _THREAD = re.compile(r"(?:^|/)(?:proxy|net)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
@@ -60,7 +60,7 @@ def unknown_causes(lines: Sequence[Line]) -> list[Finding]:
             candidates=ranks_of(same),
             confidence="low",
             confidence_reasons=("it is no error whose meaning is known, and the line does not say who is at fault",),
-            evidence=tuple(line.evidence() for line in [first, *(o for o in own if o is not first)][:SHOWN]),
+            evidence=tuple(line.evidence() for line in [first, *(o for o in own if o is not first)][:MOST_EVIDENCE]),
             next_steps=(f"Read what stands before {first.place}, and the source of NCCL at {_innermost(first)}.",),
         )
     ]
@@ -81,7 +81,7 @@ def returned(lines: Sequence[Line]) -> Finding | None:
         candidates=ranks_of(own),
         confidence="low",
         confidence_reasons=("the lines do not say who is at fault",),
-        evidence=tuple(line.evidence(" < ".join(_rows(line)[:SHOWN])) for line in own[:SHOWN]),
+        evidence=tuple(line.evidence(" < ".join(_rows(line)[:MOST_EVIDENCE])) for line in own[:MOST_EVIDENCE]),
         next_steps=(f"Read the source of NCCL at {_innermost(first)}; collect the logs of all ranks.",),
     )
 

@@ -11,7 +11,7 @@ from rankscope.analysis.logs.lines import Line
 from rankscope.analysis.model import Finding
 from rankscope.analysis.wording import ranks_text
 
-SHOWN = 8
+MOST_EVIDENCE = 8
 TOLD = 3
 MOST_RANKS = 1 << 20
 _TAIL = re.compile(r"\s*(?:\bacross \d+ ranks)?(?: in comm 0x[0-9a-fA-F]+)?(?= for |,|$)")
@@ -51,7 +51,7 @@ def _faults(own: Sequence[Line], comms: dict[str | None, int], whole: int) -> Fi
         candidates=ranks if global_ else (),
         confidence="low",
         confidence_reasons=("nothing tells whether the job failed of it",),
-        evidence=tuple(line.evidence() for line in own[:SHOWN]),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
         next_steps=(f"Check the device and the links of {who}: nvidia-smi -q -d ECC, nvidia-smi nvlink -s, dmesg.",),
     )
 
@@ -63,10 +63,10 @@ def _differing(own: Sequence[Line]) -> Finding:
         severity="warning",
         title=f"NCCL's own check finds what should agree and does not: {cut('; '.join(map(_short, own[:TOLD])))} "
         f"({own[0].place})",
-        explanation="; ".join(map(_short, own[:SHOWN])) + ".",
+        explanation="; ".join(map(_short, own[:MOST_EVIDENCE])) + ".",
         confidence="medium",
         confidence_reasons=("which side is right, the check does not say",),
-        evidence=tuple(line.evidence() for line in own[:SHOWN]),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
         next_steps=("Use one driver, one image and one environment on all nodes.",),
     )
 

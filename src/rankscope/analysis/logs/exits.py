@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line, apart_ns
-from rankscope.analysis.logs.messengers import tells_of_others
 
 STOPPED = ("terminated", "interrupted")
 """Reasons that are somebody's wish."""
@@ -87,3 +86,26 @@ class Scene:
         """Those that ended for one of these reasons after one of the harmed."""
         found = (end for end in self.ends.values() if end.reason in reasons)
         return [end for end in found if any(earlier(other.line, end.line) for other in self.harmed)]
+
+
+# Exceptions that only tell of a failure elsewhere.
+
+_MESSENGERS = (
+    "DistBackendError", "DistNetworkError", "DistStoreError", "ChildFailedError", "SignalException",
+    "KeyboardInterrupt", "SystemExit", "ConnectionResetError", "BrokenPipeError", "EOFError", "CheckpointException",
+    "ActorDiedError", "RayActorError", "ActorUnavailableError", "WorkerCrashedError", "NodeDiedError", "OwnerDiedError",
+    "TuneError", "TrainingFailedError", "WorkerGroupError", "ControllerError", "EngineDeadError",
+    "RendezvousClosedError", "RendezvousGracefulExitError",
+    "ProcessRaisedException", "ProcessExitedException",
+)  # fmt: skip
+"""Unless the table of known errors says otherwise."""
+
+
+def tells_of_others(exception: str) -> bool:
+    """Whether an exception of this name, with or without its module, tells of a failure elsewhere."""
+    return short_name(exception) in _MESSENGERS
+
+
+def short_name(exception: str) -> str:
+    """The name of an exception without its module."""
+    return exception.rsplit(".", 1)[-1]

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rankscope.analysis.logs.exits import End, read_ends
+from rankscope.analysis.logs.exits import End, read_ends, short_name, tells_of_others
 from rankscope.analysis.logs.lines import Line
-from rankscope.analysis.logs.messengers import short_name, tells_of_others
-from rankscope.analysis.logs.names import label
-from rankscope.analysis.logs.processes import with_ranks
+from rankscope.analysis.logs.process_names import label
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Frame
 
@@ -22,7 +20,7 @@ NEAR = 64
 """So many known errors below it are looked at."""
 _NOBODY = (None, "", None, "")
 """What `Line.who` is of a process of which nothing is known."""
-SHOWN = 90
+LONGEST_QUOTE = 90
 SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 """Signals that end a process of themselves, or from the kernel. SIGTERM, SIGINT and SIGHUP are somebody's wish, and
 with SIGABRT watchdogs end a process that waited in vain: alone it accuses nobody."""
@@ -195,7 +193,7 @@ def _advised(failure: Failure, error: Line | None) -> Failure:
 def cut(text: str) -> str:
     """A text short enough for a title."""
     text = " ".join(text.split())
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return text if len(text) <= LONGEST_QUOTE else f"{text[: LONGEST_QUOTE - 1]}…"
 
 
 def stack_of(line: Line) -> tuple[Frame, ...]:
@@ -250,3 +248,32 @@ def _signalled(line: Line, number: Any) -> Failure:
     advice = "dmesg of its host: the kernel kills for memory; a scheduler or a person may have killed it too."
     how = "killed by SIGKILL" if number == 9 else f"ended by {name}"
     return Failure(line, how, (name, ""), 2 if number != 9 else 1, advice=advice if number == 9 else "", seen_end=True)
+
+
+# Ranks of processes: what one line tells of a process holds for its other lines.
+
+
+def with_ranks(lines: Sequence[Line]) -> list[Line]:
+    """The lines with the rank of their process, wherever another line tells both."""
+    ranks = _ranks_by_process(lines)
+    if not ranks:
+        return list(lines)
+    return [replace(line, rank=_rank_of(line, ranks)) if line.rank is None else line for line in lines]
+
+
+def _key(line: Line) -> tuple[str, int | None]:
+    return line.host or "", line.pid
+
+
+def _rank_of(line: Line, ranks: Mapping[tuple[str, int | None], int]) -> int | None:
+    return ranks.get(_key(line), None if line.pid is None else ranks.get(("", line.pid)))
+
+
+def _ranks_by_process(lines: Iterable[Line]) -> dict[tuple[str, int | None], int]:
+    """The rank of a process, wherever a line told both; without the host where the process number is the only one."""
+    found: defaultdict[tuple[str, int | None], set[int]] = defaultdict(set)
+    for line in lines:
+        if line.rank is not None and line.pid is not None:
+            found[_key(line)].add(line.rank)
+            found["", line.pid].add(line.rank)
+    return {key: ranks.pop() for key, ranks in found.items() if len(ranks) == 1}

@@ -7,7 +7,7 @@ still there: it did not come, or too late.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,11 +16,11 @@ import polars as pl
 from rankscope.analysis.calls import PENDING
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.logs.exits import STOPPED, End, Scene
-from rankscope.analysis.logs.lines import apart_ns
+from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line, apart_ns, precedes
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
-from rankscope.analysis.wording import ranks_text
+from rankscope.analysis.wording import ranks_text, wait_text
 
-SHOWN = 4
+MOST_EVIDENCE = 4
 TERMINATED = "terminated"
 LATER_NS = 2_000_000_000
 """A dump so long after the others had ended shows that a rank was still there."""
@@ -79,7 +79,7 @@ def find_unheard(scene: Scene, facts: Facts) -> Finding | None:
         waiting_ranks=tuple(sorted(scene.ends)),
         confidence="low",
         confidence_reasons=("who was first is not proven: somebody may have ended the job",),
-        evidence=tuple(end.line.evidence() for end in [*scene.ends.values()][:SHOWN]),
+        evidence=tuple(end.line.evidence() for end in [*scene.ends.values()][:MOST_EVIDENCE]),
         next_steps=(f"Read the end of the log of {who}, and dmesg of its host (out of memory, signals).",),
     )
 
@@ -266,9 +266,55 @@ class _Judge:
         """How these ended, and the first of the others."""
         own = [end for rank in ranks if (end := self.scene.ends.get(rank)) is not None]
         others = sorted((e for e in self.scene.harmed if e not in own), key=lambda e: e.line.time_ns or 0)
-        return tuple(end.line.evidence() for end in (*own, *others[:SHOWN]))
+        return tuple(end.line.evidence() for end in (*own, *others[:MOST_EVIDENCE]))
 
 
 def _after(issued_ns: int | None, end: End, other: End) -> bool:
     """Whether something was issued by one rank when another had ended: clocks of two hosts may be apart."""
     return issued_ns is not None and issued_ns > (other.line.time_ns or 0) + apart_ns(end.line, other.line)
+
+
+# Ranks that ended their program while the others went on: what those wait in after that never finishes.
+
+EXIT = "not-destroyed"
+MOST_LINES = 3
+
+
+def find_left(lines: Sequence[Line], place: Callable[[int], Culprit]) -> Finding | None:
+    """The ranks that left, fewer than those that gave up waiting later; None without any."""
+    gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUTS}
+    exits = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern == EXIT}
+    waited = [line for rank, line in gave_up.items() if rank not in exits]
+    left = {
+        rank: line for rank, line in sorted(exits.items())
+        if waited and all(precedes(line, other, CLOCKS_NS) for other in waited)
+    }  # fmt: skip
+    if not left or len(left) >= len(waited):
+        return None
+    ranks = tuple(left)
+    waiting = tuple(sorted(rank for rank in gave_up if rank is not None and rank not in left))
+    own = next(iter(left.values()))
+    return Finding(
+        kind="missing-rank",
+        severity="critical",
+        title=f"{ranks_text(ranks)} left the program while the others went on ({own.place})",
+        explanation=(
+            f"{ranks_text(ranks).capitalize()} came to the exit of the program without taking the process groups down. "
+            f"{wait_text(waiting)} until the timeout, after that."
+        ),
+        root_cause=True,
+        culprit_ranks=ranks,
+        culprits=tuple(map(place, ranks)),
+        waiting_ranks=waiting,
+        blast_radius=len(waiting),
+        confidence="medium",
+        confidence_reasons=("why the program ended is not in the log",),
+        evidence=(
+            *(line.evidence() for line in list(left.values())[:MOST_LINES]),
+            *(gave_up[rank].evidence() for rank in waiting[:MOST_LINES]),
+        ),
+        next_steps=(
+            f"Find out why {ranks_text(ranks)} left the loop early: fewer batches than the others, a return or "
+            "sys.exit on one rank only, or an exception that was caught.",
+        ),
+    )

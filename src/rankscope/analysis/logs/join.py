@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,27 +15,24 @@ from rankscope.analysis.logs.c10d_reports import find_named
 from rankscope.analysis.logs.calls import returned, unknown_causes
 from rankscope.analysis.logs.clocks import read_clocks
 from rankscope.analysis.logs.diagnosed import find_diagnosed
-from rankscope.analysis.logs.early_exit import find_left
 from rankscope.analysis.logs.exits import Scene, read_ends
 from rankscope.analysis.logs.failed import failed_finding, late_finding
 from rankscope.analysis.logs.failure_order import find_first
-from rankscope.analysis.logs.failures import find_failures
-from rankscope.analysis.logs.first_exit import find_ended, find_unheard
-from rankscope.analysis.logs.initialising import find_init_hangs
+from rankscope.analysis.logs.failures import find_failures, with_ranks
+from rankscope.analysis.logs.first_exit import find_ended, find_left, find_unheard
+from rankscope.analysis.logs.initialising import find_init_hangs, find_startup
 from rankscope.analysis.logs.known import ended, gave_up, harm_finding, harmed, known_causes
 from rankscope.analysis.logs.late_arrival import find_late
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, read_lines
 from rankscope.analysis.logs.merge import Merged
 from rankscope.analysis.logs.no_timeout import find_silent
-from rankscope.analysis.logs.op_count_hint import find_counted
-from rankscope.analysis.logs.processes import with_ranks
 from rankscope.analysis.logs.ras import find_ras
 from rankscope.analysis.logs.settings.compare import find_settings
-from rankscope.analysis.logs.startup import find_startup
 from rankscope.analysis.logs.unmatched import find_unmatched
-from rankscope.analysis.model import Finding
+from rankscope.analysis.model import Finding, GroupRef
 from rankscope.analysis.places import Places
 from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.schema import Dataset
 
 AHEAD_NS = 10_000_000_000
 """Operations may be issued for so long after NCCL failed in one communicator."""
@@ -219,3 +217,38 @@ class _Story:
     def _guessed(self) -> frozenset[int]:
         files = self.facts.dataset.files.filter(pl.col("rank_source").cast(pl.String) == "guess")
         return frozenset(files["file"].to_list())
+
+
+# Ranks whose logs share no operation, and that did other things at the same opCounts: a hint, and no more.
+
+MOST_EVIDENCE = 4
+
+
+def find_counted(lines: Sequence[Line], dataset: Dataset) -> list[Finding]:
+    """A finding for each group with such ranks; nobody is accused."""
+    by_group: defaultdict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.kind == "log-counts" and line.group is not None:
+            by_group[line.group].append(line)
+    return [_finding(own, dataset) for own in by_group.values()]
+
+
+def _finding(own: list[Line], dataset: Dataset) -> Finding:
+    first = own[0]
+    group = dataset.group_list[first.group or 0]
+    ranks = {line.rank for line in own} | {line.values.get("other_rank") for line in own}
+    return Finding(
+        kind="collective-mismatch",
+        severity="warning",
+        title=f"{first.text} ({first.place})",
+        explanation=(
+            "The lines of these ranks have no operation in common by which they could be laid side by side, and at "
+            "every opCount that both have they did something else. They may have gone different ways in the program."
+        ),
+        candidates=tuple(sorted(rank for rank in ranks if isinstance(rank, int))),
+        confidence="low",
+        confidence_reasons=("opCount is no sequence number: these need not be the same place in the program",),
+        group=GroupRef(group.name, group.description, group.ranks, key=group.id),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        next_steps=("Keep the logs from the start of each process: then k-th lines are k-th collectives.",),
+    )

@@ -12,15 +12,14 @@ import polars as pl
 from rankscope.analysis.logs.calls import failed_call
 from rankscope.analysis.logs.failures import cut, raised, stack_of
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, earliest, ranks_of
-from rankscope.analysis.logs.names import label
-from rankscope.analysis.logs.process_names import who_text
-from rankscope.analysis.logs.sends import uneven
+from rankscope.analysis.logs.process_names import label, who_text
+from rankscope.analysis.logs.unmatched import uneven
 from rankscope.analysis.model import Finding
 from rankscope.analysis.wording import plural, ranks_text
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
 
-SHOWN = 8
+MOST_EVIDENCE = 8
 KINDS = 4
 NAME = 24
 """Longer names of groups are hashes of their ranks."""
@@ -76,7 +75,7 @@ def _cause(own: list[Line], fatal: bool) -> Finding:
         candidates=ranks_of(own),
         confidence="medium",
         confidence_reasons=("the line alone does not say which rank is at fault",),
-        evidence=tuple(line.evidence() for line in [first, *(o for o in own if o is not first)][:SHOWN]),
+        evidence=tuple(line.evidence() for line in [first, *(o for o in own if o is not first)][:MOST_EVIDENCE]),
         next_steps=(str(told["next"]),) if told.get("next") else (),
     )
 
@@ -107,7 +106,7 @@ def _asked(own: list[Line]) -> Finding | None:
         waiting_ranks=ranks,
         confidence="low",
         confidence_reasons=("the log of the rank that gave up is not here",),
-        evidence=tuple(line.evidence() for line in own[:SHOWN]),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
         next_steps=(f"Read the log of {ranks_text(ranks)}.", *_STEPS),
     )
 
@@ -123,7 +122,7 @@ def _stuck(own: list[Line]) -> Finding | None:
         waiting_ranks=ranks_of(own),
         confidence="low",
         confidence_reasons=("it may be stuck on its own, or while a failed group is torn down",),
-        evidence=tuple(line.evidence() for line in own[:SHOWN]),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
         next_steps=("Take stacks of all its threads: py-spy dump --native, or gdb.",),
     )
 
@@ -156,7 +155,7 @@ def _waited(own: list[Line], sends: str) -> Finding:
         waiting_ranks=ranks,
         confidence="low",
         confidence_reasons=("the log covers only ranks that waited",),
-        evidence=tuple(line.evidence() for line in own[:SHOWN]),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
         next_steps=_STEPS,
     )
 
@@ -205,7 +204,7 @@ def ended(lines: Sequence[Line], *, moves: bool = False) -> Finding | None:
         confidence="low",
         confidence_reasons=("who ends first is often a victim",),
         stack=stack_of(first),
-        evidence=tuple(line.evidence() for line in own[:SHOWN]),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
         next_steps=("Collect the logs of all ranks, and dmesg of their hosts.",),
     )
 
@@ -232,7 +231,7 @@ def harmed(lines: Sequence[Line]) -> Finding | None:
         waiting_ranks=ranks,
         confidence="low",
         confidence_reasons=("the log covers only ranks that were harmed",),
-        evidence=tuple(line.evidence() for line in own[:SHOWN]),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
         next_steps=(*((str(first.values["next"]),) if first.values.get("next") else ()), _STEPS[0]),
     )
 

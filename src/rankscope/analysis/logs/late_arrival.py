@@ -15,7 +15,7 @@ from rankscope.analysis.model import Culprit, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text, wait_text
 from rankscope.schema import Dataset
 
-SHOWN = 3
+MOST_EVIDENCE = 3
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _finding(one: _Late, only: bool, dataset: Dataset, place: Callable[[int], Cu
         confidence_reasons=reasons,
         group=GroupRef(group.name, group.description, group.ranks, key=group.id),
         seq=one.seq,
-        evidence=(own.evidence(), *(line.evidence() for line in one.gave_up[:SHOWN])),
+        evidence=(own.evidence(), *(line.evidence() for line in one.gave_up[:MOST_EVIDENCE])),
         next_steps=(
             f"Look at what {ranks_text(one.ranks)} did between #{own.values['last_enqueued']} and #{one.seq}: its log, "
             "its stack, the time that loading or saving took.",

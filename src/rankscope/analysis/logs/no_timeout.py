@@ -12,7 +12,7 @@ from rankscope.analysis.model import Culprit, Finding
 from rankscope.analysis.wording import ranks_text, wait_text
 from rankscope.kinds.event_kinds import EVENTS
 
-SHOWN = 3
+MOST_EVIDENCE = 3
 FEWEST = 3
 """So many processes show how those of a node are numbered."""
 MOST_RANKS = 1 << 20
@@ -57,7 +57,7 @@ def find_silent(lines: Sequence[Line], world: int, place: Callable[[int], Culpri
         ),
         evidence=(
             *([own.evidence()] if own else ()),
-            *(gave_up[rank].evidence() for rank in sorted(gave_up)[:SHOWN]),
+            *(gave_up[rank].evidence() for rank in sorted(gave_up)[:MOST_EVIDENCE]),
         ),
         next_steps=(
             f"Look at the stack of {ranks_text(silent)}, or read the end of its log: that is where it stopped.",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from rankscope.analysis.logs.lines import Line
 from rankscope.analysis.model import Culprit
 from rankscope.analysis.wording import ranks_text
 
-SHOWN = 4
+MOST_NAMED = 4
 HOST = 24
 NOBODY = "a process"
 
@@ -28,8 +29,8 @@ def who_text(lines: Sequence[Line]) -> str:
     named = [name for name in rest if name != NOBODY]
     named = sorted(named) if all(name.startswith("[Rank ") for name in named) else named
     rest = named if named or ranks else rest[:1]
-    more = [f"{len(rest) - SHOWN} more"] if len(rest) > SHOWN else []
-    parts = [*([ranks_text(ranks)] if ranks else []), *rest[:SHOWN], *more]
+    more = [f"{len(rest) - MOST_NAMED} more"] if len(rest) > MOST_NAMED else []
+    parts = [*([ranks_text(ranks)] if ranks else []), *rest[:MOST_NAMED], *more]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
@@ -50,3 +51,70 @@ def _process(line: Line) -> str:
     short = line.host if line.host is None or len(line.host) <= HOST else f"{line.host[: HOST - 1]}…"
     host = f" on {short}" if short else ""
     return f"{name}{host}" + (f" (GPU {line.device})" if line.device is not None else "")
+
+
+# What known errors are called in a title.
+
+_NAMES = {
+    "shared-memory": "/dev/shm too small or full", "nccl-usage": "invalid usage of NCCL",
+    "nccl-argument": "invalid argument to NCCL", "nccl-cuda": "CUDA error inside NCCL",
+    "segfault": "segmentation fault",
+    "ecc": "uncorrectable memory error of the GPU", "xid": "GPU fault told by the driver (Xid)",
+    "no-interface": "no network interface of that name", "data-loader": "a data loader's worker died",
+    "ib-memory": "memory not registered with the network card", "imex": "no access to IMEX channels",
+    "ib-completion": "failed transfer over InfiniBand", "ib-queue-pair": "no connection over InfiniBand",
+    "ib-port-event": "event of an InfiniBand port", "ofi-request": "failed transfer over libfabric",
+    "store-timeout": "nobody answers at the rendezvous", "connection-timeout": "connection timed out",
+    "nccl-versions": "different versions of NCCL", "nccl-mismatch": "mismatched collective found by NCCL",
+    "gloo-full-mesh": "gloo cannot connect its ranks", "time-limit": "ended by the scheduler",
+    "rendezvous": "not all nodes came together", "ray-memory": "the memory of a node ran out",
+    "cancelled": "the step was cancelled", "fabric": "the NVSwitches are not set up",
+    "no-kernel-image": "no code for this GPU in the build", "device-ordinal": "asks for a GPU that is not there",
+    "device-busy": "the GPU is busy or unavailable", "horovod-stalled": "Horovod waits for it",
+    "async-error": "an error that NCCL told the watchdog of", "watchdog-ended": "the watchdog ended it",
+    "remote-error": "another rank failed first", "store-dump-flag": "lost the store",
+    "store-closed": "lost the store", "store-id-timeout": "waited for the first rank of its group",
+    "store-unique-id": "lost the first rank of its group", "store-wait": "waited for another rank",
+    "nccl-remote": "the other end went away", "nccl-system": "a call to the system failed under NCCL",
+    "nccl-internal": "internal error of NCCL", "nccl-aborted": "its communicator was aborted",
+    "connection-refused": "connection refused", "peer-closed": "the other end closed the connection",
+    "peer-reset": "the other end broke the connection", "proxy-failed": "the proxy of NCCL failed",
+    "gloo-closed": "the other end closed the connection", "gloo-reset": "a gloo connection broke",
+    "gloo-refused": "gloo cannot connect to another rank", "gloo-timeout": "waited for another rank",
+    "hccl-timeout": "waited for another rank", "worker-failed": "a worker failed",
+    "ddp-no-parameters": "the exchange of parameter counts broke off",
+    "communicator-revoked": "another rank gave the communicator up",
+    "socket-address": "a rank was given an address that is none", "connection-aborted": "connection refused or lost",
+    "shared-memory-gone": "shared memory of another process is not there",
+    "hccl-stream-timeout": "a task of the device did not end", "hccl-init": "could not set up its group",
+    "hccl-peer": "cannot connect to another rank",
+    "hccl-inconsistent": "ranks gave HCCL different arguments", "hccl-versions": "different versions of HCCL",
+    "hccl-ranktable": "the rank table is wrong", "hccl-setting": "a setting that HCCL refuses",
+    "hccl-process-left": "the communication process of the device did not start",
+    "store-unreachable": "nobody answers at the rendezvous", "host-not-found": "the name of a host is not known",
+    "host-unresolved": "the name of a host is not known", "socket-family": "no socket could be made",
+    "xid-cleanup": "the driver ended it on its GPU", "gpu-hang": "the GPU hung",
+    "horovod-shut-down": "Horovod shut it down", "mpi-peer-gone": "the other end went away",
+    "nan-gradient": "gradients that are not finite", "nan-result": "a result that is not finite",
+    "wrong-sizes": "parallel sizes that do not fit the number of ranks",
+    "disk-full": "disk full", "others-failed": "says that another rank failed",
+    "ended-from-outside": "ended by a signal from outside",
+}  # fmt: skip
+"""Known errors whose id says too little."""
+_WORDS = {"cuda": "CUDA", "nccl": "NCCL", "gpu": "GPU", "ib": "IB", "ecc": "ECC", "xid": "Xid", "imex": "IMEX"}
+
+
+_XID = re.compile(
+    r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): (\d{1,4})(?:.{0,200}caused by previous Xid (\d{1,4}))?"
+)
+
+
+def label(error: Line) -> str:
+    """The id of a known error as words."""
+    if error.pattern in ("xid", "xid-cleanup") and (told := _XID.search(error.text)) is not None:
+        after = f" after Xid {told[3]}" if told[3] else ""
+        return f"Xid {told[2]} of the GPU at {told[1]}{after}, told by the driver"
+    if error.pattern in _NAMES:
+        return _NAMES[error.pattern]
+    words = [_WORDS.get(word, word) for word in error.pattern.split("-")]
+    return " ".join(words)

@@ -15,7 +15,7 @@ from rankscope.schema import Dataset
 
 DEAD = ("DEAD", "PEER_DEAD")
 GONE = ("UNRESPONSIVE", "TIMEOUT", "NOCOMM", "MISSING", "INCOMPLETE")
-SHOWN = 8
+MOST_EVIDENCE = 8
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class _Told:
             confidence="medium" if sure else "low",
             confidence_reasons=(reason,) if reason else (),
             group=GroupRef(known.name, known.description, known.ranks, key=known.id) if known else None,
-            evidence=tuple(p.evidence for p in accused[:SHOWN]),
+            evidence=tuple(p.evidence for p in accused[:MOST_EVIDENCE]),
             next_steps=(f"Read the log and take stacks of {self._name(accused)}.",),
         )
 

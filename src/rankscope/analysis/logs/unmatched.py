@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.logs.sends import LANE, p2p_lines
 from rankscope.analysis.model import Evidence, Finding, GroupRef
 from rankscope.analysis.signatures import count
 from rankscope.analysis.wording import plural
@@ -19,7 +18,7 @@ from rankscope.schema import Dataset
 
 MOST_LANES = 256
 """So many pairs of ranks that do not fit are looked at."""
-SHOWN = 4
+MOST_EVIDENCE = 4
 BEHIND = 2
 """So many must fit again behind a place where one is missing."""
 _What = tuple[str | None, str | None]
@@ -94,7 +93,7 @@ def _finding(dataset: Dataset, number: int, found: list[_Unmatched]) -> Finding:
         confidence="low",
         confidence_reasons=("a line that was lost would look the same",),
         group=GroupRef(group.name, group.description, group.ranks, key=group.id),
-        evidence=tuple(Evidence(_told(one)) for one in found[:SHOWN]),
+        evidence=tuple(Evidence(_told(one)) for one in found[:MOST_EVIDENCE]),
         next_steps=(f"Compare what ranks {first.src} and {first.dst} send and receive in the step of #{first.at}.",),
     )
 
@@ -116,3 +115,39 @@ def _size(what: _What) -> str:
     elements = count(what[0])
     kind = (what[1] or "").strip('[]"')
     return f"{'?' if elements is None else elements} elements{f' {kind}' if kind else ''}"
+
+
+# Sends and receives that NCCL's lines tell of, counted at both ends: whose is missing, and never whose fault it is.
+
+MOST_PAIRS = 3
+LANE = ["group", "src", "dst"]
+
+
+def uneven(dataset: Dataset) -> str:
+    """A sentence on pairs of ranks of which one issued more than the other answers; "" where all agree."""
+    lanes = p2p_lines(dataset).group_by(*LANE).agg(sent=pl.col("is_send").sum(), received=(~pl.col("is_send")).sum())
+    told = [
+        f"rank {src} issued {sent} to rank {dst}, which issued {received} to receive them"
+        for _, src, dst, sent, received in lanes.filter(pl.col("sent") != pl.col("received")).sort(*LANE).iter_rows()
+    ]
+    more = f"; {len(told) - MOST_PAIRS} more pairs" if len(told) > MOST_PAIRS else ""
+    return f" Of sends, {'; '.join(told[:MOST_PAIRS])}{more}: lines may be lost at the end." if told else ""
+
+
+def p2p_lines(dataset: Dataset) -> pl.DataFrame:
+    """Sends and receives of ranks whose lines are there from their first one on: group, src, dst, is_send, what."""
+    ops = dataset.ops.filter(
+        (pl.col("source") == "nccl-log") & pl.col("is_p2p") & pl.col("peer").is_not_null()
+        & pl.col("op").cast(pl.String).is_in(["send", "recv"])
+    )  # fmt: skip
+    whole = ops.group_by("rank", "group").agg(first=pl.col("p2p_seq").min()).filter(pl.col("first") == 1)
+    known = whole.select("group", "rank")
+    told = ops.select(
+        "group", "rank", pl.col("peer").cast(pl.Int32), is_send=pl.col("op").cast(pl.String) == "send",
+        size=pl.col("in_sizes").cast(pl.String), type=pl.col("in_dtypes").cast(pl.String),
+    ).join(known, on=["group", "rank"], how="semi", maintain_order="left")  # fmt: skip
+    told = told.join(known, left_on=["group", "peer"], right_on=["group", "rank"], how="semi", maintain_order="left")
+    return told.select(
+        "group", "is_send", "size", "type", src=pl.when("is_send").then("rank").otherwise("peer"),
+        dst=pl.when("is_send").then("peer").otherwise("rank"),
+    )  # fmt: skip

@@ -12,18 +12,14 @@ from rankscope.analysis.traces.bandwidth import bandwidth_table, sizes_of, with_
 from rankscope.analysis.traces.causes import Explainer
 from rankscope.analysis.traces.clocks import Clocks, align
 from rankscope.analysis.traces.judge import Late, find_late
-from rankscope.analysis.traces.last_arrivals import last_table
-from rankscope.analysis.traces.lateness import MATCH, with_lateness, with_work
-from rankscope.analysis.traces.matching import Matching, match_rows
+from rankscope.analysis.traces.lateness import MATCH, last_table, with_lateness, with_work
+from rankscope.analysis.traces.matching import Matching, cluster_windows, executed_rows, jobs_of, match_rows
 from rankscope.analysis.traces.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
 from rankscope.analysis.traces.per_trace import tables_of_all
-from rankscope.analysis.traces.pipelines import pipeline_groups
 from rankscope.analysis.traces.recorded import recorded
-from rankscope.analysis.traces.rows import executed_rows
 from rankscope.analysis.traces.spans import Spans
 from rankscope.analysis.traces.units import step_spans, with_steps, with_units
 from rankscope.analysis.traces.window_offset import AGREE_NS
-from rankscope.analysis.traces.windows import cluster_windows, jobs_of
 from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset, Group
 
@@ -205,3 +201,28 @@ def group_label(groups: Sequence[Group], group: int | None, world_size: int) -> 
 
 def _shaped(table: pl.DataFrame, columns: Columns) -> pl.DataFrame:
     return table.select([pl.col(name).cast(kind) for name, kind in columns.items()])
+
+
+# Groups whose members are stages of a pipeline: they wait for one another, and come late by design.
+
+
+def pipeline_groups(traced: pl.DataFrame, groups: Sequence[Group]) -> frozenset[int]:
+    """Groups with two members that send to each other, activations one way and gradients the other, or one way only.
+
+    A ring, in which everybody sends to the next and all do the same, is none; a ring of two cannot be told apart.
+    """
+    sends = traced.filter(pl.col("is_p2p") & (pl.col("op").cast(pl.String) == "send")).select("rank", "peer")
+    pairs = set(sends.drop_nulls().unique().iter_rows())
+    staged = {(a, b) for a, b in pairs if (b, a) in pairs} | _leading_on(pairs)
+    return frozenset(g.id for g in groups if any(a in g.ranks and b in g.ranks for a, b in staged))
+
+
+def _leading_on(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Sends from which nothing ever comes back to the sender: they are in no circle."""
+    left = set(pairs)
+    while True:
+        senders, receivers = {a for a, _ in left}, {b for _, b in left}
+        ends = {(a, b) for a, b in left if a not in receivers or b not in senders}
+        if not ends:
+            return pairs - left
+        left -= ends

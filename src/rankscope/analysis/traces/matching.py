@@ -14,9 +14,11 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.comms import places_by_id
+from rankscope.analysis.signatures import with_signatures
+from rankscope.analysis.traces.comms import places_by_id, with_parts
 from rankscope.analysis.traces.window_offset import Sequence, Shift, at_shift, best_shift
 from rankscope.analysis.wording import short_duration
+from rankscope.schema import Dataset
 
 CAUSAL = 0.9
 """Share of operations in which cause and effect must hold."""
@@ -148,3 +150,84 @@ def _doubt(shift: Shift | None, causal: float, *, told: bool) -> str | None:
     if not shift.clear:
         return "the order repeats itself, and times do not tell which repetition is the same one"
     return None
+
+
+# Which files belong together: windows that the profilers of different ranks recorded at the same time.
+
+
+def cluster_windows(traces: pl.DataFrame) -> dict[int, int]:
+    """By file the number of its window; files of one number have different ranks and overlap in time.
+
+    A file that overlaps no other is alone with its number. If each rank has one file they belong together whatever
+    their clocks say.
+    """
+    if traces["rank"].n_unique() == traces.height:
+        return dict.fromkeys(traces["file"].to_list(), 0)
+    chief = traces["rank"].mode().sort()[0]
+    chiefs = traces.filter(pl.col("rank") == chief).sort("start_ns")
+    out = {file: number for number, file in enumerate(chiefs["file"].to_list())}
+    taken = {(number, chief) for number in out.values()}
+    pairs = (
+        traces.filter(pl.col("rank") != chief)
+        .join(chiefs.select(other="file", begin="start_ns", end="end_ns"), how="cross")
+        .with_columns(both=pl.min_horizontal("end_ns", "end") - pl.max_horizontal("start_ns", "begin"))
+        .filter(pl.col("both") > 0).sort("both", descending=True)
+    )  # fmt: skip
+    for file, rank, other in pairs.select("file", "rank", "other").iter_rows():
+        if file not in out and (out[other], rank) not in taken:
+            out[file] = out[other]
+            taken.add((out[other], rank))
+    for file in traces["file"].to_list():
+        out.setdefault(file, len(set(out.values())))
+    return out
+
+
+def jobs_of(rows: pl.DataFrame) -> list[list[int]]:
+    """The windows of `rows` (window, group) that are of one job each: those of two jobs have no group in common."""
+    jobs: list[tuple[set[int], set[int]]] = []
+    table = rows.group_by("window").agg(pl.col("group").unique()).sort("window")
+    for window, found in table.iter_rows():
+        groups = set(found)
+        same = [job for job in jobs if job[1] & groups]
+        jobs = [job for job in jobs if not job[1] & groups]
+        jobs.append(({window}.union(*(job[0] for job in same)), groups.union(*(job[1] for job in same))))
+    return sorted(sorted(windows) for windows, _ in jobs)
+
+
+# The operations of all traces in a form in which they can be matched.
+
+COALESCED = "coalesced"
+"""Operations of a batch whose kind is not told: not all members need to take part."""
+ROWS = (
+    "row", "file", "rank", "group", "channel", "token", "seq", "is_p2p", "op", "key", "elements", "blocking",
+    "comms_id", "members", "created_ns", "arrived_ns", "started_ns", "ended_ns",
+)  # fmt: skip
+
+
+def executed_rows(dataset: Dataset) -> pl.DataFrame:
+    """Operations that ran from start to end within a window, with `ROWS`, in the order in which each file issued them.
+
+    `token` is what all members must agree on; `blocking` tells that no member can end before the last has arrived:
+    not so for rooted operations, nor between two ranks, for what is small is sent before anybody receives.
+    """
+    traced = dataset.traced.with_row_index("row").filter(
+        pl.col("completed_ns").is_not_null() & (~pl.col("is_p2p") | pl.col("peer").is_not_null())
+    )
+    mixed = pl.col("op").cast(pl.String) == COALESCED
+    rows = with_signatures(traced).with_columns(
+        mixed=mixed,
+        arrived_ns=pl.coalesce("started_ns", "created_ns"),
+        started_ns=pl.coalesce("started_ns", "created_ns"),
+        ended_ns=pl.col("completed_ns"),
+        blocking=~pl.col("rooted") & ~pl.col("is_p2p") & ~mixed,
+    )
+    sends = pl.col("key").cast(pl.String) == "send"
+    ends = (
+        pl.when(pl.col("is_p2p")).then(pl.when(sends).then(first).otherwise(second)).alias(name)
+        for name, first, second in (("src", pl.col("rank"), pl.col("peer")), ("dst", pl.col("peer"), pl.col("rank")))
+    )
+    what = pl.when(~pl.col("is_p2p")).then(pl.col("key").cast(pl.String))
+    return with_parts(rows, dataset.group_list).with_columns(*ends).with_columns(
+        channel=pl.struct("group", "part", "src", "dst", "mixed").rank("dense"),
+        token=pl.struct(what.alias("what"), "elements").rank("dense"),
+    ).filter(pl.col("arrived_ns").is_not_null()).select(ROWS)  # fmt: skip

@@ -9,8 +9,7 @@ from rankscope.analysis.model import Analysis, Evidence, Finding, Status
 from rankscope.analysis.places import Places
 from rankscope.analysis.traces.join import Story
 from rankscope.analysis.traces.judge import LEAST
-from rankscope.analysis.traces.last_arrivals import most
-from rankscope.analysis.traces.lateness import MATCH
+from rankscope.analysis.traces.lateness import MATCH, most
 from rankscope.analysis.traces.slow_links import link_findings
 from rankscope.analysis.traces.stragglers import Writer
 from rankscope.analysis.wording import plural, ranks_text

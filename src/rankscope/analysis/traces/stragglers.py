@@ -16,7 +16,7 @@ from rankscope.analysis.traces.model import Lateness
 from rankscope.analysis.wording import plural, short_duration
 from rankscope.schema import Frame
 
-SHOWN = 3
+MOST_EVIDENCE = 3
 """Collectives that are quoted as evidence."""
 FEW = 5
 """Fewer units make it less certain."""
@@ -133,7 +133,7 @@ class Writer:
     def _evidence(self, late: Late, here: pl.DataFrame, own: pl.DataFrame) -> tuple[Evidence, ...]:
         """The collectives at which it came latest: its own arrival, and of the first the member that waited longest."""
         out = []
-        worst = own.sort("own_ns", descending=True).head(SHOWN)
+        worst = own.sort("own_ns", descending=True).head(MOST_EVIDENCE)
         for row in worst.iter_rows(named=True):
             came = f"came {short_duration(row['late_ns'])} after the others to {row['op']} {self._place(row)}"
             own_time, usual = short_duration(row["work_ns"]), short_duration(row["usual_work_ns"])

@@ -11,14 +11,11 @@ import polars as pl
 
 from rankscope.assemble.logs import counts, labelled, messages, records, remark, whose
 from rankscope.assemble.logs.agreement import Agreement, compare
-from rankscope.assemble.logs.building import build
-from rankscope.assemble.logs.comm_groups import evidence
-from rankscope.assemble.logs.communicators import housed_rows
-from rankscope.assemble.logs.counted import counted
-from rankscope.assemble.logs.frontier_rows import frontier_table, seen_in
+from rankscope.assemble.logs.comm_groups import evidence, housed_rows
+from rankscope.assemble.logs.frontier_rows import counted, frontier_table, seen_in
 from rankscope.assemble.logs.grouping import Groups
 from rankscope.assemble.logs.identity import identify
-from rankscope.assemble.logs.log_processes import Scene
+from rankscope.assemble.logs.log_processes import Scene, build
 from rankscope.assemble.logs.prints.place import place
 from rankscope.assemble.logs.recall import Recall
 from rankscope.assemble.logs.reports import Claim, Claims, highest_rank, read_reports

@@ -12,9 +12,8 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble.logs.grouping import Groups
 from rankscope.assemble.logs.log_processes import Log, Scene, Speaker
+from rankscope.assemble.logs.numbers import moment, whole
 from rankscope.assemble.logs.numbers import rank as sound
-from rankscope.assemble.logs.numbers import whole
-from rankscope.assemble.logs.times import moment
 from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.kept import left_out

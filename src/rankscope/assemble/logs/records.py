@@ -10,9 +10,8 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.logs.log_processes import Log, Scene
+from rankscope.assemble.logs.numbers import moment, short, whole
 from rankscope.assemble.logs.numbers import rank as sound
-from rankscope.assemble.logs.numbers import short, whole
-from rankscope.assemble.logs.times import moment
 from rankscope.kinds.event_kinds import EVENTS
 
 

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from rankscope.assemble.logs import names
 from rankscope.assemble.logs.grouping import DEFAULT, Groups
 from rankscope.assemble.logs.log_processes import Scene
-from rankscope.assemble.logs.numbers import size, whole
-from rankscope.assemble.logs.times import moment
+from rankscope.assemble.logs.numbers import moment, size, whole
 from rankscope.assemble.logs.works import Place, flat, place_of, ratio, work_of
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event

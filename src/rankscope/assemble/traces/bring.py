@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -12,7 +12,6 @@ from rankscope import schema
 from rankscope.assemble.sources import Source
 from rankscope.assemble.traces import loops, ranks, spans
 from rankscope.assemble.traces.groups import Groups
-from rankscope.assemble.traces.hosts import with_hosts
 from rankscope.assemble.traces.traced import nothing_of, traced_of
 from rankscope.assemble.traces.window import Window, settle_bases
 from rankscope.kinds.input_kinds import DUPLICATE
@@ -97,3 +96,22 @@ def trace_table(windows: Sequence[Window]) -> pl.DataFrame:
         for w in windows
     ]  # fmt: skip
     return pl.DataFrame(rows, schema=dict(schema.TRACES))
+
+
+# The hosts of ranks whose traces do not say it, from what else the ranks left: traces name it from 2026 on.
+
+
+def with_hosts(traces: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """`traces` with the host of each rank of which the other tables tell one, and no other."""
+    told = [
+        tables[name].select("rank", "host").unique().cast({"host": pl.String}) for name in ("ops", "comms", "threads")
+        if name in tables and "host" in tables[name].columns
+    ]  # fmt: skip
+    if not told:
+        return traces
+    known = pl.concat(told).drop_nulls().filter(pl.col("host") != "").unique()
+    sole = known.filter(pl.len().over("rank") == 1).rename({"host": "told"})
+    joined = traces.join(sole, on="rank", how="left", maintain_order="left")
+    return joined.with_columns(
+        host=pl.when(pl.col("host") == "").then(pl.col("told").fill_null("")).otherwise("host")
+    ).drop("told")

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rankscope.assemble.traces.inside import Places
-from rankscope.assemble.traces.roles import Roles
+from rankscope.assemble.traces.roles import Places, Roles
 from rankscope.parsers.columnar import NULL
 from rankscope.parsers.torch_profiler import names
 from rankscope.parsers.torch_profiler.model import Call

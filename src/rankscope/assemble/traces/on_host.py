@@ -14,8 +14,7 @@ import numpy as np
 import orjson
 
 from rankscope.assemble.traces.device import Row
-from rankscope.assemble.traces.inside import Places
-from rankscope.assemble.traces.roles import Roles
+from rankscope.assemble.traces.roles import Places, Roles
 from rankscope.parsers.torch_profiler import names
 from rankscope.parsers.torch_profiler.model import Call
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from rankscope.analysis.facts import collect_pairs
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.pairs import collect_pairs
 from rankscope.analysis.presence import Absence
 from rankscope.tui.detail.index import OpIndex, Row, Rows, one
 from rankscope.tui.detail.peers import Peers, absent_rows, finish, issued_rows, state_label

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from rankscope.analysis.model import Finding
-from rankscope.analysis.traces.last_arrivals import is_short
+from rankscope.analysis.traces.lateness import is_short
 from rankscope.tui.goto import Target
 from rankscope.tui.model import Model
 from rankscope.tui.traces.board import TraceBoard

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from rankscope.analysis.logs.settings.modes import find_misspelt, find_modes
-from rankscope.analysis.logs.settings.people import culprits, told_by, who
-from rankscope.analysis.logs.settings.splits import Split, find_splits
-from rankscope.analysis.logs.settings.values import processes
+from rankscope.analysis.logs.settings.modes import culprits, find_misspelt, find_modes, told_by, who
+from rankscope.analysis.logs.settings.rules import Rule, rules
+from rankscope.analysis.logs.settings.values import ENV, Process, meaning, processes
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.schema import Dataset
 
-SHOWN = 8
+MOST_EVIDENCE = 8
 NAMES = 3
 
 
@@ -47,13 +47,13 @@ def _finding(splits: list[Split], paths: dict[int, str], place: Callable[[int], 
         kind="version-mismatch" if first.is_version else "settings-mismatch",
         severity="info" if first.lost else "warning",
         title=title,
-        explanation=" ".join(dict.fromkeys(f"{s.name}: {s.rule.effect}" for s in splits[:SHOWN])),
+        explanation=" ".join(dict.fromkeys(f"{s.name}: {s.rule.effect}" for s in splits[:MOST_EVIDENCE])),
         culprit_ranks=ranks if accused else (),
         culprits=culprits(first.odd, place) if accused else (),
         candidates=() if accused else ranks,
         confidence="low" if not accused else "medium" if absent else "high",
         confidence_reasons=_reasons(first, absent),
-        evidence=tuple(e for s in splits for e in _evidence(s, paths))[: 2 * SHOWN],
+        evidence=tuple(e for s in splits for e in _evidence(s, paths))[: 2 * MOST_EVIDENCE],
         next_steps=("Start all ranks with one environment and one image, and compare again.",),
     )
 
@@ -77,3 +77,98 @@ def _values(split: Split) -> list[str]:
 
 def _evidence(split: Split, paths: dict[int, str]) -> list[Evidence]:
     return [told_by(process, split.name, paths) for process in split.odd[:NAMES]]
+
+
+# Settings on which processes do not agree, and who stands against most.
+
+UNKNOWN = Rule("", "same", "", "hang", "What it does is not known here; that ranks differ in it is seldom meant.")
+VERSION = Rule("", "same", "", "result", "Another version of a library may compute or communicate in another way.")
+HARMS = ("hang", "result", "speed", "evidence", "")
+"""What a mismatch can do, the worst first."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """One setting that processes do not agree on."""
+
+    name: str
+    rule: Rule
+    common: str | None
+    """The value of most, as printed; None where no value has a majority."""
+    odd: tuple[Process, ...]
+    """The minority; all where there is none."""
+    unprinted: bool = False
+    """The odd ones printed no value: they are taken to have it unset."""
+    lost: bool = False
+    """Their lines may have got lost among those of others in the same file: nobody is accused of it."""
+
+    @property
+    def is_version(self) -> bool:
+        """Whether it is the version of a library or driver."""
+        return self.name.startswith("version:") or self.name == "cuda-driver"
+
+
+def find_splits(told: Sequence[Process]) -> list[Split]:
+    found = []
+    for name in sorted({name for process in told for name in process.means}):
+        rule = rules().get(name) or (VERSION if name.startswith("version:") else None)
+        rule = rule or (UNKNOWN if ENV.fullmatch(name) else None)
+        if rule is None or rule.scope == "own":
+            continue
+        split = _split(name, rule if rule.effect else UNKNOWN._replace(harm=rule.harm), told)
+        if split is not None and not (rule is UNKNOWN and split.common is None):
+            found.append(split)
+    return sorted(found, key=lambda s: (HARMS.index(s.rule.harm), s.name))
+
+
+def _split(name: str, rule: Rule, told: Sequence[Process]) -> Split | None:
+    """Who stands against most; None if all that can be compared agree."""
+    printed = [p for p in told if name in p.means]
+    values = {id(p): p.means[name] for p in printed}
+    usual = _usual(printed)
+    silent = [p for p in told if name not in p.means and _would_print(p, name, usual)]
+    unset = meaning(name, rule.default) if rule.default else ""
+    values |= {id(p): unset for p in silent}
+    people = [*printed, *silent]
+    counts = Counter(values.values()).most_common()
+    if len(counts) < 2 or (rule.scope == "node" and _apart(people, values)):
+        return None
+    if len(counts) > max(2, len(people) // 2):
+        # every rank has its own: it is meant so
+        return None
+    majority = counts[0][1] * 2 > len(people) and counts[0][1] > counts[1][1]
+    odd = tuple(p for p in people if values[id(p)] != counts[0][0]) if majority else tuple(people)
+    if not majority and not printed:
+        return None
+    common = next((p.values[name] for p in printed if values[id(p)] == counts[0][0]), f"unset{unset and f' ({unset})'}")
+    unprinted = majority and not any(p in printed for p in odd)
+    lost = unprinted and not all(p.alone or p.whole for p in odd)
+    return Split(name, rule, common if majority else None, odd, unprinted, lost)
+
+
+def _usual(printed: Sequence[Process]) -> frozenset[str]:
+    """Other variables that NCCL printed for most of those that printed one."""
+    told = [p.printed for p in printed]
+    counts = Counter(name for names in told for name in names)
+    return frozenset(name for name, count in counts.items() if count * 2 > len(told))
+
+
+def _would_print(process: Process, name: str, usual: frozenset[str]) -> bool:
+    """Whether that a process did not print a name means that it is unset.
+
+    So it is where all of its environment is known; or where it printed at least half of what those usually printed
+    that printed this one, for NCCL prints what it reads, and reads the same everywhere.
+    """
+    if not ENV.fullmatch(name):
+        return False
+    others = usual - {name}
+    expected, seen = len(others) + process.alike, len(process.printed & others) + process.alike
+    return process.whole or 0 < expected <= 2 * seen
+
+
+def _apart(people: Sequence[Process], values: dict[int, str]) -> bool:
+    """Whether values differ only between hosts."""
+    hosts: defaultdict[str, set[str]] = defaultdict(set)
+    for process in people:
+        hosts[process.host].add(values[id(process)])
+    return len(hosts) > 1 and all(len(own) == 1 for own in hosts.values())

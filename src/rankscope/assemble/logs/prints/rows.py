@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from rankscope.assemble.logs import names
 from rankscope.assemble.logs.log_processes import Log, Scene
+from rankscope.assemble.logs.numbers import moment
 from rankscope.assemble.logs.reports import Claim, Row
-from rankscope.assemble.logs.times import moment
 from rankscope.assemble.logs.works import not_before
+from rankscope.parsers.flight_recorder.values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
 
 _PRINTED = ("seq", "op", "shape", "dtype", "device")
@@ -56,3 +58,48 @@ def add(claim: Claim, scene: Scene, own: Sequence[tuple[int, Event]]) -> None:
         claim.add(made)
     claim.enqueued = max(event.values["seq"] for _, event in own)
     claim.whole = own[0][1].values["seq"] <= 1
+
+
+# Members of groups from what the store of the job prints of their helpers.
+
+ALL = "0"
+MOST_NAMED = 8
+
+
+class Named(NamedTuple):
+    """A group."""
+
+    name: str
+    """As torch names it; "" where nothing tells."""
+    members: tuple[int, ...]
+    device: str = ""
+    """Of its tensors, where the job has a group of this name for each of several kinds of device."""
+
+    @property
+    def ranks(self) -> str:
+        """The members as a name, of many the first."""
+        shown = [str(rank) for rank in self.members[:MOST_NAMED]]
+        return f"[{','.join(shown if len(self.members) <= MOST_NAMED else [*shown, '…'])}]"
+
+
+def named_groups(events: Iterable[Event]) -> list[Named] | None:
+    """The groups in the order they were made; None if any member is not known, or if the group of all is missing."""
+    seats: defaultdict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    for event in events:
+        values = event.values
+        if values["place"] < RANK_LIMIT:
+            seats[values["name"], values["device"]].setdefault(values["place"], values["address"])
+    ranks: dict[str, int] = {}
+    for (name, _), own in seats.items():
+        if name == ALL:
+            ranks |= {address: place for place, address in own.items()}
+    if not ranks or sorted(ranks.values()) != list(range(len(ranks))):
+        return None
+    found = []
+    devices = {device for _, device in seats}
+    for (name, device), own in seats.items():
+        members = tuple(ranks.get(own.get(place, ""), -1) for place in range(len(own)))
+        if -1 in members:
+            return None
+        found.append(Named(name, members, device if len(devices) > 1 else ""))
+    return found

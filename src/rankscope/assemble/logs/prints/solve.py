@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from rankscope.assemble.logs.numbers import moment
 from rankscope.assemble.logs.prints.births import Groups, ways
-from rankscope.assemble.logs.prints.lanes import Lanes
+from rankscope.assemble.logs.prints.lanes import Lane, Lanes, timed
 from rankscope.assemble.logs.prints.last import Reports, last_teams
 from rankscope.assemble.logs.prints.lockstep import Lockstep, Played
-from rankscope.assemble.logs.prints.order import orders
-from rankscope.assemble.logs.prints.seats import ALL, Named
+from rankscope.assemble.logs.prints.rows import ALL, Named
+from rankscope.assemble.logs.works import not_before
 
 MOST_RUNS, MOST_LINES = 24, 400_000
 """So many ways to go through the lanes are tried at most, and through so many lines in all."""
@@ -167,3 +168,31 @@ def _numbered(
         found.append(numbers[step.teams[team]][seen[team, printed.seq]])
         seen[team, printed.seq] += 1
     return found
+
+
+# In which order lines of different ranks were printed.
+
+_FINE_NS = 1_000_000
+"""Coarser times order nothing."""
+
+
+def orders(lanes: Lanes, written: Mapping[int, int | None]) -> Iterator[dict[int, Lane]]:
+    """The lanes with times, the most telling first: as lines stand in one log, as they were stamped, without any.
+
+    None is to be believed before all ranks fit to it: launchers mix lines, and hosts have clocks of their own.
+    `written` has by log the time it was last written.
+    """
+    if len({log for lane in lanes.values() for log, _ in lane.events}) == 1:
+        yield timed(lanes, {rank: [event.offset + 1 for _, event in lane.events] for rank, lane in lanes.items()})
+    stamped = {rank: list(_stamped(lane, written)) for rank, lane in lanes.items()}
+    if all(None not in times for times in stamped.values()):
+        yield timed(lanes, {rank: [t for t in times if t is not None] for rank, times in stamped.items()})
+    yield dict(lanes)
+
+
+def _stamped(lane: Lane, written: Mapping[int, int | None]) -> Iterator[int | None]:
+    before: int | None = None
+    for log, event in lane.events:
+        fine = event.stamp is not None and event.stamp.resolution_ns <= _FINE_NS
+        before = not_before(moment(event.stamp, written[log]) if fine else None, before)
+        yield before

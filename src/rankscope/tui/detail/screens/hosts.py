@@ -10,9 +10,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
-from rankscope.analysis.host_patterns import find_pattern
 from rankscope.analysis.host_stacks import HostStack, host_stacks
-from rankscope.analysis.host_words import tools_of
+from rankscope.analysis.host_words import find_pattern, tools_of
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset, Frame
 from rankscope.tui.detail.forest import with_mark
