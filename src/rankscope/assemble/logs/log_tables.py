@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from rankscope.assemble.logs import counts, labelled, messages, records, remark, whose
+from rankscope.assemble.logs import messages, records, remark, whose
 from rankscope.assemble.logs.agreement import Agreement, compare
 from rankscope.assemble.logs.comm_groups import evidence, housed_rows
 from rankscope.assemble.logs.frontier_rows import counted, frontier_table, seen_in
@@ -35,7 +35,7 @@ def read_scene(
     `recall` is what was known of communicators when these logs were read before.
     """
     scene = build(sources, run)
-    labelled.settle(scene, world)
+    whose.settle_labels(scene, world)
     if recall is not None:
         recall.remind(scene)
     identify(scene)
@@ -95,7 +95,7 @@ def _remarks(
     """What is to be said of the logs themselves, as rows of `messages`."""
     return [
         *remark.unplaced(scene), *remark.differing(agreement), *remark.unnumbered(scene, numbering, unfit),
-        *counts.differing(scene, numbering), *remark.fingerprints(scene), *remark.cut_short(scene), *remark.runs(scene),
+        *remark.miscounted(scene, numbering), *remark.fingerprints(scene), *remark.cut_short(scene), *remark.runs(scene),
         *remark.only_started(scene),
     ]  # fmt: skip
 

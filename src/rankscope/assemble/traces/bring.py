@@ -10,7 +10,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.sources import Source
-from rankscope.assemble.traces import loops, ranks, spans
+from rankscope.assemble.traces import ranks, spans
 from rankscope.assemble.traces.groups import Groups
 from rankscope.assemble.traces.traced import nothing_of, traced_of
 from rankscope.assemble.traces.window import Window, settle_bases
@@ -40,7 +40,7 @@ def read_windows(sources: Sequence[tuple[int, Source]], attempt: int, pattern: r
     windows = _distinct([Window(place, source, source.trace) for place, source in sources if source.trace is not None])
     settle_bases(windows)
     ranks.settle(windows, pattern)
-    loops.settle(windows)
+    ranks.settle_loops(windows)
     for window in windows:
         window.source.attempt, window.source.used = attempt, True
     return Windows(windows, world_of(windows))

@@ -11,7 +11,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.calls import P2P_OPS
-from rankscope.assemble.traces import device, on_host
+from rankscope.assemble.traces import device
 from rankscope.assemble.traces.device import Row
 from rankscope.assemble.traces.groups import Groups
 from rankscope.assemble.traces.roles import Roles
@@ -30,7 +30,7 @@ DTYPES = {
 def traced_of(window: Window, groups: Groups) -> tuple[pl.DataFrame, Numbers]:
     """The operations of a window in order of issue, and for each of its spans the row it is the execution of, or -1."""
     roles = Roles(window)
-    rows = device.rows(roles) + on_host.rows(roles)
+    rows = device.rows(roles) + device.host_rows(roles)
     executes = np.full(len(window.start), -1, np.int64)
     if not rows:
         return _complete(pl.DataFrame(schema=_COLUMNS), window), executes
