@@ -8,9 +8,9 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.assemble.dataset import assemble
+from rankscope.assemble.ends import known_error
 from rankscope.assemble.sources import Source
 from rankscope.parsers.sidecar.decode import decode
-from rankscope.parsers.sidecar.errors import known_error
 from rankscope.schema import Dataset
 from tests.analysis.logs.processes import CLOSED, SECOND, Processes, closed
 from tests.parsers.dumps import START_NS

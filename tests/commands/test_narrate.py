@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from rankscope.commands.narrate import Narrator
+from rankscope.commands.output import Narrator
 from rankscope.commands.source import Step
 
 

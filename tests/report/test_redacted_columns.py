@@ -12,7 +12,7 @@ from rankscope.analysis.model import Analysis, GroupRef
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.report.redact import redact
 from rankscope.schema import Dataset
-from rankscope.schema.text_columns import HOLDS, text_columns
+from rankscope.schema.tables import HOLDS, text_columns
 from tests.report import samples
 
 TABLES = [f.name for f in fields(Dataset) if f.type == "pl.DataFrame"]

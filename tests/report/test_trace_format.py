@@ -22,8 +22,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.assemble.load import load
-from rankscope.report.beside import MOST_ROWS, rows_beside
-from rankscope.report.perfetto import write_merged
+from rankscope.report.perfetto import MOST_ROWS, rows_beside, write_merged
 from rankscope.schema import Dataset
 from tests.trace_tables import COMPUTE
 from tests.traces import MS, US, TraceBuilder, training

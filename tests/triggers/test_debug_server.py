@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.triggers import debug_server
-from rankscope.triggers.debug_server import HOOKED, DebugServer, ServerError
-from rankscope.triggers.pages import answers, as_py_spy
+from rankscope.triggers.debug_server import HOOKED, DebugServer, ServerError, answers, as_py_spy
 from tests.triggers.pages import EMPTY, TRACEBACK, Sections, page, recorded, ring, serving
 
 NOT_THERE = (404, "Handler dump_nccl_trace_json not found")

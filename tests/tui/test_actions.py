@@ -8,9 +8,8 @@ from textual.binding import Binding
 
 from rankscope.tui.actions import ACTIONS, BY_ID, FOOTER, TRACED_FOOTER, bindings_for
 from rankscope.tui.app import RankscopeApp
-from rankscope.tui.moves import MOVES
 from rankscope.tui.screen import LanesScreen
-from rankscope.tui.timeline import Timeline
+from rankscope.tui.timeline import MOVES, Timeline
 
 
 def test_every_action_can_be_done() -> None:

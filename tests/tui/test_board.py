@@ -7,8 +7,8 @@ import pytest
 from rankscope.tui.board import Board
 from rankscope.tui.letters import NUMBER, Mark, code, letter_number
 from rankscope.tui.model import build_model
-from rankscope.tui.moves import MOVES
 from rankscope.tui.selection import Selection
+from rankscope.tui.timeline import MOVES
 from rankscope.tui.times import build_times
 from tests.builders import JobBuilder
 from tests.tui.jobs import hang, healthy, model_of

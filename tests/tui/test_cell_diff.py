@@ -7,7 +7,7 @@ import random
 import pyte
 import pytest
 
-from rankscope.tui.cell_diff import Cells
+from rankscope.tui.driver import Cells
 
 STYLES = ["", "1", "38;5;231;48;5;24", "7", "4;38;5;16"]
 

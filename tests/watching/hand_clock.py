@@ -6,8 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rankscope.watching.clock import Clock
-from rankscope.watching.wake import Wake
+from rankscope.watching.clock import Clock, Wake
 
 PATIENCE_S = 600.0
 """So long a test waits for a state that has to come: minutes, for a machine may be busy."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rankscope.commands.watch import Hook
 from rankscope.parsers.workers.share import limit_threads
-from rankscope.watching.hook import Hook
 
 
 def test_it_gets_the_report(tmp_path: Path) -> None:

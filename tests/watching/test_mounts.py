@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.watching import looker
-from rankscope.watching.mounts import file_system, is_silent
+from rankscope.watching.looker import file_system, is_silent
 from tests.watching.following import Following
 from tests.watching.jobs import Running, target
 

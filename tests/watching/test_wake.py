@@ -8,14 +8,14 @@ import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
 
-from rankscope.watching.wake import Wake
+from rankscope.watching.clock import Wake
 from tests.watching.hand_clock import PATIENCE_S
 
 LONGEST_S = 10 * PATIENCE_S
 """Who waits so long has not come back before the test gives up."""
 STORM = """
 import signal
-from rankscope.watching.wake import Wake
+from rankscope.watching.clock import Wake
 
 wake = Wake()
 signal.signal(signal.SIGALRM, lambda *_: wake.set())

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from rankscope.assemble import naming
 from rankscope.assemble.ranks import LIKELY_RANKS, LIKELY_SHARE
 from rankscope.assemble.sources import Source
-from rankscope.parsers.py_spy import command
+from rankscope.parsers.py_spy import roles
 from rankscope.parsers.py_spy.model import PY_SPY, Identity, Process, Snapshot
 from rankscope.schema import UNRANKED
 
@@ -175,9 +175,9 @@ def _give(seen: Seen, rank: int, how: str) -> None:
 def _by_command(seen: Seen) -> None:
     processes = seen.snapshot.processes
     owners = [index for indices in seen.owners.values() for index in indices]
-    told = {i: command.rank_in(processes[i].command, processes[i].parent_command) for i in owners}
+    told = {i: roles.rank_in(processes[i].command, processes[i].parent_command) for i in owners}
     if not any(rank is not None for rank in told.values()):
-        told = {i: command.local_rank_in(processes[i].command) for i in owners}
+        told = {i: roles.local_rank_in(processes[i].command) for i in owners}
         seen.local = True
     seen.ranks = {i: rank for i, rank in told.items() if rank is not None}
     seen.how = "content" if seen.ranks else None
@@ -200,7 +200,7 @@ def one_node(seen: Sequence[Seen], world: int) -> bool:
     """Whether the job ran on one node, where a rank within the node is the rank."""
     full = world > 0 and any(s.local and rank == world - 1 for s in seen for rank in s.ranks.values())
     lines = {line for s in seen for p in s.snapshot.processes for line in _lines(p)}
-    return full or any(command.on_one_node(line, world) for line in lines)
+    return full or any(roles.on_one_node(line, world) for line in lines)
 
 
 def _lines(process: Process) -> tuple[str, str]:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rankscope.commands import report, view
-from rankscope.commands.narrate import Narrator
-from rankscope.commands.output import emit
+from rankscope.commands.output import Narrator, emit
 from rankscope.commands.source import Source, Step
 from rankscope.commands.watch import Follow
 from rankscope.parsers.workers.share import of_the_user

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from rankscope.commands.narrate import Narrator
-from rankscope.commands.output import refuse_existing
+from rankscope.commands.output import Narrator, refuse_existing
 from rankscope.commands.source import Source, Step
 
 

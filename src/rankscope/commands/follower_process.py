@@ -26,7 +26,7 @@ from rankscope.commands.crossing import receive, send
 from rankscope.commands.cycles import YOUNG_ONLY
 from rankscope.commands.source import Source
 from rankscope.commands.watch import Follow, followed, watcher_for
-from rankscope.parsers.workers.interpreter import interpreter
+from rankscope.parsers.workers.share import interpreter
 
 if TYPE_CHECKING:
     from rankscope.tui.live.prepared import Prepared

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.py_spy.command import is_launcher
+from rankscope.parsers.py_spy.roles import is_launcher
 from rankscope.parsers.sidecar.decode import decode, looks_like_card
 from rankscope.parsers.sidecar.model import Card
 

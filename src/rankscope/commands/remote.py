@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankscope.commands.narrate import Narrator
+from rankscope.commands.output import Narrator
 from rankscope.commands.source import Step
 from rankscope.report.escape import plain
 from rankscope.report.files import overwrite

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rankscope.commands.narrate import Narrator
-from rankscope.commands.output import emit, refuse_existing
+from rankscope.commands.output import Narrator, emit, refuse_existing
 from rankscope.commands.source import Source, with_local_paths
 
 if TYPE_CHECKING:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankscope.commands import report
 from rankscope.commands import watch as watching
-from rankscope.commands.asking import PipesOf
 from rankscope.commands.cycles import A_BIT_AT_A_TIME
 from rankscope.commands.source import Source, Step
 from rankscope.commands.watch import UNSAID, Follow
+from rankscope.report.escape import plain
+from rankscope.triggers.pipes import Pipe, ask, find_pipes
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rankscope.analysis.model import Analysis
     from rankscope.assemble.load import Kept
     from rankscope.schema import Dataset
@@ -126,3 +127,30 @@ def _export_traces(dataset: Dataset, analysis: Analysis, directory: Path) -> Pat
 def on_terminal() -> bool:
     """Whether there is a terminal to draw on and to read keys from."""
     return all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout)) and os.environ.get("TERM") != "dumb"
+
+
+# Asking a running job for dumps through the trigger pipes that lie where its dumps do.
+
+
+@dataclass(frozen=True)
+class PipesOf:
+    """The trigger pipes of some paths. What is asked first may be gone when it is written to: that is said."""
+
+    paths: Sequence[str]
+
+    def ranks(self) -> list[int]:
+        """Ranks that can be asked."""
+        return sorted({pipe.rank for pipe in self._find()})
+
+    def ask(self) -> str:
+        """Asks all of them, and says what came of it."""
+        asked = ask(self._find())
+        failed = [one for one in asked if one.problem is not None]
+        text = f"{len(asked) - len(failed)} of {len(asked)} ranks asked for dumps"
+        if failed:
+            text += f"; rank {failed[0].pipe.rank}: {failed[0].problem}"
+        return plain(text)
+
+    def _find(self) -> list[Pipe]:
+        places = [Path(path) if Path(path).is_dir() else Path(path).parent for path in self.paths]
+        return find_pipes(dict.fromkeys(places))

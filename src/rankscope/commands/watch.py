@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import signal
+import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import time_ns
@@ -13,11 +16,12 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from rankscope.commands.source import Source, with_local_paths
+from rankscope.parsers.workers.share import of_the_user
+from rankscope.report.escape import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from rankscope.watching.hook import Hook
     from rankscope.watching.update import Reading, Update
     from rankscope.watching.watcher import Watcher
 
@@ -61,7 +65,6 @@ class Followed:
     def run(self, publish: Callable[[Update | Reading], None]) -> None:
         """Follows until `stop`; ClickException if no process can be started."""
         from rankscope.parsers.workers.pool import WorkerError
-        from rankscope.watching.hook import Hook
         from rankscope.watching.update import Reading
 
         last: list[Reading] = [Reading()]
@@ -149,7 +152,6 @@ def _run(watcher: Watcher, printer: _Printer) -> None:
 def _hook(follow: Follow) -> Hook | None:
     if follow.on_freeze is None:
         return None
-    from rankscope.watching.hook import Hook
 
     return Hook(follow.on_freeze, _say)
 
@@ -187,7 +189,7 @@ class _Printer:
                 self.watcher.stop()
 
     def _print(self, update: Update) -> None:
-        from rankscope.report.live import render_line_json, render_line_text, verdict_key
+        from rankscope.report.text import render_line_json, render_line_text, verdict_key
 
         key = verdict_key(update.analysis, update.live)
         if key == self._said:
@@ -228,3 +230,44 @@ def _ended_by_signals(watcher: Watcher) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+# A command of the user's that is run when a job freezes, with the report on its standard input.
+
+LONGEST_QUOTE = 200
+"""Characters of what a command that failed has said."""
+
+
+class Hook:
+    """Runs the command beside everything else, never twice at a time; `tell` gets what became of it."""
+
+    def __init__(self, command: str, tell: Callable[[str], None]) -> None:
+        self._command, self._tell = command, tell
+        self._thread: threading.Thread | None = None
+
+    def fire(self, report: bytes) -> None:
+        """Starts the command."""
+        if self._thread is not None and self._thread.is_alive():
+            self._tell("--on-freeze: the command of the last time is still running, it was not started again")
+            return
+        self._thread = threading.Thread(target=self._run, args=(report,), daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until the command has ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, report: bytes) -> None:
+        try:
+            done = subprocess.run(
+                self._command, shell=True, input=report, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False,
+                start_new_session=True, env=of_the_user(),
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            self._tell(f"--on-freeze: cannot be run: {plain(str(error), LONGEST_QUOTE)}")
+            return
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            why = f": {plain(said[-1], LONGEST_QUOTE)}" if said else ""
+            self._tell(f"--on-freeze: the command failed with exit code {done.returncode}{why}")

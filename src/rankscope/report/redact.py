@@ -14,7 +14,7 @@ from rankscope.report import messages
 from rankscope.report.names import Names
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
-from rankscope.schema.text_columns import Holds, text_columns
+from rankscope.schema.tables import Holds, text_columns
 
 _OWN_WORDS = frozenset({"id", "kind", "severity", "caused_by", "confidence", "status"})
 """Fields that hold words of rankscope's own."""

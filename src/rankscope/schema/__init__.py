@@ -6,7 +6,6 @@ Whatever a file says is data, never trusted text: it is escaped where it leaves 
 """
 
 from rankscope.schema.dataset import Dataset, Frame, Group
-from rankscope.schema.moments import latest_ns
 from rankscope.schema.tables import (
     AT_CRASH,
     ATTEMPTS,
@@ -41,6 +40,7 @@ from rankscope.schema.tables import (
     Source,
     State,
     empty,
+    latest_ns,
 )
 from rankscope.schema.traces import (
     DETAILS,

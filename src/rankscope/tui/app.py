@@ -19,9 +19,8 @@ from textual.worker import Worker, WorkerState, get_current_worker
 from rankscope.report.escape import plain
 from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
 from rankscope.tui.messages import Completed, Loaded, Progressed, ReadingChanged, Updated
-from rankscope.tui.opening import OpeningScreen
+from rankscope.tui.opening import QUIET_S, OpeningScreen, Quiet
 from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions, Watch
-from rankscope.tui.quiet import QUIET_S, Quiet
 
 if TYPE_CHECKING:
     from rankscope.tui.live.prepared import Prepared

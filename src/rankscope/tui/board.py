@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,10 @@ from rankscope.tui.model import Model
 from rankscope.tui.order import Ordering, order_lanes
 from rankscope.tui.pick import item_at, item_at_time, neighbour, selection_of
 from rankscope.tui.picture import cell_codes
-from rankscope.tui.ranks import ALONE, RankWindow
 from rankscope.tui.selection import Selection
 from rankscope.tui.times import Times
+from rankscope.tui.traces.board import TraceBoard
+from rankscope.tui.window import ALONE, RankWindow
 
 Ints = NDArray[np.int64]
 
@@ -239,3 +241,9 @@ class Board(RankWindow):
             & (items.seq[safe] == items.seq[item])
         )  # fmt: skip
         return found
+
+
+# The boards there are: lanes of operations, and lanes of traces. What both can do, the keys can do.
+
+AnyBoard: TypeAlias = Board | TraceBoard
+"""A board that the screen shows."""

@@ -77,7 +77,7 @@ def _traces(model: Model, wanted: Filter) -> TraceLanes | None:
     """The lanes of traces, if there are any, with what the filter lets through; states are those of dumps."""
     if model.traces is None or (wanted.group is None and wanted.letter is None):
         return model.traces
-    from rankscope.tui.traces.narrow import narrowed
+    from rankscope.tui.traces.lanes import narrowed
 
     return narrowed(model.traces, wanted.group, wanted.letter)
 

@@ -15,8 +15,7 @@ from textual.timer import Timer
 
 from rankscope.tui.actions import FOOTER, TRACED_FOOTER
 from rankscope.tui.bars import TextBar
-from rankscope.tui.board import Board
-from rankscope.tui.boards import AnyBoard
+from rankscope.tui.board import AnyBoard, Board
 from rankscope.tui.detail.facts import look_up
 from rankscope.tui.detail.index import index_of
 from rankscope.tui.detail.pane import DetailPane

@@ -13,7 +13,7 @@ from rankscope.analysis.calls import PENDING
 from rankscope.analysis.logical_time import whole_ranks
 from rankscope.analysis.model import Finding
 from rankscope.schema import Dataset
-from rankscope.schema.moments import SECOND_NS
+from rankscope.schema.tables import SECOND_NS
 from rankscope.tui.collectives import Collectives
 from rankscope.tui.selection import Absence
 

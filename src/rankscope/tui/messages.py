@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rankscope.tui.detail.index import OpIndex
     from rankscope.tui.filters import Filter
     from rankscope.tui.letters import Codes
-    from rankscope.tui.live.progress import Marks
+    from rankscope.tui.live.prepared import Marks
     from rankscope.tui.model import Model
     from rankscope.tui.options import ProgressLike
     from rankscope.tui.times import Times

@@ -15,7 +15,6 @@ from textual.binding import BindingType
 from rankscope.report.escape import plain
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import Board
-from rankscope.tui.clip import add_to_file, copied_text
 from rankscope.tui.filters import STATES, Filter, parse_ranks
 from rankscope.tui.footer import Found
 from rankscope.tui.goto import HINT, Target, parse
@@ -25,7 +24,7 @@ from rankscope.tui.order import ORDERINGS, orderings
 from rankscope.tui.pick import column_of
 from rankscope.tui.prompt import Prompt
 from rankscope.tui.search import search
-from rankscope.tui.selection import Moment
+from rankscope.tui.selection import Moment, add_to_file, copied_text
 from rankscope.tui.target import place_of_selection, place_of_step
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.find import first_after, search_spans
@@ -327,7 +326,7 @@ class LanesScreen(TracesFrame):
 
     def action_ask_dumps(self) -> None:
         """Offers to ask the job for dumps."""
-        from rankscope.tui.dump_request import ask_for_dumps
+        from rankscope.tui.goto import ask_for_dumps
 
         ask_for_dumps(self)
 

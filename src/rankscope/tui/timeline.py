@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC
 from time import monotonic
 from typing import ClassVar
@@ -15,19 +16,16 @@ from textual.strip import Strip
 
 from rankscope.report.escape import plain
 from rankscope.tui.actions import bindings_for
-from rankscope.tui.board import Board
-from rankscope.tui.boards import AnyBoard
-from rankscope.tui.moves import MOVES
+from rankscope.tui.bars import Unstyled, shortened
+from rankscope.tui.board import AnyBoard, Board
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.paint import Gutter, Painter, compose, gutter_for
-from rankscope.tui.parts import shortened
 from rankscope.tui.ruler import group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.paint import TraceGutter
 from rankscope.tui.traces.paint import compose as compose_traces
 from rankscope.tui.traces.paint import gutter_for as gutter_of_traces
 from rankscope.tui.traces.ruler import step_line, time_line
-from rankscope.tui.unstyled import Unstyled
 
 TWICE = 1.0
 """Seconds within which the second `g` of `g g` has to come."""
@@ -167,3 +165,53 @@ class Timeline(Unstyled, can_focus=True):
         else:
             self.board.scroll_rows(3 * direction)
         self.changed()
+
+
+# What the keys of the lanes do to the board: moving, zooming, folding.
+
+
+def _page(board: AnyBoard) -> int:
+    return max(board.height - 1, 1)
+
+
+def _width(board: AnyBoard) -> int:
+    return max(board.view.cells(board.width) - 2, 1)
+
+
+def _zoom_selection(board: AnyBoard) -> None:
+    """Shows what lies between cursor and marker, or else the collective under the cursor."""
+    if board.marker is not None:
+        board.zoom_to(*sorted((board.marker, board.unit)))
+    elif (span := board.span_of_instance()) is not None:
+        board.zoom_to(*span)
+
+
+def _marker(board: AnyBoard) -> None:
+    board.marker = None if board.marker == board.unit else board.unit
+
+
+MOVES: dict[str, Callable[[AnyBoard], object]] = {
+    "up": lambda board: board.go_row(board.row - 1),
+    "down": lambda board: board.go_row(board.row + 1),
+    "page_up": lambda board: board.go_row(board.row - _page(board)),
+    "page_down": lambda board: board.go_row(board.row + _page(board)),
+    "top": lambda board: board.go_row(0),
+    "bottom": lambda board: board.go_row(len(board.rows) - 1),
+    "left": lambda board: board.go_cell(-1),
+    "right": lambda board: board.go_cell(1),
+    "page_left": lambda board: board.go_cell(-_width(board)),
+    "page_right": lambda board: board.go_cell(_width(board)),
+    "previous_op": lambda board: board.go_neighbour(-1),
+    "next_op": lambda board: board.go_neighbour(1),
+    "begin": lambda board: board.go_unit(board.low),
+    "end": lambda board: board.go_unit(board.high - 1),
+    "zoom_in": lambda board: board.zoom(1),
+    "zoom_out": lambda board: board.zoom(-1),
+    "zoom_fit": lambda board: board.zoom_fit(),
+    "zoom_selection": _zoom_selection,
+    "zoom_undo": lambda board: board.undo_zoom(),
+    "unfold": lambda board: board.toggle_fold(),
+    "unfold_all": lambda board: board.toggle_fold_all(),
+    "marker": _marker,
+}
+"""What each action of the scope "lanes" does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.parsers.files.names import is_named
+from rankscope.parsers.files.reader import is_named
 
 LOGS = (
     "job.log", "a/job.LOG", "slurm-4711.out", "train.err", "attempt_0/3/stderr.log", "0/stdout", "nohup.out", "dmesg",

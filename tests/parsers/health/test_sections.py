@@ -7,8 +7,7 @@ import json
 import pytest
 
 from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.health.checks import HEALTHY, SILENT, UNHEALTHY, Health
-from rankscope.parsers.health.sections import NOTHING, TABLES, decode
+from rankscope.parsers.health.checks import HEALTHY, NOTHING, SILENT, TABLES, UNHEALTHY, Health, decode
 from rankscope.parsers.registry import kinds_of, restored
 
 UNWELL = '{"healthy":false,"unhealthy_backends":["nccl2"]}'

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.parsers.files.reader import read as read_file
-from rankscope.parsers.logs import blocks, decode, decoder, tails
+from rankscope.parsers.logs import decode, decoder, tails
 from rankscope.parsers.logs.join import Joiner
 from rankscope.parsers.logs.model import CHECKPOINT, LogContent, log_from
 from tests.parsers.logs.lines import coll, info, life, log, read
@@ -86,7 +86,7 @@ def test_blocks_of_any_size_say_the_same(size: int) -> None:
     data = "".join(f"{line}\n" for line in job()).encode()
     whole = read(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK_BYTES", size)
+        patch.setattr(decode, "BLOCK_BYTES", size)
         patch.setattr(decoder, "FOLD_ROWS", 7)
         small = read(data)
     if size > 400:
@@ -97,7 +97,7 @@ def test_blocks_of_any_size_say_the_same(size: int) -> None:
 def test_a_long_log_is_kept_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tails, "TAIL_ROWS", 50)
     monkeypatch.setattr(decoder, "FOLD_ROWS", 100)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(decode, "BLOCK_BYTES", 10_000)
     steps = 3 * CHECKPOINT + 10
     content = log(info(life()), *(info(coll(count=k)) for k in range(steps)))
     assert content.comms[0].collectives == content.rows == steps

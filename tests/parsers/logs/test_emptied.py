@@ -9,7 +9,7 @@ import pytest
 
 from rankscope.parsers.files import logs
 from rankscope.parsers.files.reader import Content, read
-from rankscope.parsers.logs import blocks, tailing
+from rankscope.parsers.logs import decode, tailing
 from rankscope.parsers.logs.growing import Growing
 from rankscope.parsers.logs.model import LogContent
 from tests.parsers.logs.lines import coll, info, life
@@ -17,7 +17,7 @@ from tests.parsers.logs.lines import read as decoded
 from tests.parsers.logs.test_decode import in_ranges
 from tests.parsers.logs.test_growing import read_on
 
-ZEROS = (1, 5_000, 1 << 16, 2 * blocks.BLOCK_BYTES + 5)
+ZEROS = (1, 5_000, 1 << 16, 2 * decode.BLOCK_BYTES + 5)
 
 
 def lines(first: int, count: int) -> bytes:

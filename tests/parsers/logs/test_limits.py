@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rankscope.analysis import analyse
 from rankscope.assemble.dataset import assemble
 from rankscope.assemble.sources import Source
-from rankscope.parsers.logs import ended, kept, tails
+from rankscope.parsers.logs import join, kept, tails
 from rankscope.parsers.logs.decode import decode_range
 from rankscope.parsers.logs.decoder import Decoder
 from rankscope.parsers.logs.event import Event
@@ -118,7 +118,7 @@ def lived(rank: int, pointer: int) -> list[str]:
 
 
 def test_communicators_that_ended_long_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ended, "MOST_COMMS", 20)
+    monkeypatch.setattr(join, "MOST_COMMS", 20)
     joiner = Joiner()
     joiner.add(
         log(*(info(text, pid=4100 + r) for r in range(2) for text in (life("Init START", "0x1", r), coll(comm="0x1"))))

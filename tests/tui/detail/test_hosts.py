@@ -10,11 +10,10 @@ import pytest
 
 from rankscope.analysis.host_stacks import host_stacks
 from rankscope.tui.detail.facts import look_up
-from rankscope.tui.detail.host_forest import host_forest
 from rankscope.tui.detail.index import OpIndex
 from rankscope.tui.detail.line import text_of
 from rankscope.tui.detail.lines import LineList
-from rankscope.tui.detail.screens.hosts import HostsScreen
+from rankscope.tui.detail.screens.hosts import HostsScreen, host_forest
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from tests.analysis.hosts import LEAVE, REDUCE

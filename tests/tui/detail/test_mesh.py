@@ -15,8 +15,7 @@ from rankscope.tui.detail.expanded import expanded
 from rankscope.tui.detail.facts import look_up
 from rankscope.tui.detail.index import OpIndex
 from rankscope.tui.detail.line import text_of, width_of
-from rankscope.tui.detail.mesh_grid import lay_out, legend, letters, row_line
-from rankscope.tui.detail.screens.mesh import MeshScreen
+from rankscope.tui.detail.screens.mesh import MeshScreen, lay_out, legend, letters, row_line
 from rankscope.tui.model import build_model
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.order import order_lanes, orderings

@@ -8,8 +8,8 @@ import pytest
 
 from rankscope.analysis.model import Step, Wait
 from rankscope.tui.detail import words
+from rankscope.tui.detail.facts import history
 from rankscope.tui.detail.folds import Fold
-from rankscope.tui.detail.history import history
 from rankscope.tui.detail.index import OpIndex
 from rankscope.tui.detail.line import line, text_of
 from tests.builders import START_NS, STEP_NS, JobBuilder

@@ -10,7 +10,7 @@ import pytest
 
 from rankscope.tui.board import Board
 from rankscope.tui.live.screen import LiveScreen
-from rankscope.tui.quiet import EVERY_S, Quiet
+from rankscope.tui.opening import EVERY_S, Quiet
 from rankscope.tui.selection import Selection
 from rankscope.watching.update import Reading
 from tests.traces import training

@@ -13,7 +13,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.filters import Filter
 from rankscope.tui.model import build_model
-from rankscope.tui.moves import MOVES
+from rankscope.tui.timeline import MOVES
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.detail import sight_lines
 from rankscope.tui.traces.look import look

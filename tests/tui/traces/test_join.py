@@ -10,8 +10,8 @@ from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.recorded import NEAR_NS
 from rankscope.schema import Dataset
 from rankscope.tui.model import Model, build_model
-from rankscope.tui.traces.join import item_of_traced, traced_of_item
 from rankscope.tui.traces.lanes import TraceLanes
+from rankscope.tui.traces.lineup import item_of_traced, traced_of_item
 from tests.tui.traces.jobs import traced
 
 

@@ -17,8 +17,7 @@ from rankscope.tui.traces.activity import COMMUNICATION, NOTHING
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.cells import draw
 from rankscope.tui.traces.find import search_spans
-from rankscope.tui.traces.lanes import KINDS, TraceLanes, build_lanes
-from rankscope.tui.traces.narrow import narrowed
+from rankscope.tui.traces.lanes import KINDS, TraceLanes, build_lanes, narrowed
 from rankscope.tui.traces.rows import Row, asked
 from tests.traces import MS, TraceBuilder
 

@@ -7,15 +7,90 @@ object of strings (msprobe's config_check packs os.environ so, and beside it wha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import orjson
 
 from rankscope.kinds.input_kinds import ENVIRONMENT
 from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.environment import containers, pairs
-from rankscope.parsers.environment.families import NAME, VALUE_LIMIT, kept
+from rankscope.parsers.environment import pairs
 from rankscope.parsers.environment.model import Environment, Process, Variable
-from rankscope.parsers.environment.pairs import Pair
+from rankscope.parsers.environment.pairs import NAME, VALUE_LIMIT, Pair, kept, pair_of
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT
+
+# What containers were started with, as docker and Kubernetes tell it: not all of what a process in them has.
+
+_POD_OF_CONTAINER = re.compile(r"(?m)^\s*-?\s*name:\s*([A-Za-z_]\w{0,199})\s*\n\s*value:[ \t]*(.*)$")
+_BLOCK = re.compile(r"^(\s*)Environment:\s*$")
+_DESCRIBED_CONTAINER = re.compile(r"^\s+([A-Za-z_]\w{0,199}):\s+(.*)$")
+DEPTH = 64
+
+
+def of_json(document: Any) -> list[list[Pair]]:
+    """Each list of variables in a document: `Env` of docker, `env` of Kubernetes, or the document itself."""
+    if isinstance(document, dict) and document and all(isinstance(value, str) for value in document.values()):
+        return [[Pair(str(name), value, 1) for name, value in document.items()]]
+    return list(_lists(document, DEPTH))
+
+
+def _lists(node: Any, depth: int) -> Iterator[list[Pair]]:
+    if depth == 0:
+        return
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if name in ("Env", "env") and isinstance(value, list) and (found := list(_pairs(value))):
+                yield found
+            else:
+                yield from _lists(value, depth - 1)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _lists(value, depth - 1)
+
+
+def _pairs(rows: list[Any]) -> Iterator[Pair]:
+    for row in rows:
+        if isinstance(row, str) and (pair := pair_of(row, 1)) is not None:
+            yield pair
+        elif isinstance(row, dict) and isinstance(row.get("name"), str) and isinstance(row.get("value"), str):
+            yield Pair(row["name"], row["value"], 1)
+
+
+def of_yaml(text: str) -> list[list[Pair]]:
+    """Variables of a manifest of Kubernetes: of all of its containers together."""
+    found = []
+    for match in _POD_OF_CONTAINER.finditer(text):
+        value = match[2].strip()
+        line = 1 + text.count("\n", 0, match.start(1))
+        found.append(Pair(match[1], value.strip("\"'"), line))
+    return [found] if found else []
+
+
+def of_description(text: str) -> list[list[Pair]]:
+    """What kubectl describe prints: a list for each container."""
+    found: list[list[Pair]] = []
+    indent: int | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        begun = _BLOCK.match(line)
+        if begun is not None:
+            indent = len(begun[1])
+            found.append([])
+        elif indent is not None:
+            row = _DESCRIBED_CONTAINER.match(line)
+            if row is None or len(line) - len(line.lstrip()) <= indent:
+                indent = None
+            elif not row[2].startswith("<set to"):
+                found[-1].append(Pair(row[1], row[2].strip(), number))
+    return [pairs for pairs in found if pairs]
+
+
+def loads(data: bytes) -> Any:
+    """The document; None if it is damaged."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+
 
 LEAST = 2
 LOST_SHARE = 0.1
@@ -54,9 +129,9 @@ def decode(data: bytes) -> Environment:
     if b"\0" in data:
         return _made([list(pairs.of_nul(_text(data)))], whole=True)
     if _OBJECT.match(data) or _DOCKER.match(data) or data.lstrip()[:1] == b"{":
-        document = containers.loads(data)
+        document = loads(data)
         plain = isinstance(document, dict) and all(isinstance(value, str) for value in document.values())
-        return _made(containers.of_json(document), whole=plain)
+        return _made(of_json(document), whole=plain)
     if _PIP.match(data):
         return _installed(_text(data))
     for form, read in _TEXTS:
@@ -69,8 +144,8 @@ def decode(data: bytes) -> Environment:
 
 
 _TEXTS: tuple[tuple[re.Pattern[bytes], Callable[[str], list[list[Pair]]]], ...] = (
-    (_POD, containers.of_yaml),
-    (_DESCRIBED, containers.of_description),
+    (_POD, of_yaml),
+    (_DESCRIBED, of_description),
 )
 
 

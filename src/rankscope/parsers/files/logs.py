@@ -51,7 +51,7 @@ def _recognised(stream: IO[bytes], size: int, named: bool) -> bytes | None:
         found = recognise.sampled(stream, size)
         stream.seek(behind)
     if not found and named:
-        from rankscope.parsers.logs.telling import tells
+        from rankscope.parsers.logs.tailing import tells
 
         found = tells(first)
     return first if found else None

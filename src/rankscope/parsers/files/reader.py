@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -24,7 +25,6 @@ from rankscope.kinds.input_kinds import (
 from rankscope.parsers.decoded import Decoded, NotThisKindError, Stretch
 from rankscope.parsers.files import layers, logs
 from rankscope.parsers.files.limits import memory_limit
-from rankscope.parsers.files.names import is_named
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.registry import kinds_of
@@ -249,3 +249,19 @@ def _decode(kind: InputKind, data: bytes, damage: str | None, place: _Place) -> 
         return place.found(UNKNOWN if str(error) == NOT_A_DUMP else DAMAGED, str(error))
     decoded.problem = "; ".join(x for x in (damage, decoded.problem) if x) or None
     return place.found(kind, decoded.problem, decoded)
+
+
+# What the name of a file promises to be in it.
+
+_WORDS = "stdout|stderr|dmesg|nohup|syslog|console"
+_LOG = re.compile(
+    rf"(?:\.(?:log|out|err|{_WORDS})|\.[oe]\d{{1,12}}|(?:^|[._\-])(?:{_WORDS})(?:\.txt)?)(?:\.\d{{1,9}})?"
+    r"(?:\.(?:gz|bz2|xz|zst))?$",
+    re.IGNORECASE,
+)
+"""Endings of what programs print, also of schedulers (`train.o4711`), turned over (`.log.1`) and packed."""
+
+
+def is_named(path: str) -> bool:
+    """Whether a file has a name under which people keep what a program printed."""
+    return _LOG.search(re.split(r"[/\\!]", path)[-1]) is not None

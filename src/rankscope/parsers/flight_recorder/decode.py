@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.flight_recorder import columns, pickles, quick, texts
+from rankscope.parsers.flight_recorder import columns, pickles, quick
 from rankscope.parsers.flight_recorder.clean import clean
 from rankscope.parsers.flight_recorder.document import is_dump, split
 from rankscope.parsers.flight_recorder.model import Dump
@@ -95,9 +95,9 @@ def _document(data: bytes) -> tuple[Any, str | None]:
             return pickles.salvage(data), _reason(error)
     text = data.removeprefix(b"\xef\xbb\xbf")
     try:
-        return texts.parse(text), None
+        return parse(text), None
     except (orjson.JSONDecodeError, RecursionError) as error:
-        return texts.salvage(text), _reason(error)
+        return salvage(text), _reason(error)
 
 
 def _check_text(dump: Dump, size: int) -> None:
@@ -123,3 +123,33 @@ def _fill(dump: Dump, entries: list[Any], size: int) -> int:
         columns.fill(dump, cleaned, size)
         return dropped
     return 0
+
+
+# JSON dumps: orjson, and of a torn file the whole entries.
+
+ATTEMPTS = 16
+"""How many places a torn file is cut at, from its end."""
+
+
+def parse(data: bytes) -> Any:
+    """The object in `data`; bytes that are no UTF-8 are replaced. Raises ValueError for damaged text."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return orjson.loads(data.decode("utf-8", "replace"))
+
+
+def salvage(data: bytes) -> Any:
+    """What is whole in a torn dump: its entries and what stands before them; None if nothing is."""
+    text = data.decode("utf-8", "replace").encode()
+    end = len(text)
+    for _ in range(ATTEMPTS):
+        end = text.rfind(b"}", 0, end)
+        if end < 0:
+            return None
+        for closing in (b"}", b"]}", b"]", b"}}"):
+            try:
+                return orjson.loads(text[: end + 1] + closing)
+            except orjson.JSONDecodeError:
+                continue
+    return None

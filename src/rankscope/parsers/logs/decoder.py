@@ -11,21 +11,20 @@ from rankscope.parsers.logs import kept
 from rankscope.parsers.logs.folded import unfold
 from rankscope.parsers.logs.fronts import Fronts
 from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, Setting
-from rankscope.parsers.logs.nccl import coll, env, init
+from rankscope.parsers.logs.nccl import coll, init, warn
 from rankscope.parsers.logs.nccl import words as w
 from rankscope.parsers.logs.nccl.blocks import HEAD_BYTES, Lines, coll_rows
+from rankscope.parsers.logs.nccl.bulk import CHANNEL, TUNING, Shapes
 from rankscope.parsers.logs.nccl.comms import Comms, Processes
 from rankscope.parsers.logs.nccl.heads import Head, head
 from rankscope.parsers.logs.nccl.inspector import Inspector
-from rankscope.parsers.logs.nccl.quiet import CHANNEL, TUNING, Shapes
 from rankscope.parsers.logs.nccl.ras import Ras
 from rankscope.parsers.logs.nccl.rows import Rows
 from rankscope.parsers.logs.nccl.warn import Warnings
 from rankscope.parsers.logs.nccl.words import Places
 from rankscope.parsers.logs.operations import Operations
 from rankscope.parsers.logs.phantoms import rehomed, settle
-from rankscope.parsers.logs.plain import Plain
-from rankscope.parsers.logs.recognition import Recognition
+from rankscope.parsers.logs.recognition import Plain, Recognition
 from rankscope.parsers.logs.record import Record
 from rankscope.parsers.logs.records import Splitter
 from rankscope.parsers.logs.tails import Tails
@@ -193,7 +192,7 @@ class Decoder:
 
     def _headless(self, record: Record) -> bool:
         """The end of a line of which the head is missing, and the version, which never has one."""
-        told = env.version(record.text)
+        told = warn.version(record.text)
         if told is not None:
             self._setting(-1, told, record)
             return True
@@ -258,7 +257,7 @@ class Decoder:
         return life is not None
 
     def _told(self, process: int, message: str, record: Record) -> bool:
-        told = env.setting(message)
+        told = warn.setting(message)
         if told is not None:
             self._setting(process, told, record)
         return told is not None

@@ -12,8 +12,7 @@ from rankscope.parsers.logs.model import IS_CALL, IS_P2P, TORN
 from rankscope.parsers.logs.nccl import coll
 from rankscope.parsers.logs.nccl.blocks import CollRows, Group
 from rankscope.parsers.logs.nccl.comms import Comms, Processes
-from rankscope.parsers.logs.nccl.names import P2P
-from rankscope.parsers.logs.nccl.rows import Rows
+from rankscope.parsers.logs.nccl.rows import P2P, Rows
 from rankscope.parsers.logs.nccl.words import Mask, Places
 from rankscope.parsers.logs.record import Record
 

@@ -6,6 +6,7 @@ shown, and once more with what follows them.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import IO
@@ -69,3 +70,16 @@ def _last_line_end(stream: IO[bytes], start: int, size: int) -> int:
             return begin + found + 1
         size = begin
     return start
+
+
+# Whether a file that has the name of a log tells anything, where no line of it is unmistakably one of a job.
+
+_NOTHING = ("noise", "context")
+
+
+def tells(text: bytes) -> bool:
+    """Whether the readers find an end, an error or a peer in a piece of a file."""
+    if text.count(b"\0") > len(text) // 16:
+        return False
+    found = decode_range(io.BytesIO(text), 0, None)
+    return bool(found.ras or found.inspected) or any(e.values.get("role") not in _NOTHING for e in found.events)

@@ -10,7 +10,7 @@ import numpy as np
 
 from rankscope.parsers.columnar import NULL, Codes, Numbers
 from rankscope.parsers.logs.model import CHECKPOINT, CODES, IS_P2P, LEAST_ROWS, MOST_ROWS, NUMBERS, TAIL_ROWS, Comm
-from rankscope.parsers.logs.nccl.names import UNEVEN
+from rankscope.parsers.logs.nccl.rows import UNEVEN
 from rankscope.parsers.logs.nccl.words import Words, mix
 
 MOST_FINGERPRINTS = 4096

@@ -9,9 +9,8 @@ import numpy as np
 
 from rankscope.parsers.logs.fronts import Fronts, without_time
 from rankscope.parsers.logs.nccl.blocks import Lines
-from rankscope.parsers.logs.nccl.bulk import Bulk, bulk_rows
+from rankscope.parsers.logs.nccl.bulk import KINDS, Bulk, Shapes, bulk_rows
 from rankscope.parsers.logs.nccl.comms import Processes
-from rankscope.parsers.logs.nccl.quiet import KINDS, Shapes
 from rankscope.parsers.logs.nccl.words import PAD, Mask, Places
 
 MOST_THREADS = 256

@@ -5,9 +5,17 @@ Source of both forms: py-spy's src/dump.rs and src/stack_trace.rs, and dumps tha
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
+from typing import Any
 
-from rankscope.parsers.py_spy import documents, texts
+import orjson
+
+from rankscope.parsers.flight_recorder.model import StackFrame
+from rankscope.parsers.flight_recorder.values import integer, text, truth
+from rankscope.parsers.py_spy import texts
+from rankscope.parsers.py_spy.interning import Collector, pid_of
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.parsers.py_spy.roles import roles_of
 
@@ -38,6 +46,104 @@ def looks_like_snapshot(head: bytes) -> bool:
 def decode(data: bytes) -> Snapshot:
     """The dumps in `data`. Raises NotThisKindError."""
     first = _JSON.search(data)
-    snapshot = documents.decode(data, first.start()) if first is not None else texts.decode(data)
+    snapshot = decode_document(data, first.start()) if first is not None else texts.decode(data)
     snapshot.roles = roles_of(snapshot)
     return snapshot
+
+
+# Dumps as JSON: a list of threads for each process; several lists may stand in one file, and the last may be torn.
+
+_LIST = re.compile(r'\[\s*(?=\{\s*"pid"\s*:)')
+_BETWEEN = re.compile(r"\s*,\s*(?=\{)")
+_END = re.compile(r"\s*\]")
+DAMAGE_LIMIT = 64
+"""After so many torn lists a file is not read any further."""
+_CUT = "cut off or damaged: whole threads kept"
+
+
+def decode_document(data: bytes, start: int) -> Snapshot:
+    """The dumps in a file whose first list begins at `start`. What is torn in its first thread holds none."""
+    collector = Collector()
+    torn = False
+    for threads, whole in _lists(data, start):
+        torn |= not whole
+        _document(threads, collector)
+    return collector.done([_CUT if torn else ""])
+
+
+def _lists(data: bytes, start: int) -> Iterator[tuple[list[Any], bool]]:
+    """The lists of threads, and whether each is whole."""
+    try:
+        whole = orjson.loads(data[start:])
+    except orjson.JSONDecodeError:
+        yield from _one_by_one(data[start:].decode("utf-8", "replace"))
+        return
+    yield (whole if isinstance(whole, list) else []), True
+
+
+def _one_by_one(data: str) -> Iterator[tuple[list[Any], bool]]:
+    decoder = json.JSONDecoder()
+    at = damaged = 0
+    while damaged < DAMAGE_LIMIT and (opened := _LIST.search(data, at)) is not None:
+        threads, at, whole = _elements(decoder, data, opened.end())
+        damaged += not whole
+        yield threads, whole
+
+
+def _elements(decoder: json.JSONDecoder, data: str, at: int) -> tuple[list[Any], int, bool]:
+    """The elements of a list from its first on, where they end, and whether the list does there."""
+    threads: list[Any] = []
+    while True:
+        try:
+            thread, at = decoder.raw_decode(data, at)
+        except (ValueError, RecursionError):
+            return threads, at + 1, False
+        threads.append(thread)
+        between = _BETWEEN.match(data, at)
+        if between is None:
+            return threads, at, _END.match(data, at) is not None
+        at = between.end()
+
+
+def _document(threads: list[Any], collector: Collector) -> None:
+    """One list: threads of one process, or of several."""
+    processes: dict[int, int] = {}
+    # the newest thread comes first in JSON, and last in a text
+    for thread in reversed(threads):
+        pid = pid_of(integer(thread.get("pid"))) if isinstance(thread, dict) else None
+        if pid is None or not isinstance(thread.get("frames"), list):
+            continue
+        if pid not in processes:
+            processes[pid] = _process(pid, thread.get("process_info"), collector)
+        if collector.full:
+            return
+        thread_id = integer(thread.get("os_thread_id"))
+        collector.thread(
+            processes[pid],
+            text(thread.get("thread_name")) or "",
+            integer(thread.get("thread_id")) if thread_id is None else thread_id,
+            (truth(thread.get("active")), truth(thread.get("owns_gil"))),
+            _frames(thread["frames"]),
+        )
+
+
+def _process(pid: int, info: Any, collector: Collector) -> int:
+    own = _object(info)
+    parent = _object(own.get("parent"))
+    command, parent_command = text(own.get("command_line")) or "", text(parent.get("command_line")) or ""
+    return collector.process(pid, pid_of(integer(parent.get("pid"))), command, parent_command)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _frames(frames: list[Any]) -> Iterator[StackFrame]:
+    for frame in frames:
+        name = text(frame.get("name")) if isinstance(frame, dict) else None
+        if name is None:
+            continue
+        line = integer(frame.get("line")) or 0
+        path, short = text(frame.get("filename")) or "", text(frame.get("short_filename"))
+        # of a library the text has the name alone
+        yield StackFrame(name, path if line > 0 or not short else short, max(0, line))

@@ -17,9 +17,8 @@ from typing import IO, Any, TypeAlias
 from rankscope.parsers.decoded import Decoded, Stretch
 from rankscope.parsers.files.walk import Found
 from rankscope.parsers.registry import restored
-from rankscope.parsers.workers.interpreter import interpreter
 from rankscope.parsers.workers.protocol import receive, send
-from rankscope.parsers.workers.share import processes
+from rankscope.parsers.workers.share import interpreter, processes
 
 START_SECONDS = 120.0
 """A process that has not started by then does not start: a cold network file system is slow, a broken one for ever."""

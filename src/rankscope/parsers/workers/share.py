@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import MutableMapping
+from pathlib import Path
 
 MOST_PROCESSES = 16
 """More that decode would wait for the one that puts together what they have read."""
@@ -39,3 +41,16 @@ def of_the_user(environment: MutableMapping[str, str] = os.environ) -> dict[str,
     """The environment for programs of the user's: as it was before `limit_threads`."""
     names = {_SET_HERE, *environment.get(_SET_HERE, "").split(",")}
     return {name: value for name, value in environment.items() if name not in names}
+
+
+# How the program starts processes of its own.
+
+
+def interpreter(start: str, *arguments: str) -> list[str]:
+    """A command that imports what this process would, without running the program's main module or site hooks.
+
+    `start` is the program; it has to take its `sys.path` from what follows `arguments` in `sys.argv`.
+    """
+    package = str(Path(__file__).resolve().parents[3])
+    path = dict.fromkeys([package, *filter(None, sys.path)])
+    return [sys.executable, "-S", "-E", "-c", start, *arguments, *path]

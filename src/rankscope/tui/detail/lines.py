@@ -12,10 +12,10 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 
+from rankscope.tui.bars import Unstyled
 from rankscope.tui.detail.line import Line, Span, cut, width_of
 from rankscope.tui.detail.looks import to_segments
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.unstyled import Unstyled
 
 WHEEL = 2
 """Lines that the mouse scrolls by."""

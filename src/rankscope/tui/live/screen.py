@@ -13,7 +13,7 @@ from rankscope.tui.filters import apply
 from rankscope.tui.footer import key_parts
 from rankscope.tui.header import room_for_state, title_parts, verdict_parts
 from rankscope.tui.live.anchor import carry, first_finding, same_finding
-from rankscope.tui.live.progress import changed_ranks
+from rankscope.tui.live.prepared import changed_ranks
 from rankscope.tui.live.words import WIDE, Moment, footer_parts, state_text, with_rates
 from rankscope.tui.messages import Updated, UpdateTimed
 from rankscope.tui.options import ViewOptions

@@ -10,9 +10,9 @@ from rich.style import Style
 from rankscope.analysis.live import Live, State
 from rankscope.analysis.model import Analysis, Status
 from rankscope.analysis.wording import plural
+from rankscope.tui.bars import Parts
 from rankscope.tui.detail.format import clock, duration
 from rankscope.tui.fold import rank_label
-from rankscope.tui.parts import Parts
 from rankscope.watching.update import Reading, Update
 
 MOST_RATES = 4

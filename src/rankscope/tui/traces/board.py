@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rankscope.tui.pick import selection_of
 from rankscope.tui.selection import Selection
-from rankscope.tui.traces.join import item_of_traced
-from rankscope.tui.traces.lineup import LineUp, line_up
+from rankscope.tui.traces.lineup import LineUp, item_of_traced, line_up
 from rankscope.tui.traces.pick import neighbour, shown_in, span_at
 from rankscope.tui.traces.rowboard import TraceRows
 from rankscope.tui.traces.rows import Row

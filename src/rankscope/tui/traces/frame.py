@@ -7,7 +7,7 @@ from pathlib import Path
 from textual import on
 
 from rankscope.report.escape import plain
-from rankscope.tui.boards import AnyBoard
+from rankscope.tui.board import AnyBoard
 from rankscope.tui.filters import apply
 from rankscope.tui.frame import LanesFrame
 from rankscope.tui.letters import Codes

@@ -9,8 +9,8 @@ from rankscope.analysis.traces.lateness import is_short
 from rankscope.tui.goto import Target
 from rankscope.tui.model import Model
 from rankscope.tui.traces.board import TraceBoard
-from rankscope.tui.traces.join import traced_of_item
 from rankscope.tui.traces.lanes import TraceLanes
+from rankscope.tui.traces.lineup import traced_of_item
 from rankscope.tui.traces.pick import kind_of
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from rich.style import Style
 
+from rankscope.tui.bars import Parts
 from rankscope.tui.detail.format import counted, duration
 from rankscope.tui.filters import Filter, describe
 from rankscope.tui.footer import Found, found_text
 from rankscope.tui.order import ORDERINGS
-from rankscope.tui.parts import Parts
 from rankscope.tui.traces.activity import COUNT, KINDS, WAITING, legend
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.cells import Asked, draw

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.parsers.logs.fronts import without_time
-from rankscope.parsers.logs.nccl.quiet import Shapes
+from rankscope.parsers.logs.nccl.bulk import Shapes
 from tests.parsers.logs.lines import COMM, info, life, log
 
 NOISE = [

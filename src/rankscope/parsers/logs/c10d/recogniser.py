@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from rankscope.parsers.logs.c10d import (
     collect_env,
@@ -27,7 +28,6 @@ from rankscope.parsers.logs.c10d import (
 from rankscope.parsers.logs.c10d.event_builder import MARK, TEXT_LIMIT
 from rankscope.parsers.logs.c10d.known_errors import KnownErrors
 from rankscope.parsers.logs.c10d.screen import Screen
-from rankscope.parsers.logs.c10d.span import Span
 from rankscope.parsers.logs.c10d.table import KnownError, packaged
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.nccl import diagnostics
@@ -172,3 +172,28 @@ class _Open:
     def __init__(self, span: Span) -> None:
         self.span = span
         self.missed = 0
+
+
+# What spans lines.
+
+
+class Span(Protocol):
+    """A report over several lines, in the making."""
+
+    @property
+    def patience(self) -> int:
+        """How many other lines of its stream may come between two of its own."""
+
+    @property
+    def quotes(self) -> bool:
+        """Whether the line taken last is code or a frame, and no message."""
+
+    @property
+    def told_rank(self) -> int | None:
+        """The global rank that the current lines tell of, where they say so themselves."""
+
+    def takes(self, record: Record) -> bool:
+        """Whether a line belongs to it; reads it if so."""
+
+    def done(self) -> list[Event]:
+        """What it was."""

@@ -58,3 +58,11 @@ def _by_comm(whole: Numbers) -> Numbers:
     if call.any():
         keep &= ~(call & np.isin(comm, comm[~call]))
     return order if keep.all() else order[keep[order]]
+
+
+# Names of NCCL's operations and numbers.
+
+P2P = frozenset(("Send", "Recv", "PutSignal", "Signal", "WaitSignal"))
+"""Operations between two ranks: others of the communicator issue none."""
+UNEVEN = frozenset(("AllToAllv", "AlltoAllv"))
+"""Collectives whose count may differ from rank to rank."""

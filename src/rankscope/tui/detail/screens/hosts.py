@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -10,20 +11,19 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
-from rankscope.analysis.host_stacks import HostStack, host_stacks
+from rankscope.analysis.host_stacks import HostStack, HostThread, host_stacks
 from rankscope.analysis.host_words import find_pattern, tools_of
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset, Frame
 from rankscope.tui.detail.forest import with_mark
 from rankscope.tui.detail.format import clock, counted, plain, rank_ranges
 from rankscope.tui.detail.frames import full_place
-from rankscope.tui.detail.host_forest import host_forest
 from rankscope.tui.detail.index import index_of
 from rankscope.tui.detail.line import Line, Span, line, wrap
 from rankscope.tui.detail.lines import LineList, Lines
 from rankscope.tui.detail.screens.member import TreeList
 from rankscope.tui.detail.screens.page import Page
-from rankscope.tui.detail.stacktree import TreeLine, is_remark
+from rankscope.tui.detail.stacktree import TreeLine, draw, is_remark, merge, remark
 from rankscope.tui.options import ViewOptions
 
 HOW = "Make one for each rank on its host: py-spy dump --native --pid PID > py-spy_rank_N.txt"
@@ -163,3 +163,57 @@ def _has(host: HostStack, wanted: str) -> bool:
         return host.rank == int(wanted)
     texts = (f"{thread.label} {frame.function} {frame.file}" for thread in host.threads for frame in thread.stack)
     return wanted in host.activity.words or any(wanted in text.lower() for text in texts)
+
+
+# What py-spy saw of the hosts as lines of trees: a tree for each kind of thread, and of who holds the GIL.
+
+_NUMBER = re.compile(r"\d+")
+_LONGEST = 60
+HOLDER = "another thread, which holds the GIL"
+
+
+def host_forest(
+    hosts: Iterable[HostStack], width: int, *, everything: bool = False, internals: bool = False
+) -> list[TreeLine]:
+    """The trees with a line over each, for `width` cells: of the threads that train, or of all threads."""
+    kinds: dict[str, list[tuple[int, HostThread]]] = {}
+    for host in hosts:
+        for kind, thread in _all(host) if everything else _telling(host):
+            kinds.setdefault(kind, []).append((host.rank, thread))
+    lines: list[TreeLine] = []
+    for kind, threads in kinds.items():
+        lines += _tree(kind, threads, width, internals)
+    return lines
+
+
+def _telling(host: HostStack) -> list[tuple[str, HostThread]]:
+    held = [(HOLDER, host.holder)] if host.holder is not None else []
+    return [(_kind(host.trains), host.trains), *held]
+
+
+def _all(host: HostStack) -> list[tuple[str, HostThread]]:
+    return [(_kind(thread), thread) for thread in host.threads]
+
+
+def _kind(thread: HostThread) -> str:
+    """The name of the thread without numbers, which differ from rank to rank."""
+    return "main thread" if thread.is_main else plain(_NUMBER.sub("#", thread.label[:_LONGEST]))
+
+
+def _tree(kind: str, threads: Sequence[tuple[int, HostThread]], width: int, internals: bool) -> list[TreeLine]:
+    by_stack: dict[tuple[Frame, ...], list[int]] = {}
+    for rank, thread in threads:
+        by_stack.setdefault(shown_frames(thread, internals), []).append(rank)
+    ranks = tuple(sorted({rank for rank, _ in threads}))
+    return [
+        TreeLine(line(Span(f"{counted(len(ranks), 'rank')}, {kind}", "head")), (), (), ranks),
+        *draw(merge(by_stack.items(), internals=True), width),
+    ]
+
+
+def shown_frames(thread: HostThread, internals: bool) -> tuple[Frame, ...]:
+    """What the tree has of a stack, innermost first: who holds the GIL, what it does, and the frames of the job."""
+    held = (remark("holds the GIL"),) if thread.gil else ()
+    if internals or not thread.own:
+        return (*held, *(thread.stack or (remark("no frame"),)))
+    return (*held, remark(thread.activity.words), *thread.own)

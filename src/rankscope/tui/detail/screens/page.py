@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from textual import on
@@ -18,7 +23,6 @@ from rankscope.tui.bars import TextBar
 from rankscope.tui.detail.format import plain
 from rankscope.tui.detail.line import Line, Span, line
 from rankscope.tui.detail.looks import to_parts
-from rankscope.tui.detail.source import editor_command, locate
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.prompt import Prompt
 from rankscope.tui.selection import Moment, Selection
@@ -171,3 +175,62 @@ class Page(ModalScreen[Result]):
             self.note(f"the editor did not start: {error}")
         else:
             self.app.refresh()
+
+
+# Finds the source of a frame on this machine and the command that opens it in the user's editor.
+
+PathMap = Sequence[tuple[str, str]]
+"""Pairs of a prefix as the job saw it and where that lies here."""
+_FALLBACKS = ("vi", "nano", "less")
+_GOTO = ("code", "codium", "cursor")
+"""Editors that want `-g FILE:LINE`."""
+_COLON = ("subl", "hx", "helix", "zed")
+"""Editors that want `FILE:LINE`."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A frame's file as it may be found here."""
+
+    path: str
+    """As the dump says."""
+    local: Path
+    """After the path map."""
+    line: int
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is a regular file here."""
+        try:
+            return self.local.is_file()
+        except (OSError, ValueError):
+            return False
+
+    @property
+    def missing(self) -> str:
+        """What to say when it is not here."""
+        mapped = f"mapped to {self.local}" if str(self.local) != self.path else "see --path-map"
+        return f"not here: {self.path}:{self.line} ({mapped})"
+
+
+def locate(frame: Frame, path_map: PathMap = ()) -> Source:
+    """Where the file of a frame lies here; of several prefixes that fit the longest counts."""
+    for prefix, target in sorted(path_map, key=lambda pair: -len(pair[0])):
+        bare = prefix.rstrip("/")
+        if frame.file == bare or frame.file.startswith(bare + "/"):
+            return Source(frame.file, Path(target + frame.file[len(bare) :]), frame.line)
+    return Source(frame.file, Path(frame.file), frame.line)
+
+
+def editor_command(source: Source, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The command that opens the source at its line; ValueError says what is missing or wrong."""
+    chosen = environ.get("VISUAL") or environ.get("EDITOR") or next(filter(shutil.which, _FALLBACKS), "")
+    words = shlex.split(chosen)
+    if not words:
+        raise ValueError("no editor: set EDITOR")
+    # Absolute, so that no file name can pass for an option.
+    path, line = str(source.local.absolute()), max(source.line, 1)
+    name = Path(words[0]).name
+    if name in _GOTO:
+        return [*words, "-g", f"{path}:{line}"]
+    return [*words, f"{path}:{line}"] if name in _COLON else [*words, f"+{line}", path]
