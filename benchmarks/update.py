@@ -23,7 +23,7 @@ from benchmarks.make_dumps import make
 from benchmarks.moving_job import Moving
 from benchmarks.results import machine, put, table
 from rankscope.assemble.sources import Source
-from rankscope.commands.crossing import receive, send
+from rankscope.commands.follower_process import receive, send
 from rankscope.parsers.files.reader import follow
 from rankscope.tui.live.prepared import Prepared, prepare
 from rankscope.watching.job import Job

@@ -10,8 +10,7 @@ import polars as pl
 from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.freeze import judge_freeze
-from rankscope.analysis.repeats import Repeats
+from rankscope.analysis.freeze import Repeats, judge_freeze
 from rankscope.schema import Dataset
 from tests.analysis.jobs import running
 from tests.builders import START_NS

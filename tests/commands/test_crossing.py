@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from rankscope.commands.crossing import LARGE, receive, send
+from rankscope.commands.follower_process import LARGE, receive, send
 
 
 @dataclass(frozen=True)

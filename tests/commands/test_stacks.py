@@ -1,4 +1,4 @@
-"""`rankscope stacks`: real py-spy on real processes, told apart by their environments."""
+"""`rankscope stacks`: real py-spy on real stacks, told apart by their environments."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 
 from rankscope.assemble.load import load
 from rankscope.cli import run
-from rankscope.commands import processes, stacks
-from rankscope.commands.processes import Process, ranks_here
+from rankscope.commands import stacks
+from rankscope.commands.stacks import Process, ranks_here
 
 Captured = pytest.CaptureFixture[str]
 STUCK = """
@@ -71,11 +71,11 @@ def test_the_stacks_of_ranks_are_written_so_that_they_are_read(
 
 
 def test_workers_of_a_rank_are_not_the_rank(ranks: list[int], tmp_path: Path) -> None:
-    found = processes._processes(processes.PROC)
+    found = stacks._processes(stacks.PROC)
     workers = [p.pid for p in found.values() if p.parent in ranks]
     assert len(workers) == 2
     mine = {pid: p for pid, p in found.items() if p.environment.get("MASTER_ADDR") == str(tmp_path)}
-    assert processes._from_environment(mine, set()) == {ranks[0]: 4, ranks[1]: 5}
+    assert stacks._from_environment(mine, set()) == {ranks[0]: 4, ranks[1]: 5}
 
 
 def test_the_sidecars_tell_where_the_environment_does_not(ranks: list[int], tmp_path: Path) -> None:
@@ -107,12 +107,12 @@ def by_pid(*made: Process) -> dict[int, Process]:
     ],
 )
 def test_who_is_a_rank(made: list[Process], expected: dict[int, int]) -> None:
-    assert processes._from_environment(by_pid(*made), set()) == expected
+    assert stacks._from_environment(by_pid(*made), set()) == expected
 
 
 def test_two_jobs_are_not_mixed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     two = by_pid(process(1, 0, RANK="0", MASTER_PORT="1"), process(2, 0, RANK="0", MASTER_PORT="2"))
-    monkeypatch.setattr(processes, "_processes", lambda _: two)
+    monkeypatch.setattr(stacks, "_processes", lambda _: two)
     with pytest.raises(click.ClickException, match=r"several processes are rank 0: 1 .*, 2 .*; choose with --pid"):
         ranks_here(tmp_path, [])
     assert ranks_here(tmp_path, [2, 3]) == {2: 0, 3: None}
@@ -123,7 +123,7 @@ def test_where_sidecars_tell_the_job_another_one_on_the_host_is_left_alone(
 ) -> None:
     jobs = [(10, 0, "29500"), (11, 1, "29500"), (20, 0, "29400"), (21, 1, "29400")]
     made = [process(pid, 1, RANK=str(rank), MASTER_PORT=port) for pid, rank, port in jobs]
-    monkeypatch.setattr(processes, "_processes", lambda _: {one.pid: one for one in made})
+    monkeypatch.setattr(stacks, "_processes", lambda _: {one.pid: one for one in made})
     told = {"rankscope_capture": 1, "rank": 0, "world_size": 2, "host": platform.node(), "pid": 10}
     (tmp_path / "capture_rank_0.json").write_text(json.dumps(told))
     assert ranks_here(tmp_path, []) == {10: 0, 11: 1}
@@ -131,7 +131,7 @@ def test_where_sidecars_tell_the_job_another_one_on_the_host_is_left_alone(
 
 
 def test_no_rank_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured) -> None:
-    monkeypatch.setattr(processes, "_processes", lambda _: {})
+    monkeypatch.setattr(stacks, "_processes", lambda _: {})
     assert run(["stacks", "-o", str(tmp_path)]) == 2
     assert "no process of this host is a rank" in capsys.readouterr().err
 

@@ -79,7 +79,7 @@ def test_findings_that_are_made_or_asked_for_are_in_the_table() -> None:
 def test_events_that_are_told_or_asked_for_are_in_the_table() -> None:
     rows = {
         text: path
-        for path, node in nodes("parsers")
+        for path, node in (*nodes("parsers"), *nodes("assemble"))
         if isinstance(node, ast.Dict) and path.parts[1] == "assemble"
         for key, value in zip(node.keys, node.values, strict=True)
         if isinstance(key, ast.Constant) and key.value == "kind"
@@ -87,16 +87,16 @@ def test_events_that_are_told_or_asked_for_are_in_the_table() -> None:
     }
     called_kind = {
         text: path
-        for path, node in nodes("parsers")
+        for path, node in (*nodes("parsers"), *nodes("assemble"))
         if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == "KIND" for target in node.targets)
         for text in texts(node.value)
     }
-    used = made(MAKES_EVENTS, "parsers") | rows | called_kind | asked(EVENT_NAMES)
+    used = (made(MAKES_EVENTS, "parsers") | made(MAKES_EVENTS, "assemble")) | rows | called_kind | asked(EVENT_NAMES)
     assert len(used) > 35
     assert {kind: path for kind, path in used.items() if kind not in EVENTS} == {}
 
 
-@pytest.mark.parametrize("package", ["analysis", "parsers"])
+@pytest.mark.parametrize("package", ["analysis", "assemble", "parsers"])
 def test_columns_are_asked_for_kinds_that_there_are(package: str) -> None:
     """`pl.col("kind") == "process-end"`; what traces call kinds of tracks is another matter."""
     own = (node for path, node in nodes(package) if "traces" not in path.parts and isinstance(node, ast.Compare))
@@ -106,7 +106,7 @@ def test_columns_are_asked_for_kinds_that_there_are(package: str) -> None:
 
 def test_no_row_is_left_that_nothing_makes() -> None:
     in_analysis = {text for _, node in nodes("analysis") for text in texts(node)}
-    in_parsers = {text for _, node in nodes("parsers") for text in texts(node)}
+    in_parsers = {text for _, node in (*nodes("parsers"), *nodes("assemble")) for text in texts(node)}
     named = {node.id for _, node in nodes() if isinstance(node, ast.Name)}
     rows = {name: row for name, row in vars(input_kinds).items() if isinstance(row, input_kinds.InputKind)}
     assert set(FINDINGS) - in_analysis == set()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.report.export import export_markdown
 from rankscope.report.files import overwrite, write_new
+from rankscope.report.perfetto import export_markdown
 from tests.report import samples
 
 

@@ -15,11 +15,12 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui import frame
 from rankscope.tui.app import RankscopeApp
+from rankscope.tui.clip import FILE
 from rankscope.tui.detail.facts import Detail, look_up
 from rankscope.tui.detail.index import OpIndex
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import ChoiceScreen, HelpScreen
-from rankscope.tui.selection import FILE, Selection
+from rankscope.tui.selection import Selection
 from tests.builders import JobBuilder
 from tests.tui.drive import LONGEST_S, PLAIN, bar, board_of, opened, press, screen_text, settle, until
 from tests.tui.jobs import hang, healthy, step

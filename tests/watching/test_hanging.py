@@ -11,7 +11,7 @@ import pytest
 from rankscope.parsers.files.walk import Found, walk
 from rankscope.watching import census
 from rankscope.watching.census import Census
-from rankscope.watching.patience import PATIENCE_S
+from rankscope.watching.looker import PATIENCE_S
 from tests.watching.following import Following
 from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import RANKS, Running, target

@@ -10,10 +10,10 @@ from functools import cached_property
 import polars as pl
 
 from rankscope.analysis.facts import Facts
+from rankscope.analysis.freeze import Repeats
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.model import Evidence
 from rankscope.analysis.reliability import Reliability
-from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.replicas import Signature, signature
 from rankscope.analysis.root import Root
 from rankscope.analysis.sink_rules import Judge

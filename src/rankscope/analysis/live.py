@@ -15,7 +15,7 @@ from typing import Literal
 import polars as pl
 
 from rankscope.analysis.calls import PENDING
-from rankscope.analysis.freeze import Freeze, interval_ns
+from rankscope.analysis.freeze import Freeze, Repeats, interval_ns
 from rankscope.analysis.model import Analysis, Finding, Status
 from rankscope.analysis.progress_history import (
     LONGER,
@@ -28,7 +28,6 @@ from rankscope.analysis.progress_history import (
     rates_of,
     remember,
 )
-from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.wording import duration, plural
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset

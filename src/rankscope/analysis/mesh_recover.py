@@ -10,8 +10,7 @@ from math import prod
 import numpy as np
 
 from rankscope.analysis.mesh import Dimension, Mesh, Misfit
-from rankscope.analysis.mesh_families import Ints, Partition, partition
-from rankscope.analysis.mesh_names import EXPERT, UNNAMED, kinds, score
+from rankscope.analysis.mesh_families import EXPERT, UNNAMED, Ints, Partition, kinds, partition, score
 from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import fold, ranks_text
 from rankscope.schema import Dataset, Group

@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 
 from rankscope.analysis.calls import PENDING
+from rankscope.analysis.freeze import Repeats
 from rankscope.analysis.model import Evidence, Finding, Step
 from rankscope.analysis.presence import Absence, Presence
-from rankscope.analysis.repeats import Repeats
 from rankscope.analysis.wording import duration, plural
 from rankscope.kinds.input_kinds import DUMP
 from rankscope.schema import Dataset, Group

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -10,6 +9,14 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.assemble.groups import Groups
+from rankscope.assemble.op_names import (
+    P2P_OPS,
+    is_closer_name,
+    library_of,
+    op_of,
+    p2p_ranks,
+)
+from rankscope.assemble.recorders import records_no_states
 from rankscope.assemble.sources import Source
 from rankscope.parsers.flight_recorder.model import Call, Dump
 from rankscope.schema import BLIND_HOOK, STATES
@@ -57,15 +64,6 @@ def _states(source: Source, dump: Dump) -> Callable[[Call], str]:
     return _by_retirement if records_no_states(dump) else _as_written
 
 
-def records_no_states(dump: Dump) -> bool:
-    """Whether the recorder of a backend never observes states, so that only `retired` tells of an end."""
-    libraries = {library_of(call.profiling_name) for call in dump.calls}
-    if not libraries or libraries <= STATELESS:
-        return bool(libraries)
-    seen = {call.state for call in dump.calls} - {"scheduled", None}
-    return not seen and not libraries & DEVICE_LIBRARIES and any(call.retired for call in dump.calls)
-
-
 def _meaning(
     call: Call, group: int, groups: Groups, threads: dict[tuple[str | None, str | None], str], state: str
 ) -> Meaning:
@@ -106,39 +104,3 @@ def _thread_names(calls: Iterable[Call]) -> dict[tuple[str | None, str | None], 
             text = name if name and len(members) == 1 else " ".join(x for x in (name, thread_id) if x)
             labels[name, thread_id] = text
     return {key: text for key, text in labels.items() if text}
-
-
-# What the name of an operation says: "nccl:send 0->1" is a send of library nccl to the member at place 1.
-
-_P2P = re.compile(r"^[^:]*:?(?:send|recv) (\d{1,9})(?:->|<-)(\d{1,9}|\?)")
-STATELESS = frozenset({"gloo"})
-"""Libraries whose recorder never observes a state: retired stands for completed."""
-DEVICE_LIBRARIES = frozenset({"nccl", "nccl2", "nccl-lazy", "ncclx", "rccl", "rcclx", "xccl", "mccl", "hccl", "bccl"})
-"""Libraries whose recorder observes states: retired and not completed means timed out."""
-P2P_OPS = frozenset({"send", "recv"})
-
-
-def library_of(profiling_name: str) -> str:
-    """What stands before the first ':'; empty without one."""
-    library, colon, _ = profiling_name.partition(":")
-    return library if colon else ""
-
-
-def op_of(profiling_name: str) -> str:
-    """The operation, without library and without what follows it."""
-    rest = profiling_name.partition(":")[2] or profiling_name
-    return rest.partition(" ")[0] or rest
-
-
-def p2p_ranks(profiling_name: str) -> tuple[int, int | None] | None:
-    """Own place in the group and that of the peer, None for a receive from any source; None if the name tells neither.
-
-    "recv 0<-?" is how the hook of torch 2.15 writes a receive from any source.
-    """
-    match = _P2P.match(profiling_name)
-    return None if match is None else (int(match[1]), None if match[2] == "?" else int(match[2]))
-
-
-def is_closer_name(op: str) -> bool:
-    """Whether an operation of this name without sizes is the one that launched a coalesced group."""
-    return op == "coalesced" or op.endswith("_coalesced")

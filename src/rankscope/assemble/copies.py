@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from rankscope.assemble.repeats import progressed
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import Source, Versions
 from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.flight_recorder.model import Dump
 
@@ -86,27 +85,6 @@ def _bounds(dump: Dump | None) -> tuple[int, int]:
 
 
 # What the versions of one dump say that was written anew while it was watched: since when nothing has changed.
-
-Span = tuple[int, int]
-"""Modification times of an earlier and a later version, in nanoseconds since the epoch."""
-
-
-@dataclass(frozen=True)
-class Versions:
-    """The versions of one recorder's dump, of which only the newest is kept."""
-
-    since_ns: int
-    """Since this version no operation was issued, started or completed."""
-    newest_ns: int
-    moved: Span | None = None
-    """The last two versions of which the later one shows more."""
-    restarted: bool = False
-    """The first of them took the place of another recorder's."""
-
-    @property
-    def unchanged(self) -> Span | None:
-        """The first and the last version that say the same; None if there is only one."""
-        return (self.since_ns, self.newest_ns) if self.since_ns < self.newest_ns else None
 
 
 def first_version(source: Source, restarted: bool = False) -> Versions | None:

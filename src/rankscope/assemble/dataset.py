@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import attempts, copies, naming, ranks, silent, snapshots
+from rankscope.assemble import attempts, copies, naming, ranks, snapshots
 from rankscope.assemble import ends as ended
-from rankscope.assemble import silent as cards
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.frontiers import has_timing
 from rankscope.assemble.repeats import repeat_table
@@ -46,7 +45,7 @@ def assemble(
     """
     runs, chosen, used = _settled(sources, pattern, attempt)
     _place_undecoded(sources, chosen)
-    cards.place(sources)
+    attempts.place(sources)
     known = world_size or _known_world(used)
     places = {id(source): i for i, source in enumerate(sources)}
     run = LogRun(runs, chosen, pattern, asked=attempt is not None)
@@ -78,9 +77,9 @@ def _settled(
     for source in sources:
         if source.snapshot is None and source.kind not in (LOG.name, TRACE.name):
             ranks.claim(source, pattern)
-    cards.settle(sources)
+    attempts.settle(sources)
     runs = _runs(sources)
-    chosen = silent.newest(runs) if attempt is None else attempt
+    chosen = attempts.newest(runs) if attempt is None else attempt
     if runs and not 0 <= chosen < len(runs):
         raise NoSuchAttemptError(chosen, len(runs))
     return runs, chosen, _used(runs[chosen]) if runs else []
@@ -156,7 +155,7 @@ def _in_logs(scene: Scene | None) -> list[Seen]:
     """The stacks that stand in logs."""
     if scene is None:
         return []
-    from rankscope.assemble.logs.stacked import stacks_in
+    from rankscope.assemble.logs.messages import stacks_in
 
     return stacks_in(scene)
 
@@ -179,7 +178,7 @@ def _highest(groups: pl.DataFrame) -> int:
 def _runs(sources: Sequence[Source]) -> list[Attempt]:
     """The attempts with their numbers given out and their ranks settled; copies are in none of them."""
     distinct = copies.set_aside([s for s in sources if s.dump is not None])
-    runs = silent.with_silent(attempts.split(sorted(distinct, key=lambda s: s.shown)), sources)
+    runs = attempts.with_silent(attempts.split(sorted(distinct, key=lambda s: s.shown)), sources)
     for number, run in enumerate(runs):
         ranks.settle(run.sources)
         for source in run.files:

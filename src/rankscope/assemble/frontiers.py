@@ -14,10 +14,10 @@ import numpy as np
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import calls as names
 from rankscope.assemble import recorders
 from rankscope.assemble import recorders as torchcomms
 from rankscope.assemble.groups import Groups, name_of
+from rankscope.assemble.op_names import STATELESS, library_of
 from rankscope.assemble.recorders import Completeness, completeness
 from rankscope.assemble.sources import Source
 from rankscope.parsers.columnar import NULL
@@ -90,9 +90,9 @@ def facts_of(place: int, source: Source, groups: Groups) -> SourceFacts:
     ids = names_by_id(dump)
     by_name = groups.by_name[place]
     status = {by_name[ids[s.pg_id]]: s for s in dump.status or () if ids.get(s.pg_id) in by_name}
-    libraries = {names.library_of(call.profiling_name) for call in dump.calls}
+    libraries = {library_of(call.profiling_name) for call in dump.calls}
     hook = source.recorder in schema.HOOKS
-    gloo = libraries <= names.STATELESS if libraries else dump.library_version == "" and not hook
+    gloo = libraries <= STATELESS if libraries else dump.library_version == "" and not hook
     mapped, theirs = len(status) == len(dump.status or ()), torchcomms.wrote(dump)
     complete = source.complete or completeness(dump, source.recorder)
     timing = has_timing(dump) and not hook

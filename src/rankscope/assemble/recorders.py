@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from rankscope.assemble import calls as names
-from rankscope.assemble.calls import records_no_states
+from rankscope.assemble.op_names import DEVICE_LIBRARIES, STATELESS, library_of
 from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.schema import BLIND_HOOK, HOOK, HOOKS, NATIVE
 
 if TYPE_CHECKING:
-    from rankscope.assemble.sources import Source
+    pass
 
 HOOK_LIBRARIES = frozenset({"nccl2", "nccl-lazy"})
 """Libraries that have no recorder of their own."""
@@ -39,19 +38,13 @@ def recorder_of(dump: Dump) -> str | None:
     return BLIND_HOOK if any(call.retired and call.state == "scheduled" for call in dump.calls) else HOOK
 
 
-def settle(sources: Sequence[Source]) -> None:
-    """Takes dumps of a job without operations for what all others are.
-
-    Not of a rank that has left another one with operations: the empty one is of another backend.
-    """
-    known = {source.recorder for source in sources} - {None}
-    told = {source.rank for source in sources if source.recorder is not None}
-    silent = [s for s in sources if s.recorder is None and s.dump is not None and s.rank not in told]
-    if len(known) != 1 or not silent:
-        return
-    for source in silent:
-        source.recorder = min(known, key=str)
-        source.__dict__.pop("complete", None)
+def records_no_states(dump: Dump) -> bool:
+    """Whether the recorder of a backend never observes states, so that only `retired` tells of an end."""
+    libraries = {library_of(call.profiling_name) for call in dump.calls}
+    if not libraries or libraries <= STATELESS:
+        return bool(libraries)
+    seen = {call.state for call in dump.calls} - {"scheduled", None}
+    return not seen and not libraries & DEVICE_LIBRARIES and any(call.retired for call in dump.calls)
 
 
 def uncounted(dump: Dump) -> Numbers:
@@ -64,7 +57,7 @@ def uncounted(dump: Dump) -> Numbers:
 
 
 def _hooked(dump: Dump) -> bool:
-    if any(names.library_of(call.profiling_name) in HOOK_LIBRARIES for call in dump.calls):
+    if any(library_of(call.profiling_name) in HOOK_LIBRARIES for call in dump.calls):
         return True
     if any((dump.column(name) == NULL).any() for name in ("op_id", "seq", "p2p_seq")) or wrote(dump):
         return False
@@ -139,7 +132,7 @@ def wrote(dump: Dump) -> bool:
     """
     if not dump.rows or any(call.is_p2p for call in dump.calls) or dump.column("p2p_seq").any():
         return False
-    backends = names.DEVICE_LIBRARIES | names.STATELESS | {names.library_of(c.profiling_name) for c in dump.calls}
+    backends = DEVICE_LIBRARIES | STATELESS | {library_of(c.profiling_name) for c in dump.calls}
     if any(call.description not in backends for call in dump.calls):
         return False
     ahead = dump.column("seq") - dump.column("record_id")

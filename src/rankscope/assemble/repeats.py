@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.calls import records_no_states
+from rankscope.assemble.recorders import records_no_states
 from rankscope.assemble.sources import Source
 from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.flight_recorder.model import Dump

@@ -9,20 +9,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
+import polars as pl
 
 from rankscope.assemble import naming
-from rankscope.assemble.calls import library_of, p2p_ranks
+from rankscope.assemble.op_names import library_of, p2p_ranks
+from rankscope.assemble.recorders import Completeness, completeness, recorder_of
 from rankscope.kinds.input_kinds import LOG, TRACE
-from rankscope.parsers.columnar import NULL
+from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.decoded import Decoded
 from rankscope.parsers.flight_recorder.model import Dump, GroupConfig
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.parsers.sidecar.model import Card
 
 if TYPE_CHECKING:
-    from rankscope.assemble.copies import Versions
-    from rankscope.assemble.recorders import Completeness
-    from rankscope.assemble.traces.spans import Drawn
     from rankscope.parsers.logs.model import LogContent
     from rankscope.parsers.torch_profiler.model import TraceContent
 
@@ -32,6 +31,38 @@ _OWN = (
     "dump", "snapshot", "directory", "tag", "place_named", "libraries", "span", "candidates", "threads", "highest",
     "complete",
 )  # fmt: skip
+
+
+Span = tuple[int, int]
+"""Modification times of an earlier and a later version, in nanoseconds since the epoch."""
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions of one recorder's dump, of which only the newest is kept."""
+
+    since_ns: int
+    """Since this version no operation was issued, started or completed."""
+    newest_ns: int
+    moved: Span | None = None
+    """The last two versions of which the later one shows more."""
+    restarted: bool = False
+    """The first of them took the place of another recorder's."""
+
+    @property
+    def unchanged(self) -> Span | None:
+        """The first and the last version that say the same; None if there is only one."""
+        return (self.since_ns, self.newest_ns) if self.since_ns < self.newest_ns else None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The spans of a window in order: by track, start, and the longest first."""
+
+    order: Numbers
+    """Rows of the window."""
+    columns: pl.DataFrame
+    """What stands in the table of spans and hangs on no other file; `track` and `start_ns` as the file counts them."""
 
 
 @dataclass
@@ -192,15 +223,11 @@ class Source:
     @cached_property
     def complete(self) -> Completeness | None:
         """What its dump left out; None if it is none."""
-        from rankscope.assemble.recorders import completeness
-
         return completeness(self.dump, self.recorder) if self.dump is not None else None
 
     @cached_property
     def recorder(self) -> str | None:
         """How its dump was made, one of schema.RECORDERS; None if it is none, or holds no operation."""
-        from rankscope.assemble.recorders import recorder_of
-
         return recorder_of(self.dump) if self.dump is not None else None
 
     @cached_property

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import coalesced, recorders
 from rankscope.assemble.frontiers import SourceFacts, facts_of, frontier_table, p2p_groups
 from rankscope.assemble.groups import Groups, describe, named, resolve
-from rankscope.assemble.operations import Stacks, entries, operations
+from rankscope.assemble.operations import Stacks, complete_filtered, entries, operations
 from rankscope.assemble.sources import Source
 
 
@@ -19,11 +18,26 @@ def dump_tables(used: list[Source], places: list[int], world: int) -> dict[str, 
     if not used:
         tables = {"ops": schema.OPS, "groups": schema.GROUPS, "frontiers": schema.FRONTIERS}
         return {**{name: schema.empty(columns) for name, columns in tables.items()}, "stacks": Stacks().table()}
-    recorders.settle(used)
+    _settle_recorders(used)
     groups, stacks = resolve(used, world), Stacks()
     frame = entries(used, places, groups, stacks)
     facts = [facts_of(i, source, groups) for i, source in enumerate(used)]
     return {**_tables(frame, used, places, groups, facts), "stacks": stacks.table()}
+
+
+def _settle_recorders(sources: Sequence[Source]) -> None:
+    """Takes dumps of a job without operations for what all others are.
+
+    Not of a rank that has left another one with operations: the empty one is of another backend.
+    """
+    known = {source.recorder for source in sources} - {None}
+    told = {source.rank for source in sources if source.recorder is not None}
+    silent = [s for s in sources if s.recorder is None and s.dump is not None and s.rank not in told]
+    if len(known) != 1 or not silent:
+        return
+    for source in silent:
+        source.recorder = min(known, key=str)
+        source.__dict__.pop("complete", None)
 
 
 def _tables(
@@ -42,7 +56,7 @@ def _tables(
         if fact.complete.filtered == "only-active"
     }
     if filtered:
-        ops = coalesced.complete_filtered(ops, filtered, described)
+        ops = complete_filtered(ops, filtered, described)
         ops = ops.select([pl.col(n).cast(t) for n, t in schema.OPS.items()])
     with_p2p = p2p_groups(ops, described)
     return {

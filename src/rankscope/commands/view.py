@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from rankscope.commands import report
 from rankscope.commands import watch as watching
-from rankscope.commands.cycles import A_BIT_AT_A_TIME
-from rankscope.commands.source import Source, Step
+from rankscope.commands.source import A_BIT_AT_A_TIME, Source, Step
 from rankscope.commands.watch import UNSAID, Follow
 from rankscope.report.escape import plain
 from rankscope.triggers.pipes import Pipe, ask, find_pipes
@@ -112,7 +111,7 @@ def answer_keys() -> None:
 
 def _export(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
     """Imports what writes Markdown only when something is written."""
-    from rankscope.report.export import export_markdown
+    from rankscope.report.perfetto import export_markdown
 
     return export_markdown(dataset, analysis, directory)
 

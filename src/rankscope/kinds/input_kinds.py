@@ -65,7 +65,7 @@ PY_SPY = InputKind(
 HEALTH_CHECK = InputKind(
     name="health-check", meaning="the page of a debug server that says which ranks are healthy",
     noun="health check", place=7,
-    begins="parsers.health.sections:looks_like_check", decode="parsers.health.sections:decode",
+    begins="parsers.health.checks:looks_like_check", decode="parsers.health.checks:decode",
     restore="parsers.health.checks:check_from",
     bring="assemble.health:bring",
     # of all ranks of the largest jobs it is less
@@ -79,7 +79,7 @@ DUMP = InputKind(
 ENVIRONMENT = InputKind(
     name="environ", meaning="the environment of a process, or a list of packages", noun="environment", place=4,
     begins="parsers.environment.decode:looks_like_environment", decode="parsers.environment.decode:decode",
-    restore="parsers.environment.model:environment_from", bring="assemble.environments:bring",
+    restore="parsers.environment.decode:environment_from", bring="assemble.environments:bring",
     # Linux allows a few MiB
     most_bytes=16 << 20,
 )  # fmt: skip

@@ -23,6 +23,8 @@ import polars as pl
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.report.escape import plain
+from rankscope.report.files import write_new
+from rankscope.report.markdown import render_markdown
 from rankscope.schema import Dataset
 
 # Spans of one thread that overlap without one lying in the other: viewers draw them only in rows of their own.
@@ -307,3 +309,19 @@ def _arrow(rows: pl.DataFrame, ph: str, name: str, place: tuple[str, str, str]) 
     # What an arrow ends at is the slice around that moment, not the next one.
     end = [pl.lit("e").alias("bp")] if ph != "s" else []
     return _encoded(rows.select(*fixed, *where, *end))
+
+
+# The report the app writes when it is asked to.
+
+
+def export_markdown(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
+    """Writes the Markdown report as `findings.md`, or the next free `findings-2.md`, and says where it is."""
+    content = render_markdown(dataset, analysis).encode("utf-8", "backslashreplace")
+    for number in count(1):
+        path = directory / ("findings.md" if number == 1 else f"findings-{number}.md")
+        try:
+            write_new(path, content)
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError("unreachable")

@@ -9,8 +9,21 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.kinds.input_kinds import DUMP, LOG
-from rankscope.schema.tables import ATTEMPTS, COMMS, HOOKS, MESSAGES, RAS, REPEATS, SETTINGS, THREADS, empty
-from rankscope.schema.traces import SPANS, TRACED, TRACES, TRACKS
+from rankscope.schema.tables import (
+    ATTEMPTS,
+    COMMS,
+    HOOKS,
+    MESSAGES,
+    RAS,
+    REPEATS,
+    SETTINGS,
+    SPANS,
+    THREADS,
+    TRACED,
+    TRACES,
+    TRACKS,
+    empty,
+)
 
 OVERDUE_NS = 120_000_000_000
 """A dump of an operation that has timed out is on the disk so long after the timeout, 15 s of waiting included."""

@@ -20,10 +20,10 @@ from rankscope.report.escape import plain
 from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
 from rankscope.tui.messages import Completed, Loaded, Progressed, ReadingChanged, Updated
 from rankscope.tui.opening import QUIET_S, OpeningScreen, Quiet
-from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions, Watch
+from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions
 
 if TYPE_CHECKING:
-    from rankscope.tui.live.prepared import Prepared
+    from rankscope.tui.live.prepared import Prepared, Watch
     from rankscope.tui.screen import LanesScreen
     from rankscope.watching.update import Reading, Update
 

@@ -6,13 +6,6 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
-import polars as pl
-
-from rankscope.analysis.wording import plural
-from rankscope.schema import Dataset
-from rankscope.tui.messages import Asked
-from rankscope.tui.screen import LanesScreen
-
 _RANK = re.compile(r"(?:r|rank)?\s*(\d{1,18})", re.IGNORECASE | re.ASCII)
 _SEQ = re.compile(r"(?:#|s|seq)\s*(\d{1,18})", re.IGNORECASE | re.ASCII)
 _STEP = re.compile(r"(?:@|step)\s*(\d{1,18})", re.IGNORECASE | re.ASCII)
@@ -70,33 +63,3 @@ def _clock(match: re.Match[str], day_ns: int, zone: tzinfo | None) -> int:
         (wanted + timedelta(days=shift) for shift in (-1, 0, 1)), key=lambda t: abs((t - moment).total_seconds())
     )
     return round(nearest.timestamp()) * 1_000_000_000 + int((match[4] or "").ljust(9, "0"))
-
-
-# Asks the job for dumps, after asking whoever sits before the screen.
-
-NONE_FOUND = "no trigger pipe here: set TORCH_NCCL_DEBUG_INFO_PIPE_FILE for the next run"
-NONE_MADE = "{} makes no trigger pipes: run rankscope.capture in the job"
-NCCL = "nccl"
-
-
-def ask_for_dumps(screen: LanesScreen) -> None:
-    """Offers to write to the trigger pipes there are."""
-    pipes = screen.options.pipes
-    ranks = pipes.ranks() if pipes is not None else []
-    without = _without_pipes(screen.board.model.dataset)
-    if pipes is None or not ranks:
-        screen.note(NONE_MADE.format(" and ".join(without)) if without else NONE_FOUND)
-        return
-    rest = f"NCCL's own recorder only, not {' and '.join(without)}" if without else "the job goes on"
-    choices = [f"ask {plural(len(ranks), 'rank')}: {rest}", "do not ask"]
-
-    def chosen(index: int) -> None:
-        if index == 0:
-            screen.run_worker(lambda: screen.post_message(Asked(pipes.ask())), thread=True, group="ask")
-
-    screen.choose("write flight recorder dumps now", choices, chosen)
-
-
-def _without_pipes(dataset: Dataset) -> list[str]:
-    """The backends whose operations are shown and that make no pipes."""
-    return sorted(set(dataset.ops["library"].cast(pl.String).drop_nulls()) - {NCCL, ""})

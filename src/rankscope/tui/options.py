@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
-    from rankscope.tui.live.prepared import Prepared
-    from rankscope.watching.update import Reading, Update
 
 FULL_FRAMES = "RANKSCOPE_FULL_FRAMES"
 """Environment variable: with it, every frame is sent whole, for terminals that lose track."""
@@ -60,18 +58,6 @@ class Pipes(Protocol):
 
     def ask(self) -> str:
         """Asks all of them; says what came of it."""
-        ...
-
-
-class Watch(Protocol):
-    """Follows a job; `run` calls back until `stop` is called, which may be done from any thread."""
-
-    def run(self, publish: Callable[[Update | Reading | Prepared], None]) -> None:
-        """Follows the job in the thread of the caller; what is prepared elsewhere costs the screen nothing."""
-        ...
-
-    def stop(self) -> None:
-        """Ends `run`."""
         ...
 
 

@@ -15,6 +15,7 @@ from textual.binding import BindingType
 from rankscope.report.escape import plain
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import Board
+from rankscope.tui.clip import add_to_file, copied_text
 from rankscope.tui.filters import STATES, Filter, parse_ranks
 from rankscope.tui.footer import Found
 from rankscope.tui.goto import HINT, Target, parse
@@ -24,13 +25,12 @@ from rankscope.tui.order import ORDERINGS, orderings
 from rankscope.tui.pick import column_of
 from rankscope.tui.prompt import Prompt
 from rankscope.tui.search import search
-from rankscope.tui.selection import Moment, add_to_file, copied_text
+from rankscope.tui.selection import Moment
 from rankscope.tui.target import place_of_selection, place_of_step
 from rankscope.tui.traces.board import TraceBoard
-from rankscope.tui.traces.find import first_after, search_spans
 from rankscope.tui.traces.frame import TracesFrame
 from rankscope.tui.traces.pick import kind_of
-from rankscope.tui.traces.places import goto_on_traces
+from rankscope.tui.traces.places import first_after, goto_on_traces, search_spans
 
 if TYPE_CHECKING:
     from rankscope.tui.detail.screens.page import Page, Result
@@ -326,9 +326,9 @@ class LanesScreen(TracesFrame):
 
     def action_ask_dumps(self) -> None:
         """Offers to ask the job for dumps."""
-        from rankscope.tui.goto import ask_for_dumps
+        from rankscope.tui.dump_request import ask_for_dumps
 
-        ask_for_dumps(self)
+        ask_for_dumps(self, self.choose)
 
     @on(Asked)
     def _asked(self, event: Asked) -> None:

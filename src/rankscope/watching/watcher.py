@@ -11,8 +11,7 @@ from typing import TypeAlias
 from rankscope.assemble.load import LoadOptions, environment_of, pattern_of, root_of
 from rankscope.watching.clock import CLOCK, Clock, Wake
 from rankscope.watching.job import Job
-from rankscope.watching.looker import Looker, Sight
-from rankscope.watching.patience import Asker
+from rankscope.watching.looker import Asker, Looker, Sight
 from rankscope.watching.store import Store
 from rankscope.watching.update import Reading, Update
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.logs.clocks import read_clocks
+from rankscope.analysis.logs.failure_order import read_clocks
 from rankscope.schema import Dataset
 from tests.assemble.logs.job import init, job, source
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.logs.settings.modes import distance, intended
+from rankscope.analysis.logs.settings.compare import distance, intended
 from rankscope.analysis.logs.settings.rules import packs, rules
 from rankscope.analysis.logs.settings.values import meaning
 from rankscope.analysis.model import Finding

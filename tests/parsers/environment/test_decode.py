@@ -8,8 +8,7 @@ import orjson
 import pytest
 
 from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.environment.decode import decode, looks_like_environment
-from rankscope.parsers.environment.model import Environment, environment_from
+from rankscope.parsers.environment.decode import Environment, decode, environment_from, looks_like_environment
 
 RANK3 = {
     "SHELL": "/bin/bash", "HOME": "/root", "RANK": "3", "WORLD_SIZE": "8", "HOSTNAME": "node07", "NCCL_ALGO": "Ring",

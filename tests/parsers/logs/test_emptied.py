@@ -9,7 +9,7 @@ import pytest
 
 from rankscope.parsers.files import logs
 from rankscope.parsers.files.reader import Content, read
-from rankscope.parsers.logs import decode, tailing
+from rankscope.parsers.logs import decode
 from rankscope.parsers.logs.growing import Growing
 from rankscope.parsers.logs.model import LogContent
 from tests.parsers.logs.lines import coll, info, life
@@ -76,7 +76,7 @@ def test_what_is_emptied_while_it_is_read_is_not_taken_for_what_it_was(tmp_path:
 
 
 def test_what_is_emptied_between_two_steps_is_read_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tailing, "STEP_BYTES", 4_000)
+    monkeypatch.setattr(logs, "STEP_BYTES", 4_000)
     path = tmp_path / "nccl.4100"
     path.write_bytes(lines(0, 400))
     with path.open("rb") as stream:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.parsers.decoded import Stretch
+from rankscope.parsers.files import logs
 from rankscope.parsers.files.reader import Content, follow
-from rankscope.parsers.logs import tailing
 from rankscope.parsers.logs.growing import Growing
 from rankscope.parsers.logs.model import LogContent
 from tests.parsers.logs.lines import read
@@ -42,8 +42,8 @@ def _stretch(content: Content) -> tuple[LogContent, Stretch]:
 
 @pytest.fixture(autouse=True)
 def hold_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tailing, "HOLD_BYTES", 700)
-    monkeypatch.setattr(tailing, "STEP_BYTES", 2_000)
+    monkeypatch.setattr(logs, "HOLD_BYTES", 700)
+    monkeypatch.setattr(logs, "STEP_BYTES", 2_000)
 
 
 @settings(max_examples=25, deadline=None)

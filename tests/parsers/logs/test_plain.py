@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.logs import decoder, recognition, unheard
+from rankscope.parsers.logs import decoder, recognition
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.nccl import bulk
 from tests.parsers.logs.lines import coll, info, life, log, read
@@ -40,7 +40,7 @@ def told(lines: list[str], apart: bool) -> LogContent:
         patch.setattr(recognition, "FEW", 1 << 30 if apart else 0)
         patch.setattr(decoder, "SILENT", 3)
         if apart:
-            patch.setattr(unheard, "bulk_rows", lambda *_: None)
+            patch.setattr(bulk, "bulk_rows", lambda *_: None)
             patch.setattr(decoder.Decoder, "_known_front", lambda *_: False)
         return log(*lines)
 
@@ -66,14 +66,15 @@ def test_lines_say_the_same_together_and_apart(lines: list[str]) -> None:
 
 
 def test_lines_of_channels_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = bulk.bulk_rows
     taken: list[int] = []
 
     def watched(*args: object) -> bulk.Bulk | None:
-        found = bulk.bulk_rows(*args)  # type: ignore[arg-type]
+        found = real(*args)  # type: ignore[arg-type]
         taken.extend([] if found is None else found.line.tolist())
         return found
 
-    monkeypatch.setattr(unheard, "bulk_rows", watched)
+    monkeypatch.setattr(bulk, "bulk_rows", watched)
     content = log(PIECES[7], PIECES[8], "loss 0.3", PIECES[9], PIECES[10], PIECES[11], PIECES[12])
     assert taken == [0, 1, 3, 4]
     assert content.counts["channels"] == 7

@@ -8,8 +8,7 @@ import pytest
 
 from rankscope.tui.detail.index import index_of
 from rankscope.tui.detail.line import Span, line
-from rankscope.tui.detail.lines import with_rest
-from rankscope.tui.detail.looks import role_style, to_segments
+from rankscope.tui.detail.lines import role_style, to_segments, with_rest
 from rankscope.tui.detail.pane import DetailPane
 from rankscope.tui.options import Palette, ViewOptions
 from rankscope.tui.selection import Selection

@@ -16,8 +16,8 @@ from rankscope.tui.model import Model, build_model
 from rankscope.tui.traces.activity import COMMUNICATION, NOTHING
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.cells import draw
-from rankscope.tui.traces.find import search_spans
 from rankscope.tui.traces.lanes import KINDS, TraceLanes, build_lanes, narrowed
+from rankscope.tui.traces.places import search_spans
 from rankscope.tui.traces.rows import Row, asked
 from tests.traces import MS, TraceBuilder
 

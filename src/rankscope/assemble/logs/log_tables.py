@@ -10,17 +10,17 @@ from typing import Any
 import polars as pl
 
 from rankscope.assemble.logs import messages, records, remark, whose
-from rankscope.assemble.logs.agreement import Agreement, compare
+from rankscope.assemble.logs.building import build
 from rankscope.assemble.logs.comm_groups import evidence, housed_rows
-from rankscope.assemble.logs.frontier_rows import counted, frontier_table, seen_in
 from rankscope.assemble.logs.grouping import Groups
-from rankscope.assemble.logs.identity import identify
-from rankscope.assemble.logs.log_processes import Scene, build
+from rankscope.assemble.logs.log_processes import Scene
 from rankscope.assemble.logs.prints.place import place
 from rankscope.assemble.logs.recall import Recall
+from rankscope.assemble.logs.remark import Agreement, compare
 from rankscope.assemble.logs.reports import Claim, Claims, highest_rank, read_reports
 from rankscope.assemble.logs.seq_numbering import Numbering, number
-from rankscope.assemble.logs.states import with_absences, with_claims
+from rankscope.assemble.logs.states import counted, frontier_table, seen_in, with_absences, with_claims
+from rankscope.assemble.logs.whose import identify
 from rankscope.assemble.sources import Source
 
 Tables = dict[str, pl.DataFrame]
@@ -95,8 +95,8 @@ def _remarks(
     """What is to be said of the logs themselves, as rows of `messages`."""
     return [
         *remark.unplaced(scene), *remark.differing(agreement), *remark.unnumbered(scene, numbering, unfit),
-        *remark.miscounted(scene, numbering), *remark.fingerprints(scene), *remark.cut_short(scene), *remark.runs(scene),
-        *remark.only_started(scene),
+        *remark.miscounted(scene, numbering), *remark.fingerprints(scene), *remark.cut_short(scene),
+        *remark.runs(scene), *remark.only_started(scene),
     ]  # fmt: skip
 
 

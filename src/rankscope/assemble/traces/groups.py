@@ -10,8 +10,8 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.calls import P2P_OPS
 from rankscope.assemble.groups import DEFAULT
+from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.traces.window import Window
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT, rank_list
 from rankscope.parsers.torch_profiler.model import Call

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from rankscope.assemble import naming
-from rankscope.assemble.calls import P2P_OPS
+from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.traces.window import Window
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT
 

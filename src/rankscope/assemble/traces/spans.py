@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.sources import Drawn
 from rankscope.assemble.traces.window import Window
 from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.torch_profiler import names
@@ -17,16 +17,6 @@ from rankscope.parsers.torch_profiler import names
 DEEPEST = 65535
 LARGEST = 1 << 31
 """Numbers of devices, and of places on a screen, are smaller."""
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """The spans of a window in order: by track, start, and the longest first."""
-
-    order: Numbers
-    """Rows of the window."""
-    columns: pl.DataFrame
-    """What stands in the table of spans and hangs on no other file; `track` and `start_ns` as the file counts them."""
 
 
 def arrange(window: Window) -> Drawn:

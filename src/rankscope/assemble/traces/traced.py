@@ -10,7 +10,7 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.calls import P2P_OPS
+from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.traces import device
 from rankscope.assemble.traces.device import Row
 from rankscope.assemble.traces.groups import Groups

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import orjson
 
 from rankscope.kinds.input_kinds import ENVIRONMENT
 from rankscope.parsers.decoded import NotThisKindError
 from rankscope.parsers.environment import pairs
-from rankscope.parsers.environment.model import Environment, Process, Variable
 from rankscope.parsers.environment.pairs import NAME, VALUE_LIMIT, Pair, kept, pair_of
 from rankscope.parsers.flight_recorder.values import RANK_LIMIT
 
@@ -191,3 +191,56 @@ def _installed(text: str) -> Environment:
     if not found:
         raise NotThisKindError("not a kind of file that is known")
     return Environment([Process(found)])
+
+
+# What one file says of the environment of processes, and the form in which it crosses from a worker process.
+
+
+class Variable(NamedTuple):
+    """A variable that is set, or a version that is installed."""
+
+    name: str
+    value: str
+    line: int
+    """From 1; 1 where the file has no lines."""
+
+
+class Process(NamedTuple):
+    """One process, or container."""
+
+    variables: list[Variable]
+    rank: int | None = None
+    """Global rank, as its launcher set it."""
+    world_size: int | None = None
+    host: str = ""
+    whole: bool = False
+    """It is all of the environment: what is not there is unset."""
+
+
+@dataclass
+class Environment:
+    """One file. Of its variables only those of known families are kept: the others are nobody's business."""
+
+    processes: list[Process] = field(default_factory=list)
+    problem: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of variables."""
+        return sum(len(process.variables) for process in self.processes)
+
+    def header(self) -> dict[str, Any]:
+        """All of it, as JSON values."""
+        rows = [[list(map(tuple, process.variables)), *process[1:]] for process in self.processes]
+        return {"processes": rows, "problem": self.problem}
+
+    def body(self) -> list[memoryview]:
+        """Nothing: it is all in the header."""
+        return []
+
+
+def environment_from(header: dict[str, Any], *_: object) -> Environment:
+    """What `header()` was made from."""
+    rows = header["processes"]
+    processes = [Process([Variable(*one) for one in variables], *rest) for variables, *rest in rows]
+    return Environment(processes, header["problem"])

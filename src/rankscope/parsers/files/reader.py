@@ -5,9 +5,13 @@ from __future__ import annotations
 import io
 import os
 import re
+import stat
+import tarfile
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Any, cast
+from datetime import UTC, datetime
+from typing import IO, Any, cast
 
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import (
@@ -24,13 +28,11 @@ from rankscope.kinds.input_kinds import (
 )
 from rankscope.parsers.decoded import Decoded, NotThisKindError, Stretch
 from rankscope.parsers.files import layers, logs
+from rankscope.parsers.files.layers import Bounded
 from rankscope.parsers.files.limits import memory_limit
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.registry import kinds_of
-
-if TYPE_CHECKING:
-    from rankscope.parsers.files.archives import Member
 
 NAME_LIMIT = 1024
 """Longer names of members are cut."""
@@ -147,7 +149,6 @@ def _contents(stream: IO[bytes], place: _Place) -> Iterator[Content]:
 def _damage() -> tuple[type[Exception], ...]:
     """What a damaged packed file or archive raises."""
     # most directories hold no archive, and what reads them takes long to import
-    from rankscope.parsers.files.archives import DAMAGE
 
     return (*layers.DAMAGE, *DAMAGE)
 
@@ -168,12 +169,11 @@ def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
 
 
 def _archived(stream: Any, head: bytes, place: _Place) -> Iterator[Member]:
-    from rankscope.parsers.files import archives
 
     if layers.is_tar(head):
-        return archives.tar_members(stream)
+        return tar_members(stream)
     source = stream if place.depth == 0 else io.BytesIO(layers.read_all(stream)[0])
-    return archives.zip_members(source, layers.FREE_BYTES + layers.RATIO * place.size)
+    return zip_members(source, layers.FREE_BYTES + layers.RATIO * place.size)
 
 
 def _members(members: Iterator[Member], place: _Place) -> Iterator[Content]:
@@ -265,3 +265,69 @@ _LOG = re.compile(
 def is_named(path: str) -> bool:
     """Whether a file has a name under which people keep what a program printed."""
     return _LOG.search(re.split(r"[/\\!]", path)[-1]) is not None
+
+
+# Members of tar and zip archives, one after the other, in memory.
+
+MEMBER_LIMIT = 1_000_000
+"""More members are not looked at."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file in an archive; `stream` is None for what is no file."""
+
+    name: str
+    size: int
+    mtime_ns: int | None
+    stream: IO[bytes] | None
+    problem: str = "a link or special file: not read"
+    """Why there is no stream."""
+
+
+DAMAGE = (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+"""What a damaged archive raises; RuntimeError is an encrypted member."""
+
+
+def tar_members(stream: IO[bytes]) -> Iterator[Member]:
+    """Members of a tar stream; a stream of a member is good until the next is taken."""
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        for count, info in enumerate(archive):
+            if count >= MEMBER_LIMIT:
+                return
+            if not info.isdir():
+                content = archive.extractfile(info) if info.isreg() else None
+                yield Member(info.name, info.size, _tar_time(info.mtime), content)
+
+
+def zip_members(stream: IO[bytes], limit: int) -> Iterator[Member]:
+    """Members of a zip file; no more than `limit` bytes come out of any of them."""
+    with memory_limit(0):
+        archive = zipfile.ZipFile(stream)
+    with archive:
+        for info in archive.infolist()[:MEMBER_LIMIT]:
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if info.is_dir():
+                continue
+            if kind not in (0, stat.S_IFREG):
+                yield Member(info.filename, 0, None, None)
+                continue
+            try:
+                content = archive.open(info)
+            except DAMAGE as error:
+                yield Member(info.filename, info.file_size, _zip_time(info), None, f"cannot be read: {error}")
+                continue
+            with content:
+                bounded = io.BufferedReader(Bounded(content, limit))
+                yield Member(info.filename, info.file_size, _zip_time(info), bounded)
+
+
+def _tar_time(seconds: float) -> int | None:
+    return int(seconds * 1_000_000_000) if 0 < seconds < 2**33 else None
+
+
+def _zip_time(info: zipfile.ZipInfo) -> int | None:
+    try:
+        return int(datetime(*info.date_time, tzinfo=UTC).timestamp()) * 1_000_000_000
+    except ValueError:
+        return None

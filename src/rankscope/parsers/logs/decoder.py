@@ -14,7 +14,7 @@ from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, Setting
 from rankscope.parsers.logs.nccl import coll, init, warn
 from rankscope.parsers.logs.nccl import words as w
 from rankscope.parsers.logs.nccl.blocks import HEAD_BYTES, Lines, coll_rows
-from rankscope.parsers.logs.nccl.bulk import CHANNEL, TUNING, Shapes
+from rankscope.parsers.logs.nccl.bulk import CHANNEL, TUNING, Said, Shapes, Unheard
 from rankscope.parsers.logs.nccl.comms import Comms, Processes
 from rankscope.parsers.logs.nccl.heads import Head, head
 from rankscope.parsers.logs.nccl.inspector import Inspector
@@ -28,7 +28,6 @@ from rankscope.parsers.logs.recognition import Plain, Recognition
 from rankscope.parsers.logs.record import Record
 from rankscope.parsers.logs.records import Splitter
 from rankscope.parsers.logs.tails import Tails
-from rankscope.parsers.logs.unheard import Said, Unheard
 
 BATCH = 4096
 """So many records go to the recogniser at a time."""

@@ -12,8 +12,7 @@ from typing import IO
 from rankscope.parsers.logs import prefixes
 from rankscope.parsers.logs.c10d.event_builder import MARK
 from rankscope.parsers.logs.nccl import ras
-from rankscope.parsers.logs.records import COLOUR, NCCL_HEAD
-from rankscope.parsers.logs.wrapped import unwrapped
+from rankscope.parsers.logs.records import COLOUR, NCCL_HEAD, unwrapped
 
 HEAD_BYTES = 1 << 16
 """Looked at in the beginning of a file, and at each sample."""

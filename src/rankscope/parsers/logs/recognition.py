@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from rankscope.parsers.logs.c10d.screen import Screen
+from rankscope.parsers.logs.c10d.known_errors import Screen
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
-from rankscope.parsers.logs.records import LINE_BYTES
-from rankscope.parsers.logs.wrapped import WORDS
+from rankscope.parsers.logs.records import LINE_BYTES, WORDS
 
 if TYPE_CHECKING:
     from rankscope.parsers.logs.c10d.recogniser import Recogniser

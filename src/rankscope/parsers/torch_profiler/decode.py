@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import IO
 
+import numpy as np
+import numpy.typing as npt
+
+from rankscope.parsers.columnar import NULL
 from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, DETAILS, repair, sparse, writers
+from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, DETAILS, names, repair
 from rankscope.parsers.torch_profiler.chunks import Around, Piece, end_of, pieces
 from rankscope.parsers.torch_profiler.columns import Columns
-from rankscope.parsers.torch_profiler.events import BAD, EVENTS, Event
+from rankscope.parsers.torch_profiler.events import BAD, EVENTS, Complete, Event, Metadata
 from rankscope.parsers.torch_profiler.layout import Layout, layout_of
 from rankscope.parsers.torch_profiler.metadata import About, about
-from rankscope.parsers.torch_profiler.model import TraceContent
+from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent
 
 HEAD = 1 << 18
 """Bytes of a file in which its layout is looked for, where it is read in ranges."""
@@ -49,7 +55,7 @@ def problem_of(content: TraceContent) -> str | None:
     """What of a whole trace could not be read; None if all could. What stands in it twice is dropped."""
     notes = [
         content.problem,
-        writers.settle(content),
+        settle(content),
         None if content.whole else f"cut off: {content.events} events kept",
         f"{content.lost} damaged {'event' if content.lost == 1 else 'events'} dropped" if content.lost else None,
     ]
@@ -76,15 +82,15 @@ def decode_range(
 def take_collectives(columns: Columns, piece: Piece) -> None:
     """Only those events of a piece that tell of collectives, steps and threads."""
     if piece.args_first:
-        take(columns, piece, sparse.is_wanted)
+        take(columns, piece, is_wanted)
         return
-    wanted = sparse.wanted(Piece(piece.text, end_of(piece)))
+    events = wanted(Piece(piece.text, end_of(piece)))
     try:
-        columns.add(EVENTS.decode(b"".join((b"[", b",".join(wanted), b"]"))))
+        columns.add(EVENTS.decode(b"".join((b"[", b",".join(events), b"]"))))
     except BAD:
         found, lost = repair.events(piece.text[: piece.stop])
         columns.lost += lost
-        columns.add([event for event in found if sparse.is_wanted(event)])
+        columns.add([event for event in found if is_wanted(event)])
 
 
 def take(columns: Columns, piece: Piece, wanted: Callable[[Event], bool] | None = None) -> None:
@@ -99,3 +105,117 @@ def take(columns: Columns, piece: Piece, wanted: Callable[[Event], bool] | None 
         found, lost = repair.events(bytes(inner), args_first=piece.args_first)
         columns.lost += lost
     columns.add(found if wanted is None else list(filter(wanted, found)))
+
+
+# The events that tell of collectives, steps and threads, found by their names without decoding the others.
+
+_WANTED = re.compile(
+    rb'"name":\s*"(?=[rcvnmohxbgPptu])(?:record_param_comms"|c10d::|(?P<run>' + names.RUNS.encode() + rb")"
+    rb"|(?:" + names.LIBRARIES.encode() + rb'):|ProfilerStep#|(?:thread|process)_(?:name|labels|sort_index)")'
+)
+_END = re.compile(rb"\}\s*,\s*\{")
+_CORRELATION = re.compile(rb'"correlation"\s*:\s*(\d{1,19})')
+_ARGUMENT = b'"Collective name"'
+BESIDE = 8192
+"""Bytes on either side of a kernel that are searched for the call that launched it."""
+
+
+def wanted(piece: Piece) -> list[bytes]:
+    """The texts of these events. What begins or ends otherwise than an event is cut wrongly, and no JSON."""
+    found: dict[int, int] = {}
+    text, stop = piece.text, piece.stop
+    for match in _WANTED.finditer(text, 0, stop):
+        begin = text.rfind(b"{", 0, match.start())
+        if begin < 0 or begin in found:
+            continue
+        found[begin] = end = _end(text, match.end(), stop)
+        if match["run"] and text.find(_ARGUMENT, begin, end) < 0:
+            found.update(_launches(text, begin, end, stop))
+    return [text[begin : found[begin]] for begin in sorted(found)]
+
+
+def is_wanted(event: Event) -> bool:
+    """The same of an event that is decoded."""
+    if event.__class__ is Metadata:
+        return True
+    return event.__class__ is Complete and (event.name.startswith(names.STEP) or names.is_collective(event.name))
+
+
+def _end(text: bytes, start: int, stop: int) -> int:
+    match = _END.search(text, start, stop)
+    return stop if match is None else match.start() + 1
+
+
+def _launches(text: bytes, begin: int, end: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Where the events beside a kernel begin and end that have its correlation."""
+    own = _CORRELATION.search(text, begin, end)
+    if own is None:
+        return
+    for match in _CORRELATION.finditer(text, max(0, begin - BESIDE), min(stop, end + BESIDE)):
+        if match[1] == own[1] and not begin <= match.start() < end:
+            phase = text.rfind(b'"ph"', 0, match.start())
+            brace = text.rfind(b"{", 0, max(phase, 0))
+            if brace >= 0:
+                yield brace, _end(text, match.end(), stop)
+
+
+# Two processes that wrote into one file: the profiler of each rank was given the same name.
+
+_OWN = frozenset({"cpu_op", "python_function"})
+MOST_SHOWN = 4
+FEWEST = 2
+
+
+def settle(content: TraceContent) -> str | None:
+    """Drops what stands twice in a whole trace, counts its processes, and says what is wrong; None if nothing is."""
+    repeated = _drop_repeated(content) if content.lost or _called_twice(content) else 0
+    pids = _processes(content)
+    content.writers = max(1, len(pids))
+    if len(pids) > 1:
+        shown = ", ".join(map(str, pids[:MOST_SHOWN])) + (", ..." if len(pids) > MOST_SHOWN else "")
+        return f"interleaved: {len(pids)} processes wrote into it ({shown}), and whose an operation is cannot be told"
+    if repeated:
+        return f"interleaved: two writers in one file, {repeated} events stood in it twice"
+    return None
+
+
+def _processes(content: TraceContent) -> list[int]:
+    """The processes that ran operators, the busiest first."""
+    own = [i for i, lane in enumerate(content.lanes) if names.today(lane.category, "") in _OWN and lane.pid is not None]
+    counts = np.bincount(content.code("lane"), minlength=len(content.lanes))
+    spans: Counter[int] = Counter()
+    for i in own:
+        spans[content.lanes[i].pid or 0] += int(counts[i])
+    return [pid for pid, _ in spans.most_common()]
+
+
+def _called_twice(content: TraceContent) -> bool:
+    """Whether an operation of the host stands in it twice: its external id and time are its own."""
+    span, external = (content.call_numbers[CALL_NUMBERS.index(name)] for name in ("span", "external"))
+    own = np.stack([external, content.column("start_ns")[span]])[:, external != NULL]
+    ordered = own[:, np.lexsort(own)]
+    return bool((ordered[:, 1:] == ordered[:, :-1]).all(axis=0).any())
+
+
+def _drop_repeated(content: TraceContent) -> int:
+    """Drops events that are the same in everything; returns how many."""
+    columns = [*content.numbers, *content.codes]
+    order = np.lexsort(columns)
+    same = np.zeros(content.rows, np.bool_)
+    if content.rows > 1:
+        same[order[1:]] = np.logical_and.reduce([column[order[1:]] == column[order[:-1]] for column in columns])
+    # what begins in the same microsecond may be alike; calls of the runtime have numbers of their own
+    if (same & (content.column("correlation") != NULL)).sum() < FEWEST:
+        return 0
+    place = np.cumsum(~same) - 1
+    kept = _kept(content, same)
+    content.numbers, content.codes = content.numbers[:, ~same], content.codes[:, ~same]
+    content.call_numbers, content.call_codes = content.call_numbers[:, kept], content.call_codes[:, kept]
+    content.call_numbers[CALL_NUMBERS.index("span")] = place[content.call_numbers[CALL_NUMBERS.index("span")]]
+    return int(same.sum())
+
+
+def _kept(content: TraceContent, same: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    spans = content.call_numbers[CALL_NUMBERS.index("span")]
+    kept: npt.NDArray[np.bool_] = ~same[spans] if len(spans) else np.empty(0, np.bool_)
+    return kept

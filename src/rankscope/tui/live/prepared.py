@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,7 @@ from rankscope.tui.overview import worst_by_column
 if TYPE_CHECKING:
     from rankscope.tui.letters import Codes
     from rankscope.tui.model import Model
-    from rankscope.watching.update import Update
+    from rankscope.watching.update import Reading, Update
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,18 @@ class Prepared:
     model: Model
     overview: Codes
     marks: Marks
+
+
+class Watch(Protocol):
+    """Follows a job; `run` calls back until `stop` is called, which may be done from any thread."""
+
+    def run(self, publish: Callable[[Update | Reading | Prepared], None]) -> None:
+        """Follows the job in the thread of the caller; what is prepared elsewhere costs the screen nothing."""
+        ...
+
+    def stop(self) -> None:
+        """Ends `run`."""
+        ...
 
 
 def prepare(update: Update) -> Prepared:

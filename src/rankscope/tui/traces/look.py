@@ -9,8 +9,8 @@ import polars as pl
 
 from rankscope.tui.traces.activity import HOST_KINDS
 from rankscope.tui.traces.board import TraceBoard
-from rankscope.tui.traces.labels import short_name
 from rankscope.tui.traces.lanes import TraceLanes
+from rankscope.tui.traces.paint import short_name
 
 
 @dataclass(frozen=True)

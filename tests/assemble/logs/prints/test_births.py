@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rankscope.assemble.logs.prints.births import ways
-from rankscope.assemble.logs.prints.lanes import NEVER, Lane, Print
+from rankscope.assemble.logs.prints.rows import NEVER, Lane, Print
+from rankscope.assemble.logs.prints.solve import ways
 
 
 def pairs_of_all(ranks: int) -> dict[int, Lane]:

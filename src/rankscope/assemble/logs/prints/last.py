@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rankscope.assemble.logs.prints.lanes import Print
 from rankscope.assemble.logs.prints.lockstep import Lockstep, Played
+from rankscope.assemble.logs.prints.rows import Print
 
 
 class Quote(NamedTuple):

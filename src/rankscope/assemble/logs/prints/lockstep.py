@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rankscope.assemble.logs.prints.lanes import NEVER, Lanes, Print, Seat
+from rankscope.assemble.logs.prints.rows import NEVER, Lanes, Print, Seat
 
 
 class Meeting(NamedTuple):

@@ -12,9 +12,20 @@ from rankscope.assemble.logs.log_processes import Scene
 from rankscope.assemble.logs.messages import failed
 from rankscope.assemble.logs.numbers import rank as sound
 from rankscope.assemble.logs.numbers import whole
-from rankscope.assemble.logs.prints.lanes import Calls, Lanes, Print, lanes_of
 from rankscope.assemble.logs.prints.last import Quote, Reports
-from rankscope.assemble.logs.prints.rows import ALL, Named, Told, add, events_of, named_groups, row
+from rankscope.assemble.logs.prints.rows import (
+    ALL,
+    Calls,
+    Lanes,
+    Named,
+    Print,
+    Told,
+    add,
+    events_of,
+    lanes_of,
+    named_groups,
+    row,
+)
 from rankscope.assemble.logs.prints.solve import Job, Solved, solve
 from rankscope.assemble.logs.reports import Claims, rank_of
 from rankscope.kinds.event_kinds import EVENTS

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import polars as pl
 
 from rankscope.parsers.logs.c10d.event_builder import tell
-from rankscope.parsers.logs.c10d.screen import FEW
 from rankscope.parsers.logs.c10d.table import ROLES, KnownError
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record
@@ -83,3 +82,30 @@ def _event(record: Record, errors: list[tuple[KnownError, str | None]]) -> Event
     process = _PID.search(record.text)
     pid = int(process[1] or process[2]) if process else None
     return tell("known-error", record, id=first.id, role=first.role, **whom, also=also, pid=pid, **said)
+
+
+# Tells which lines hold any of many words, before anything slower looks at them.
+
+FEW = 32
+"""Texts for which an automaton over all words is not worth building."""
+
+
+class Screen:
+    """Finds any of its literals in texts."""
+
+    def __init__(self, literals: Iterable[str]) -> None:
+        words = sorted(set(literals), key=lambda word: (len(word), word))
+        self.literals: list[str] = []
+        for word in words:
+            # who holds a shorter one is found by it
+            if not any(shorter in word for shorter in self.literals):
+                self.literals.append(word)
+
+    def many(self, texts: Sequence[str]) -> list[bool]:
+        """For each text whether it holds any."""
+        if not self.literals:
+            return [False] * len(texts)
+        if len(texts) < FEW:
+            return [any(literal in text for literal in self.literals) for text in texts]
+        # an automaton over all words at once, which is dear to build and quick to run
+        return pl.Series(texts, dtype=pl.String).str.contains_any(self.literals).to_list()

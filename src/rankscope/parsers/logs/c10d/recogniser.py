@@ -14,11 +14,8 @@ from rankscope.parsers.logs.c10d import (
     endings,
     failed_stack,
     fingerprints,
-    nccl2,
     pytest_output,
     setup,
-    startup,
-    store,
     thread_dumps,
     torchrun,
     tracebacks,
@@ -26,11 +23,10 @@ from rankscope.parsers.logs.c10d import (
     workers,
 )
 from rankscope.parsers.logs.c10d.event_builder import MARK, TEXT_LIMIT
-from rankscope.parsers.logs.c10d.known_errors import KnownErrors
-from rankscope.parsers.logs.c10d.screen import Screen
+from rankscope.parsers.logs.c10d.known_errors import KnownErrors, Screen
 from rankscope.parsers.logs.c10d.table import KnownError, packaged
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.nccl import diagnostics
+from rankscope.parsers.logs.nccl import warn
 from rankscope.parsers.logs.record import Record
 
 OPEN_LIMIT = 1 << 16
@@ -38,7 +34,7 @@ _BULK = " opCount "
 """Lines of NCCL's COLL debugging, up to gigabytes: nothing that is looked for is in them."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (watchdog, nccl2, fingerprints, setup, endings, startup, store, workers, diagnostics)
+_LINES = (watchdog, fingerprints, setup, endings, workers, warn)
 _SPANS = (thread_dumps, debug_summary, tracebacks, torchrun, desync, failed_stack, collect_env, workers, pytest_output)
 _PLAIN = (desync, failed_stack)
 """Of these only the first line has the prefix of its rank."""

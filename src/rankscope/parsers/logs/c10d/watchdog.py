@@ -16,6 +16,8 @@ LITERALS = (
     "watchdog got stuck for", "Heartbeat monitor timed out", "Could not acquire GIL within",
     "dump signal", "to signal dumping", "dumping nccl trace to", "debug info to ", "Error opening file for writing ",
     "Watchdog timeout (self.", "timed out in blocking wait", "remote error detected from rank",
+    "Operation timed out after ", "Aborting process on rank ", "nccl hit async error on rank ", "FlightRecorderHook: ",
+    "Timeout thread starting for rank: ", "Timeout thread exiting for rank: ",
 )  # fmt: skip
 _RAN = re.compile(r"\) ran for (\d+) milliseconds before timing out")
 _WORK = re.compile(r"WorkNCCL\(((?:[^()]|\(ms\))*)")
@@ -45,7 +47,8 @@ _REMOTE = re.compile(r"remote error detected from rank: ?(\d+)")
 
 
 def events(record: Record) -> Iterator[Event]:
-    """The events in a record."""
+    """The events in a record, of nccl2 as well."""
+    yield from _nccl2_events(record)
     text = record.text
     if "Watchdog caught collective operation timeout" in text or "timed out in blocking wait" in text:
         quoted = "terminated with exception" in text or "what(): " in text
@@ -113,3 +116,30 @@ def _dumps(record: Record) -> Iterator[Event]:
     if (written := _WRITTEN.search(text)) is not None:
         state = "failed" if written["failed"] else "done" if written["done"] else "started"
         yield tell("dump-written", record, path=written["path"], state=state)
+
+
+# What the backend nccl2 of torch 2.15 and the hook that records it print.
+
+LIBRARY = "nccl2"
+"""`library` of its timeouts: they name no operation, so nothing tells for whom a rank waited."""
+_RAN_NCCL2 = re.compile(r"\] Operation timed out after (\d+) ms\b")
+_ABORT = re.compile(r"Aborting process on rank \d+ due to ((?:timeout|error) - .*)")
+_ERROR = re.compile(r"nccl hit async error on rank \d+: ?(.*)")
+_THREAD = re.compile(r"Timeout thread (starting|exiting) for rank: \d+")
+REASON_LIMIT = 1000
+
+
+def _nccl2_events(record: Record) -> Iterator[Event]:
+    """The events in a record."""
+    text = record.text
+    if "[TC]" in text and (ran := _RAN_NCCL2.search(text)) is not None:
+        yield tell("watchdog-timeout", record, library=LIBRARY, ran_ms=number(record, ran), repeats=False)
+    elif (abort := _ABORT.search(text)) is not None:
+        yield tell("watchdog-thread-terminated", record, reason=abort[1][:REASON_LIMIT], repeats=True)
+    elif (error := _ERROR.search(text)) is not None:
+        yield tell("async-error", record, reason=error[1][:REASON_LIMIT])
+    elif "FlightRecorderHook: dumping trace on collective failure" in text:
+        yield tell("dump-signal", record, own=True, from_rank=None)
+    elif "[TC]" in text and (thread := _THREAD.search(text)) is not None:
+        # a rank that prints it is one of the job, and its log is here
+        yield tell("group-watched", record, state="begun" if thread[1] == "starting" else "ended")

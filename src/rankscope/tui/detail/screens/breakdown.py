@@ -16,7 +16,7 @@ from rankscope.tui.detail.line import Line, Role, Span, cut, line, wrapped
 from rankscope.tui.detail.screens.list_page import ListPage
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
-from rankscope.tui.traces.labels import short_name
+from rankscope.tui.traces.paint import short_name
 
 _KERNELS, _NAME = 5, 40
 """Kernels that are named, and characters of a name."""

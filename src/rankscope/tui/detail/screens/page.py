@@ -22,7 +22,7 @@ from rankscope.schema import Frame
 from rankscope.tui.bars import TextBar
 from rankscope.tui.detail.format import plain
 from rankscope.tui.detail.line import Line, Span, line
-from rankscope.tui.detail.looks import to_parts
+from rankscope.tui.detail.lines import to_parts
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.prompt import Prompt
 from rankscope.tui.selection import Moment, Selection
