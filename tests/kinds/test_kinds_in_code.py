@@ -80,7 +80,7 @@ def test_events_that_are_told_or_asked_for_are_in_the_table() -> None:
     rows = {
         text: path
         for path, node in (*nodes("parsers"), *nodes("assemble"))
-        if isinstance(node, ast.Dict) and path.parts[1] == "assemble"
+        if isinstance(node, ast.Dict) and path.parts[0] == "assemble"
         for key, value in zip(node.keys, node.values, strict=True)
         if isinstance(key, ast.Constant) and key.value == "kind"
         for text in texts(value)
