@@ -10,7 +10,7 @@ from rankscope.analysis import analyse
 from rankscope.assemble.dataset import assemble
 from rankscope.assemble.ends import known_error
 from rankscope.assemble.sources import Source
-from rankscope.parsers.sidecar.decode import decode
+from rankscope.parsers.sidecar.model import decode
 from rankscope.schema import Dataset
 from tests.analysis.logs.processes import CLOSED, SECOND, Processes, closed
 from tests.parsers.dumps import START_NS

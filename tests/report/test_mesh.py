@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import orjson
 
-from rankscope.analysis.mesh import Dimension, Mesh
-from rankscope.analysis.model import Analysis
+from rankscope.analysis.model import Analysis, Dimension, Mesh
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
 from rankscope.report.redact import redact

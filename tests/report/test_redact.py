@@ -10,8 +10,7 @@ import pytest
 from rankscope.analysis.model import Analysis, Culprit, Evidence
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
-from rankscope.report.names import Names
-from rankscope.report.redact import redact
+from rankscope.report.redact import Names, redact
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset, Frame
 from tests.logs import line, setting, with_logs

@@ -14,7 +14,7 @@ from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
 from rankscope.report.redact import redact
 from rankscope.report.text import WIDTH, render_text
-from rankscope.report.whys import LABELS, sections
+from rankscope.report.words import WHY_LABELS, why_sections
 from rankscope.schema import Dataset
 from tests.report import samples
 
@@ -34,7 +34,7 @@ def test_json_has_an_object_for_each_rank() -> None:
     assert all(list(w) == ["rank", "accused", "finding", "title", "lines"] for w in whys)
     lines = [line for w in whys for line in w["lines"]]
     assert all(list(line) == ["about", *EVIDENCE_KEYS] for line in lines)
-    assert {line["about"] for line in lines} <= set(LABELS)
+    assert {line["about"] for line in lines} <= set(WHY_LABELS)
 
 
 def test_text_puts_the_answers_before_the_findings() -> None:
@@ -52,12 +52,12 @@ def test_markdown_is_a_table_for_each_rank() -> None:
 
 
 def test_every_line_is_shown_under_a_label() -> None:
-    why = Why(0, False, None, "t", tuple(Reason(about, Evidence(f"line {about}", "f", 0, 7)) for about in LABELS))
-    shown = [line for _, lines in sections(why) for line in lines]
-    assert shown == [f"f, record 7: line {about}" for about in LABELS]
+    why = Why(0, False, None, "t", tuple(Reason(about, Evidence(f"line {about}", "f", 0, 7)) for about in WHY_LABELS))
+    shown = [line for _, lines in why_sections(why) for line in lines]
+    assert shown == [f"f, record 7: line {about}" for about in WHY_LABELS]
 
 
-@pytest.mark.parametrize("about", LABELS)
+@pytest.mark.parametrize("about", WHY_LABELS)
 def test_what_files_say_stays_harmless(about: str) -> None:
     dataset, analysis = samples.hang()
     why = Why(0, True, "f1", samples.EVIL, (Reason(about, Evidence(samples.EVIL, samples.EVIL, 0, 1)),))

@@ -9,7 +9,7 @@ from pathlib import Path
 from rankscope.assemble.dataset import assemble
 from rankscope.assemble.sources import Source
 from rankscope.parsers.files.reader import follow
-from rankscope.parsers.logs.growing import Growing
+from rankscope.parsers.logs.join import Growing
 from rankscope.parsers.logs.model import LogContent
 from rankscope.schema import Dataset
 from rankscope.watching.job import Job

@@ -20,7 +20,7 @@ from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.assemble.sources import Source
 from rankscope.parsers.files.reader import follow
 from rankscope.parsers.flight_recorder.decode import decode
-from rankscope.parsers.logs.growing import Growing
+from rankscope.parsers.logs.join import Growing
 from rankscope.parsers.logs.model import LogContent
 from rankscope.schema import Dataset
 from rankscope.tui.items import Items

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from rankscope.analysis.divergence import find_consequences, find_divergences
+from rankscope.analysis.divergence import find_consequences, find_divergences, follow_failures
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.failed_ops import follow_failures
 from rankscope.analysis.finding_writer import Writer
 from rankscope.analysis.freeze import Freeze, judge_freeze
-from rankscope.analysis.graph import WaitGraph, build_graph
+from rankscope.analysis.graph import Root, WaitGraph, build_graph
 from rankscope.analysis.mesh_recover import find_misfits, recover_mesh
 from rankscope.analysis.mismatch import find_mismatches, find_wrong_splits
 from rankscope.analysis.missing import find_cut, find_gone, find_missing
@@ -19,7 +18,6 @@ from rankscope.analysis.places import Places
 from rankscope.analysis.quality import find_gaps
 from rankscope.analysis.reliability import Reliability, judge_reliability
 from rankscope.analysis.replicas import Cohorts
-from rankscope.analysis.root import Root
 from rankscope.analysis.sink_rules import Judge
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs

@@ -11,11 +11,11 @@ import polars as pl
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Repeats
+from rankscope.analysis.graph import Root
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.model import Evidence
 from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.replicas import Signature, signature
-from rankscope.analysis.root import Root
 from rankscope.analysis.sink_rules import Judge
 from rankscope.analysis.wording import duration, fold, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS

@@ -8,10 +8,9 @@ from functools import cached_property
 from itertools import combinations
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, WaitGraph, reverse_edges
+from rankscope.analysis.graph import Node, Root, WaitGraph, reverse_edges
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.replicas import Cohorts
-from rankscope.analysis.root import Root
 from rankscope.analysis.wording import fold, ranks_text, wait_text
 
 SEVERAL = 2

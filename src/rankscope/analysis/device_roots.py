@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, WaitGraph
+from rankscope.analysis.graph import Node, Root, WaitGraph
 from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.reliability import Reliability, shows
-from rankscope.analysis.root import Root
 from rankscope.analysis.signatures import ROOTED, wire_name
 from rankscope.analysis.wording import ranks_text
 

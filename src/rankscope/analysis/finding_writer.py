@@ -10,11 +10,10 @@ import numpy as np
 
 from rankscope.analysis.counter_evidence import Doubter
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, WaitGraph
+from rankscope.analysis.graph import Node, Root, WaitGraph
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.model import Evidence, Finding, GroupRef, Severity, Step, Wait
 from rankscope.analysis.places import Places
-from rankscope.analysis.root import Root
 from rankscope.analysis.sink_rules import Judge, absent_reason
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Frame

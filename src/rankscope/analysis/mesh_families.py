@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.analysis.mesh import Misfit
+from rankscope.analysis.model import Misfit
 from rankscope.schema import Group
 
 Ints = npt.NDArray[np.int64]

@@ -9,9 +9,8 @@ from math import prod
 
 import numpy as np
 
-from rankscope.analysis.mesh import Dimension, Mesh, Misfit
 from rankscope.analysis.mesh_families import EXPERT, UNNAMED, Ints, Partition, kinds, partition, score
-from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
+from rankscope.analysis.model import Culprit, Dimension, Evidence, Finding, GroupRef, Mesh, Misfit
 from rankscope.analysis.wording import fold, ranks_text
 from rankscope.schema import Dataset, Group
 

@@ -13,10 +13,9 @@ import orjson
 import polars as pl
 
 from rankscope.analysis.facts import NAMELESS, Facts
-from rankscope.analysis.graph import Node
+from rankscope.analysis.graph import Node, Root
 from rankscope.analysis.instances import Instance, calls_at
 from rankscope.analysis.replicas import Cohorts, Signature, signature
-from rankscope.analysis.root import Root
 from rankscope.analysis.wording import fold, plural, ranks_text
 from rankscope.schema import Dataset
 

@@ -8,9 +8,8 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node
+from rankscope.analysis.graph import Node, Root
 from rankscope.analysis.instances import Instance
-from rankscope.analysis.root import Root
 from rankscope.analysis.sink_rules import Judge
 from rankscope.analysis.wording import duration, ranks_text, wait_text
 from rankscope.schema import AT_CRASH

@@ -10,13 +10,12 @@ import polars as pl
 from rankscope.analysis.deadlocks import Deadlocks
 from rankscope.analysis.device_roots import DeviceRules
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, WaitGraph, components, reverse_edges, sinks, upstream
+from rankscope.analysis.graph import Node, Root, WaitGraph, components, reverse_edges, sinks, upstream
 from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.replicas import Cohorts
-from rankscope.analysis.root import Root
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.wording import plural, ranks_text, wait_text
 from rankscope.kinds.finding_kinds import FINDINGS

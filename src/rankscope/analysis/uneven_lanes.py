@@ -9,10 +9,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node
+from rankscope.analysis.graph import Node, Root
 from rankscope.analysis.instances import Entry, Instance
 from rankscope.analysis.lane_counts import SHIFT, START, Lane, LaneCounts, Shortfall, Side
-from rankscope.analysis.root import Root
 from rankscope.analysis.wording import plural, ranks_text
 
 SURE = 2

@@ -15,11 +15,10 @@ import polars as pl
 
 from rankscope.analysis.counters import Count, Counters
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, WaitGraph
+from rankscope.analysis.graph import Node, Root, WaitGraph
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.replicas import Cohorts
 from rankscope.analysis.ring_exchange import Odd, find_odd
-from rankscope.analysis.root import Root
 from rankscope.analysis.wording import plural, ranks_text, wait_text
 from rankscope.schema import Group
 

@@ -33,7 +33,7 @@ def explain(dataset: Dataset, analysis: Analysis, rank: int) -> Why:
         known = f"the job has {plural(size, 'rank')}, 0 to {size - 1}" if size else "no rank of the job is known"
         raise NoSuchRankError(f"there is no rank {rank}: {known}")
     if dataset.from_traces:
-        from rankscope.analysis.traces.why import explain_traced
+        from rankscope.analysis.traces.stragglers import explain_traced
 
         return explain_traced(dataset, analysis, rank)
     accusing = sorted((f for f in analysis.findings if rank in f.culprit_ranks), key=lambda f: not f.root_cause)

@@ -20,8 +20,7 @@ import click
 
 from rankscope.parsers.decoded import NotThisKindError
 from rankscope.parsers.py_spy.roles import is_launcher
-from rankscope.parsers.sidecar.decode import decode, looks_like_card
-from rankscope.parsers.sidecar.model import Card
+from rankscope.parsers.sidecar.model import Card, decode, looks_like_card
 from rankscope.report.escape import plain
 from rankscope.report.files import overwrite
 

@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 
 from rankscope import __version__
-from rankscope.analysis.mesh import Dimension, Mesh
-from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step, Why
+from rankscope.analysis.model import Analysis, Culprit, Dimension, Evidence, Finding, GroupRef, Mesh, Step, Why
 from rankscope.report import messages, settings
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame

@@ -9,9 +9,8 @@ from rankscope.analysis.model import Analysis, Evidence, Finding, Why
 from rankscope.analysis.wording import plural
 from rankscope.report import messages, settings, words
 from rankscope.report.escape import code_block, markdown
-from rankscope.report.hosts import host_sections
 from rankscope.report.secrets import hide
-from rankscope.report.whys import sections
+from rankscope.report.words import host_sections, why_sections
 from rankscope.schema import Dataset
 
 
@@ -50,7 +49,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
 
 def _why(why: Why) -> Iterator[str]:
     yield f"## Why? {_inline(why.title[:1].upper() + why.title[1:])}"
-    yield _table(("", ""), [(label, line) for label, lines in sections(why) for line in lines])
+    yield _table(("", ""), [(label, line) for label, lines in why_sections(why) for line in lines])
 
 
 def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator[str]:
@@ -99,11 +98,11 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if analysis.traces is None:
         return
     # only who has traces waits for the import
-    from rankscope.report import last, traces
+    from rankscope.report import traces
 
     yield "## Where the time of each step went, by traces"
     yield _table(traces.HEAD, traces.breakdown(analysis.traces)[: words.MOST_FILES])
-    yield from _bullets("Who came last", last.last_lines(dataset, analysis.traces)[: words.MOST_FILES])
+    yield from _bullets("Who came last", traces.last_lines(dataset, analysis.traces)[: words.MOST_FILES])
     speeds = traces.bandwidth(dataset, analysis.traces)[: words.MOST_FILES]
     if speeds:
         yield "**How fast, from the last arrival to the end**"

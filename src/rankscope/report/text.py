@@ -12,9 +12,8 @@ from rankscope.analysis.model import Analysis, Finding, Why
 from rankscope.analysis.wording import plural
 from rankscope.report import messages, settings, words
 from rankscope.report.escape import plain
-from rankscope.report.hosts import host_sections
 from rankscope.report.json import SCHEMA, dump, finding_json
-from rankscope.report.whys import sections
+from rankscope.report.words import host_sections, why_sections
 from rankscope.schema import Dataset
 
 WIDTH = 80
@@ -51,7 +50,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
 def _why(why: Why) -> Iterator[str]:
     yield "-" * WIDTH
     yield from _wrap(f"Why? {why.title[:1].upper()}{why.title[1:]}", indent=3)
-    for label, lines in sections(why):
+    for label, lines in why_sections(why):
         yield from _labelled(label, lines)
 
 

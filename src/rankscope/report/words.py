@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import polars as pl
 
-from rankscope.analysis.frames import kind_of
-from rankscope.analysis.mesh import Mesh
-from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step
-from rankscope.analysis.wording import duration, fold, plural
+from rankscope.analysis.frames import is_native, kind_of, short_name
+from rankscope.analysis.host_stacks import HostThread, host_stacks, sites
+from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Mesh, Reason, Step, Why
+from rankscope.analysis.wording import duration, fold, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.report.secrets import hide
@@ -304,3 +304,66 @@ def paths_phrase(group: Unread) -> str:
     shown = ", ".join(group.paths[:MOST_PATHS])
     left = len(group.paths) - MOST_PATHS
     return f"{shown} and {plural(left, 'file')} more" if left > 0 else shown
+
+
+# The host stacks of the ranks a finding is about, for reports for people.
+
+MOST_HOST_PLACES = 2
+"""Places of hosts that are shown of one finding."""
+MOST_HOST_FRAMES = 14
+"""Frames shown of a stack: the innermost, for they say what the host does."""
+
+
+def host_sections(finding: Finding, dataset: Dataset) -> Iterator[tuple[str, list[str]]]:
+    """(whose, by what tool; lines innermost first) of the culprits, or else the candidates; and who held the GIL."""
+    for ranks in (finding.culprit_ranks, finding.candidates):
+        found = sites(host_stacks(dataset, ranks).values()) if ranks else []
+        for site in found[:MOST_HOST_PLACES]:
+            who = ranks_text(site.ranks)
+            by = f"by {site.first.tool}"
+            yield f"{who}, {_thread(site.first.trains)}, {by}", frame_lines(site.first.trains.stack)
+            if site.first.holder is not None:
+                yield f"{who}, {_thread(site.first.holder)}, {by}", frame_lines(site.first.holder.stack)
+        if found:
+            return
+
+
+def _thread(thread: HostThread) -> str:
+    return f"{thread.label}{', which holds the GIL' if thread.gil else ''}"
+
+
+def frame_lines(stack: Sequence[Frame]) -> list[str]:
+    """The frames, native ones by their library, without those of the interpreter at the outer end."""
+    outer = next((i for i in reversed(range(len(stack))) if kind_of(stack[i]) == "user"), len(stack) - 1)
+    lines = [frame_line(frame) for frame in stack[: min(outer + 1, MOST_HOST_FRAMES)]]
+    left = len(stack) - len(lines)
+    return [*lines, f"({plural(left, 'frame')} left out)"] if left else lines or ["no frame"]
+
+
+def frame_line(frame: Frame) -> str:
+    """A frame: "save  ckpt.py:77", "take_gil  python3.11 (native)"."""
+    return (
+        f"{short_name(frame)}  {frame.file} (native)"
+        if is_native(frame)
+        else f"{frame.function}  {frame.file}:{frame.line}"
+    )
+
+
+# Why a rank is accused, or why not, in words for a person: lines under labels.
+
+WHY_LABELS: dict[str, str] = {
+    "rule": "rule", "evidence": "evidence", "waits": "waits", "root": "because", "state": "how far",
+    "unlike": "unlike it", "against": "against", "close": "how close", "clears": "clears it", "also": "also",
+}  # fmt: skip
+"""What is told of a rank, in the order in which it is told."""
+
+
+def why_sections(why: Why) -> list[tuple[str, list[str]]]:
+    """The lines of an answer by their labels, each line beginning with its place."""
+    told = {label: [_why_line(r) for r in why.lines if r.about == about] for about, label in WHY_LABELS.items()}
+    return [(label, lines) for label, lines in told.items() if lines]
+
+
+def _why_line(reason: Reason) -> str:
+    place = source(reason.evidence)
+    return f"{place}: {reason.evidence.text}" if place else reason.evidence.text

@@ -18,15 +18,14 @@ from rankscope.tui.board import Board
 from rankscope.tui.clip import add_to_file, copied_text
 from rankscope.tui.filters import STATES, Filter, parse_ranks
 from rankscope.tui.footer import Found
-from rankscope.tui.goto import HINT, Target, parse
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.messages import Asked
 from rankscope.tui.order import ORDERINGS, orderings
 from rankscope.tui.pick import column_of
-from rankscope.tui.prompt import Prompt
+from rankscope.tui.popups import Prompt
 from rankscope.tui.search import search
 from rankscope.tui.selection import Moment
-from rankscope.tui.target import place_of_selection, place_of_step
+from rankscope.tui.target import HINT, Target, parse, place_of_selection, place_of_step
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.frame import TracesFrame
 from rankscope.tui.traces.pick import kind_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from rankscope.assemble.sources import Source
 from rankscope.kinds.input_kinds import LOG, UNKNOWN
 from rankscope.parsers.files.walk import Found
-from rankscope.parsers.logs.growing import Growing
+from rankscope.parsers.logs.join import Growing
 from rankscope.parsers.workers.pool import Result, Tail, Task
 
 if TYPE_CHECKING:

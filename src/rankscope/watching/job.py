@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope.assemble.copies import first_version, next_version
+from rankscope.assemble.repeats import first_version, next_version
 from rankscope.assemble.sources import Source
 from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.files.walk import printable
@@ -44,7 +44,7 @@ class Job:
         clock: Clock = CLOCK,
     ) -> None:
         from rankscope.analysis.live import Gate
-        from rankscope.assemble.logs.recall import Recall
+        from rankscope.assemble.logs.pieces import Recall
 
         self._root, self._pattern, self._world_size, self._errors = printable(root), pattern, world_size, errors
         self._clock = clock

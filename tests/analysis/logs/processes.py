@@ -14,7 +14,7 @@ from rankscope.capture.card import Card
 from rankscope.capture.identity import Group
 from rankscope.parsers.flight_recorder.decode import decode as decode_dump
 from rankscope.parsers.logs.decode import decode as decode_log
-from rankscope.parsers.sidecar.decode import decode
+from rankscope.parsers.sidecar.model import decode
 from rankscope.schema import Dataset
 from tests.parsers.dumps import START_NS, job
 from tests.parsers.torch_pickle import torch_pickle

@@ -6,8 +6,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.logs.settings.compare import distance, intended
-from rankscope.analysis.logs.settings.rules import packs, rules
-from rankscope.analysis.logs.settings.values import meaning
+from rankscope.analysis.logs.settings.rules import meaning, packs, rules
 from rankscope.analysis.model import Finding
 from tests.analysis.hosts import missing_one
 from tests.builders import JobBuilder

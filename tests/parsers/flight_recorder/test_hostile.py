@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.parsers.columnar import NULL
-from rankscope.parsers.files.limits import memory_limit
+from rankscope.parsers.files.layers import memory_limit
 from rankscope.parsers.flight_recorder.decode import NotADumpError, decode, looks_like_dump
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.pickles import RefusedError

@@ -10,7 +10,7 @@ import pytest
 from rankscope.parsers.files import logs
 from rankscope.parsers.files.reader import Content, read
 from rankscope.parsers.logs import decode
-from rankscope.parsers.logs.growing import Growing
+from rankscope.parsers.logs.join import Growing
 from rankscope.parsers.logs.model import LogContent
 from tests.parsers.logs.lines import coll, info, life
 from tests.parsers.logs.lines import read as decoded

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rankscope.parsers.decoded import Stretch
 from rankscope.parsers.files import logs
 from rankscope.parsers.files.reader import Content, follow
-from rankscope.parsers.logs.growing import Growing
+from rankscope.parsers.logs.join import Growing
 from rankscope.parsers.logs.model import LogContent
 from tests.parsers.logs.lines import read
 from tests.parsers.logs.nccl.test_operations import facts

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.logs import decoder, recognition
+from rankscope.parsers.logs import decoder
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.nccl import bulk
 from tests.parsers.logs.lines import coll, info, life, log, read
@@ -37,7 +37,7 @@ PIECES = (
 def told(lines: list[str], apart: bool) -> LogContent:
     """What a log says, with lines taken together where they can be, or each by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recognition, "FEW", 1 << 30 if apart else 0)
+        patch.setattr(decoder, "FEW", 1 << 30 if apart else 0)
         patch.setattr(decoder, "SILENT", 3)
         if apart:
             patch.setattr(bulk, "bulk_rows", lambda *_: None)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rankscope.parsers.files.logs import looks_like_log
 from rankscope.parsers.files.reader import read
-from rankscope.parsers.logs.recognise import looks_like_log
 from tests.parsers.logs.lines import coll, info
 
 LOGS = {

@@ -12,8 +12,7 @@ from rankscope.capture.identity import Group
 from rankscope.parsers.decoded import NotThisKindError
 from rankscope.parsers.members import members
 from rankscope.parsers.registry import kinds_of, restored
-from rankscope.parsers.sidecar.decode import decode, looks_like_card
-from rankscope.parsers.sidecar.model import Card, CardGroup
+from rankscope.parsers.sidecar.model import Card, CardGroup, decode, looks_like_card
 
 
 def written(**more: Any) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 
 from rankscope.analysis.frames import kind_of
 from rankscope.schema import Frame
-from rankscope.tui.detail.frames import one_line, place, short_path, user_frames
+from rankscope.tui.detail.stacktree import one_line, place, short_path, user_frames
 from tests.tui.detail.samples import FORWARD
 
 STACK = tuple(Frame(*frame) for frame in FORWARD)

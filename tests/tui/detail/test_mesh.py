@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rankscope.analysis.mesh import Dimension, Mesh, Misfit
 from rankscope.analysis.mesh_recover import recover_mesh
-from rankscope.analysis.model import Analysis
+from rankscope.analysis.model import Analysis, Dimension, Mesh, Misfit
 from rankscope.schema import Dataset
 from rankscope.tui.detail.compact import compact
 from rankscope.tui.detail.expanded import expanded

@@ -10,7 +10,7 @@ from rankscope.tui.detail.expanded import expanded
 from rankscope.tui.detail.facts import look_up
 from rankscope.tui.detail.index import OpIndex
 from rankscope.tui.detail.line import text_of
-from rankscope.tui.detail.said import MOST, Around, around, said_lines, zones_for
+from rankscope.tui.detail.message_list import MOST, Around, around, said_lines, zones_for
 from tests.builders import START_NS
 from tests.logs import SECOND, line, with_logs
 from tests.tui.detail.goldens import absent, logged, present

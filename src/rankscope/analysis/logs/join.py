@@ -21,9 +21,8 @@ from rankscope.analysis.logs.failures import find_failures, with_ranks
 from rankscope.analysis.logs.first_exit import find_ended, find_left, find_unheard
 from rankscope.analysis.logs.initialising import find_init_hangs, find_startup
 from rankscope.analysis.logs.known import ended, gave_up, harm_finding, harmed, known_causes
-from rankscope.analysis.logs.late_arrival import find_late
+from rankscope.analysis.logs.late_arrival import find_late, find_silent
 from rankscope.analysis.logs.lines import TIMEOUTS, Line, read_lines
-from rankscope.analysis.logs.no_timeout import find_silent
 from rankscope.analysis.logs.ras import find_ras
 from rankscope.analysis.logs.settings.compare import find_settings
 from rankscope.analysis.logs.unmatched import find_unmatched

@@ -14,12 +14,10 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.traces.host_time import HostTime, activity
-from rankscope.analysis.traces.intervals import Busy, Times
 from rankscope.analysis.traces.judge import Late
-from rankscope.analysis.traces.lateness import MATCH
+from rankscope.analysis.traces.lateness import MATCH, STEP
 from rankscope.analysis.traces.model import Lateness
-from rankscope.analysis.traces.spans import Spans
-from rankscope.analysis.traces.units import STEP
+from rankscope.analysis.traces.spans import Busy, Spans, Times
 
 SAMPLES = 512
 """Moments at which the host is asked what it does."""

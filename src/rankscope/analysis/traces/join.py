@@ -12,13 +12,20 @@ from rankscope.analysis.traces.bandwidth import bandwidth_table, sizes_of, with_
 from rankscope.analysis.traces.causes import Explainer
 from rankscope.analysis.traces.clocks import Clocks, align
 from rankscope.analysis.traces.judge import Late, find_late
-from rankscope.analysis.traces.lateness import MATCH, last_table, with_lateness, with_work
+from rankscope.analysis.traces.lateness import (
+    MATCH,
+    last_table,
+    step_spans,
+    with_lateness,
+    with_steps,
+    with_units,
+    with_work,
+)
 from rankscope.analysis.traces.matching import Matching, cluster_windows, executed_rows, jobs_of, match_rows
 from rankscope.analysis.traces.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
 from rankscope.analysis.traces.per_trace import tables_of_all
 from rankscope.analysis.traces.recorded import recorded
 from rankscope.analysis.traces.spans import Spans
-from rankscope.analysis.traces.units import step_spans, with_steps, with_units
 from rankscope.analysis.traces.window_offset import AGREE_NS
 from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset, Group

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.intervals import Busy
 from rankscope.analysis.traces.model import IDLE, IDLE_KINDS, KERNELS, LAUNCHES, QUEUES, STEPS, Columns
-from rankscope.analysis.traces.spans import Spans, among
+from rankscope.analysis.traces.spans import Busy, Spans, among
 from rankscope.schema import Dataset
 
 # What ran on devices, how it was launched, and why streams were idle: the tables of Holistic Trace Analysis.

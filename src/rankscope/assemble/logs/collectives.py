@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.logs import names
+from rankscope.assemble.logs import numbers
 from rankscope.assemble.logs.log_processes import Life, Scene
 from rankscope.assemble.logs.seq_numbering import FIRST_SEQ, Numbering
 from rankscope.parsers.columnar import NULL, Numbers
@@ -155,8 +155,8 @@ def _with_meaning(rows: pl.DataFrame, printed: list[str]) -> pl.DataFrame:
     made: dict[str, list[Any]] = {name: [] for name in ("op", "in_sizes", "out_sizes", "in_dtypes")}
     for code, datatype, count, members in distinct.iter_rows():
         name = printed[code]
-        sent, received = names.sizes(name, None if count == NULL else count, members)
-        values = names.op_of(name), sent, received, names.dtype(datatype)
+        sent, received = numbers.sizes(name, None if count == NULL else count, members)
+        values = numbers.op_of(name), sent, received, numbers.dtype(datatype)
         for column, value in zip(made, values, strict=True):
             made[column].append(value)
     table = distinct.with_columns(pl.Series(n, v, dtype=pl.String).cast(pl.Categorical) for n, v in made.items())

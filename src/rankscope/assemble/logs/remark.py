@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import polars as pl
 
-from rankscope.assemble.logs import names
+from rankscope.assemble.logs import numbers
 from rankscope.assemble.logs.log_processes import Life, Scene
 from rankscope.assemble.logs.restarts import begins
 from rankscope.assemble.logs.seq_numbering import Numbering
@@ -218,6 +218,6 @@ def wired(rows: pl.DataFrame) -> pl.DataFrame:
     parts = ["op", "in_sizes", "in_dtypes"]
     distinct = rows.select(parts).unique()
     texts = distinct.select(pl.all().cast(pl.String))
-    keys = [names.wire_key(op, sizes, dtypes) for op, sizes, dtypes in texts.iter_rows()]
+    keys = [numbers.wire_key(op, sizes, dtypes) for op, sizes, dtypes in texts.iter_rows()]
     table = distinct.with_columns(wire=pl.Series(keys, dtype=pl.String))
     return rows.join(table, on=parts, how="left", nulls_equal=True, maintain_order="left")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from rankscope.assemble.logs import names
+from rankscope.assemble.logs import numbers
 from rankscope.assemble.logs.grouping import DEFAULT, Groups
 from rankscope.assemble.logs.log_processes import Scene
 from rankscope.assemble.logs.numbers import moment, size, whole
@@ -236,7 +236,7 @@ class _Reader:
 
     def _row(self, event: Event, seq: int, op: str | None, state: str, **more: Any) -> Row:
         return Row(
-            seq, names.c10d_op(op), state, file=self._log.place, line=event.line, attempt=self._log.source.attempt,
+            seq, numbers.c10d_op(op), state, file=self._log.place, line=event.line, attempt=self._log.source.attempt,
             **more,
         )  # fmt: skip
 
@@ -248,7 +248,7 @@ class _Reader:
         if at is None:
             return
         printed, ran = self._first.get((rank, values.get("ran_ms"), work_of(event))), whole(values.get("ran_ms"))
-        op, sent, received = names.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
+        op, sent, received = numbers.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
         # a batch of sends and receives has no elements; a group of collectives that has none either is rarer
         is_p2p = op in ("send", "recv") or (op == "coalesced" and not sent and not received)
         self._groups.has_p2p[at] |= is_p2p

@@ -28,8 +28,7 @@ from rankscope.kinds.input_kinds import (
 )
 from rankscope.parsers.decoded import Decoded, NotThisKindError, Stretch
 from rankscope.parsers.files import layers, logs
-from rankscope.parsers.files.layers import Bounded
-from rankscope.parsers.files.limits import memory_limit
+from rankscope.parsers.files.layers import Bounded, memory_limit
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.registry import kinds_of

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rankscope.parsers.columnar import Codes, Numbers
 from rankscope.parsers.logs import kept
+from rankscope.parsers.logs.c10d.known_errors import Screen
+from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.folded import unfold
 from rankscope.parsers.logs.fronts import Fronts
 from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, Setting
-from rankscope.parsers.logs.nccl import coll, init, warn
+from rankscope.parsers.logs.nccl import coll, comms, warn
 from rankscope.parsers.logs.nccl import words as w
 from rankscope.parsers.logs.nccl.blocks import HEAD_BYTES, Lines, coll_rows
 from rankscope.parsers.logs.nccl.bulk import CHANNEL, TUNING, Said, Shapes, Unheard
+from rankscope.parsers.logs.nccl.coll import Rows
 from rankscope.parsers.logs.nccl.comms import Comms, Processes
-from rankscope.parsers.logs.nccl.heads import Head, head
 from rankscope.parsers.logs.nccl.inspector import Inspector
 from rankscope.parsers.logs.nccl.ras import Ras
-from rankscope.parsers.logs.nccl.rows import Rows
 from rankscope.parsers.logs.nccl.warn import Warnings
-from rankscope.parsers.logs.nccl.words import Places
+from rankscope.parsers.logs.nccl.words import Head, Places, head
 from rankscope.parsers.logs.operations import Operations
-from rankscope.parsers.logs.phantoms import rehomed, settle
-from rankscope.parsers.logs.recognition import Plain, Recognition
 from rankscope.parsers.logs.record import Record
-from rankscope.parsers.logs.records import Splitter
-from rankscope.parsers.logs.tails import Tails
+from rankscope.parsers.logs.records import LINE_BYTES, WORDS, Splitter
+from rankscope.parsers.logs.tails import Tails, rehomed, settle
+
+if TYPE_CHECKING:
+    from rankscope.parsers.logs.c10d.recogniser import Recogniser
 
 BATCH = 4096
 """So many records go to the recogniser at a time."""
@@ -249,7 +253,7 @@ class Decoder:
         return coll.BEGUN.match(message) is not None and self._cut(process, message, record)
 
     def _life(self, process: int, message: str, record: Record) -> bool:
-        life = init.life(message)
+        life = comms.life(message)
         if life is not None:
             self.comms.life(process, *life, record)
             self.counts["life"] += 1
@@ -286,3 +290,71 @@ class Decoder:
             return
         waiting, self._waiting = self._waiting, []
         self._events.add(self._recognition.events(waiting))
+
+
+# The recogniser of one log, made when it is first needed: getting it ready takes longer than most logs.
+
+
+class Recognition:
+    """A log of nothing but operations does without it. It knows nothing of who asks, so as to go away with them."""
+
+    def __init__(self) -> None:
+        self.problem: str | None = None
+        """What is wrong with the table of known errors."""
+        self._recogniser: Recogniser | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something goes on that any line may belong to."""
+        return self._recogniser is not None and self._recogniser.busy
+
+    def literals(self) -> list[str]:
+        """Words without which a line tells nothing."""
+        return self._ready().literals
+
+    def events(self, records: Sequence[Record]) -> list[Event]:
+        """The events that are complete with these records."""
+        return self._ready().feed_all(records)
+
+    def finish(self) -> list[Event]:
+        """What was still going on at the end."""
+        return [] if self._recogniser is None else self._recogniser.finish()
+
+    def _ready(self) -> Recogniser:
+        if self._recogniser is None:
+            from rankscope.parsers.logs.c10d.recogniser import Recogniser
+            from rankscope.parsers.logs.c10d.table import current
+
+            table, self.problem = current()
+            self._recogniser = Recogniser(table)
+        return self._recogniser
+
+
+# Lines in which nobody looks for anything: what programs print of their own, most of many logs.
+
+FEW = 64
+"""Fewer lines are read the usual way: getting ready takes longer."""
+_SIGNS = ("NCCL", "RCCL", "opCount", " WARN", "_perf", '"peer"', "Job summary", "Communicators...", "PEER_")
+"""What the readers of operations, of heads, of JSON and of RAS look for."""
+_TELLING = ("\x1b", "Rank ", *WORDS)
+"""Beside the words of the recogniser: what words may stand behind, or in pieces; "Rank " ends a line whose rank is that
+of the next one."""
+
+
+class Plain:
+    """Tells them apart. `literals` gives the words of the recogniser, once they are needed."""
+
+    def __init__(self, literals: Callable[[], Sequence[str]]) -> None:
+        self._literals = literals
+        self._screens: tuple[Screen, Screen] | None = None
+
+    def many(self, lines: Sequence[bytes]) -> tuple[list[bool], list[bool]]:
+        """For each line whether it is one of them, and whether a word of the recogniser is in it."""
+        if len(lines) < FEW:
+            return [False] * len(lines), [True] * len(lines)
+        if self._screens is None:
+            self._screens = Screen(_SIGNS), Screen((*_TELLING, *self._literals()))
+        texts = [line.decode("utf-8", "replace") for line in lines]
+        signs, telling = (screen.many(texts) for screen in self._screens)
+        rows = zip(signs, telling, lines, strict=True)
+        return [not sign and not tells and len(line) <= LINE_BYTES for sign, tells, line in rows], telling

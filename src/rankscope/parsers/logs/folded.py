@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankscope.parsers.logs import prefixes
-from rankscope.parsers.logs.nccl import coll, init
+from rankscope.parsers.logs.nccl import coll, comms
 from rankscope.parsers.logs.nccl.blocks import Lines
 from rankscope.parsers.logs.nccl.words import PAD, Places
 from rankscope.parsers.logs.records import HEAD
@@ -159,7 +159,7 @@ def _is_one(run: _Run, cut: int, words: Sequence[str]) -> bool:
             return True
     if front.count('"') % 2 and '"' in behind:
         return True
-    if any(pattern.search(whole) and not pattern.search(front) for pattern in (coll.COLL, init.LIFE)):
+    if any(pattern.search(whole) and not pattern.search(front) for pattern in (coll.COLL, comms.LIFE)):
         return True
     around = whole[max(0, at - 100) : at + 100]
     middle = min(at, 100)

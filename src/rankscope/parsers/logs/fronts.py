@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rankscope.parsers.logs import prefixes, stamps
 from rankscope.parsers.logs.nccl.coll import Operation
 from rankscope.parsers.logs.nccl.comms import Processes
-from rankscope.parsers.logs.nccl.heads import LEVELS, Head, head
+from rankscope.parsers.logs.nccl.words import LEVELS, Head, head
 from rankscope.parsers.logs.record import Record, Stamp
 from rankscope.parsers.logs.records import Splitter
 

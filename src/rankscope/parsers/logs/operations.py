@@ -11,8 +11,8 @@ from rankscope.parsers.logs.fronts import Fronts, Known
 from rankscope.parsers.logs.model import IS_CALL, IS_P2P, TORN
 from rankscope.parsers.logs.nccl import coll
 from rankscope.parsers.logs.nccl.blocks import CollRows, Group
+from rankscope.parsers.logs.nccl.coll import P2P, Rows
 from rankscope.parsers.logs.nccl.comms import Comms, Processes
-from rankscope.parsers.logs.nccl.rows import P2P, Rows
 from rankscope.parsers.logs.nccl.words import Mask, Places
 from rankscope.parsers.logs.record import Record
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import orjson
 
 from rankscope.parsers.logs import prefixes, stamps
-from rankscope.parsers.logs.nccl.heads import LEVELS
+from rankscope.parsers.logs.nccl.words import LEVELS
 from rankscope.parsers.logs.record import Record, Stamp
 
 LINE_BYTES = 1 << 16

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+import orjson
+
+from rankscope.parsers.decoded import NotThisKindError
+from rankscope.parsers.flight_recorder.values import RANK_LIMIT, integer, rank_list, text
 from rankscope.parsers.members import Members, unpack
 
 
@@ -66,3 +71,89 @@ def card_from(header: dict[str, Any], *_: object) -> Card:
     """What `header()` was made from."""
     groups = [CardGroup(row[0], row[1], row[2], unpack(row[3])) for row in header["groups"]]
     return Card(**{**header, "groups": groups})
+
+
+# The bytes of a sidecar to a Card. Everything in it is checked: the file may be of anybody.
+
+VERSION = 1
+ERROR_LIMIT = 2000
+"""Characters of an exception that are read."""
+_BEGIN = re.compile(rb'\s*\{\s*"rankscope_capture"\s*:')
+_WANTED = 1 << 16
+"""Groups kept, and dumps; a rank is in some dozens."""
+
+
+def looks_like_card(head: bytes) -> bool:
+    """Whether a file with these first bytes is a sidecar."""
+    return _BEGIN.match(head) is not None
+
+
+def decode(data: bytes) -> Card:
+    """The sidecar in `data`. Raises NotThisKindError if it says nothing of a rank."""
+    try:
+        told = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise NotThisKindError(f"a sidecar of the capture that is damaged or cut off: {error.msg}") from error
+    rank = _rank(told.get("rank"))
+    if rank is None:
+        raise NotThisKindError("a sidecar of the capture without a rank")
+    ended = told.get("ended") if isinstance(told.get("ended"), dict) else {}
+    card = Card(
+        rank=rank,
+        world_size=_world(told.get("world_size"), rank),
+        host=text(told.get("host")) or "",
+        pid=integer(told.get("pid")),
+        job=text(told.get("job")) or "",
+        attempt=_rank(told.get("attempt")),
+        started_ns=integer(told.get("started_ns")),
+        interval_ns=_nanoseconds(told.get("interval_s")),
+        delay_ns=_nanoseconds(told.get("delay_s")) or 0,
+        dumps=[name for name in map(text, _list(told.get("dumps"))) if name],
+        ended=text(ended.get("reason")) or "",
+        ended_ns=integer(ended.get("time_ns")),
+        error=(text(ended.get("error")) or "")[:ERROR_LIMIT],
+        cause=(text(ended.get("cause")) or "")[:ERROR_LIMIT],
+        groups=_groups(told.get("groups"), rank),
+    )
+    card.problem = _problem(told)
+    return card
+
+
+def _nanoseconds(value: Any) -> int | None:
+    """Of seconds above 0 and below a year."""
+    return int(value * 1e9) if type(value) in (int, float) and 0 < value < 3.2e7 else None
+
+
+def _problem(told: dict[str, Any]) -> str | None:
+    version = integer(told.get("rankscope_capture"))
+    notes = [note for note in map(text, _list(told.get("problems"))[:16]) if note]
+    if version is not None and version > VERSION:
+        notes.append(f"its form {version} is newer than {VERSION}: some of it may be missing")
+    return "; ".join(notes) or None
+
+
+def _groups(value: Any, rank: int) -> list[CardGroup]:
+    """Groups whose members are told and that the rank is in; all others are no use."""
+    found = []
+    for group in _list(value):
+        name = text(group.get("name")) if isinstance(group, dict) else None
+        ranks = rank_list(_list(group.get("ranks"))) if name else None
+        if name and ranks is not None and rank in ranks:
+            described = [text(group.get(key)) or "" for key in ("description", "backend")]
+            found.append(CardGroup(name, described[0], described[1], ranks))
+    return found
+
+
+def _list(value: Any) -> list[Any]:
+    return value[:_WANTED] if isinstance(value, list) else []
+
+
+def _rank(value: Any) -> int | None:
+    number = integer(value)
+    return number if number is not None and 0 <= number < RANK_LIMIT else None
+
+
+def _world(value: Any, rank: int) -> int | None:
+    """The number of ranks, unless the rank itself is none of them."""
+    number = integer(value)
+    return number if number is not None and rank < number <= RANK_LIMIT else None

@@ -15,12 +15,10 @@ import numpy.typing as npt
 from rankscope.parsers.columnar import NULL
 from rankscope.parsers.decoded import NotThisKindError
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, DETAILS, names, repair
-from rankscope.parsers.torch_profiler.chunks import Around, Piece, end_of, pieces
+from rankscope.parsers.torch_profiler.chunks import Around, Layout, Piece, end_of, layout_of, pieces
 from rankscope.parsers.torch_profiler.columns import Columns
 from rankscope.parsers.torch_profiler.events import BAD, EVENTS, Complete, Event, Metadata
-from rankscope.parsers.torch_profiler.layout import Layout, layout_of
-from rankscope.parsers.torch_profiler.metadata import About, about
-from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent
+from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, About, TraceContent, about
 
 HEAD = 1 << 18
 """Bytes of a file in which its layout is looked for, where it is read in ranges."""

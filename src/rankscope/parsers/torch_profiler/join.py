@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.torch_profiler.decode import problem_of
-from rankscope.parsers.torch_profiler.metadata import About
-from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent
+from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, About, TraceContent
 
 
 def join(parts: Sequence[TraceContent], problems: Sequence[str]) -> TraceContent:

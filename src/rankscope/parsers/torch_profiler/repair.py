@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from rankscope.parsers.torch_profiler.chunks import BOUNDARY
 from rankscope.parsers.torch_profiler.events import BAD, EVENT, Complete, Event
-from rankscope.parsers.torch_profiler.layout import BOUNDARY
 
 _START = re.compile(rb'\{(?:[^{}"]{0,64}"[^"]{0,8192}"){0,12}?[^{}"]{0,64}"ph"\s*:')
 _EMPTY = re.compile(rb":\s*(?=[,}\]])")

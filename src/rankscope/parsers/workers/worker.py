@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import IO, Any
 
-from rankscope.parsers.files.limits import limit_worker
+from rankscope.parsers.files.layers import limit_worker
 from rankscope.parsers.files.reader import Content, follow, read
 from rankscope.parsers.workers.protocol import receive, send
 

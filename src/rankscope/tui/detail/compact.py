@@ -10,11 +10,11 @@ from rankscope.tui.detail import words
 from rankscope.tui.detail.facts import Detail
 from rankscope.tui.detail.folds import Fold
 from rankscope.tui.detail.format import byte_count, clock, counted, duration, group_label, payload, plain, rank_ranges
-from rankscope.tui.detail.frames import one_line
 from rankscope.tui.detail.index import Row
 from rankscope.tui.detail.line import Line, Role, Span, cut, line, width_of
+from rankscope.tui.detail.message_list import most_telling, own_line
 from rankscope.tui.detail.peers import Peers
-from rankscope.tui.detail.said import most_telling, own_line
+from rankscope.tui.detail.stacktree import one_line
 
 _LABEL = 8
 """Cells of the label before a line."""

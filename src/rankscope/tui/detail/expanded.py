@@ -13,10 +13,10 @@ from rankscope.tui.detail.facts import Detail
 from rankscope.tui.detail.finding_text import short_text
 from rankscope.tui.detail.folds import Fold
 from rankscope.tui.detail.format import byte_count, clock, counted, duration, group_label, payload, plain, rank_ranges
-from rankscope.tui.detail.frames import place
 from rankscope.tui.detail.index import Row
 from rankscope.tui.detail.line import BLANK, Line, Span, cut, line, wrap, wrapped
-from rankscope.tui.detail.said import said_lines
+from rankscope.tui.detail.message_list import said_lines
+from rankscope.tui.detail.stacktree import place
 
 _MOST_FOLDS = 24
 _MOST_FRAMES = 60

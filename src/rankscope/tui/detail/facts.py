@@ -15,9 +15,9 @@ from rankscope.schema import SOURCES, Dataset, Frame, Group
 from rankscope.tui.detail.folds import Fold, fold
 from rankscope.tui.detail.format import group_short
 from rankscope.tui.detail.index import OpIndex, Row, one
+from rankscope.tui.detail.message_list import Around, around, zones_for
 from rankscope.tui.detail.pairs import pair, waiting_for
 from rankscope.tui.detail.peers import PARTLY, UNFINISHED, Peers, collective, state_label
-from rankscope.tui.detail.said import Around, around, zones_for
 from rankscope.tui.selection import Absence, Selection
 
 _ABSENCES: tuple[Absence, ...] = get_args(Absence)

@@ -10,8 +10,8 @@ from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report import words
 from rankscope.report.secrets import hide
 from rankscope.tui.detail.format import counted, plain
-from rankscope.tui.detail.frames import label
 from rankscope.tui.detail.line import BLANK, Line, Role, Span, line, wrap
+from rankscope.tui.detail.stacktree import label
 
 _MOST = 200
 """Lines of one part of a finding that are shown; the JSON report has them all."""

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from rankscope.analysis.model import Finding
 from rankscope.analysis.traces.lateness import is_short
-from rankscope.tui.goto import Target
 from rankscope.tui.model import Model
 from rankscope.tui.search import Hits
+from rankscope.tui.target import Target
 from rankscope.tui.traces.activity import NOTHING
 from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.lanes import TraceLanes

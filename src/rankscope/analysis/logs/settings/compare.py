@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.settings.rules import Rule, packs, rules
-from rankscope.analysis.logs.settings.values import ENV, Process, meaning, names_of, processes
+from rankscope.analysis.logs.settings.rules import ENV, Process, Rule, meaning, names_of, packs, processes, rules
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset

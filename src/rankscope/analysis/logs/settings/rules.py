@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
+import re
+from collections import ChainMap, Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from importlib import resources
 from typing import NamedTuple
+
+import polars as pl
+
+from rankscope.schema import ENVIRONMENTS, Dataset
 
 _PACKAGE = "rankscope.analysis.logs.settings"
 
@@ -51,3 +58,142 @@ def _rows(name: str) -> Iterator[list[str]]:
     text = (resources.files(_PACKAGE) / name).read_text("utf-8")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return (line.split("\t") for line in lines[1:])
+
+
+# What processes told of their settings, with values that mean the same made equal.
+
+OF_ONE = (*ENVIRONMENTS, "container", "collect_env")
+"""Sources of which each file is of one process, though nothing may tell which."""
+_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_LISTS = ("_ALGO", "_PROTO", "_HCA", "_IFNAME", "_SUBSYS")
+ENV = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]{2,}")
+
+
+@dataclass
+class Process:
+    """One process, and what it told. What all told alike is kept once, behind the own values."""
+
+    rank: int | None
+    host: str
+    pid: int | None
+    values: ChainMap[str, str]
+    """As printed; several values of one name joined."""
+    places: ChainMap[str, tuple[int, int]]
+    """File and line by name."""
+    alike: int = 0
+    """So many variables NCCL printed for all."""
+    means: dict[str, str] = field(default_factory=dict)
+    """The values by meaning, but of what all told alike."""
+    printed: set[str] = field(default_factory=set)
+    """Variables that NCCL printed because it read them, but what all told alike."""
+    files: set[int] = field(default_factory=set)
+    """Where its lines are."""
+    whole: bool = False
+    """All of its environment is known."""
+    alone: bool = True
+    """No other process wrote to its files: no line of it was lost in between."""
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """Settings that all processes told with one value."""
+
+    values: dict[str, str]
+    places: dict[str, tuple[int, int]]
+    printed: int
+
+
+def names_of(told: Sequence[Process]) -> set[str]:
+    """Every name that any of them told."""
+    return {name for p in told for name in p.means} | (set(told[0].values) if told else set())
+
+
+def processes(dataset: Dataset) -> list[Process]:
+    """All that told a setting or version, by rank where it is known; dumps tell the version of NCCL."""
+    table = _table(dataset)
+    alike, rest = _alike(table)
+    found: dict[tuple[int | None, str, int | None, int | None], Process] = {}
+    for rank, host, pid, alone, whole, files in table.group_by("rank", "host", "pid", "alone", maintain_order=True).agg(
+        pl.col("source").is_in(ENVIRONMENTS).any(), pl.col("file").unique()
+    ).iter_rows():  # fmt: skip
+        own = found.setdefault(_key(rank, host, pid, alone), _process(rank, host, pid, alike))
+        own.host, own.pid = own.host or host, pid if own.pid is None else own.pid
+        own.whole = own.whole or whole
+        own.files.update(files)
+    several: defaultdict[tuple[int, str], dict[str, str]] = defaultdict(dict)
+    for rank, host, pid, name, value, source, file, line, alone in rest.iter_rows():
+        own = found[_key(rank, host, pid, alone)]
+        told = several[id(own), name]
+        told.setdefault(meaning(name, value), value)
+        own.values[name], own.means[name] = ", ".join(sorted(told.values())), ", ".join(sorted(told))
+        own.places.maps[0].setdefault(name, (file, line or 0))
+        if source == "nccl" and ENV.fullmatch(name):
+            own.printed.add(name)
+    _share(list(found.values()))
+    return list(found.values())
+
+
+def _key(
+    rank: int | None, host: str, pid: int | None, alone: int | None
+) -> tuple[int | None, str, int | None, int | None]:
+    return (rank, "", None, None) if rank is not None else (None, host, pid, alone)
+
+
+def _process(rank: int | None, host: str, pid: int | None, alike: _Alike) -> Process:
+    return Process(rank, host, pid, ChainMap({}, alike.values), ChainMap({}, alike.places), alike.printed)
+
+
+def _table(dataset: Dataset) -> pl.DataFrame:
+    """Rows of all that is known to be of a process."""
+    dumps = dataset.dumps.filter(pl.col("library_version").is_not_null() & pl.col("rank").is_not_null())
+    versions = dumps.select(
+        "rank", "host", pl.lit(None, pl.Int64).alias("pid"), pl.lit("version:nccl").alias("name"),
+        pl.col("library_version").alias("value"), pl.lit("flight-recorder").alias("source"), "file",
+        pl.lit(None, pl.Int64).alias("line"),
+    )  # fmt: skip
+    told = pl.concat([dataset.settings.select(versions.columns), versions]) if dumps.height else dataset.settings
+    nobody = pl.col("rank").is_null() & pl.col("pid").is_null()
+    told = told.select(versions.columns).filter(~nobody | pl.col("source").is_in(OF_ONE))
+    alone = pl.when(nobody).then("file").cast(pl.Int64).alias("alone")
+    return told.with_columns(pl.col("host").fill_null(""), alone)
+
+
+def _alike(table: pl.DataFrame) -> tuple[_Alike, pl.DataFrame]:
+    """What all told with one value, and the rows of the rest: of thousands of ranks most say the same."""
+    who = pl.coalesce(pl.format("r{}", "rank"), pl.format("{}:{}", "host", "pid"), pl.format("f{}", "alone"))
+    table = table.with_columns(who=who)
+    people = table["who"].n_unique()
+    by_name = table.group_by("name").agg(
+        pl.col("value").n_unique().alias("values"), pl.col("who").n_unique(), pl.col("value").first().alias("value"),
+        pl.col("file").first(), pl.col("line").first(), (pl.col("source") == "nccl").all().alias("nccl"),
+    )  # fmt: skip
+    same = by_name.filter((pl.col("values") == 1) & (pl.col("who") == people))
+    rows = same.select("name", "value", "file", "line", "nccl").rows()
+    alike = _Alike(
+        {name: value for name, value, *_ in rows}, {name: (file, line or 0) for name, _, file, line, _ in rows},
+        sum(nccl and bool(ENV.fullmatch(name)) for name, _, _, _, nccl in rows),
+    )  # fmt: skip
+    return alike, table.filter(~pl.col("name").is_in(same["name"].implode())).drop("who")
+
+
+def _share(told: Sequence[Process]) -> None:
+    writers = Counter(file for process in told for file in process.files)
+    for process in told:
+        process.alone = all(writers[file] == 1 for file in process.files)
+
+
+@lru_cache(maxsize=1 << 16)
+def meaning(name: str, value: str) -> str:
+    """A value in one spelling: truth values, numbers, lists whose order means nothing, versions without build."""
+    text = value.strip().strip('"').lower()
+    if name.startswith("version:"):
+        found = _VERSION.search(text)
+        return found[0] if found else text
+    if text in _TRUE or text in _FALSE:
+        return "1" if text in _TRUE else "0"
+    if re.fullmatch(r"0*\d{1,18}", text):
+        return str(int(text))
+    if name.endswith(_LISTS) and "," in text:
+        return ",".join(sorted(text.split(",")))
+    return text

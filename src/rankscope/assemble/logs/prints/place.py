@@ -12,7 +12,7 @@ from rankscope.assemble.logs.log_processes import Scene
 from rankscope.assemble.logs.messages import failed
 from rankscope.assemble.logs.numbers import rank as sound
 from rankscope.assemble.logs.numbers import whole
-from rankscope.assemble.logs.prints.last import Quote, Reports
+from rankscope.assemble.logs.prints.lockstep import Quote, Reports
 from rankscope.assemble.logs.prints.rows import (
     ALL,
     Calls,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rankscope.assemble.logs import names
+from rankscope.assemble.logs import numbers
 from rankscope.assemble.logs.log_processes import Log, Scene
 from rankscope.assemble.logs.numbers import moment
 from rankscope.assemble.logs.reports import Claim, Row, not_before
@@ -37,7 +37,7 @@ def row(log: Log, event: Event, printed: Sequence[Any], state: str) -> Row:
     seq, op, shape, dtype, device = printed
     created = moment(event.stamp, log.source.mtime_ns) if event.kind == "fingerprint" else None
     return Row(
-        seq, names.c10d_op(op), state, created_ns=created, in_sizes=None if shape is None else f"[{list(shape)}]",
+        seq, numbers.c10d_op(op), state, created_ns=created, in_sizes=None if shape is None else f"[{list(shape)}]",
         dtypes=None if dtype is None else f'["{dtype}"]' if dtype.isalnum() else None,
         library="nccl" if device == "cuda" else "gloo", file=log.place, line=event.line, attempt=log.source.attempt,
     )  # fmt: skip

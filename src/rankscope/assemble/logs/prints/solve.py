@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rankscope.assemble.logs.numbers import moment
-from rankscope.assemble.logs.prints.last import Reports, last_teams
-from rankscope.assemble.logs.prints.lockstep import Lockstep, Played
+from rankscope.assemble.logs.prints.lockstep import Lockstep, Played, Reports, last_teams
 from rankscope.assemble.logs.prints.rows import ALL, NEVER, Lane, Lanes, Named, Print, Seat, by_seat, timed
 from rankscope.assemble.logs.reports import not_before
 

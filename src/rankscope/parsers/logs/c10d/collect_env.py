@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from rankscope.parsers.environment.pairs import VALUE_LIMIT, kept, pair_of
+from rankscope.parsers.environment.decode import VALUE_LIMIT, kept, pair_of
 from rankscope.parsers.logs.c10d.event_builder import tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.record import Record

@@ -17,8 +17,7 @@ from rankscope.parsers.logs.fronts import Fronts, without_time
 from rankscope.parsers.logs.nccl import words as w
 from rankscope.parsers.logs.nccl.blocks import HEAD_BYTES, Lines, stamped
 from rankscope.parsers.logs.nccl.comms import Processes
-from rankscope.parsers.logs.nccl.heads import LEVELS
-from rankscope.parsers.logs.nccl.words import PAD, Mask, Places
+from rankscope.parsers.logs.nccl.words import LEVELS, PAD, Mask, Places
 
 LONGEST = 1024
 """Longer messages, without their numbers, are left to the slow way."""

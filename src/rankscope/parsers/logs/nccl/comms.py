@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rankscope.parsers.logs.model import Comm, Process
-from rankscope.parsers.logs.nccl.init import ENDED
 from rankscope.parsers.logs.nccl.words import Places
 from rankscope.parsers.logs.record import Record, Stamp
 
@@ -175,3 +175,44 @@ def _stamps(state: str, record: Record) -> dict[str, Stamp | int | None]:
     if state == "complete":
         return {"completed": record.stamp, "complete_offset": record.offset}
     return {"ended": record.stamp, "end_offset": record.offset} if state in ENDED else {}
+
+
+# Lines of the life of a communicator: initialised, split, finalized, destroyed, aborted.
+
+LIFE = re.compile(
+    r"(?:\[Rank \d{1,9}\] )?(?:(?P<function>nccl\w{1,64}) )?comm (?P<pointer>0x[0-9a-fA-F]{1,16}) "
+    r"rank (?P<rank>\d{1,9}) n[rR]anks (?P<nranks>\d{1,9}) (?P<pairs>.{0,600}?)- "
+    r"(?P<what>Init|Destroy|Abort|Finalize|Revoke) (?P<step>START|COMPLETE)"
+)
+_NUMBERS = {
+    "cudaDev": "device", "nvmlDev": "nvml_device", "splitCount": "split", "childCount": "split", "color": "color",
+    "key": "key",
+}  # fmt: skip
+_TEXTS = {"busId": "bus_id", "commId": "comm_id", "parent": "parent"}
+_STATES = {
+    ("Init", "START"): "start", ("Init", "COMPLETE"): "complete", ("Finalize", "COMPLETE"): "finalized",
+    ("Destroy", "COMPLETE"): "destroyed", ("Abort", "START"): "aborting", ("Abort", "COMPLETE"): "aborted",
+    ("Revoke", "COMPLETE"): "revoked",
+}  # fmt: skip
+ENDED = ("destroyed", "aborted")
+"""States after which the pointer is free for another communicator."""
+
+
+def life(message: str) -> tuple[str, str, dict[str, Any]] | None:
+    """Pointer, new state and what is said of the communicator, in fields of Comm; None for any other line.
+
+    The state is "" for a step that changes nothing, as `Destroy START`.
+    """
+    found = LIFE.match(message)
+    if found is None:
+        return None
+    told: dict[str, Any] = {"rank": int(found["rank"]), "nranks": int(found["nranks"])}
+    if found["function"]:
+        told["function"] = found["function"]
+    words = found["pairs"].split()
+    for name, value in zip(words[::2], words[1::2], strict=False):
+        if name in _TEXTS:
+            told[_TEXTS[name]] = value[:64]
+        elif name in _NUMBERS and value.lstrip("-").isdecimal() and len(value) < 19:
+            told[_NUMBERS[name]] = int(value)
+    return found["pointer"], _STATES.get((found["what"], found["step"]), ""), told

@@ -10,7 +10,7 @@ from rankscope.parsers.logs.c10d.endings import ranges_in
 from rankscope.parsers.logs.c10d.event_builder import tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.model import Warned
-from rankscope.parsers.logs.nccl.heads import Head
+from rankscope.parsers.logs.nccl.words import Head
 from rankscope.parsers.logs.record import Record
 
 TRAIL = re.compile(r"(?P<place>[\w./+\-]{1,200}:\d{1,6}) -> (?P<result>\d{1,3})(?: \[[^\]]{0,60}\])?\s*$")

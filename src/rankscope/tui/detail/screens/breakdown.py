@@ -13,7 +13,7 @@ from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.tui.detail.format import clipped, duration, plain
 from rankscope.tui.detail.line import Line, Role, Span, cut, line, wrapped
-from rankscope.tui.detail.screens.list_page import ListPage
+from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.traces.paint import short_name

@@ -11,7 +11,7 @@ from rankscope.schema import BLIND_HOOK, HOOK, Dataset
 from rankscope.tui.detail.format import byte_count, clipped, clock, counted, plain, rank_phrase
 from rankscope.tui.detail.index import index_of
 from rankscope.tui.detail.line import Line, Role, Span, line, wrapped
-from rankscope.tui.detail.screens.list_page import ListPage
+from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
 
 _SOURCES = {"option": "as told", "name": "name", "content": "content", "guess": "GUESSED", "sidecar": "told"}

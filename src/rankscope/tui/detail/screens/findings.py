@@ -11,7 +11,7 @@ from rankscope.schema import Dataset
 from rankscope.tui.detail.finding_text import full_text, severity_role
 from rankscope.tui.detail.format import counted, plain
 from rankscope.tui.detail.line import Line, Span, line
-from rankscope.tui.detail.screens.list_page import ListPage
+from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
 
 _KIND_FROM = 60

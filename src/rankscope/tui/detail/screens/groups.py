@@ -13,7 +13,7 @@ from rankscope.tui.detail.facts import as_absence
 from rankscope.tui.detail.format import clipped, counted, group_label, group_short, plain, rank_ranges
 from rankscope.tui.detail.index import OpIndex, index_of
 from rankscope.tui.detail.line import Line, Span, line, wrapped
-from rankscope.tui.detail.screens.list_page import ListPage
+from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 

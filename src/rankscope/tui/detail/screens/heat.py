@@ -19,7 +19,7 @@ from rankscope.schema import Dataset
 from rankscope.tui.detail.format import duration, rank_ranges
 from rankscope.tui.detail.line import Line, Role, Span, cut, line, wrapped
 from rankscope.tui.detail.lines import HEAT, LineList, Lines
-from rankscope.tui.detail.screens.list_page import ListPage
+from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.fold import rank_label
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment

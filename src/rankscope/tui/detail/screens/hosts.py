@@ -16,13 +16,12 @@ from rankscope.analysis.host_words import find_pattern, tools_of
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset, Frame
 from rankscope.tui.detail.format import clock, counted, plain, rank_ranges
-from rankscope.tui.detail.frames import full_place
 from rankscope.tui.detail.index import index_of
 from rankscope.tui.detail.line import Line, Span, line, wrap
 from rankscope.tui.detail.lines import LineList, Lines
 from rankscope.tui.detail.screens.member import TreeList
 from rankscope.tui.detail.screens.page import Page
-from rankscope.tui.detail.stacktree import TreeLine, draw, is_remark, merge, remark, with_mark
+from rankscope.tui.detail.stacktree import TreeLine, draw, full_place, is_remark, merge, remark, with_mark
 from rankscope.tui.options import ViewOptions
 
 HOW = "Make one for each rank on its host: py-spy dump --native --pid PID > py-spy_rank_N.txt"

@@ -20,13 +20,12 @@ from rankscope.tui.detail.expanded import stack_lines
 from rankscope.tui.detail.facts import look_up, peers_of, select
 from rankscope.tui.detail.folds import Fold, fold, members
 from rankscope.tui.detail.format import clock, counted, duration, group_label, plain, rank_ranges
-from rankscope.tui.detail.frames import one_line, user_frames
 from rankscope.tui.detail.index import OpIndex, index_of
 from rankscope.tui.detail.line import Line, Span, line, wrap
 from rankscope.tui.detail.lines import LineList, Lines
 from rankscope.tui.detail.peers import Peers
 from rankscope.tui.detail.screens.page import Page
-from rankscope.tui.detail.stacktree import TreeLine, forest, frame_at, with_mark
+from rankscope.tui.detail.stacktree import TreeLine, forest, frame_at, one_line, user_frames, with_mark
 from rankscope.tui.filters import parse_ranks
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection

@@ -13,15 +13,14 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
-from rankscope.analysis.mesh import Mesh
-from rankscope.analysis.model import Analysis
+from rankscope.analysis.model import Analysis, Mesh
 from rankscope.schema import Dataset
 from rankscope.tui.detail import words
 from rankscope.tui.detail.format import clipped, plain, rank_ranges
 from rankscope.tui.detail.index import index_of
 from rankscope.tui.detail.line import Line, Role, Span, cut, line, wrapped
 from rankscope.tui.detail.lines import LineList, Lines
-from rankscope.tui.detail.screens.list_page import ListPage
+from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.order import host_of
 from rankscope.tui.selection import Selection

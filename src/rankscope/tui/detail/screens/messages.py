@@ -16,7 +16,6 @@ from rankscope.report.escape import plain as escaped
 from rankscope.report.secrets import hide, value_of
 from rankscope.schema import Dataset, Frame
 from rankscope.tui.detail.format import LONGEST_JSON, counted, group_label, plain, rank_ranges
-from rankscope.tui.detail.frames import place
 from rankscope.tui.detail.index import index_of
 from rankscope.tui.detail.line import BLANK, Line, Span, line, wrap, wrapped
 from rankscope.tui.detail.lines import Lines
@@ -31,8 +30,8 @@ from rankscope.tui.detail.message_list import (
     message_line,
     when,
 )
-from rankscope.tui.detail.screens.list_page import ListPage
-from rankscope.tui.detail.screens.page import Page, Result
+from rankscope.tui.detail.screens.page import ListPage, Page, Result
+from rankscope.tui.detail.stacktree import place
 from rankscope.tui.filters import parse_ranks
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection

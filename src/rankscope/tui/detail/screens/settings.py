@@ -14,7 +14,7 @@ from rankscope.tui.detail.finding_text import severity_role
 from rankscope.tui.detail.format import clipped, counted, plain, rank_ranges
 from rankscope.tui.detail.index import index_of
 from rankscope.tui.detail.line import Line, Role, Span, line, wrapped
-from rankscope.tui.detail.screens.list_page import ListPage
+from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
 
 _MOST = 40

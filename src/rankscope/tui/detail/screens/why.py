@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from rankscope.analysis.model import Analysis, Why
 from rankscope.analysis.why import NoSuchRankError, explain
-from rankscope.report.whys import sections
+from rankscope.report.words import why_sections
 from rankscope.schema import Dataset
 from rankscope.tui.detail.format import plain
 from rankscope.tui.detail.index import index_of
@@ -27,7 +27,7 @@ def why_lines(why: Why, width: int) -> list[Line]:
     """An answer in lines of `width` cells."""
     head = Span(plain(why.title[:1].upper() + why.title[1:]), "bad" if why.accused else "bold")
     lines = [*wrap(line(head), width, _INDENT), BLANK]
-    for label, texts in sections(why):
+    for label, texts in why_sections(why):
         for at, text in enumerate(texts):
             title = Span(f"{'' if at else label:<{_LABEL}}", "head")
             lines += wrap(line(title, plain(text)), width, _LABEL + _INDENT)
