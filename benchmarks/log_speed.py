@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.results import machine, put, table
-from rankscope.parsers.decoded import Decoded
-from rankscope.parsers.files.walk import walk
+from rankscope.parsers.contents import Decoded
+from rankscope.parsers.files.directory_walk import walk
 from rankscope.parsers.logs.decode import decode
+from rankscope.parsers.workers.byte_ranges import Ranges
 from rankscope.parsers.workers.pool import Pool
-from rankscope.parsers.workers.ranges import Ranges
 
 RANKS = 8
 OPS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")

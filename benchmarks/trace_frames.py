@@ -17,9 +17,9 @@ from rankscope import schema
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.model import build_model
-from rankscope.tui.traces.board import TraceBoard
-from rankscope.tui.traces.look import look
-from rankscope.tui.traces.paint import compose, gutter_for
+from rankscope.tui.traces.span_facts import look
+from rankscope.tui.traces.trace_board import TraceBoard
+from rankscope.tui.traces.trace_paint import compose, gutter_for
 
 RANKS = 8
 WIDTH, ROWS = 180, 40

@@ -26,8 +26,8 @@ from rankscope.assemble.sources import Source
 from rankscope.commands.follower_process import receive, send
 from rankscope.parsers.files.reader import follow
 from rankscope.tui.live.prepared import Prepared, prepare
-from rankscope.watching.job import Job
 from rankscope.watching.update import Reading, Update
+from rankscope.watching.watched_job import Job
 
 TIMES = 9
 Cost = tuple[float, ...]

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from rankscope import __version__
-from rankscope.parsers.workers.share import limit_threads
+from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.report.escape import plain
 
 UNUSABLE = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis.activities import classify
-from rankscope.analysis.frames import own_frames, short_name
+from rankscope.analysis.stack_frames import own_frames, short_name
 from rankscope.schema import Frame
 from tests.analysis import hosts
 from tests.analysis.hosts import MAIN, Stack

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.analysis.explanations import explain
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.rank_view import condition
-from rankscope.analysis.why import explain
-from rankscope.assemble.dataset import assemble
+from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.tui.detail.peers import state_label

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankscope.analysis.host_stacks import host_stacks, host_steps
-from rankscope.analysis.host_words import find_pattern, host_text
+from rankscope.analysis.stack_text import find_pattern, host_text
 from tests.analysis.hosts import BACKWARD, GATHER, LEAVE, LOAD, LOOP, REDUCE, SAVE, TAKE_GIL, missing_one, seen
 from tests.builders import JobBuilder
 

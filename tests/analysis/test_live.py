@@ -10,7 +10,7 @@ import pytest
 from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.freeze import Freeze
-from rankscope.analysis.live import FROZEN_NS, SILENT_NS, Gate, Live, with_state
+from rankscope.analysis.live_state import FROZEN_NS, SILENT_NS, Gate, Live, with_state
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.progress_history import SECOND, Look
 from rankscope.schema import Dataset

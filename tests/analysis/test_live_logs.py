@@ -9,7 +9,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.freeze import Freeze
-from rankscope.analysis.live import Gate, Live, with_state
+from rankscope.analysis.live_state import Gate, Live, with_state
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.progress_history import SECOND, Look
 from rankscope.assemble.load import LoadOptions, load

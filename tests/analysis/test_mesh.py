@@ -11,7 +11,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.mesh_families import LONGEST, name_of
-from rankscope.analysis.mesh_recover import find_misfits, recover_mesh
+from rankscope.analysis.mesh_recovery import find_misfits, recover_mesh
 from rankscope.analysis.model import Mesh
 from tests.analysis.meshes import CP, DP, DP_CP, EMB, EP, MP, PP, TP, Groups, grid, job_of, megatron
 from tests.builders import JobBuilder

@@ -8,16 +8,16 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.why import explain
-from rankscope.assemble.dataset import assemble
+from rankscope.analysis.explanations import explain
+from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset
-from rankscope.tui.detail.compact import compact
-from rankscope.tui.detail.facts import look_up
-from rankscope.tui.detail.index import OpIndex
-from rankscope.tui.detail.line import text_of
+from rankscope.tui.detail.compact_detail import compact
+from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.selection_facts import look_up
+from rankscope.tui.detail.styled_lines import text_of
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import build_model
 from rankscope.tui.selection import Selection

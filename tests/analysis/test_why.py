@@ -10,8 +10,8 @@ import pytest
 
 from rankscope import schema
 from rankscope.analysis import analyse
+from rankscope.analysis.explanations import NoSuchRankError, explain
 from rankscope.analysis.model import Why
-from rankscope.analysis.why import NoSuchRankError, explain
 from rankscope.assemble.load import load
 from rankscope.schema import Dataset
 from tests.analysis.jobs import mesh, running

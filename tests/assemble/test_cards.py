@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.assemble.dataset import assemble
+from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.parsers.members import members

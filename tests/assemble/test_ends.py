@@ -7,8 +7,8 @@ import json
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.assemble.dataset import assemble
-from rankscope.assemble.ends import known_error
+from rankscope.assemble.assembly import assemble
+from rankscope.assemble.process_ends import known_error
 from rankscope.assemble.sources import Source
 from rankscope.parsers.sidecar.model import decode
 from rankscope.schema import Dataset

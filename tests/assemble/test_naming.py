@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rankscope.assemble.naming import attempt_of, host_of, rank_by, rank_of
+from rankscope.assemble.file_names import attempt_of, host_of, rank_by, rank_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.assemble.dataset import assemble
+from rankscope.assemble.assembly import assemble
 from rankscope.assemble.load import load
 from rankscope.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode

@@ -11,8 +11,8 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
+from rankscope.assemble.assembly import assemble
 from rankscope.assemble.attempts import NoSuchAttemptError, with_silent
-from rankscope.assemble.dataset import assemble
 from rankscope.assemble.sources import Source
 from rankscope.cli import run
 from rankscope.parsers.sidecar.model import Card

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankscope import schema
-from rankscope.assemble.dataset import dump_tables
+from rankscope.assemble.assembly import dump_tables
 
 
 def test_no_dump_gives_tables_of_the_same_columns_as_dumps_do() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from rankscope.analysis.traces.recorded import recorded
+from rankscope.analysis.traces.recorded_operations import recorded
 from rankscope.assemble.load import load
 from tests.jobs.recorded import COLLECTIVES, STEPS, UNWATCHED, WORLD_SIZE
 

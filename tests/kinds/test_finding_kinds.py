@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from rankscope.analysis.analyse import analyse
+from rankscope.analysis.root_cause import analyse
 from rankscope.kinds.finding_kinds import FINDINGS, FindingKind
 from rankscope.kinds.functions import function
 from tests.report import samples

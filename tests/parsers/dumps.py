@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from rankscope.assemble.dataset import assemble
+from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import Source
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.schema import Dataset

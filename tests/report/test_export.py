@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.report.files import overwrite, write_new
+from rankscope.report.output_files import overwrite, write_new
 from rankscope.report.perfetto import export_markdown
 from tests.report import samples
 

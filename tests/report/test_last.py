@@ -7,7 +7,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.lateness import is_short, turns
-from rankscope.report.traces import last_lines
+from rankscope.report.trace_section import last_lines
 from rankscope.schema import Dataset
 from tests.traces import MS, US, TraceBuilder
 

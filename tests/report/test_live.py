@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankscope.analysis import analyse
-from rankscope.analysis.live import Live
+from rankscope.analysis.live_state import Live
 from rankscope.analysis.model import Analysis
 from rankscope.report.text import verdict_key
 from tests.builders import START_NS, JobBuilder

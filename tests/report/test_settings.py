@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope.report.settings import settings
+from rankscope.report.settings_section import settings
 from rankscope.schema import Dataset
 from tests.logs import setting, with_logs
 from tests.report.samples import healthy

@@ -7,7 +7,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.report import traces
+from rankscope.report import trace_section
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
 from rankscope.report.redact import redact
@@ -52,12 +52,12 @@ def test_ranks_that_look_alike_share_a_row() -> None:
     dataset = training(32, 5, slow_host={9: 20 * MS}).build()
     analysis = analyse(dataset)
     assert analysis.traces is not None
-    rows = traces.breakdown(analysis.traces)
+    rows = trace_section.breakdown(analysis.traces)
     assert [row[0] for row in rows] == ["9", "0-8,10-31"]
 
 
 def test_many_rows_are_cut_and_counted() -> None:
-    text = "\n".join(traces._columns(("a", "b"), [(str(i), "x") for i in range(20)], "rank"))
+    text = "\n".join(trace_section._columns(("a", "b"), [(str(i), "x") for i in range(20)], "rank"))
     assert "and 12 more ranks" in text
 
 
@@ -82,4 +82,4 @@ def test_hosts_and_paths_are_taken_out() -> None:
 
 @pytest.mark.parametrize(("count", "said"), [(12, "12 B"), (4096, "4 KiB"), (3 << 29, "1.5 GiB")])
 def test_sizes(count: int, said: str) -> None:
-    assert traces.size(count) == said
+    assert trace_section.size(count) == said

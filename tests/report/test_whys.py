@@ -8,8 +8,8 @@ import orjson
 import pytest
 from markdown_it import MarkdownIt
 
+from rankscope.analysis.explanations import explain
 from rankscope.analysis.model import Analysis, Evidence, Reason, Why
-from rankscope.analysis.why import explain
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
 from rankscope.report.redact import redact

@@ -8,7 +8,7 @@ from textual.binding import Binding
 
 from rankscope.tui.actions import ACTIONS, BY_ID, FOOTER, TRACED_FOOTER, bindings_for
 from rankscope.tui.app import RankscopeApp
-from rankscope.tui.screen import LanesScreen
+from rankscope.tui.lanes_screen import LanesScreen
 from rankscope.tui.timeline import MOVES, Timeline
 
 

@@ -11,13 +11,14 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
+from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
-from rankscope.tui import frame
+from rankscope.tui import lanes_frame
 from rankscope.tui.app import RankscopeApp
-from rankscope.tui.clip import FILE
-from rankscope.tui.detail.facts import Detail, look_up
-from rankscope.tui.detail.index import OpIndex
+from rankscope.tui.clipboard import FILE
+from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.selection_facts import Detail, look_up
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import ChoiceScreen, HelpScreen
 from rankscope.tui.selection import Selection
@@ -323,7 +324,6 @@ async def test_hostile_names_stay_on_one_line() -> None:
     for _ in range(3):
         step(job, ["tp0", "tp1"])
     job.collective("tp1", [4, 5, 7], op="all_reduce", state="scheduled", stack=(("\x1b]0;x\x07", "[b]f.py", 3),))
-    from rankscope.analysis import analyse
     from tests.tui.jobs import still
 
     dataset = still(job.build())
@@ -337,7 +337,7 @@ async def test_hostile_names_stay_on_one_line() -> None:
 
 
 async def test_holding_a_key_draws_the_detail_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame, "DETAIL_AFTER", 0.4)
+    monkeypatch.setattr(lanes_frame, "DETAIL_AFTER", 0.4)
     async with opened(hang()) as (app, pilot):
         seen: list[object] = []
         monkeypatch.setattr(app.lanes.detail, "show_found", lambda *args: seen.append(args))
@@ -360,10 +360,10 @@ async def test_keys_are_answered_while_the_detail_is_looked_up(monkeypatch: pyte
 
     async with opened(hang()) as (app, pilot):
         before = app.lanes.detail.detail
-        monkeypatch.setattr(frame, "look_up", slow)
+        monkeypatch.setattr(lanes_frame, "look_up", slow)
         for count in range(1, 6):
             await pilot.press("left")
-            await pilot.pause(2 * frame.DETAIL_AFTER)
+            await pilot.pause(2 * lanes_frame.DETAIL_AFTER)
             await until(pilot, lambda: asked)
             assert app.lanes.detail.detail is before, count
         selection = board_of(app).selection

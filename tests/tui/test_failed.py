@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rankscope.tui.board import Board
+from rankscope.tui.lane_paint import compose, gutter_for
 from rankscope.tui.model import build_model
-from rankscope.tui.paint import compose, gutter_for
 from rankscope.tui.popups import help_text
 from tests.logs import line, with_logs
 from tests.tui.jobs import hang

@@ -10,10 +10,10 @@ import pytest
 
 from rankscope.analysis.model import Analysis, Finding, GroupRef, Step, Wait
 from rankscope.schema import MESSAGES
+from rankscope.tui.cell_selection import column_of, item_of
 from rankscope.tui.filters import STATES, Filter, apply, describe, parse_ranks
 from rankscope.tui.letters import Mark, code, letter_number
 from rankscope.tui.model import Model, build_model
-from rankscope.tui.pick import column_of, item_of
 from rankscope.tui.search import search
 from rankscope.tui.selection import Selection
 from rankscope.tui.target import Place, Target, group_named, parse, place_of_finding, place_of_selection, place_of_step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankscope.tui.fold import Rows, cell_looks, fold, rank_label, running_looks, window_looks
+from rankscope.tui.lane_folding import Rows, cell_looks, fold, rank_label, running_looks, window_looks
 
 
 def rows_of(rows: Rows) -> list[list[int]]:

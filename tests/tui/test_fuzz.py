@@ -13,10 +13,10 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.board import Board
 from rankscope.tui.filters import STATES, Filter, apply
+from rankscope.tui.lane_paint import compose, gutter_for
 from rankscope.tui.model import build_model
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.overview import sequence_strip, time_strip, worst_by_column
-from rankscope.tui.paint import compose, gutter_for
 from rankscope.tui.search import search
 from rankscope.tui.timeline import MOVES
 from rankscope.tui.times import build_times

@@ -13,7 +13,6 @@ import pytest
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.tui.actions import ACTIONS, FOOTER, footer_keys
 from rankscope.tui.axis import View, fit
-from rankscope.tui.bars import Parts, end_of, progress_parts, shortened
 from rankscope.tui.board import Board
 from rankscope.tui.filters import Filter
 from rankscope.tui.footer import Found, distance, key_parts, overview_parts, status_parts
@@ -22,7 +21,8 @@ from rankscope.tui.model import build_model
 from rankscope.tui.options import Progress
 from rankscope.tui.overview import TABLE, sequence_strip, time_strip, worst_by_column
 from rankscope.tui.popups import help_text
-from rankscope.tui.ruler import group_ticks, sequence_ruler, time_ruler
+from rankscope.tui.text_bars import Parts, end_of, progress_parts, shortened
+from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.times import build_times
 from tests.builders import START_NS
 from tests.tui.jobs import hang, healthy

@@ -11,7 +11,7 @@ import pytest
 from rankscope import schema
 from rankscope.analysis.logical_time import logical_columns
 from rankscope.schema import Dataset
-from rankscope.tui.collectives import collectives
+from rankscope.tui.collective_columns import collectives
 from rankscope.tui.marks import FAR, REASONS, absences
 from tests.builders import START_NS, JobBuilder
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from rankscope.analysis.model import Analysis, Divergence
 from rankscope.tui.axis import View, fit
+from rankscope.tui.lane_cells import draw
 from rankscope.tui.letters import Mark
 from rankscope.tui.model import Model, build_model
-from rankscope.tui.picture import draw
 from rankscope.tui.times import build_times
 from tests.builders import STEP_NS, JobBuilder
 from tests.tui.jobs import hang, model_of

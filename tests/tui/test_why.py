@@ -6,8 +6,8 @@ from textual.pilot import Pilot
 
 from rankscope.analysis.model import Evidence, Reason, Why
 from rankscope.tui.app import RankscopeApp
-from rankscope.tui.detail.line import text_of, width_of
-from rankscope.tui.detail.screens.why import WhyScreen, why_lines
+from rankscope.tui.detail.screens.why_page import WhyScreen, why_lines
+from rankscope.tui.detail.styled_lines import text_of, width_of
 from tests.report.samples import EVIL
 from tests.tui.drive import board_of, opened, press, screen_text
 from tests.tui.jobs import hang, healthy

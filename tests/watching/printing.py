@@ -6,14 +6,14 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from rankscope.assemble.dataset import assemble
+from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import Source
 from rankscope.parsers.files.reader import follow
-from rankscope.parsers.logs.join import Growing
 from rankscope.parsers.logs.model import LogContent
+from rankscope.parsers.logs.stretches import Growing
 from rankscope.schema import Dataset
-from rankscope.watching.job import Job
 from rankscope.watching.update import Reading, Update
+from rankscope.watching.watched_job import Job
 from tests.assemble.logs.job import SPLIT, init, said, split, step
 from tests.assemble.logs.test_reports import printed
 from tests.parsers.dumps import START_NS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.watching.job import REST_NS
 from rankscope.watching.update import Update
+from rankscope.watching.watched_job import REST_NS
 from tests.watching.following import Following
 from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import RANKS, Running, target

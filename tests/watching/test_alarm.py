@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rankscope.analysis.live import Live, State
+from rankscope.analysis.live_state import Live, State
 from rankscope.analysis.model import Analysis
-from rankscope.watching.job import Job
+from rankscope.watching.watched_job import Job
 from tests.parsers.dumps import START_NS
 from tests.watching.captured import RANKS, Captured
 

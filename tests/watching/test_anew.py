@@ -14,19 +14,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rankscope.analysis.live import Live
+from rankscope.analysis.live_state import Live
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.assemble.sources import Source
 from rankscope.parsers.files.reader import follow
 from rankscope.parsers.flight_recorder.decode import decode
-from rankscope.parsers.logs.join import Growing
 from rankscope.parsers.logs.model import LogContent
+from rankscope.parsers.logs.stretches import Growing
 from rankscope.schema import Dataset
-from rankscope.tui.items import Items
+from rankscope.tui.lane_items import Items
 from rankscope.tui.live.prepared import Prepared, prepare
-from rankscope.watching.job import Job
 from rankscope.watching.update import Reading, Update
+from rankscope.watching.watched_job import Job
 from tests.parsers.dumps import START_NS, job
 from tests.parsers.logs.test_decode import job as noisy
 from tests.parsers.torch_profiler.documents import about, all_reduce, decoded, document, launch

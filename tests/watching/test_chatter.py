@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rankscope.tui.live.prepared import prepare
-from rankscope.watching.entry import SETTLED
 from rankscope.watching.update import Update
+from rankscope.watching.watched_file import SETTLED
 from tests.watching.following import Following
 from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import RANKS, Running, target

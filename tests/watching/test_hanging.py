@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.walk import Found, walk
+from rankscope.parsers.files.directory_walk import Found, walk
 from rankscope.watching import census
 from rankscope.watching.census import Census
-from rankscope.watching.looker import PATIENCE_S
+from rankscope.watching.observer import PATIENCE_S
 from tests.watching.following import Following
 from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import RANKS, Running, target

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.commands.watch import Hook
-from rankscope.parsers.workers.share import limit_threads
+from rankscope.parsers.workers.machine_share import limit_threads
 
 
 def test_it_gets_the_report(tmp_path: Path) -> None:

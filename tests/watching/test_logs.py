@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.watching.entry import ENDED
+from rankscope.watching.watched_file import ENDED
 from tests.parsers.logs.test_decode import WATCHDOG
 from tests.parsers.logs.test_decode import job as noisy_job
 from tests.watching.following import Following, problems

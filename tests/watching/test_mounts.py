@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.watching import looker
-from rankscope.watching.looker import file_system, is_silent
+from rankscope.watching import observer
+from rankscope.watching.observer import file_system, is_silent
 from tests.watching.following import Following
 from tests.watching.jobs import Running, target
 
@@ -48,8 +48,8 @@ def test_nothing_is_told_without_a_table_of_mounts() -> None:
 
 
 def test_where_nothing_is_told_it_is_looked_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looker, "file_system", lambda _path: "lustre")
-    monkeypatch.setattr(looker, "POLL_S", 0.2)
+    monkeypatch.setattr(observer, "file_system", lambda _path: "lustre")
+    monkeypatch.setattr(observer, "POLL_S", 0.2)
     dumps, running = tmp_path / "dumps", Running(tmp_path / "drafts")
     dumps.mkdir()
     running.step(2)

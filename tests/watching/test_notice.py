@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.watching.notice import Notice
+from rankscope.watching.change_notices import Notice
 from tests.watching.hand_clock import PATIENCE_S
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.analysis.live import Live
+from rankscope.analysis.live_state import Live
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.progress_history import WRITING_NS
-from rankscope.watching.job import Job
 from rankscope.watching.update import Update
+from rankscope.watching.watched_job import Job
 from rankscope.watching.watcher import SHARE
 from tests.watching.following import Following
 from tests.watching.hand_clock import HandClock

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.watching import looker
+from rankscope.watching import observer
 from rankscope.watching.census import away_note
 from tests.watching.following import Following
 from tests.watching.jobs import RANKS, Running, target
@@ -18,8 +18,8 @@ from tests.watching.jobs import RANKS, Running, target
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looker, "SAFETY_S", 3600.0)
-    monkeypatch.setattr(looker, "POLL_S", 3600.0)
+    monkeypatch.setattr(observer, "SAFETY_S", 3600.0)
+    monkeypatch.setattr(observer, "POLL_S", 3600.0)
     monkeypatch.chdir(tmp_path)
 
 

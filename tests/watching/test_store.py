@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankscope.parsers.files.walk import Found
+from rankscope.parsers.files.directory_walk import Found
 from rankscope.watching.census import Changes
-from rankscope.watching.store import GRACE, Store
+from rankscope.watching.file_store import GRACE, Store
 
 ONE, OTHER = (Found(name, name, problem="a socket: not opened", inode=7) for name in ("one", "other"))
 """Files that nobody has to read."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.watching import entry, store
+from rankscope.watching import file_store, watched_file
 from tests.watching.following import Following, problems, rows
 from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import RANKS, Running, target
@@ -69,7 +69,7 @@ def test_what_is_written_slowly_is_shown_when_it_is_whole(dumps: Path, writer: W
             writer.do("append", piece, target(dumps, 1))
             following.seen(target(dumps, 1))
             # it is read again, and comes to its end before it would be called cut short
-            following.turn(entry.SMALL_WAIT)
+            following.turn(watched_file.SMALL_WAIT)
         update = following.until(lambda u: rows(u)[target(Path(), 1).name] == 304)
     assert {rows(u).get(target(Path(), 1).name) for u in following.updates} <= {None, 4, 304}
     assert not any(problems(u) for u in following.updates)
@@ -86,12 +86,12 @@ def test_what_stays_cut_short_is_said_at_last(dumps: Path, writer: Writer, runni
         following.seen(target(dumps, 2))
         following.until_read(lambda r: r.writing == 1)
         name = target(Path(), 2).name
-        assert not any(map(problems, following.turn(entry.SETTLED - 0.1)))
+        assert not any(map(problems, following.turn(watched_file.SETTLED - 0.1)))
         update = following.turn(0.1)[-1]
         assert name in problems(update) and 0 < rows(update)[name] < 50
         writer.do("copy", running.draft(2), target(dumps, 2))
         following.seen(target(dumps, 2))
-        following.turn(entry.SMALL_WAIT)
+        following.turn(watched_file.SMALL_WAIT)
         following.until(lambda u: not problems(u))
 
 
@@ -102,7 +102,7 @@ def test_an_empty_file_of_a_full_disk_is_survived(dumps: Path, writer: Writer, r
         following.until(lambda u: u.dataset.ops.height == 5 * RANKS)
         writer.do("truncate", target(dumps, 0))
         assert not any(map(problems, following.seen(target(dumps, 0))))
-        update = following.turn(entry.SETTLED)[-1]
+        update = following.turn(watched_file.SETTLED)[-1]
         assert problems(update) == {target(Path(), 0).name: "empty file"}
         assert update.dataset.seen_ranks == (1, 2, 3)
 
@@ -127,10 +127,10 @@ def test_one_that_is_deleted_only_to_be_written_again_never_goes(dumps: Path, wr
         count = len(following.updates)
         writer.do("delete", target(dumps, 3))
         following.missed(target(dumps, 3))
-        following.turn(store.GRACE - 0.1)
+        following.turn(file_store.GRACE - 0.1)
         writer.do("copy", running.draft(3), target(dumps, 3))
         following.seen(target(dumps, 3))
-        following.turn(store.GRACE)
+        following.turn(file_store.GRACE)
         assert rows(following.updates[-1]).get(target(Path(), 3).name) == 4
         assert all(3 in u.dataset.seen_ranks for u in following.updates[count:])
 

@@ -1,5 +1,5 @@
 """From the frame to findings: matching, divergence, root cause. Knows no file and no screen."""
 
-from rankscope.analysis.analyse import analyse
+from rankscope.analysis.root_cause import analyse
 
 __all__ = ["analyse"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from rankscope.analysis.frames import is_native, kind_of
+from rankscope.analysis.stack_frames import is_native, kind_of
 from rankscope.schema import Frame
 
 # Which frames tell what a thread does: functions and files of torch, CPython, NCCL, gloo, CUDA and common packages.

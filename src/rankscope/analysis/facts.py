@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.calls import PENDING, collect_calls
+from rankscope.analysis.collective_calls import PENDING, collect_calls
 from rankscope.analysis.disagreements import Instances, collectives_of, disagreements, instances
-from rankscope.analysis.frontiers import NONE, Completions, completions
+from rankscope.analysis.group_frontiers import NONE, Completions, completions
 from rankscope.analysis.presence import Presence
 from rankscope.analysis.signatures import count
 from rankscope.schema import BLIND_HOOK, HOOKS, Dataset, Group

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.calls import PENDING
+from rankscope.analysis.collective_calls import PENDING
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.wording import duration
 from rankscope.schema import Dataset

@@ -9,10 +9,10 @@ from functools import cached_property
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.host_alone import Beside, find_alone, judge_few
 from rankscope.analysis.host_stacks import HostStack, host_stacks, sites
-from rankscope.analysis.host_words import Pattern, find_pattern, same_call, site_text, tools_of
 from rankscope.analysis.model import Culprit, Evidence, Finding
+from rankscope.analysis.stack_outliers import Beside, find_alone, judge_few
+from rankscope.analysis.stack_text import Pattern, find_pattern, same_call, site_text, tools_of
 from rankscope.analysis.wording import duration, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 

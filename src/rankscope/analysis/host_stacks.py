@@ -12,7 +12,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.activities import AWAY, COMMUNICATION, ELSEWHERE, Activity, classify
-from rankscope.analysis.frames import own_frames
+from rankscope.analysis.stack_frames import own_frames
 from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset, Frame
 

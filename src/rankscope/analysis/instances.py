@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.calls import PENDING
+from rankscope.analysis.collective_calls import PENDING
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.frontiers import NONE
+from rankscope.analysis.group_frontiers import NONE
 
 CallKey = tuple[int, int]
 """(group, seq)."""

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import polars as pl
 
-from rankscope.analysis.frontiers import frontiers_of
+from rankscope.analysis.group_frontiers import frontiers_of
 from rankscope.schema import Dataset
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from rankscope.analysis.calls import PENDING
+from rankscope.analysis.collective_calls import PENDING
 from rankscope.analysis.freeze import Repeats
 from rankscope.analysis.model import Evidence, Finding, Step
 from rankscope.analysis.presence import Absence, Presence

@@ -10,7 +10,7 @@ import polars as pl
 
 from rankscope.analysis.arrays import filled
 from rankscope.analysis.facts import Array, Facts
-from rankscope.analysis.frontiers import NONE
+from rankscope.analysis.group_frontiers import NONE
 from rankscope.analysis.signatures import ROOTED
 from rankscope.schema import latest_ns
 

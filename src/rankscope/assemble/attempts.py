@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import naming
+from rankscope.assemble import file_names
 from rankscope.assemble.sources import Source, config_world
 from rankscope.parsers.sidecar.model import Card
 
@@ -290,4 +290,4 @@ def _place_card(source: Source) -> tuple[str, str]:
     name = PurePosixPath(source.shown.replace("!", "/")).name
     if not _is_history(source):
         return source.directory, name
-    return naming.directory_of(source.directory), _NUMBERED.sub("", name)
+    return file_names.directory_of(source.directory), _NUMBERED.sub("", name)

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble import naming
+from rankscope.assemble import file_names
 from rankscope.assemble.sources import Source
 from rankscope.parsers.environment.decode import Environment, Process
 
@@ -89,14 +89,14 @@ def _processes(source: Source) -> list[Process]:
 def _rank(source: Source, told: Environment, pattern: re.Pattern[str] | None, ranks: dict[str, int]) -> None:
     """By the user's option, by what the launcher set, else by a name that says rank."""
     own = {process.rank for process in told.processes}
-    option = naming.rank_by(pattern, source.shown) if pattern is not None else None
+    option = file_names.rank_by(pattern, source.shown) if pattern is not None else None
     source.rank = source.rank_source = source.named = None
     if option is not None:
         source.rank, source.rank_source = option, "option"
     elif len(own) == 1 and None not in own:
         source.rank, source.rank_source = next(iter(own)), "content"
-    elif own == {None} and naming.says_rank(source.shown):
-        source.rank, source.rank_source = naming.rank_of(source.shown), "name"
+    elif own == {None} and file_names.says_rank(source.shown):
+        source.rank, source.rank_source = file_names.rank_of(source.shown), "name"
     elif own == {None} and source.directory in ranks:
         source.rank, source.rank_source = ranks[source.directory], "content"
 

@@ -20,8 +20,8 @@ from rankscope.assemble.groups import Groups, name_of
 from rankscope.assemble.op_names import STATELESS, library_of
 from rankscope.assemble.recorders import Completeness, completeness
 from rankscope.assemble.sources import Source
-from rankscope.parsers.columnar import NULL
 from rankscope.parsers.flight_recorder.model import Dump, GroupStatus
+from rankscope.parsers.matrices import NULL
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN
-from rankscope.parsers.files.walk import Found, printable, walk
+from rankscope.parsers.files.directory_walk import Found, printable, walk
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
+from rankscope.parsers.workers.byte_ranges import Ranges
 from rankscope.parsers.workers.pool import Pool, Result, WorkerError
-from rankscope.parsers.workers.ranges import Ranges
 
 if TYPE_CHECKING:
     from rankscope.assemble.sources import Source
@@ -111,8 +111,8 @@ def _load(
     pool = _pool(found, options)
     try:
         _import_numpy()
+        from rankscope.assemble.assembly import assemble
         from rankscope.assemble.attempts import NoSuchAttemptError
-        from rankscope.assemble.dataset import assemble
 
         sources = sorted([*known, *_read(pool, found, progress, kept)], key=lambda s: (s.shown, s.problem or ""))
     except WorkerError as error:
@@ -202,7 +202,7 @@ def environment_of(errors: Path | None) -> dict[str, str]:
     """What the processes that read have to know besides the files. Raises InputError."""
     if errors is None:
         return {}
-    from rankscope.parsers.logs.c10d.table import USER_TABLE, TableError, read_table
+    from rankscope.parsers.logs.c10d.error_table import USER_TABLE, TableError, read_table
 
     try:
         read_table(errors)
@@ -240,7 +240,7 @@ def _read(
 def _draw(source: Source) -> None:
     """What of a trace hangs on no other file is worked out while others are still being read."""
     if source.trace is not None:
-        from rankscope.assemble.traces.bring import draw
+        from rankscope.assemble.traces.trace_dataset import draw
 
         draw(source)
 

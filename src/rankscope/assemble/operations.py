@@ -16,8 +16,8 @@ from rankscope.assemble.groups import Groups
 from rankscope.assemble.op_names import P2P_OPS, is_closer_name, library_of, op_of, p2p_ranks
 from rankscope.assemble.recorders import records_no_states
 from rankscope.assemble.sources import Source
-from rankscope.parsers.columnar import NULL
 from rankscope.parsers.flight_recorder.model import CODES, NUMBERS, Call, Dump, Shape, StackFrame
+from rankscope.parsers.matrices import NULL
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.schema import BLIND_HOOK, STATES
 

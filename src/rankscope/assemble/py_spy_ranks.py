@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from rankscope.assemble import naming
-from rankscope.assemble.ranks import LIKELY_RANKS, LIKELY_SHARE
+from rankscope.assemble import file_names
+from rankscope.assemble.dump_ranks import LIKELY_RANKS, LIKELY_SHARE
 from rankscope.assemble.sources import Source
-from rankscope.parsers.py_spy import roles
+from rankscope.parsers.py_spy import thread_roles
 from rankscope.parsers.py_spy.model import PY_SPY, Identity, Process, Snapshot
 from rankscope.schema import UNRANKED
 
@@ -101,7 +101,7 @@ def claim(seen: Seen, pattern: re.Pattern[str] | None, dumps: Named, files: int,
     """
     if _by_content(seen):
         return
-    told = naming.rank_by(pattern, seen.source.shown) if pattern is not None else None
+    told = file_names.rank_by(pattern, seen.source.shown) if pattern is not None else None
     if told is not None:
         _give(seen, told, "option")
         seen.certain = True
@@ -128,8 +128,8 @@ def _by_content(seen: Seen) -> bool:
 def _by_name(seen: Seen, dumps: Named, most: int) -> None:
     shown = seen.source.shown
     local = _LOCAL.findall(PurePosixPath(shown).name) or _OF_TORCHRUN.findall(shown)
-    named = int(local[-1]) if local else naming.rank_of(shown)
-    if named is None or not (local or naming.says_rank(shown) or _may_be_rank(seen, named, most)):
+    named = int(local[-1]) if local else file_names.rank_of(shown)
+    if named is None or not (local or file_names.says_rank(shown) or _may_be_rank(seen, named, most)):
         return
     alike = [s for s in dumps.get(named, ()) if bool(local) == bool(_LOCAL.search(s.shown))]
     beside = {s.rank: s for s in alike if _together(s, seen.source)}
@@ -144,7 +144,7 @@ def _by_name(seen: Seen, dumps: Named, most: int) -> None:
     else:
         _give(seen, named, "name")
         seen.local = bool(local)
-        seen.bare = not local and not naming.says_rank(shown)
+        seen.bare = not local and not file_names.says_rank(shown)
 
 
 def _may_be_rank(seen: Seen, number: int, most: int) -> bool:
@@ -175,9 +175,9 @@ def _give(seen: Seen, rank: int, how: str) -> None:
 def _by_command(seen: Seen) -> None:
     processes = seen.snapshot.processes
     owners = [index for indices in seen.owners.values() for index in indices]
-    told = {i: roles.rank_in(processes[i].command, processes[i].parent_command) for i in owners}
+    told = {i: thread_roles.rank_in(processes[i].command, processes[i].parent_command) for i in owners}
     if not any(rank is not None for rank in told.values()):
-        told = {i: roles.local_rank_in(processes[i].command) for i in owners}
+        told = {i: thread_roles.local_rank_in(processes[i].command) for i in owners}
         seen.local = True
     seen.ranks = {i: rank for i, rank in told.items() if rank is not None}
     seen.how = "content" if seen.ranks else None
@@ -200,7 +200,7 @@ def one_node(seen: Sequence[Seen], world: int) -> bool:
     """Whether the job ran on one node, where a rank within the node is the rank."""
     full = world > 0 and any(s.local and rank == world - 1 for s in seen for rank in s.ranks.values())
     lines = {line for s in seen for p in s.snapshot.processes for line in _lines(p)}
-    return full or any(roles.on_one_node(line, world) for line in lines)
+    return full or any(thread_roles.on_one_node(line, world) for line in lines)
 
 
 def _lines(process: Process) -> tuple[str, str]:

@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from rankscope.assemble.op_names import DEVICE_LIBRARIES, STATELESS, library_of
-from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.flight_recorder.model import Dump
+from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.schema import BLIND_HOOK, HOOK, HOOKS, NATIVE
 
 if TYPE_CHECKING:

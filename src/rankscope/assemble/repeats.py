@@ -14,8 +14,8 @@ from rankscope import schema
 from rankscope.assemble.recorders import records_no_states
 from rankscope.assemble.sources import Source, Versions
 from rankscope.kinds.input_kinds import DUPLICATE
-from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.flight_recorder.model import Dump
+from rankscope.parsers.matrices import NULL, Numbers
 
 Row = dict[str, Any]
 Flags = npt.NDArray[np.bool_]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import polars as pl
 
-from rankscope.assemble import naming
+from rankscope.assemble import file_names
 from rankscope.assemble.op_names import library_of, p2p_ranks
 from rankscope.assemble.recorders import Completeness, completeness, recorder_of
 from rankscope.kinds.input_kinds import LOG, TRACE
-from rankscope.parsers.columnar import NULL, Numbers
-from rankscope.parsers.decoded import Decoded
+from rankscope.parsers.contents import Decoded
 from rankscope.parsers.flight_recorder.model import Dump, GroupConfig
+from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.parsers.sidecar.model import Card
 
@@ -147,17 +147,17 @@ class Source:
     @cached_property
     def directory(self) -> str:
         """Where it lies."""
-        return naming.directory_of(self.shown)
+        return file_names.directory_of(self.shown)
 
     @cached_property
     def tag(self) -> str | None:
         """The directory that names its attempt."""
-        return naming.attempt_of(self.shown)
+        return file_names.attempt_of(self.shown)
 
     @cached_property
     def place_named(self) -> str | None:
         """The host that its path names."""
-        return naming.host_of(self.shown)
+        return file_names.host_of(self.shown)
 
     @property
     def host(self) -> str | None:

@@ -21,7 +21,7 @@ from rankscope.commands import report, view
 from rankscope.commands.output import Narrator, emit
 from rankscope.commands.source import Source, Step
 from rankscope.commands.watch import Follow
-from rankscope.parsers.workers.share import of_the_user
+from rankscope.parsers.workers.machine_share import of_the_user
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis

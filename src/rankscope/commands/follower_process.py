@@ -30,7 +30,7 @@ import polars as pl
 
 from rankscope.commands.source import YOUNG_ONLY, Source
 from rankscope.commands.watch import Follow, followed, watcher_for
-from rankscope.parsers.workers.share import interpreter
+from rankscope.parsers.workers.machine_share import interpreter
 
 if TYPE_CHECKING:
     from rankscope.tui.live.prepared import Prepared

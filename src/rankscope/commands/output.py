@@ -11,7 +11,7 @@ import click
 
 from rankscope.commands.source import Step
 from rankscope.report.escape import plain
-from rankscope.report.files import overwrite, write_new
+from rankscope.report.output_files import overwrite, write_new
 
 
 def emit(content: bytes, output: str | None, force: bool) -> None:

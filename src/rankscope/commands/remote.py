@@ -15,7 +15,7 @@ import click
 from rankscope.commands.output import Narrator
 from rankscope.commands.source import Step
 from rankscope.report.escape import plain
-from rankscope.report.files import overwrite
+from rankscope.report.output_files import overwrite
 
 if TYPE_CHECKING:
     from rankscope.triggers.debug_server import DebugServer, Polled

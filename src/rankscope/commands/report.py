@@ -55,7 +55,7 @@ def _answered(dataset: Dataset, analysis: Analysis, ranks: tuple[int, ...]) -> A
     """With an answer for each of the ranks; ClickException if the job has no such rank."""
     if not ranks:
         return analysis
-    from rankscope.analysis.why import NoSuchRankError, explain
+    from rankscope.analysis.explanations import NoSuchRankError, explain
 
     try:
         return replace(analysis, whys=tuple(explain(dataset, analysis, rank) for rank in dict.fromkeys(ranks)))

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import click
 
-from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.py_spy.roles import is_launcher
+from rankscope.parsers.contents import NotThisKindError
+from rankscope.parsers.py_spy.thread_roles import is_launcher
 from rankscope.parsers.sidecar.model import Card, decode, looks_like_card
 from rankscope.report.escape import plain
-from rankscope.report.files import overwrite
+from rankscope.report.output_files import overwrite
 
 LONGEST_S = 60.0
 """py-spy gets so long for a process; with native frames it reads the symbols of torch first."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from rankscope.commands.source import Source, with_local_paths
-from rankscope.parsers.workers.share import of_the_user
+from rankscope.parsers.workers.machine_share import of_the_user
 from rankscope.report.escape import plain
 
 if TYPE_CHECKING:

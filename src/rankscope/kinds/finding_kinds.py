@@ -173,20 +173,20 @@ _ROWS = (
         name="version-mismatch", worst="warning", meaning="a version that should agree differs between ranks",
         of_settings=True,
     ),
-    FindingKind(name="unreadable-file", worst="warning", meaning=_GAP, find="analysis.quality:unreadable_files"),
-    FindingKind(name="truncated-file", worst="warning", meaning=_GAP, find="analysis.quality:truncated_files"),
-    FindingKind(name="missing-dump", worst="warning", meaning=_GAP, find="analysis.quality:missing_dumps"),
+    FindingKind(name="unreadable-file", worst="warning", meaning=_GAP, find="analysis.data_gaps:unreadable_files"),
+    FindingKind(name="truncated-file", worst="warning", meaning=_GAP, find="analysis.data_gaps:truncated_files"),
+    FindingKind(name="missing-dump", worst="warning", meaning=_GAP, find="analysis.data_gaps:missing_dumps"),
     FindingKind(
         name="nothing-recorded", worst="warning", status="unknown", status_alone="unknown",
-        meaning="ranks left dumps that hold no operation", find="analysis.quality:nothing_recorded",
+        meaning="ranks left dumps that hold no operation", find="analysis.data_gaps:nothing_recorded",
     ),
     FindingKind(
         name="unrecorded-operations", worst="info",
         meaning="members of a group count more operations than their dumps hold",
-        find="analysis.quality:unrecorded_operations",
+        find="analysis.data_gaps:unrecorded_operations",
     ),
-    FindingKind(name="ring-wrapped", worst="info", meaning=_LESS, find="analysis.quality:wrapped_rings"),
-    FindingKind(name="timing-off", worst="info", meaning=_LESS, find="analysis.quality:timing_off"),
+    FindingKind(name="ring-wrapped", worst="info", meaning=_LESS, find="analysis.data_gaps:wrapped_rings"),
+    FindingKind(name="timing-off", worst="info", meaning=_LESS, find="analysis.data_gaps:timing_off"),
     FindingKind(name="not-frozen", worst="info", status="unknown", status_alone="unknown", meaning=_LESS),
 )  # fmt: skip
 

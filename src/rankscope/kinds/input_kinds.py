@@ -47,7 +47,7 @@ class InputKind:
 
 TRACE = InputKind(
     name="torch-profiler", meaning="a trace of torch's profiler", noun="trace", place=6,
-    begins="parsers.torch_profiler.recognise:looks_like_trace", decode="parsers.torch_profiler.decode:decode_bytes",
+    begins="parsers.torch_profiler.recognition:looks_like_trace", decode="parsers.torch_profiler.decode:decode_bytes",
     read="parsers.torch_profiler.decode:read", restore="parsers.torch_profiler.model:trace_from",
 )  # fmt: skip
 SIDECAR = InputKind(
@@ -67,7 +67,7 @@ HEALTH_CHECK = InputKind(
     noun="health check", place=7,
     begins="parsers.health.checks:looks_like_check", decode="parsers.health.checks:decode",
     restore="parsers.health.checks:check_from",
-    bring="assemble.health:bring",
+    bring="assemble.health_checks:bring",
     # of all ranks of the largest jobs it is less
     most_bytes=64 << 20,
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS, InputKind
-from rankscope.parsers.decoded import Decoded
+from rankscope.parsers.contents import Decoded
 
 PICKLE = b"\x80"
 ASKED = tuple(kind for kind in INPUTS.values() if kind.begins)

@@ -10,7 +10,7 @@ import orjson
 
 from rankscope import __version__
 from rankscope.analysis.model import Analysis, Culprit, Dimension, Evidence, Finding, GroupRef, Mesh, Step, Why
-from rankscope.report import messages, settings
+from rankscope.report import log_excerpts, settings_section
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) -> bytes:
     """The report as one JSON object on lines of its own, indented by two, with a newline at its end."""
-    said, more = messages.json_rows(dataset)
+    said, more = log_excerpts.json_rows(dataset)
     raw = dump(
         {
             "schema": SCHEMA,
@@ -38,7 +38,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
             "why": [_why(w) for w in analysis.whys],
             "messages": said,
             "more_messages": more,
-            "settings": settings.json_rows(dataset),
+            "settings": settings_section.json_rows(dataset),
             "traces": _traces(dataset, analysis),
         }
     )
@@ -116,9 +116,9 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Json | None:
     if analysis.traces is None:
         return None
     # only who has traces waits for the import
-    from rankscope.report import traces
+    from rankscope.report import trace_section
 
-    return traces.json_object(dataset, analysis.traces)
+    return trace_section.json_object(dataset, analysis.traces)
 
 
 def _mesh(mesh: Mesh | None, ranks: Iterable[int]) -> Json | None:

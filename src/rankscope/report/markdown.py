@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rankscope import __version__
 from rankscope.analysis.model import Analysis, Evidence, Finding, Why
 from rankscope.analysis.wording import plural
-from rankscope.report import messages, settings, words
+from rankscope.report import log_excerpts, settings_section, words
 from rankscope.report.escape import code_block, markdown
 from rankscope.report.secrets import hide
 from rankscope.report.words import host_sections, why_sections
@@ -98,23 +98,23 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if analysis.traces is None:
         return
     # only who has traces waits for the import
-    from rankscope.report import traces
+    from rankscope.report import trace_section
 
     yield "## Where the time of each step went, by traces"
-    yield _table(traces.HEAD, traces.breakdown(analysis.traces)[: words.MOST_FILES])
-    yield from _bullets("Who came last", traces.last_lines(dataset, analysis.traces)[: words.MOST_FILES])
-    speeds = traces.bandwidth(dataset, analysis.traces)[: words.MOST_FILES]
+    yield _table(trace_section.HEAD, trace_section.breakdown(analysis.traces)[: words.MOST_FILES])
+    yield from _bullets("Who came last", trace_section.last_lines(dataset, analysis.traces)[: words.MOST_FILES])
+    speeds = trace_section.bandwidth(dataset, analysis.traces)[: words.MOST_FILES]
     if speeds:
         yield "**How fast, from the last arrival to the end**"
-        yield _table(traces.BANDWIDTH_HEAD, speeds)
-    yield from _bullets("Clocks", traces.clock_lines(analysis.traces))
+        yield _table(trace_section.BANDWIDTH_HEAD, speeds)
+    yield from _bullets("Clocks", trace_section.clock_lines(analysis.traces))
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:
-    said, more = messages.shown(dataset)
+    said, more = log_excerpts.shown(dataset)
     if not said:
         return
-    rows = [(one.role, one.who, one.text[: messages.LONGEST], messages.source(one)) for one in said]
+    rows = [(one.role, one.who, one.text[: log_excerpts.LONGEST], log_excerpts.source(one)) for one in said]
     if more:
         rows.append(("", "", f"{plural(more, 'line')} more in the JSON report", ""))
     yield "## What the logs say"
@@ -122,10 +122,10 @@ def _messages(dataset: Dataset) -> Iterator[str]:
 
 
 def _settings(dataset: Dataset) -> Iterator[str]:
-    found = settings.differing(dataset)
+    found = settings_section.differing(dataset)
     if not found:
         return
-    rows = [(one.name, "; ".join(settings.phrases(one))) for one in found[: settings.MOST_SHOWN]]
+    rows = [(one.name, "; ".join(settings_section.phrases(one))) for one in found[: settings_section.MOST_SHOWN]]
     left = len(found) - len(rows)
     if left > 0:
         rows.append(("", f"{plural(left, 'setting')} more in the JSON report"))

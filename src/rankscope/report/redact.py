@@ -13,7 +13,7 @@ import polars as pl
 
 from rankscope.analysis.model import Analysis, GroupRef
 from rankscope.analysis.places import Places
-from rankscope.report import messages
+from rankscope.report import log_excerpts
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
 from rankscope.schema.tables import Holds, text_columns
@@ -81,8 +81,10 @@ def _said(dataset: Dataset) -> pl.DataFrame:
 
     What is alike is told as one line, so all beyond those that are listed one by one has the text of the first.
     """
-    rows = messages.accounts(dataset).with_row_index("number")
-    first = pl.when(pl.col("number") < messages.MOST).then(pl.col("row")).otherwise(pl.col("row").first().over("alike"))
+    rows = log_excerpts.accounts(dataset).with_row_index("number")
+    first = (
+        pl.when(pl.col("number") < log_excerpts.MOST).then(pl.col("row")).otherwise(pl.col("row").first().over("alike"))
+    )
     shown = rows.select("row", first.alias("like"))
     texts = dataset.messages.select(pl.col("text").alias("said")).with_row_index("like")
     placed = dataset.messages.with_row_index("row").join(shown, on="row", how="left", maintain_order="left")

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, tzinfo
 from typing import Any
 
-from rankscope.analysis.live import Live
+from rankscope.analysis.live_state import Live
 from rankscope.analysis.model import Analysis, Finding, Why
 from rankscope.analysis.wording import plural
-from rankscope.report import messages, settings, words
+from rankscope.report import log_excerpts, settings_section, words
 from rankscope.report.escape import plain
 from rankscope.report.json import SCHEMA, dump, finding_json
 from rankscope.report.words import host_sections, why_sections
@@ -98,25 +98,25 @@ def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if analysis.traces is None:
         return
     # only who has traces waits for the import
-    from rankscope.report import traces
+    from rankscope.report import trace_section
 
     yield from _title("Where the time of each step went, by traces (who is late first; % of the step)")
-    for line in traces.text_lines(dataset, analysis.traces):
+    for line in trace_section.text_lines(dataset, analysis.traces):
         yield from _wrap(line, indent=5) if len(line) > WIDTH else [plain(line, words.LONGEST_LINE)]
-    for line in traces.clock_lines(analysis.traces):
+    for line in trace_section.clock_lines(analysis.traces):
         yield from _wrap(line, first=3, indent=5)
 
 
 def _messages(dataset: Dataset) -> Iterator[str]:
-    said, more = messages.shown(dataset)
+    said, more = log_excerpts.shown(dataset)
     if said:
         yield from _title("What the logs say")
-        for role, line in messages.text_lines(said, more):
+        for role, line in log_excerpts.text_lines(said, more):
             yield from _labelled(role, [line])
 
 
 def _settings(dataset: Dataset) -> Iterator[str]:
-    lines = settings.text_lines(dataset)
+    lines = settings_section.text_lines(dataset)
     if lines:
         yield from _title("Settings that differ between ranks")
         for line in lines:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from rankscope.analysis.frames import is_native, kind_of, short_name
 from rankscope.analysis.host_stacks import HostThread, host_stacks, sites
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Mesh, Reason, Step, Why
+from rankscope.analysis.stack_frames import is_native, kind_of, short_name
 from rankscope.analysis.wording import duration, fold, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.input_kinds import INPUTS

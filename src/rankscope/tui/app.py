@@ -18,13 +18,13 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from rankscope.report.escape import plain
 from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
-from rankscope.tui.messages import Completed, Loaded, Progressed, ReadingChanged, Updated
-from rankscope.tui.opening import QUIET_S, OpeningScreen, Quiet
+from rankscope.tui.opening_screen import QUIET_S, OpeningScreen, Quiet
 from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions
+from rankscope.tui.worker_messages import Completed, Loaded, Progressed, ReadingChanged, Updated
 
 if TYPE_CHECKING:
+    from rankscope.tui.lanes_screen import LanesScreen
     from rankscope.tui.live.prepared import Prepared, Watch
-    from rankscope.tui.screen import LanesScreen
     from rankscope.watching.update import Reading, Update
 
 SLOW_FRAMES = 15
@@ -115,14 +115,14 @@ class RankscopeApp(App[None]):
 
     def _published(self, news: Update | Reading | Prepared) -> None:
         """Passes on what following gives, with what the screen shows of it; called in its thread."""
-        from rankscope.tui.detail.index import OpIndex
+        from rankscope.tui.detail.operation_index import OpIndex
         from rankscope.tui.live.prepared import Prepared, prepare
         from rankscope.watching.update import Reading
 
         if isinstance(news, Reading):
             self.post_message(ReadingChanged(news))
             return
-        import_module("rankscope.tui.live.screen")
+        import_module("rankscope.tui.live.live_screen")
         made = news if isinstance(news, Prepared) else prepare(news)
         index = OpIndex(made.model.dataset)
         index.warm()
@@ -130,7 +130,7 @@ class RankscopeApp(App[None]):
 
     @on(Updated)
     def _updated(self, event: Updated) -> None:
-        from rankscope.tui.live.screen import LiveScreen
+        from rankscope.tui.live.live_screen import LiveScreen
 
         if isinstance(self._lanes, LiveScreen):
             # what a key has moved is drawn first
@@ -141,7 +141,7 @@ class RankscopeApp(App[None]):
 
     @on(ReadingChanged)
     def _reading_changed(self, event: ReadingChanged) -> None:
-        from rankscope.tui.live.screen import LiveScreen
+        from rankscope.tui.live.live_screen import LiveScreen
 
         reading = event.reading
         if isinstance(self._lanes, LiveScreen):
@@ -158,7 +158,7 @@ class RankscopeApp(App[None]):
         from rankscope.tui.model import build_model
         from rankscope.tui.overview import worst_by_column
 
-        import_module("rankscope.tui.screen")  # here it takes no time from the keys
+        import_module("rankscope.tui.lanes_screen")  # here it takes no time from the keys
         self.post_message(Progressed(Progress(0, 0, "arranging the lanes")))
         model = build_model(dataset, analysis)
         self.post_message(Loaded(model, worst_by_column(model)))
@@ -185,7 +185,7 @@ class RankscopeApp(App[None]):
 
     @on(Loaded)
     def _loaded(self, event: Loaded) -> None:
-        from rankscope.tui.screen import LanesScreen
+        from rankscope.tui.lanes_screen import LanesScreen
 
         self._lanes = LanesScreen(event.model, event.overview, self.options)
         self.push_screen(self._lanes)

@@ -13,8 +13,8 @@ import polars as pl
 
 from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset
-from rankscope.tui.frame import LanesFrame
-from rankscope.tui.messages import Asked
+from rankscope.tui.lanes_frame import LanesFrame
+from rankscope.tui.worker_messages import Asked
 
 NONE_FOUND = "no trigger pipe here: set TORCH_NCCL_DEBUG_INFO_PIPE_FILE for the next run"
 NONE_MADE = "{} makes no trigger pipes: run rankscope.capture in the job"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rankscope.tui.fold import rank_label
+from rankscope.tui.lane_folding import rank_label
 from rankscope.tui.letters import LETTERS, NUMBER, SHIFT, Mark
 from rankscope.tui.model import Model
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from rich.style import Style
 
 from rankscope.tui.actions import FOOTER, footer_keys
-from rankscope.tui.bars import Parts
 from rankscope.tui.board import Board
 from rankscope.tui.detail.format import duration
 from rankscope.tui.filters import Filter, describe
 from rankscope.tui.order import ORDERINGS
+from rankscope.tui.text_bars import Parts
 
 _PLAIN, _BOLD, _DIM = Style(), Style(bold=True), Style(dim=True)
 

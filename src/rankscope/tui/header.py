@@ -13,10 +13,10 @@ from rankscope.kinds.finding_kinds import SEVERITIES, STATUSES
 from rankscope.kinds.input_kinds import UNKNOWN
 from rankscope.report.escape import plain
 from rankscope.schema import Dataset
-from rankscope.tui.bars import Parts, end_of
 from rankscope.tui.detail.format import clock, counted, duration
 from rankscope.tui.options import Palette
 from rankscope.tui.palette import badge, named
+from rankscope.tui.text_bars import Parts, end_of
 
 _PLAIN, _BOLD, _DIM = Style(), Style(bold=True), Style(dim=True)
 _LEAST_ROOT = 8

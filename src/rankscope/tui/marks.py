@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.calls import PENDING
+from rankscope.analysis.collective_calls import PENDING
 from rankscope.analysis.logical_time import whole_ranks
 from rankscope.analysis.model import Finding
 from rankscope.schema import Dataset
 from rankscope.schema.tables import SECOND_NS
-from rankscope.tui.collectives import Collectives
+from rankscope.tui.collective_columns import Collectives
 from rankscope.tui.selection import Absence
 
 REASONS: tuple[Absence, ...] = get_args(Absence)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from rankscope.analysis.arrays import filled
 from rankscope.analysis.logical_time import logical_columns
 from rankscope.analysis.model import Analysis
-from rankscope.report.settings import settings
+from rankscope.report.settings_section import settings
 from rankscope.schema import Dataset
-from rankscope.tui.collectives import Collectives, collectives
-from rankscope.tui.items import Ints, Items, Loose, in_lanes, operations
+from rankscope.tui.collective_columns import Collectives, collectives
+from rankscope.tui.lane_items import Ints, Items, Loose, in_lanes, operations
 from rankscope.tui.letters import NUMBER, Codes, Mark, code, legend, op_codes
 from rankscope.tui.marks import REASONS, absences, p2p_absences
 
@@ -88,7 +88,7 @@ def build_model(dataset: Dataset, analysis: Analysis) -> Model:
     if not dataset.has_traces:
         return _build(dataset, analysis)
     from rankscope.tui.traces.lanes import build_lanes
-    from rankscope.tui.traces.run import traced_run
+    from rankscope.tui.traces.traced_run import traced_run
 
     run = traced_run(dataset, analysis) if dataset.ops.is_empty() else dataset
     return replace(_build(run, analysis), traces=build_lanes(dataset, analysis))

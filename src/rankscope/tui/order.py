@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.schema import Dataset
-from rankscope.tui.fold import Hashes
+from rankscope.tui.lane_folding import Hashes
 from rankscope.tui.model import Model
 
 Ints = NDArray[np.int64]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
 from rankscope.analysis.model import Finding, Step
+from rankscope.tui.cell_selection import column_of, item_of
 from rankscope.tui.model import Model
-from rankscope.tui.pick import column_of, item_of
 from rankscope.tui.selection import Selection
 
 

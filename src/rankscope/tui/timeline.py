@@ -16,16 +16,16 @@ from textual.strip import Strip
 
 from rankscope.report.escape import plain
 from rankscope.tui.actions import bindings_for
-from rankscope.tui.bars import Unstyled, shortened
 from rankscope.tui.board import AnyBoard, Board
+from rankscope.tui.lane_paint import Gutter, Painter, compose, gutter_for
 from rankscope.tui.options import ViewOptions
-from rankscope.tui.paint import Gutter, Painter, compose, gutter_for
-from rankscope.tui.ruler import group_ticks, sequence_ruler, time_ruler
-from rankscope.tui.traces.board import TraceBoard
-from rankscope.tui.traces.paint import TraceGutter
-from rankscope.tui.traces.paint import compose as compose_traces
-from rankscope.tui.traces.paint import gutter_for as gutter_of_traces
-from rankscope.tui.traces.ruler import step_line, time_line
+from rankscope.tui.text_bars import Unstyled, shortened
+from rankscope.tui.time_ruler import group_ticks, sequence_ruler, time_ruler
+from rankscope.tui.traces.trace_board import TraceBoard
+from rankscope.tui.traces.trace_paint import TraceGutter
+from rankscope.tui.traces.trace_paint import compose as compose_traces
+from rankscope.tui.traces.trace_paint import gutter_for as gutter_of_traces
+from rankscope.tui.traces.trace_ruler import step_line, time_line
 
 TWICE = 1.0
 """Seconds within which the second `g` of `g g` has to come."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rankscope.assemble.naming import is_part
-from rankscope.parsers.files.walk import Found, walk
+from rankscope.assemble.file_names import is_part
+from rankscope.parsers.files.directory_walk import Found, walk
 from rankscope.watching.clock import CLOCK, Clock
 
 AT_MOST = 0.1

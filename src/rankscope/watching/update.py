@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rankscope.analysis.live import Live
+    from rankscope.analysis.live_state import Live
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
 

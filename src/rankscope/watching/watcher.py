@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from rankscope.assemble.load import LoadOptions, environment_of, pattern_of, root_of
 from rankscope.watching.clock import CLOCK, Clock, Wake
-from rankscope.watching.job import Job
-from rankscope.watching.looker import Asker, Looker, Sight
-from rankscope.watching.store import Store
+from rankscope.watching.file_store import Store
+from rankscope.watching.observer import Asker, Looker, Sight
 from rankscope.watching.update import Reading, Update
+from rankscope.watching.watched_job import Job
 
 GATHER_S = 0.3
 """What has been read is shown after so long though more is still being read; after slow updates, later."""

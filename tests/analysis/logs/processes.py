@@ -8,7 +8,7 @@ import traceback
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
-from rankscope.assemble.dataset import assemble
+from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import Source
 from rankscope.capture.card import Card
 from rankscope.capture.identity import Group

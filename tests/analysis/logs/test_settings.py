@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.logs.settings.compare import distance, intended
-from rankscope.analysis.logs.settings.rules import meaning, packs, rules
+from rankscope.analysis.logs.settings.setting_rules import meaning, packs, rules
+from rankscope.analysis.logs.settings.settings_comparison import distance, intended
 from rankscope.analysis.model import Finding
 from tests.analysis.hosts import missing_one
 from tests.builders import JobBuilder

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.analyse import standstill
+from rankscope.analysis.root_cause import standstill
 from rankscope.schema import Dataset
 from tests.builders import START_NS, JobBuilder
 

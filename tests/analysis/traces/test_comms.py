@@ -8,7 +8,7 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis import analyse
-from rankscope.analysis.traces.join import Story
+from rankscope.analysis.traces.trace_story import Story
 from rankscope.schema import GROUPS, Dataset
 from tests.traces import MS, US, TraceBuilder, training
 

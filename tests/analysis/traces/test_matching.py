@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rankscope.analysis.traces.join import Story
 from rankscope.analysis.traces.matching import cluster_windows
+from rankscope.analysis.traces.trace_story import Story
 from rankscope.schema import Dataset
 from tests.traces import MS, US, TraceBuilder, training
 

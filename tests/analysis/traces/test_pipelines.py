@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from rankscope.analysis.traces.join import pipeline_groups
+from rankscope.analysis.traces.trace_story import pipeline_groups
 from rankscope.schema import Group
 
 GROUPS = (

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis import analyse
-from rankscope.analysis.traces.recorded import NEAR_NS, Series, laid_on, recorded, same_operations
+from rankscope.analysis.traces.recorded_operations import NEAR_NS, Series, laid_on, recorded, same_operations
 from rankscope.schema import OPS, STACKS, Dataset
 from tests.traces import MS, US, training
 

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.traces.join import Story
-from rankscope.analysis.why import explain
+from rankscope.analysis.explanations import explain
+from rankscope.analysis.traces.trace_story import Story
 from rankscope.schema import Dataset, Detail
 from tests.builders import JobBuilder
 from tests.traces import MS, US, TraceBuilder, training

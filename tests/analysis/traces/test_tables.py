@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.traces.join import Story
+from rankscope.analysis.traces.device_spans import Busy
 from rankscope.analysis.traces.model import TraceAnalysis
-from rankscope.analysis.traces.spans import Busy
+from rankscope.analysis.traces.trace_story import Story
 from rankscope.schema import Dataset
 from tests.trace_tables import COMM, COMPUTE, COPY, HOST
 from tests.traces import MS, US, TraceBuilder

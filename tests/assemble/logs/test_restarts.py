@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.assemble.assembly import assemble
 from rankscope.assemble.attempts import NoSuchAttemptError
-from rankscope.assemble.dataset import assemble
 from rankscope.schema import Dataset
 from tests.assemble.logs.job import messages, source
 from tests.assemble.logs.test_reports import hang

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from rankscope.assemble.dataset import assemble
-from rankscope.assemble.logs.pieces import Recall, Series, series_of
+from rankscope.assemble.assembly import assemble
+from rankscope.assemble.logs.comm_lifetimes import Recall, Series, series_of
 from rankscope.assemble.sources import Source
 from rankscope.schema import Dataset
 from tests.assemble.logs.job import PARENT, SPLIT, groups, init, job, messages, said, source, split, step

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.assemble.traces.groups import written
-from rankscope.parsers.torch_profiler.columns import _call, _key
+from rankscope.assemble.traces.trace_groups import written
+from rankscope.parsers.torch_profiler.event_columns import _call, _key
 from rankscope.parsers.torch_profiler.events import Comms
 from tests.parsers.dumps import Recorder
 from tests.parsers.torch_profiler.documents import about, all_reduce, document, loaded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.traces.bring import with_hosts
+from rankscope.assemble.traces.trace_dataset import with_hosts
 
 
 def traces(*hosts: str) -> pl.DataFrame:

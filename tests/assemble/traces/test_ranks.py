@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.assemble.load import LoadOptions
-from rankscope.assemble.traces.ranks import rank_in
+from rankscope.assemble.traces.trace_ranks import rank_in
 from tests.parsers.torch_profiler.documents import BASE_NS, Event, about, comms, document, issued, loaded, x
 
 

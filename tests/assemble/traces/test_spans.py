@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.assemble.load import LoadOptions
-from rankscope.assemble.traces.spans import _depths, by_time
+from rankscope.assemble.traces.span_tables import _depths, by_time
 from tests.parsers.torch_profiler.documents import (
     ONE_JOB,
     about,

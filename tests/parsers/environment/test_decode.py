@@ -7,7 +7,7 @@ import json
 import orjson
 import pytest
 
-from rankscope.parsers.decoded import NotThisKindError
+from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.environment.decode import Environment, decode, environment_from, looks_like_environment
 
 RANK3 = {

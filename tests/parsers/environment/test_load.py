@@ -11,7 +11,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.assemble.load import LoadOptions, load
 from rankscope.report.json import render_json
-from rankscope.report.settings import settings, text_lines
+from rankscope.report.settings_section import settings, text_lines
 from rankscope.schema import Dataset
 
 BASE = {"PATH": "/bin", "HOME": "/root", "WORLD_SIZE": "4", "NCCL_ALGO": "Ring", "TMP_PASSWORD": "hunter2"}

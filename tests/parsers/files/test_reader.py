@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from rankscope.parsers.files import layers
+from rankscope.parsers.files import streams
 from rankscope.parsers.files.reader import Content, read
 from tests.parsers.dumps import Recorder
 
@@ -117,7 +117,7 @@ def test_what_in_an_archive_is_no_file(tmp_path: Path) -> None:
 
 
 def test_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "FREE_BYTES", 1 << 16)
+    monkeypatch.setattr(streams, "FREE_BYTES", 1 << 16)
     flood = b"\x80\x02}" + bytes(4 << 20)
     for data in (gzip.compress(flood), zstandard.compress(flood), gzip.compress(tar({"rank_0": flood}))):
         content = contents(tmp_path, data)[-1]
@@ -135,8 +135,8 @@ def test_packed_in_itself_again_and_again(tmp_path: Path) -> None:
 
 
 def test_a_file_too_large_for_any_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "MEMORY_BYTES", 1000)
-    assert "holds more than" in str(only(tmp_path, b"\x80\x02}" + bytes(layers.CHUNK + 1)).problem)
+    monkeypatch.setattr(streams, "MEMORY_BYTES", 1000)
+    assert "holds more than" in str(only(tmp_path, b"\x80\x02}" + bytes(streams.CHUNK + 1)).problem)
 
 
 @pytest.mark.parametrize("name", ["gzip", "zstd"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.walk import walk
+from rankscope.parsers.files.directory_walk import walk
 
 
 def shown(paths: list[Path]) -> dict[str, str | None]:

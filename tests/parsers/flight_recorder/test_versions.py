@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rankscope.parsers.columnar import NULL
 from rankscope.parsers.flight_recorder.decode import decode
 from rankscope.parsers.flight_recorder.model import Dump
+from rankscope.parsers.matrices import NULL
 from tests.parsers.dumps import Recorder, as_json, as_version
 from tests.parsers.torch_pickle import torch_pickle
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rankscope.parsers.decoded import NotThisKindError
+from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.health.checks import HEALTHY, NOTHING, SILENT, TABLES, UNHEALTHY, Health, decode
 from rankscope.parsers.registry import kinds_of, restored
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.parsers.files.reader import read as read_file
-from rankscope.parsers.logs import decode, decoder, tails
-from rankscope.parsers.logs.join import Joiner
+from rankscope.parsers.logs import decode, line_tails, log_decoder
 from rankscope.parsers.logs.model import CHECKPOINT, LogContent, log_from
+from rankscope.parsers.logs.stretches import Joiner
 from tests.parsers.logs.lines import coll, info, life, log, read
 from tests.parsers.logs.nccl.test_operations import facts
 
@@ -87,7 +87,7 @@ def test_blocks_of_any_size_say_the_same(size: int) -> None:
     whole = read(data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decode, "BLOCK_BYTES", size)
-        patch.setattr(decoder, "FOLD_ROWS", 7)
+        patch.setattr(log_decoder, "FOLD_ROWS", 7)
         small = read(data)
     if size > 400:
         assert facts(small) == facts(whole)
@@ -95,8 +95,8 @@ def test_blocks_of_any_size_say_the_same(size: int) -> None:
 
 
 def test_a_long_log_is_kept_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tails, "TAIL_ROWS", 50)
-    monkeypatch.setattr(decoder, "FOLD_ROWS", 100)
+    monkeypatch.setattr(line_tails, "TAIL_ROWS", 50)
+    monkeypatch.setattr(log_decoder, "FOLD_ROWS", 100)
     monkeypatch.setattr(decode, "BLOCK_BYTES", 10_000)
     steps = 3 * CHECKPOINT + 10
     content = log(info(life()), *(info(coll(count=k)) for k in range(steps)))

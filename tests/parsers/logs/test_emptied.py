@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files import logs
+from rankscope.parsers.files import log_files
 from rankscope.parsers.files.reader import Content, read
 from rankscope.parsers.logs import decode
-from rankscope.parsers.logs.join import Growing
 from rankscope.parsers.logs.model import LogContent
+from rankscope.parsers.logs.stretches import Growing
 from tests.parsers.logs.lines import coll, info, life
 from tests.parsers.logs.lines import read as decoded
 from tests.parsers.logs.test_decode import in_ranges
@@ -72,15 +72,15 @@ def test_what_is_emptied_while_it_is_read_is_not_taken_for_what_it_was(tmp_path:
         path.write_bytes(text)
         with path.open("rb") as stream:
             # as if it had been emptied just when its mark was found to be the same
-            assert not list(logs.tail(stream, len(text), growing.start, growing.mark, False))
+            assert not list(log_files.tail(stream, len(text), growing.start, growing.mark, False))
 
 
 def test_what_is_emptied_between_two_steps_is_read_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "STEP_BYTES", 4_000)
+    monkeypatch.setattr(log_files, "STEP_BYTES", 4_000)
     path = tmp_path / "nccl.4100"
     path.write_bytes(lines(0, 400))
     with path.open("rb") as stream:
-        found = logs.tail(stream, path.stat().st_size, 0, "", False)
+        found = log_files.tail(stream, path.stat().st_size, 0, "", False)
         first, stretch = next(found)
         path.write_bytes(bytes(stretch.end) + lines(400, 400))
         assert not list(found)

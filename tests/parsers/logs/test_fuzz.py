@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.files.logs import looks_like_log
+from rankscope.parsers.files.log_files import looks_like_log
 from rankscope.parsers.logs.decode import decode, decode_part
-from rankscope.parsers.logs.join import Joiner
+from rankscope.parsers.logs.stretches import Joiner
 from tests.parsers.logs.test_decode import job, sent
 
 PIECES = st.sampled_from([

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.decoded import Stretch
-from rankscope.parsers.files import logs
+from rankscope.parsers.contents import Stretch
+from rankscope.parsers.files import log_files
 from rankscope.parsers.files.reader import Content, follow
-from rankscope.parsers.logs.join import Growing
 from rankscope.parsers.logs.model import LogContent
+from rankscope.parsers.logs.stretches import Growing
 from tests.parsers.logs.lines import read
 from tests.parsers.logs.nccl.test_operations import facts
 from tests.parsers.logs.test_decode import job, sent
@@ -42,8 +42,8 @@ def _stretch(content: Content) -> tuple[LogContent, Stretch]:
 
 @pytest.fixture(autouse=True)
 def hold_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "HOLD_BYTES", 700)
-    monkeypatch.setattr(logs, "STEP_BYTES", 2_000)
+    monkeypatch.setattr(log_files, "HOLD_BYTES", 700)
+    monkeypatch.setattr(log_files, "STEP_BYTES", 2_000)
 
 
 @settings(max_examples=25, deadline=None)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from rankscope.assemble.load import InputError, load
+from rankscope.parsers.files.directory_walk import walk
 from rankscope.parsers.files.reader import read as read_file
-from rankscope.parsers.files.walk import walk
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.workers import pool
-from rankscope.parsers.workers.ranges import Ranges
+from rankscope.parsers.workers.byte_ranges import Ranges
 from tests.parsers.dumps import Recorder
 from tests.parsers.logs.lines import read
 from tests.parsers.logs.nccl.test_operations import facts

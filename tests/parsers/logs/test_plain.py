@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.logs import decoder
+from rankscope.parsers.logs import log_decoder
 from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.nccl import bulk
+from rankscope.parsers.logs.nccl import bulk_lines
 from tests.parsers.logs.lines import coll, info, life, log, read
 
 PIECES = (
@@ -37,11 +37,11 @@ PIECES = (
 def told(lines: list[str], apart: bool) -> LogContent:
     """What a log says, with lines taken together where they can be, or each by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoder, "FEW", 1 << 30 if apart else 0)
-        patch.setattr(decoder, "SILENT", 3)
+        patch.setattr(log_decoder, "FEW", 1 << 30 if apart else 0)
+        patch.setattr(log_decoder, "SILENT", 3)
         if apart:
-            patch.setattr(bulk, "bulk_rows", lambda *_: None)
-            patch.setattr(decoder.Decoder, "_known_front", lambda *_: False)
+            patch.setattr(bulk_lines, "bulk_rows", lambda *_: None)
+            patch.setattr(log_decoder.Decoder, "_known_front", lambda *_: False)
         return log(*lines)
 
 
@@ -66,15 +66,15 @@ def test_lines_say_the_same_together_and_apart(lines: list[str]) -> None:
 
 
 def test_lines_of_channels_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = bulk.bulk_rows
+    real = bulk_lines.bulk_rows
     taken: list[int] = []
 
-    def watched(*args: object) -> bulk.Bulk | None:
+    def watched(*args: object) -> bulk_lines.Bulk | None:
         found = real(*args)  # type: ignore[arg-type]
         taken.extend([] if found is None else found.line.tolist())
         return found
 
-    monkeypatch.setattr(bulk, "bulk_rows", watched)
+    monkeypatch.setattr(bulk_lines, "bulk_rows", watched)
     content = log(PIECES[7], PIECES[8], "loss 0.3", PIECES[9], PIECES[10], PIECES[11], PIECES[12])
     assert taken == [0, 1, 3, 4]
     assert content.counts["channels"] == 7

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.logs import looks_like_log
+from rankscope.parsers.files.log_files import looks_like_log
 from rankscope.parsers.files.reader import read
 from tests.parsers.logs.lines import coll, info
 

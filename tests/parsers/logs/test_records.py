@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from rankscope.parsers.logs.record import Record
-from rankscope.parsers.logs.records import LINE_BYTES, Splitter
+from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.record_reader import LINE_BYTES, Splitter
 from tests.parsers.logs.lines import coll, info
 
 LINE = info(coll())

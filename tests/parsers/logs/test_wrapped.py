@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rankscope.parsers.files.logs import looks_like_log
+from rankscope.parsers.files.log_files import looks_like_log
 from tests.parsers.logs.lines import info, life, log
 from tests.parsers.logs.test_decode import WATCHDOG
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.decoded import NotThisKindError
+from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.py_spy.decode import decode, looks_like_snapshot
 from rankscope.parsers.py_spy.model import snapshot_from
 from tests.parsers.py_spy.dumps import LAUNCHER, dataset_of, document, family, process

@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 
 from rankscope import schema
-from rankscope.analysis.analyse import analyse
+from rankscope.analysis.root_cause import analyse
 from rankscope.assemble.load import load
 from rankscope.report.text import render_text
 from tests.assemble.test_load import hung_job, write

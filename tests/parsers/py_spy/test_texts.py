@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.py_spy import interning
+from rankscope.parsers.contents import NotThisKindError
+from rankscope.parsers.py_spy import frame_interning
 from rankscope.parsers.py_spy.decode import decode, looks_like_snapshot
 from rankscope.parsers.py_spy.model import Process, snapshot_from
 from tests.parsers.py_spy.dumps import LAUNCHER, family, process, read, stack
@@ -151,10 +151,10 @@ def test_long_command_lines_and_names_are_cut() -> None:
 
 def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     deep = read(process(frames=[f"f{i} (a.py:{i + 1})" for i in range(2000)]))
-    assert len(stack(deep)) == interning.FRAME_LIMIT
+    assert len(stack(deep)) == frame_interning.FRAME_LIMIT
     assert stack(deep)[0] == ("f0", "a.py", 1)
     assert deep.problem == "only the innermost 512 frames kept of 1 stacks"
-    monkeypatch.setattr(interning, "THREAD_LIMIT", 3)
+    monkeypatch.setattr(frame_interning, "THREAD_LIMIT", 3)
     full = read(process(threads=10) + process(7))
     assert (full.rows, full.problem) == (3, "only the first 3 threads kept")
 

@@ -9,7 +9,7 @@ import pytest
 
 from rankscope.capture.card import Card as Written
 from rankscope.capture.identity import Group
-from rankscope.parsers.decoded import NotThisKindError
+from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.members import members
 from rankscope.parsers.registry import kinds_of, restored
 from rankscope.parsers.sidecar.model import Card, CardGroup, decode, looks_like_card

@@ -10,9 +10,9 @@ from typing import Any
 
 from rankscope.assemble.load import LoadOptions, load
 from rankscope.parsers.torch_profiler.decode import decode_bytes, read
-from rankscope.parsers.torch_profiler.join import join
 from rankscope.parsers.torch_profiler.model import TraceContent
-from rankscope.parsers.torch_profiler.recognise import looks_like_trace
+from rankscope.parsers.torch_profiler.range_joiner import join
+from rankscope.parsers.torch_profiler.recognition import looks_like_trace
 from rankscope.schema import Dataset
 
 Event = dict[str, Any]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankscope.parsers.columnar import NULL
+from rankscope.parsers.matrices import NULL
 from rankscope.parsers.torch_profiler import chunks
 from rankscope.parsers.torch_profiler.decode import decode_range
 from rankscope.parsers.torch_profiler.model import TraceContent, trace_from

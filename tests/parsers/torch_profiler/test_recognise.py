@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from rankscope.parsers.flight_recorder.decode import looks_like_dump
-from rankscope.parsers.torch_profiler.recognise import looks_like_trace
+from rankscope.parsers.torch_profiler.recognition import looks_like_trace
 from rankscope.parsers.workers import pool
 from tests.parsers.dumps import Recorder
 from tests.parsers.py_spy.dumps import document as spied

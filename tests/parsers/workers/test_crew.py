@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.walk import Found, walk
+from rankscope.parsers.files.directory_walk import Found, walk
 from rankscope.parsers.workers import pool
 from rankscope.parsers.workers.pool import Result, Tail, Task
-from rankscope.watching.store import Crew
+from rankscope.watching.file_store import Crew
 from tests.parsers.workers.test_pool import MINUTES, SABOTAGED, folder
 
 

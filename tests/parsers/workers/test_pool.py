@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.walk import Found, walk
+from rankscope.parsers.files.directory_walk import Found, walk
 from rankscope.parsers.workers import pool
 from rankscope.parsers.workers.pool import Now, Pool, Result, WorkerError, workers_for
 from tests.parsers.dumps import Recorder

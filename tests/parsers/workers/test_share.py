@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from rankscope.parsers.files.walk import Found
-from rankscope.parsers.workers import share
+from rankscope.parsers.files.directory_walk import Found
+from rankscope.parsers.workers import machine_share
 from rankscope.parsers.workers.pool import workers_for
 
 SHOW = """
@@ -31,16 +31,16 @@ def shown(**more: str) -> str:
 
 
 def test_a_command_limits_its_libraries_before_they_are_imported() -> None:
-    assert shown() == f"False {min(8, share.cores())} 1\n"
+    assert shown() == f"False {min(8, machine_share.cores())} 1\n"
     assert shown(POLARS_MAX_THREADS="3") == "False 3 1\n"
 
 
 def test_on_many_cores_it_takes_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share, "cores", lambda: 128)
+    monkeypatch.setattr(machine_share, "cores", lambda: 128)
     environment: dict[str, str] = {}
-    share.limit_threads(environment)
+    machine_share.limit_threads(environment)
     assert environment["POLARS_MAX_THREADS"] == "8"
-    assert share.processes() == 16
+    assert machine_share.processes() == 16
     many = [Found(f"rank_{rank}", f"rank_{rank}", 10**8) for rank in range(1000)]
     assert (workers_for(many, None), workers_for(many, 64)) == (16, 64)
 
@@ -48,8 +48,8 @@ def test_on_many_cores_it_takes_a_share(monkeypatch: pytest.MonkeyPatch) -> None
 def test_programs_of_the_user_see_what_the_user_set() -> None:
     environment = {"HOME": "/home/me", "POLARS_MAX_THREADS": "3"}
     before = dict(environment)
-    share.limit_threads(environment)
+    machine_share.limit_threads(environment)
     assert environment["OPENBLAS_NUM_THREADS"] == "1" and environment["POLARS_MAX_THREADS"] == "3"
     # a process that was started by this one
-    share.limit_threads(environment)
-    assert share.of_the_user(environment) == before
+    machine_share.limit_threads(environment)
+    assert machine_share.of_the_user(environment) == before

@@ -14,19 +14,19 @@ from pathlib import Path
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
-from rankscope.tui.detail.compact import compact
-from rankscope.tui.detail.expanded import expanded
-from rankscope.tui.detail.facts import look_up
-from rankscope.tui.detail.index import OpIndex
-from rankscope.tui.detail.line import Line, text_of
-from rankscope.tui.detail.screens.files import FilesScreen
-from rankscope.tui.detail.screens.findings import FindingsScreen
-from rankscope.tui.detail.screens.groups import GroupsScreen
-from rankscope.tui.detail.screens.hosts import HostsScreen
-from rankscope.tui.detail.screens.member import MemberScreen
-from rankscope.tui.detail.screens.messages import MessagesScreen
+from rankscope.tui.detail.compact_detail import compact
+from rankscope.tui.detail.expanded_detail import expanded
+from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.screens.files_page import FilesScreen
+from rankscope.tui.detail.screens.findings_page import FindingsScreen
+from rankscope.tui.detail.screens.groups_page import GroupsScreen
+from rankscope.tui.detail.screens.hosts_page import HostsScreen
+from rankscope.tui.detail.screens.member_page import MemberScreen
+from rankscope.tui.detail.screens.messages_page import MessagesScreen
 from rankscope.tui.detail.screens.page import Page
-from rankscope.tui.detail.screens.settings import SettingsScreen
+from rankscope.tui.detail.screens.settings_page import SettingsScreen
+from rankscope.tui.detail.selection_facts import look_up
+from rankscope.tui.detail.styled_lines import Line, text_of
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from tests.logs import line, setting, with_logs

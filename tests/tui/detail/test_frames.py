@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.analysis.frames import kind_of
+from rankscope.analysis.stack_frames import kind_of
 from rankscope.schema import Frame
-from rankscope.tui.detail.stacktree import one_line, place, short_path, user_frames
+from rankscope.tui.detail.stack_tree import one_line, place, short_path, user_frames
 from tests.tui.detail.samples import FORWARD
 
 STACK = tuple(Frame(*frame) for frame in FORWARD)

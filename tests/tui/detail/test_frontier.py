@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.tui.detail.facts import look_up
-from rankscope.tui.detail.index import OpIndex
+from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.selection_facts import look_up
 from rankscope.tui.selection import Selection
 from tests.parsers.dumps import dataset_of, job, named
 

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 
 from rankscope.analysis.host_stacks import host_stacks
-from rankscope.tui.detail.facts import look_up
-from rankscope.tui.detail.index import OpIndex
-from rankscope.tui.detail.line import text_of
-from rankscope.tui.detail.lines import LineList
-from rankscope.tui.detail.screens.hosts import HostsScreen, host_forest
+from rankscope.tui.detail.line_widgets import LineList
+from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.screens.hosts_page import HostsScreen, host_forest
+from rankscope.tui.detail.selection_facts import look_up
+from rankscope.tui.detail.styled_lines import text_of
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from tests.analysis.hosts import LEAVE, REDUCE

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankscope.tui.detail.line import BLANK, Span, cut, line, text_of, width_of, wrap
+from rankscope.tui.detail.styled_lines import BLANK, Span, cut, line, text_of, width_of, wrap
 
 
 def test_line_takes_strings_and_leaves_out_nothing_at_all() -> None:

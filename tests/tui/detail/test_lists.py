@@ -7,17 +7,17 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis.model import Divergence, Finding
-from rankscope.tui.detail.compact import compact, launched
-from rankscope.tui.detail.expanded import expanded
-from rankscope.tui.detail.facts import finding_of, look_up
+from rankscope.tui.detail.compact_detail import compact, launched
+from rankscope.tui.detail.expanded_detail import expanded
 from rankscope.tui.detail.finding_text import full_text, short_text
-from rankscope.tui.detail.index import OpIndex
-from rankscope.tui.detail.line import text_of, width_of
+from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.peers import collective
-from rankscope.tui.detail.screens.files import file_detail, file_line, ordered_files
-from rankscope.tui.detail.screens.findings import finding_line
-from rankscope.tui.detail.screens.groups import GroupState, group_detail, group_states, parting, spread
-from rankscope.tui.detail.screens.member import Roster, counts, entry_line
+from rankscope.tui.detail.screens.files_page import file_detail, file_line, ordered_files
+from rankscope.tui.detail.screens.findings_page import finding_line
+from rankscope.tui.detail.screens.groups_page import GroupState, group_detail, group_states, parting, spread
+from rankscope.tui.detail.screens.member_page import Roster, counts, entry_line
+from rankscope.tui.detail.selection_facts import finding_of, look_up
+from rankscope.tui.detail.styled_lines import text_of, width_of
 from rankscope.tui.selection import Selection
 from tests.builders import START_NS, JobBuilder
 from tests.tui.detail.goldens import absent

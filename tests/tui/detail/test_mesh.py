@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from rankscope.analysis.mesh_recover import recover_mesh
+from rankscope.analysis.mesh_recovery import recover_mesh
 from rankscope.analysis.model import Analysis, Dimension, Mesh, Misfit
 from rankscope.schema import Dataset
-from rankscope.tui.detail.compact import compact
-from rankscope.tui.detail.expanded import expanded
-from rankscope.tui.detail.facts import look_up
-from rankscope.tui.detail.index import OpIndex
-from rankscope.tui.detail.line import text_of, width_of
-from rankscope.tui.detail.screens.mesh import MeshScreen, lay_out, legend, letters, row_line
+from rankscope.tui.detail.compact_detail import compact
+from rankscope.tui.detail.expanded_detail import expanded
+from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.screens.mesh_page import MeshScreen, lay_out, legend, letters, row_line
+from rankscope.tui.detail.selection_facts import look_up
+from rankscope.tui.detail.styled_lines import text_of, width_of
 from rankscope.tui.model import build_model
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.order import order_lanes, orderings

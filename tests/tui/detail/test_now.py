@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.tui.detail.facts import now_ns
-from rankscope.tui.detail.index import OpIndex
+from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.selection_facts import now_ns
 from tests.builders import START_NS, STEP_NS, JobBuilder
 
 WRITTEN = START_NS + 600 * 1_000_000_000

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from rankscope.tui.detail.index import index_of
-from rankscope.tui.detail.line import Span, line
-from rankscope.tui.detail.lines import role_style, to_segments, with_rest
+from rankscope.tui.detail.line_widgets import role_style, to_segments, with_rest
+from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.pane import DetailPane
+from rankscope.tui.detail.styled_lines import Span, line
 from rankscope.tui.options import Palette, ViewOptions
 from rankscope.tui.selection import Selection
 from tests.tui.detail.goldens import absent

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rankscope.schema import Dataset
-from rankscope.tui.detail.compact import compact
-from rankscope.tui.detail.expanded import expanded
-from rankscope.tui.detail.facts import look_up
-from rankscope.tui.detail.index import OpIndex
-from rankscope.tui.detail.line import text_of
+from rankscope.tui.detail.compact_detail import compact
+from rankscope.tui.detail.expanded_detail import expanded
 from rankscope.tui.detail.message_list import MOST, Around, around, said_lines, zones_for
+from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.selection_facts import look_up
+from rankscope.tui.detail.styled_lines import text_of
 from tests.builders import START_NS
 from tests.logs import SECOND, line, with_logs
 from tests.tui.detail.goldens import absent, logged, present

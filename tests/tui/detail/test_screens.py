@@ -11,12 +11,12 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from rankscope.tui.detail.index import OpIndex
-from rankscope.tui.detail.lines import LineList, Lines
-from rankscope.tui.detail.screens.files import FilesScreen
-from rankscope.tui.detail.screens.findings import FindingsScreen
-from rankscope.tui.detail.screens.groups import GroupsScreen
-from rankscope.tui.detail.screens.member import MemberScreen
+from rankscope.tui.detail.line_widgets import LineList, Lines
+from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.screens.files_page import FilesScreen
+from rankscope.tui.detail.screens.findings_page import FindingsScreen
+from rankscope.tui.detail.screens.groups_page import GroupsScreen
+from rankscope.tui.detail.screens.member_page import MemberScreen
 from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rankscope.schema import Frame
-from rankscope.tui.detail.facts import peers_of
-from rankscope.tui.detail.index import OpIndex
-from rankscope.tui.detail.line import text_of, width_of
+from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.peers import collective
-from rankscope.tui.detail.stacktree import TreeLine, draw, forest, frame_at, merge, with_mark
+from rankscope.tui.detail.selection_facts import peers_of
+from rankscope.tui.detail.stack_tree import TreeLine, draw, forest, frame_at, merge, with_mark
+from rankscope.tui.detail.styled_lines import text_of, width_of
 from rankscope.tui.selection import Selection
 from tests.tui.detail.samples import BACKWARD, CULPRIT, FORWARD, LAST_SEQ, STUCK, TP, hang, large
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rankscope.analysis.model import Step, Wait
-from rankscope.tui.detail import words
-from rankscope.tui.detail.facts import history
-from rankscope.tui.detail.folds import Fold
-from rankscope.tui.detail.index import OpIndex
-from rankscope.tui.detail.line import line, text_of
+from rankscope.tui.detail import operation_text
+from rankscope.tui.detail.member_folds import Fold
+from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.selection_facts import history
+from rankscope.tui.detail.styled_lines import line, text_of
 from tests.builders import START_NS, STEP_NS, JobBuilder
 
 NOW = START_NS + 60 * 1_000_000_000
@@ -50,11 +50,11 @@ def fold(**more: Any) -> Fold:
     ],
 )
 def test_progress_tells_state_and_times(more: dict[str, Any], text: str) -> None:
-    assert text_of(line(*words.progress(row(**more), NOW))) == text
+    assert text_of(line(*operation_text.progress(row(**more), NOW))) == text
 
 
 def test_how_long_it_pends_is_left_out_where_nobody_knows_the_time() -> None:
-    assert text_of(line(*words.progress(row(state="scheduled"), None))) == "PENDING since 22:13:20.001"
+    assert text_of(line(*operation_text.progress(row(state="scheduled"), None))) == "PENDING since 22:13:20.001"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_how_long_it_pends_is_left_out_where_nobody_knows_the_time() -> None:
     ],
 )  # fmt: skip
 def test_operations_have_a_number_or_a_peer(more: dict[str, Any], name: str) -> None:
-    assert words.op_name(row(**more)) == name
+    assert operation_text.op_name(row(**more)) == name
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_operations_have_a_number_or_a_peer(more: dict[str, Any], name: str) -> 
     ],
 )  # fmt: skip
 def test_what_an_operation_carries(more: dict[str, Any], text: str) -> None:
-    assert words.carried(row(**more)) == text
+    assert operation_text.carried(row(**more)) == text
 
 
 @pytest.mark.parametrize(
@@ -91,30 +91,30 @@ def test_what_an_operation_carries(more: dict[str, Any], text: str) -> None:
     ],
 )  # fmt: skip
 def test_lags_behind_the_first(ranks: tuple[int, ...], lag_ns: tuple[int, int] | None, text: str) -> None:
-    assert words.lag(fold(ranks=ranks, lag_ns=lag_ns)) == text
+    assert operation_text.lag(fold(ranks=ranks, lag_ns=lag_ns)) == text
 
 
 def test_members_are_told_by_what_they_did() -> None:
-    assert words.fold_op(fold(parts=3)) == "all_reduce x3 [64] f32"
-    assert words.fold_op(fold(presence="no dump")) == ""
-    assert words.fold_state(fold(presence="never issued", state="")) == ("never issued", "bad")
-    assert words.fold_state(fold(presence="no dump", state="")) == ("no dump", "warn")
-    assert words.fold_state(fold(state="aborted")) == ("aborted", "bad")
-    assert words.who(fold()) == "0-1 x2"
-    assert words.who(fold(ranks=(4,))) == "4"
+    assert operation_text.fold_op(fold(parts=3)) == "all_reduce x3 [64] f32"
+    assert operation_text.fold_op(fold(presence="no dump")) == ""
+    assert operation_text.fold_state(fold(presence="never issued", state="")) == ("never issued", "bad")
+    assert operation_text.fold_state(fold(presence="no dump", state="")) == ("no dump", "warn")
+    assert operation_text.fold_state(fold(state="aborted")) == ("aborted", "bad")
+    assert operation_text.who(fold()) == "0-1 x2"
+    assert operation_text.who(fold(ranks=(4,))) == "4"
 
 
 def test_reasons_are_told_by_what_is_missing() -> None:
-    assert words.reason("unknown") == words.REASONS["unknown"]
-    assert words.reason("unknown", is_p2p=True) != words.REASONS["unknown"]
-    assert words.reason("no dump", is_p2p=True) == "left no dump that can be read"
-    assert words.reason("something new") == "something new"
+    assert operation_text.reason("unknown") == operation_text.REASONS["unknown"]
+    assert operation_text.reason("unknown", is_p2p=True) != operation_text.REASONS["unknown"]
+    assert operation_text.reason("no dump", is_p2p=True) == "left no dump that can be read"
+    assert operation_text.reason("something new") == "something new"
 
 
 def test_a_chain_names_groups_where_it_is_told_them() -> None:
     chain = [Step(0, Wait("7", 3, "send"), 4), Step(4, Wait("41", 5, "all_reduce"), 6)]
-    assert text_of(words.chain_line(chain)) == "for rank 4 (#3 send) -> rank 6 (#5 all_reduce)"
-    named = text_of(words.chain_line(chain, {"41": "tp"}))
+    assert text_of(operation_text.chain_line(chain)) == "for rank 4 (#3 send) -> rank 6 (#5 all_reduce)"
+    named = text_of(operation_text.chain_line(chain, {"41": "tp"}))
     assert named == "for rank 4 (#3 send in group 7) -> rank 6 (#5 all_reduce in tp)"
 
 

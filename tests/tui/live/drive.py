@@ -12,11 +12,11 @@ from textual.pilot import Pilot
 
 from rankscope.analysis import analyse
 from rankscope.analysis.freeze import Freeze
-from rankscope.analysis.live import Live, State, with_state
+from rankscope.analysis.live_state import Live, State, with_state
 from rankscope.analysis.progress_history import Rate
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
-from rankscope.tui.live.screen import LiveScreen
+from rankscope.tui.live.live_screen import LiveScreen
 from rankscope.tui.options import ViewOptions
 from rankscope.watching.update import Reading, Update
 from tests.builders import JobBuilder

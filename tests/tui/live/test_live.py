@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from rankscope.tui.board import Board
-from rankscope.tui.live.screen import LiveScreen
-from rankscope.tui.opening import EVERY_S, Quiet
+from rankscope.tui.live.live_screen import LiveScreen
+from rankscope.tui.opening_screen import EVERY_S, Quiet
 from rankscope.tui.selection import Selection
 from rankscope.watching.update import Reading
 from tests.traces import training

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from rankscope.analysis.live import State
+from rankscope.analysis.live_state import State
 from rankscope.analysis.progress_history import SECOND
 from rankscope.tui.header import room_for_state, title_parts
-from rankscope.tui.live.words import WIDE, Moment, state_text
+from rankscope.tui.live.live_text import WIDE, Moment, state_text
 from rankscope.watching.update import Reading, Update
 from tests.tui.drive import bar
 from tests.tui.live.drive import job, until, update_of, watched
@@ -93,7 +93,7 @@ def test_a_title_of_80_columns_ends_with_a_whole_piece(ranks: int, lag: bool) ->
 
 async def test_the_title_counts_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [NEWS_S * SECOND]
-    monkeypatch.setattr("rankscope.tui.live.screen.monotonic_ns", lambda: now[0])
+    monkeypatch.setattr("rankscope.tui.live.live_screen.monotonic_ns", lambda: now[0])
     async with watched(None) as (app, pilot, told):
         told.give(update("frozen", 30))
         await until(app, pilot, lambda: app.screen is not app.opening)

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from rankscope.tui.model import Model, build_model
-from rankscope.tui.traces.board import TraceBoard
-from rankscope.tui.traces.look import look
+from rankscope.tui.traces.span_facts import look
+from rankscope.tui.traces.trace_board import TraceBoard
 from tests.tui.traces.jobs import traced
 
 

@@ -19,8 +19,8 @@ from rankscope.tui.traces.activity import (
     WAITING,
     WINDOW,
 )
-from rankscope.tui.traces.cells import Asked, draw, judged
-from rankscope.tui.traces.cover import cover_of, merged
+from rankscope.tui.traces.busy_time import cover_of, merged
+from rankscope.tui.traces.trace_cells import Asked, draw, judged
 
 AR = letter_number("all_reduce")
 

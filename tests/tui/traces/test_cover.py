@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.tui.traces.cover import Cover, cover_of, merged
+from rankscope.tui.traces.busy_time import Cover, cover_of, merged
 
 KEYS = 3
 INTERVALS = st.lists(st.tuples(st.integers(0, KEYS - 1), st.integers(0, 40), st.integers(0, 15)), max_size=25)

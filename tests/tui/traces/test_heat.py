@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from rankscope.analysis.traces.model import STEPS, TraceAnalysis
-from rankscope.tui.detail.screens.breakdown import WIDTHS, breakdown, cells, heading_text
-from rankscope.tui.detail.screens.heat import METRICS, MISSING, build_heat, fold_rows
+from rankscope.tui.detail.screens.breakdown_page import WIDTHS, breakdown, cells, heading_text
+from rankscope.tui.detail.screens.heat_page import METRICS, MISSING, build_heat, fold_rows
 
 MS = 1_000_000
 LATE, STEP_TIME = METRICS[0], METRICS[1]

@@ -14,9 +14,9 @@ from rankscope.schema import Dataset
 from rankscope.tui.letters import letter_number
 from rankscope.tui.model import build_model
 from rankscope.tui.traces.activity import COMPUTE, DATA, LAUNCH, MOVING, NAMED, NOTHING, OP, SYNC, WAITING, activities
-from rankscope.tui.traces.board import TraceBoard
 from rankscope.tui.traces.lanes import TraceLanes, build_lanes
-from rankscope.tui.traces.paint import compose, gutter_for
+from rankscope.tui.traces.trace_board import TraceBoard
+from rankscope.tui.traces.trace_paint import compose, gutter_for
 from tests.traces import MS, training
 from tests.tui.traces.jobs import traced
 

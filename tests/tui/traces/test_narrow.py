@@ -14,11 +14,11 @@ from rankscope.tui.filters import Filter, apply
 from rankscope.tui.letters import letter_number
 from rankscope.tui.model import Model, build_model
 from rankscope.tui.traces.activity import COMMUNICATION, NOTHING
-from rankscope.tui.traces.board import TraceBoard
-from rankscope.tui.traces.cells import draw
 from rankscope.tui.traces.lanes import KINDS, TraceLanes, build_lanes, narrowed
-from rankscope.tui.traces.places import search_spans
-from rankscope.tui.traces.rows import Row, asked
+from rankscope.tui.traces.trace_board import TraceBoard
+from rankscope.tui.traces.trace_cells import draw
+from rankscope.tui.traces.trace_rows import Row, asked
+from rankscope.tui.traces.trace_targets import search_spans
 from tests.traces import MS, TraceBuilder
 
 GROUPS = {"tp0": [0, 1], "tp1": [2, 3]}

@@ -7,7 +7,7 @@ import pytest
 
 from rankscope.tui.model import build_model
 from rankscope.tui.traces.lanes import TraceLanes
-from rankscope.tui.traces.rows import FOLDED, PARTS, SINGLE, STRANDS, Row, alike, build_rows
+from rankscope.tui.traces.trace_rows import FOLDED, PARTS, SINGLE, STRANDS, Row, alike, build_rows
 from tests.tui.traces.jobs import traced
 
 

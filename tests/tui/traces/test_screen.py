@@ -15,7 +15,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.options import ProgressLike, ViewOptions
-from rankscope.tui.traces.board import TraceBoard
+from rankscope.tui.traces.trace_board import TraceBoard
 from tests.tui.drive import LONGEST_S, PLAIN, bar, loaded, loads, opened, press, screen_text, settle, until
 from tests.tui.jobs import hang
 from tests.tui.test_golden import compare

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rankscope.analysis.logs.lines import Line, ranks_of
+from rankscope.analysis.logs.log_lines import Line, ranks_of
 from rankscope.analysis.model import Confidence, Culprit, Finding, GroupRef
 from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Dataset, Group

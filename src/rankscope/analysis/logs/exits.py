@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line, apart_ns
+from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, Line, apart_ns
 
 STOPPED = ("terminated", "interrupted")
 """Reasons that are somebody's wish."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from rankscope.analysis.logs.failures import Failure
-from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line, precedes
+from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, Line, precedes
 from rankscope.analysis.model import Confidence
 from rankscope.analysis.wording import duration
 from rankscope.kinds.event_kinds import EVENTS

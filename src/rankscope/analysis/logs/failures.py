@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rankscope.analysis.logs.exits import End, read_ends, short_name, tells_of_others
-from rankscope.analysis.logs.lines import Line
+from rankscope.analysis.logs.log_lines import Line
 from rankscope.analysis.logs.process_names import label
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Frame

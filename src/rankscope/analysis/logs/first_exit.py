@@ -13,10 +13,10 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.calls import PENDING
+from rankscope.analysis.collective_calls import PENDING
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.logs.exits import STOPPED, End, Scene
-from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line, apart_ns, precedes
+from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, Line, apart_ns, precedes
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text, wait_text
 

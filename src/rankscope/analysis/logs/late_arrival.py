@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.lines import CLOCKS_NS, TIMEOUTS, Line, precedes, ranks_of
+from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, Line, precedes, ranks_of
 from rankscope.analysis.model import Culprit, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text, wait_text
 from rankscope.kinds.event_kinds import EVENTS

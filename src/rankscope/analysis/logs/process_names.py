@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from rankscope.analysis.logs.lines import Line
+from rankscope.analysis.logs.log_lines import Line
 from rankscope.analysis.model import Culprit
 from rankscope.analysis.wording import ranks_text
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from rankscope.analysis.traces.device_spans import among
 from rankscope.analysis.traces.lateness import STEP
-from rankscope.analysis.traces.spans import among
 
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (.*?)(?: of .*)?>$")
 _FUNCTION = re.compile(r"^(.*)\((\d+)\): (.*)$")

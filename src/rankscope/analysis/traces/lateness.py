@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from rankscope.analysis.traces.judge import LEAST
+from rankscope.analysis.traces.device_spans import Busy, among
+from rankscope.analysis.traces.late_ranks import LEAST
 from rankscope.analysis.traces.model import LAST
-from rankscope.analysis.traces.spans import Busy, among
 from rankscope.analysis.wording import fold, short_duration
 from rankscope.schema import Dataset
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.signatures import with_signatures
-from rankscope.analysis.traces.comms import places_by_id, with_parts
+from rankscope.analysis.traces.comms_ids import places_by_id, with_parts
 from rankscope.analysis.traces.window_offset import Sequence, Shift, at_shift, best_shift
 from rankscope.analysis.wording import short_duration
 from rankscope.schema import Dataset

@@ -9,8 +9,8 @@ import polars as pl
 
 from rankscope.analysis.model import Evidence, Finding, GroupRef
 from rankscope.analysis.places import Places
-from rankscope.analysis.traces.join import Story, group_label
 from rankscope.analysis.traces.lateness import MATCH
+from rankscope.analysis.traces.trace_story import Story, group_label
 from rankscope.analysis.wording import plural, ranks_text, short_duration
 from rankscope.schema import Group
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from rankscope.assemble.logs.collectives import collective_rows
-from rankscope.assemble.logs.grouping import Groups, slots_of
+from rankscope.assemble.logs.c10d_claims import Claims
+from rankscope.assemble.logs.log_groups import Groups, slots_of
+from rankscope.assemble.logs.log_operations import collective_rows
 from rankscope.assemble.logs.log_processes import Life, Scene
-from rankscope.assemble.logs.remark import LEAST_COMPARED as LEAST
-from rankscope.assemble.logs.remark import wired
-from rankscope.assemble.logs.reports import Claims
+from rankscope.assemble.logs.log_remarks import LEAST_COMPARED as LEAST
+from rankscope.assemble.logs.log_remarks import wired
 from rankscope.assemble.logs.seq_numbering import Numbering
 
 _KEY = ["rank", "seq"]

@@ -11,20 +11,20 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.logs import messages, remark, whose
-from rankscope.assemble.logs.building import build
+from rankscope.assemble.logs import log_messages, log_remarks, process_ranks
+from rankscope.assemble.logs.c10d_claims import Claim, Claims, highest_rank, read_reports
+from rankscope.assemble.logs.claimed_operations import counted, frontier_table, seen_in, with_absences, with_claims
 from rankscope.assemble.logs.comm_groups import evidence, housed_rows
-from rankscope.assemble.logs.grouping import Groups
+from rankscope.assemble.logs.comm_lifetimes import Recall
+from rankscope.assemble.logs.fingerprints.fingerprint_groups import place
+from rankscope.assemble.logs.log_groups import Groups
 from rankscope.assemble.logs.log_processes import Log, Scene
-from rankscope.assemble.logs.numbers import moment, short, whole
-from rankscope.assemble.logs.numbers import rank as sound
-from rankscope.assemble.logs.pieces import Recall
-from rankscope.assemble.logs.prints.place import place
-from rankscope.assemble.logs.remark import Agreement, compare
-from rankscope.assemble.logs.reports import Claim, Claims, highest_rank, read_reports
+from rankscope.assemble.logs.log_remarks import Agreement, compare
+from rankscope.assemble.logs.log_values import moment, short, whole
+from rankscope.assemble.logs.log_values import rank as sound
+from rankscope.assemble.logs.process_ranks import identify
+from rankscope.assemble.logs.scene_builder import build
 from rankscope.assemble.logs.seq_numbering import Numbering, number
-from rankscope.assemble.logs.states import counted, frontier_table, seen_in, with_absences, with_claims
-from rankscope.assemble.logs.whose import identify
 from rankscope.assemble.sources import Source
 from rankscope.kinds.event_kinds import EVENTS
 
@@ -40,13 +40,13 @@ def read_scene(
     `recall` is what was known of communicators when these logs were read before.
     """
     scene = build(sources, run)
-    whose.settle_labels(scene, world)
+    process_ranks.settle_labels(scene, world)
     if recall is not None:
         recall.remind(scene)
     identify(scene)
     if recall is not None:
         recall.take(scene)
-    whose.settle(scene, world, highest_rank(scene), pattern)
+    process_ranks.settle(scene, world, highest_rank(scene), pattern)
     return scene
 
 
@@ -66,7 +66,7 @@ def bring(tables: Tables, scene: Scene) -> Tables:
     kept = _kept(claims, dumped, groups.with_p2p())
     reached = {k: n for k, n in counted(scene, numbering).items() if k not in dumped and k[1] not in unfit}
     rows = with_claims(rows, kept, scene.lines_before)
-    if messages.failed(scene):
+    if log_messages.failed(scene):
         rows = with_absences(rows, kept, groups.members)
     if tables["ops"].height:
         # a log's times are local, a dump's are not
@@ -80,7 +80,7 @@ def bring(tables: Tables, scene: Scene) -> Tables:
         "ops": ops.sort("rank", maintain_order=True) if tables["ops"].height and rows.height else ops,
         "groups": groups.frame(),
         "frontiers": pl.concat([tables["frontiers"], frontiers]).sort("rank", "group"),
-        "messages": messages.message_table(scene, groups, remarks),
+        "messages": log_messages.message_table(scene, groups, remarks),
     }
     return {**tables, **made, **record_tables(scene)}
 
@@ -99,9 +99,10 @@ def _remarks(
 ) -> list[dict[str, Any]]:
     """What is to be said of the logs themselves, as rows of `messages`."""
     return [
-        *remark.unplaced(scene), *remark.differing(agreement), *remark.unnumbered(scene, numbering, unfit),
-        *remark.miscounted(scene, numbering), *remark.fingerprints(scene), *remark.cut_short(scene),
-        *remark.runs(scene), *remark.only_started(scene),
+        *log_remarks.unplaced(scene), *log_remarks.differing(agreement),
+        *log_remarks.unnumbered(scene, numbering, unfit),
+        *log_remarks.miscounted(scene, numbering), *log_remarks.fingerprints(scene), *log_remarks.cut_short(scene),
+        *log_remarks.runs(scene), *log_remarks.only_started(scene),
     ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
-from rankscope.assemble.naming import attempt_of
+from rankscope.assemble.file_names import attempt_of
 from rankscope.assemble.sources import Source
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.logs.model import CODES, Comm, LogContent

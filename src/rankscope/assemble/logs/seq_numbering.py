@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from rankscope.assemble.logs.log_processes import Life, Scene
-from rankscope.parsers.columnar import Numbers
 from rankscope.parsers.logs.model import IS_P2P
+from rankscope.parsers.matrices import Numbers
 
 FIRST_SEQ = 1
 """torch counts from 1."""

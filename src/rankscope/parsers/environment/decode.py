@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from rankscope.kinds.input_kinds import ENVIRONMENT
-from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.flight_recorder.values import RANK_LIMIT
+from rankscope.parsers.contents import NotThisKindError
+from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 
 # Names and values from the forms in which an environment is written down.
 

@@ -26,9 +26,9 @@ from rankscope.kinds.input_kinds import (
     UNREADABLE,
     InputKind,
 )
-from rankscope.parsers.decoded import Decoded, NotThisKindError, Stretch
-from rankscope.parsers.files import layers, logs
-from rankscope.parsers.files.layers import Bounded, memory_limit
+from rankscope.parsers.contents import Decoded, NotThisKindError, Stretch
+from rankscope.parsers.files import log_files, streams
+from rankscope.parsers.files.streams import Bounded, memory_limit
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.registry import kinds_of
@@ -80,9 +80,9 @@ class _Place:
 def read(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[Content]:
     """What is in the file; of an archive only every `parts`-th member, from `part` on."""
     try:
-        with layers.open_regular(path) as stream:
+        with streams.open_regular(path) as stream:
             yield from _contents(stream, _Place(size=size, part=part, parts=parts, named=is_named(path)))
-    except layers.NotAFileError as error:
+    except streams.NotAFileError as error:
         yield Content("", NOT_A_FILE.name, str(error))
     except OSError as error:
         yield Content("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
@@ -94,12 +94,12 @@ def follow(path: str, start: int, mark: str, ended: bool) -> Iterator[Content]:
     The last content is the file's stamp, unless the file changed meanwhile.
     """
     try:
-        with layers.open_regular(path) as stream:
+        with streams.open_regular(path) as stream:
             before = _stamp(stream)
             yield from _followed(stream, _Place(size=before[0], named=is_named(path)), start, mark, ended)
             if _stamp(stream) == before:
                 yield Content("", "", stamp=before)
-    except layers.NotAFileError as error:
+    except streams.NotAFileError as error:
         yield Content("", NOT_A_FILE.name, str(error))
     except OSError as error:
         yield Content("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
@@ -111,14 +111,14 @@ def _stamp(stream: IO[bytes]) -> tuple[int, int, int]:
 
 
 def _followed(stream: IO[bytes], place: _Place, start: int, mark: str, ended: bool) -> Iterator[Content]:
-    same = start <= place.size and logs.is_marked(stream, start, mark)
+    same = start <= place.size and log_files.is_marked(stream, start, mark)
     if not same and not _grows(stream, place):
         stream.seek(0)
         yield from _contents(stream, place)
         return
     try:
         begin, before = (start, mark) if same else (0, "")
-        for found, stretch in logs.tail(stream, place.size, begin, before, ended):
+        for found, stretch in log_files.tail(stream, place.size, begin, before, ended):
             yield Content("", LOG.name, found.problem, found, stretch=stretch)
     except MemoryError:
         yield Content("", "unreadable", "needs more memory than a file of its size can honestly hold: refused")
@@ -127,17 +127,17 @@ def _followed(stream: IO[bytes], place: _Place, start: int, mark: str, ended: bo
 def _grows(stream: IO[bytes], place: _Place) -> bool:
     """Whether a file is a plain log."""
     stream.seek(0)
-    head = stream.read(layers.HEAD)
-    packed = layers.is_packed(head) or layers.is_tar(head) or layers.is_zip(head)
-    return not packed and not kinds_of(head, 0) and logs.grows(stream, place.size, place.named)
+    head = stream.read(streams.HEAD)
+    packed = streams.is_packed(head) or streams.is_tar(head) or streams.is_zip(head)
+    return not packed and not kinds_of(head, 0) and log_files.grows(stream, place.size, place.named)
 
 
 def _contents(stream: IO[bytes], place: _Place) -> Iterator[Content]:
     try:
         reader: Any = stream if hasattr(stream, "peek") else io.BufferedReader(cast(Any, stream))
-        head = reader.peek(layers.HEAD)[: layers.HEAD]
+        head = reader.peek(streams.HEAD)[: streams.HEAD]
         yield from _by_head(reader, head, place)
-    except layers.TooLargeError as error:
+    except streams.TooLargeError as error:
         yield place.found(UNREADABLE, str(error))
     except MemoryError:
         yield place.found(UNREADABLE, "needs more memory than a file of its size can honestly hold: refused")
@@ -149,17 +149,17 @@ def _damage() -> tuple[type[Exception], ...]:
     """What a damaged packed file or archive raises."""
     # most directories hold no archive, and what reads them takes long to import
 
-    return (*layers.DAMAGE, *DAMAGE)
+    return (*streams.DAMAGE, *DAMAGE)
 
 
 def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
-    inner = layers.unpacked(stream, head, place.size)
+    inner = streams.unpacked(stream, head, place.size)
     deeper = replace(place, depth=place.depth + 1)
     if place.depth > DEPTH:
         yield place.found(ARCHIVE, "packed too many times: refused")
     elif inner is not None:
         yield from _contents(inner, deeper)
-    elif layers.is_tar(head) or layers.is_zip(head):
+    elif streams.is_tar(head) or streams.is_zip(head):
         yield from _members(_archived(stream, head, place), deeper)
     else:
         found = _decoded(stream, head, place)
@@ -169,10 +169,10 @@ def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
 
 def _archived(stream: Any, head: bytes, place: _Place) -> Iterator[Member]:
 
-    if layers.is_tar(head):
+    if streams.is_tar(head):
         return tar_members(stream)
-    source = stream if place.depth == 0 else io.BytesIO(layers.read_all(stream)[0])
-    return zip_members(source, layers.FREE_BYTES + layers.RATIO * place.size)
+    source = stream if place.depth == 0 else io.BytesIO(streams.read_all(stream)[0])
+    return zip_members(source, streams.FREE_BYTES + streams.RATIO * place.size)
 
 
 def _members(members: Iterator[Member], place: _Place) -> Iterator[Content]:
@@ -195,7 +195,7 @@ def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content | None:
     kinds = kinds_of(head, place.size)
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
-        found = logs.read(stream, place.size, parts, place.named)
+        found = log_files.read(stream, place.size, parts, place.named)
         if found is not None:
             return place.found(LOG, found.problem, found)
     if kinds and kinds[0].read:
@@ -223,13 +223,13 @@ def _streamed(kind: InputKind, stream: IO[bytes], place: _Place) -> Content | No
 
 
 def _of_kinds(stream: IO[bytes], kinds: list[InputKind], place: _Place) -> Content:
-    data, damage = layers.read_all(stream)
+    data, damage = streams.read_all(stream)
     tried = place.found(UNKNOWN, NOT_KNOWN)
     for kind in kinds:
         tried = _decode(kind, data, damage, place)
         if not INPUTS[tried.kind].may_be_other:
             return tried
-    found = logs.read(io.BytesIO(data), len(data), named=place.named)
+    found = log_files.read(io.BytesIO(data), len(data), named=place.named)
     if found is None:
         return tried
     found.problem = "; ".join(x for x in (damage, found.problem) if x) or None

@@ -8,12 +8,12 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.flight_recorder import columns, pickles, quick
-from rankscope.parsers.flight_recorder.columns import FRAME_LIMIT
-from rankscope.parsers.flight_recorder.document import is_dump, split
+from rankscope.parsers.flight_recorder import dump_columns, fast_reader, pickles
+from rankscope.parsers.flight_recorder.dump_columns import FRAME_LIMIT
+from rankscope.parsers.flight_recorder.dump_document import is_dump, split
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError
-from rankscope.parsers.flight_recorder.values import integer, text, truth
+from rankscope.parsers.flight_recorder.safe_values import integer, text, truth
 
 BYTES_PER_ENTRY = 40
 """No entry is written in fewer; more entries than that are one object repeated."""
@@ -51,9 +51,9 @@ def looks_like_dump(head: bytes) -> bool:
 def decode(data: bytes) -> Dump:
     """The dump in `data`. Raises NotADumpError, or pickles.RefusedError for a pickle that asks for a global."""
     slow = None
-    if quick.suits(data):
+    if fast_reader.suits(data):
         try:
-            quickly = quick.decode(data)
+            quickly = fast_reader.decode(data)
         except OtherLayoutError as error:
             slow = str(error)
         else:
@@ -118,10 +118,10 @@ def _reason(error: Exception) -> str:
 def _fill(dump: Dump, entries: list[Any], size: int) -> int:
     """Fills the columns; returns how many entries had to be dropped."""
     try:
-        columns.fill(dump, entries, size)
-    except columns.ERRORS:
+        dump_columns.fill(dump, entries, size)
+    except dump_columns.ERRORS:
         cleaned, dropped = clean(entries)
-        columns.fill(dump, cleaned, size)
+        dump_columns.fill(dump, cleaned, size)
         return dropped
     return 0
 

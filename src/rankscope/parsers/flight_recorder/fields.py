@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.parsers.columnar import NULL, Numbers
 from rankscope.parsers.flight_recorder import opcodes as op
-from rankscope.parsers.flight_recorder.memo import Mask, Puts
+from rankscope.parsers.flight_recorder.pickle_memo import Mask, Puts
+from rankscope.parsers.matrices import NULL, Numbers
 
 _INTEGERS = (op.INT1, op.INT2, op.INT4, op.LONG1, op.NONE)
 _REFERENCES = (op.GET1, op.GET4, op.NONE)

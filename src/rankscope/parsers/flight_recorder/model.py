@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankscope.parsers.columnar import Codes, Columnar, Numbers
+from rankscope.parsers.matrices import Codes, Columnar, Numbers
 from rankscope.parsers.members import Members, unpack
 
 NUMBERS = (

@@ -9,7 +9,7 @@ import io
 import pickle
 from typing import Any, NoReturn
 
-from rankscope.parsers.flight_recorder.values import text
+from rankscope.parsers.flight_recorder.safe_values import text
 
 ATTEMPTS = 64
 """How many places a torn file is cut at, from its end, before it is given to the slow reader."""

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.flight_recorder.values import RANK_LIMIT, text
+from rankscope.parsers.contents import NotThisKindError
+from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, text
 
 HEALTHY, UNHEALTHY, SILENT = "healthy", "unhealthy", "silent"
 """A rank says so of itself, or does not answer."""

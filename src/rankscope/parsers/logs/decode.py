@@ -10,12 +10,12 @@ from typing import IO, Any, NamedTuple
 
 import orjson
 
-from rankscope.parsers.files.layers import DAMAGE, TooLargeError
-from rankscope.parsers.logs.decoder import Decoder
+from rankscope.parsers.files.streams import DAMAGE, TooLargeError
+from rankscope.parsers.logs.log_decoder import Decoder
 from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.nccl import ras
-from rankscope.parsers.logs.nccl.words import BEFORE, PAD
-from rankscope.parsers.logs.records import NCCL_HEAD
+from rankscope.parsers.logs.nccl import ras_output
+from rankscope.parsers.logs.nccl.packed_words import BEFORE, PAD
+from rankscope.parsers.logs.record_reader import NCCL_HEAD
 
 DOCUMENT_BYTES = 256 << 20
 SEARCH_BYTES = 1 << 16
@@ -28,7 +28,7 @@ _UNPARTED = re.compile(rb'([\d"\]}el])(\s*\n\s*"[^"\n]{1,100}"\s*:)')
 def decode(stream: IO[bytes], first: bytes = b"") -> LogContent:
     """A log from its beginning on; `first` was read of it already."""
     first = first or stream.read(SEARCH_BYTES)
-    if ras.looks_like_document(first):
+    if ras_output.looks_like_document(first):
         data = first + stream.read(DOCUMENT_BYTES - len(first))
         return _document(data) or decode_range(io.BytesIO(data), 0, None)
     return decode_range(stream, 0, None, first)
@@ -95,7 +95,7 @@ def _document(data: bytes) -> LogContent | None:
         document = orjson.loads(data)
     except orjson.JSONDecodeError:
         document = _mended(data)
-    told = ras.Ras()
+    told = ras_output.Ras()
     if not told.document(document):
         return None
     return LogContent(ras=told.done())

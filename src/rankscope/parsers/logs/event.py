@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rankscope.parsers.logs.record import Record, Stamp
+from rankscope.parsers.logs.log_record import Record, Stamp
 
 
 class Event(NamedTuple):

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.parsers.columnar import Codes, Columnar, Numbers
 from rankscope.parsers.logs.event import Event, event_from
-from rankscope.parsers.logs.record import Stamp
+from rankscope.parsers.logs.log_record import Stamp
+from rankscope.parsers.matrices import Codes, Columnar, Numbers
 
 TAIL_ROWS = 20_000
 """So many of the last operations of a communicator are kept in full."""

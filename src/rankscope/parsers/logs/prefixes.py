@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from rankscope.parsers.logs import stamps
-from rankscope.parsers.logs.record import Stamp
+from rankscope.parsers.logs.log_record import Stamp
+from rankscope.parsers.logs.timestamps import CLOCK, FULL, SYSLOG
+from rankscope.parsers.logs.timestamps import stamp as stamp_of
 
 _HEAD = r"(?=[^\s:]+:\d+:\d+ |\[rank\d|\[[IWEF][ \d]|[IWEF]\d{3,4} |\[default\d|NCCL version )"
 """What must follow where a prefix could be the text itself."""
@@ -21,23 +22,23 @@ _TABLE = {
     "default": r"\[default\d{1,7}\]: ?",
     "mpirun": r"\[\d{1,9},\d{1,9}\]<std(?:out|err|diag)>: ?",
     "ray": r"\([A-Za-z_][^\n]{0,200}?\bpid=\d{1,10}(?:, ip=\[?[0-9A-Fa-f.:]{2,45}\]?)?\) ?",
-    "bracketed": rf"\[(?:{stamps.FULL})\] ?",
-    "stamp": rf"(?:{stamps.FULL}|{stamps.CLOCK}|{stamps.SYSLOG}):?[ \t]+",
-    "ctime": rf"(?:{stamps.SYSLOG})(?=\[\d{{1,9}},\d)",
+    "bracketed": rf"\[(?:{FULL})\] ?",
+    "stamp": rf"(?:{FULL}|{CLOCK}|{SYSLOG}):?[ \t]+",
+    "ctime": rf"(?:{SYSLOG})(?=\[\d{{1,9}},\d)",
     "cri": r"std(?:out|err) [FP] ",
     "colour": r" ?\[\d{1,3}(?:;\d{1,3}){0,4}m ?",
     "stream": r"(?:[\w.\-]{1,200} \[std(?:out|err)\]|std(?:out|err):)(?: |$)",
     "vllm": rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./\-]{{1,200}}\.py:\d{{1,6}}\] ?",
-    "sglang": rf"\[(?:{stamps.FULL})(?: (?:DP|TP|PP|EP|ATTN_TP|MOE_DP)\d{{1,5}}){{1,6}}\] ?",
-    "raylet": rf"\[{stamps.FULL} [A-Z] \d{{1,10}} \d{{1,10}}\] (?:\([\w.\-]{{1,60}}\) )?[\w.]{{1,100}}\.cc:\d{{1,6}}: ",
+    "sglang": rf"\[(?:{FULL})(?: (?:DP|TP|PP|EP|ATTN_TP|MOE_DP)\d{{1,5}}){{1,6}}\] ?",
+    "raylet": rf"\[{FULL} [A-Z] \d{{1,10}} \d{{1,10}}\] (?:\([\w.\-]{{1,60}}\) )?[\w.]{{1,100}}\.cc:\d{{1,6}}: ",
     "minute": r" ?\d{4}-\d\d-\d\d \d\d:\d\d (?=\S)",
     "logging": rf"- [\w.\-]{{1,100}} - {_LEVEL} - ",
     "role": r"\[[A-Za-z][\w.\-]{0,100}\|\d{1,7}\]: ?",
-    "dmesg": rf"\[(?: {{0,8}}\d{{1,9}}\.\d{{6}}|{stamps.SYSLOG})\] ",
+    "dmesg": rf"\[(?: {{0,8}}\d{{1,9}}\.\d{{6}}|{SYSLOG})\] ",
     "kernel": r"(?:[\w.\-]{1,255} )?kernel: ",
     "srun": r" {0,6}\d{1,6}: (?=\S| {2,60}\S)",
     "determined": r"[0-9a-f]{8} (?:\[rank=\d{1,7}\] )?\|\| ",
-    "npu": rf"\[(?:ERROR|WARN|WARNING)\] (?:{stamps.FULL}) \(PID:\d{{1,10}}, Device:-?\d{{1,6}}, RankID:-?\d{{1,7}}\) ",
+    "npu": rf"\[(?:ERROR|WARN|WARNING)\] (?:{FULL}) \(PID:\d{{1,10}}, Device:-?\d{{1,6}}, RankID:-?\d{{1,7}}\) ",
     "address": r"\d{1,3}(?:\.\d{1,3}){3}: ",
     "index": rf"\[\d{{1,6}}\] ?{_HEAD}|\[\d{{1,6}}\]: ?(?:{_HEAD}|{_STACK})",
     "host": rf"[A-Za-z][\w.\-]{{0,254}}(?:\[\d{{1,10}}\])?: {_HEAD}",
@@ -88,11 +89,11 @@ def strip(text: str) -> Prefix:
         if kind == "rank" or rank is None:
             rank = _rank(kind or "", found[0], rank)
         if kind in _TIMES:
-            stamp = stamp or stamps.stamp(found[0].lstrip("["))
+            stamp = stamp or stamp_of(found[0].lstrip("["))
         elif kind == "npu":
             # between its level and its process there is the time, which is no part of whose line it is
             _, _, told = found[0].partition("] ")
-            stamp = stamp or stamps.stamp(told)
+            stamp = stamp or stamp_of(told)
             labels.append(told[told.index("(") :])
         elif kind not in _SILENT:
             labels.append(found[0])

@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 
 from rankscope.parsers.flight_recorder.model import StackFrame
-from rankscope.parsers.flight_recorder.values import integer, text, truth
-from rankscope.parsers.py_spy import texts
-from rankscope.parsers.py_spy.interning import Collector, pid_of
+from rankscope.parsers.flight_recorder.safe_values import integer, text, truth
+from rankscope.parsers.py_spy import stack_texts
+from rankscope.parsers.py_spy.frame_interning import Collector, pid_of
 from rankscope.parsers.py_spy.model import Snapshot
-from rankscope.parsers.py_spy.roles import roles_of
+from rankscope.parsers.py_spy.thread_roles import roles_of
 
 _STYLE = rb"(?:\x1b\[[0-9;]*m)*"
 _TEXT = re.compile(rb"(?m)^(?:\xef\xbb\xbf)?[ \t]*Process " + _STYLE + rb"\d{1,10}" + _STYLE + rb": [^\n]*(\n?)")
@@ -46,7 +46,7 @@ def looks_like_snapshot(head: bytes) -> bool:
 def decode(data: bytes) -> Snapshot:
     """The dumps in `data`. Raises NotThisKindError."""
     first = _JSON.search(data)
-    snapshot = decode_document(data, first.start()) if first is not None else texts.decode(data)
+    snapshot = decode_document(data, first.start()) if first is not None else stack_texts.decode(data)
     snapshot.roles = roles_of(snapshot)
     return snapshot
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.flight_recorder.values import RANK_LIMIT, integer, rank_list, text
+from rankscope.parsers.contents import NotThisKindError
+from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, integer, rank_list, text
 from rankscope.parsers.members import Members, unpack
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import IO, NamedTuple
 
-from rankscope.parsers.files.layers import DAMAGE
+from rankscope.parsers.files.streams import DAMAGE
 
 CHUNK = 4 << 20
 LONGEST = 64 << 20

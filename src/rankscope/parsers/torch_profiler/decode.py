@@ -12,11 +12,11 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.parsers.columnar import NULL
-from rankscope.parsers.decoded import NotThisKindError
-from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, DETAILS, names, repair
+from rankscope.parsers.contents import NotThisKindError
+from rankscope.parsers.matrices import NULL
+from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, DETAILS, event_names, repair
 from rankscope.parsers.torch_profiler.chunks import Around, Layout, Piece, end_of, layout_of, pieces
-from rankscope.parsers.torch_profiler.columns import Columns
+from rankscope.parsers.torch_profiler.event_columns import Columns
 from rankscope.parsers.torch_profiler.events import BAD, EVENTS, Complete, Event, Metadata
 from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, About, TraceContent, about
 
@@ -108,8 +108,8 @@ def take(columns: Columns, piece: Piece, wanted: Callable[[Event], bool] | None 
 # The events that tell of collectives, steps and threads, found by their names without decoding the others.
 
 _WANTED = re.compile(
-    rb'"name":\s*"(?=[rcvnmohxbgPptu])(?:record_param_comms"|c10d::|(?P<run>' + names.RUNS.encode() + rb")"
-    rb"|(?:" + names.LIBRARIES.encode() + rb'):|ProfilerStep#|(?:thread|process)_(?:name|labels|sort_index)")'
+    rb'"name":\s*"(?=[rcvnmohxbgPptu])(?:record_param_comms"|c10d::|(?P<run>' + event_names.RUNS.encode() + rb")"
+    rb"|(?:" + event_names.LIBRARIES.encode() + rb'):|ProfilerStep#|(?:thread|process)_(?:name|labels|sort_index)")'
 )
 _END = re.compile(rb"\}\s*,\s*\{")
 _CORRELATION = re.compile(rb'"correlation"\s*:\s*(\d{1,19})')
@@ -136,7 +136,9 @@ def is_wanted(event: Event) -> bool:
     """The same of an event that is decoded."""
     if event.__class__ is Metadata:
         return True
-    return event.__class__ is Complete and (event.name.startswith(names.STEP) or names.is_collective(event.name))
+    return event.__class__ is Complete and (
+        event.name.startswith(event_names.STEP) or event_names.is_collective(event.name)
+    )
 
 
 def _end(text: bytes, start: int, stop: int) -> int:
@@ -179,7 +181,11 @@ def settle(content: TraceContent) -> str | None:
 
 def _processes(content: TraceContent) -> list[int]:
     """The processes that ran operators, the busiest first."""
-    own = [i for i, lane in enumerate(content.lanes) if names.today(lane.category, "") in _OWN and lane.pid is not None]
+    own = [
+        i
+        for i, lane in enumerate(content.lanes)
+        if event_names.today(lane.category, "") in _OWN and lane.pid is not None
+    ]
     counts = np.bincount(content.code("lane"), minlength=len(content.lanes))
     spans: Counter[int] = Counter()
     for i in own:

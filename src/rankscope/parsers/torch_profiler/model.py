@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankscope.parsers.columnar import Codes, Columnar, Numbers
 from rankscope.parsers.flight_recorder.model import GroupConfig, config_from
-from rankscope.parsers.flight_recorder.values import integer, rank_list, text
+from rankscope.parsers.flight_recorder.safe_values import integer, rank_list, text
+from rankscope.parsers.matrices import Codes, Columnar, Numbers
 
 # What a trace says of itself, before its events and behind them.
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, TypeAlias
 
-from rankscope.parsers.decoded import Decoded, Stretch
-from rankscope.parsers.files.walk import Found
+from rankscope.parsers.contents import Decoded, Stretch
+from rankscope.parsers.files.directory_walk import Found
 from rankscope.parsers.registry import restored
+from rankscope.parsers.workers.machine_share import interpreter, processes
 from rankscope.parsers.workers.protocol import receive, send
-from rankscope.parsers.workers.share import interpreter, processes
 
 START_SECONDS = 120.0
 """A process that has not started by then does not start: a cold network file system is slow, a broken one for ever."""

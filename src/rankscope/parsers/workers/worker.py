@@ -9,8 +9,8 @@ import signal
 import sys
 from typing import IO, Any
 
-from rankscope.parsers.files.layers import limit_worker
 from rankscope.parsers.files.reader import Content, follow, read
+from rankscope.parsers.files.streams import limit_worker
 from rankscope.parsers.workers.protocol import receive, send
 
 COLLECT_EVERY = 4096

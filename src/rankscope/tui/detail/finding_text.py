@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rankscope.analysis.frames import kind_of
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.analysis.stack_frames import kind_of
 from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report import words
 from rankscope.report.secrets import hide
 from rankscope.tui.detail.format import counted, plain
-from rankscope.tui.detail.line import BLANK, Line, Role, Span, line, wrap
-from rankscope.tui.detail.stacktree import label
+from rankscope.tui.detail.stack_tree import label
+from rankscope.tui.detail.styled_lines import BLANK, Line, Role, Span, line, wrap
 
 _MOST = 200
 """Lines of one part of a finding that are shown; the JSON report has them all."""

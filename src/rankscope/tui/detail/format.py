@@ -14,7 +14,7 @@ from rankscope.analysis.model import GroupRef
 from rankscope.report.escape import plain as escaped
 from rankscope.report.words import group_name
 from rankscope.schema import Group
-from rankscope.tui.fold import rank_label
+from rankscope.tui.lane_folding import rank_label
 
 LONGEST = 2_000
 """Characters kept of one piece of text from a file; a function name of a megabyte is an attack or a mistake."""

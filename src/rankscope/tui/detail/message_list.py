@@ -12,13 +12,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import polars as pl
 
-from rankscope.report.messages import ROLES, Said, filled_time, folded, narrow
+from rankscope.report.log_excerpts import ROLES, Said, filled_time, folded, narrow
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset
 from rankscope.tui.detail.format import clipped, clock, plain, rank_phrase
-from rankscope.tui.detail.index import OpIndex
-from rankscope.tui.detail.line import Line, Role, Span, line, wrapped
-from rankscope.tui.fold import rank_label
+from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.styled_lines import Line, Role, Span, line, wrapped
+from rankscope.tui.lane_folding import rank_label
 
 Roles = Literal["without noise", "root causes", "with noise"]
 ROLE_CHOICES: tuple[Roles, ...] = ("without noise", "root causes", "with noise")

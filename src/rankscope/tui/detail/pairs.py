@@ -11,7 +11,7 @@ import polars as pl
 from rankscope.analysis.facts import collect_pairs
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.presence import Absence
-from rankscope.tui.detail.index import OpIndex, Row, Rows, one
+from rankscope.tui.detail.operation_index import OpIndex, Row, Rows, one
 from rankscope.tui.detail.peers import Peers, absent_rows, finish, issued_rows, state_label
 
 _JOIN = ["group", "src", "dst", "k"]

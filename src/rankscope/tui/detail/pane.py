@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
-from rankscope.tui.detail.compact import compact
-from rankscope.tui.detail.expanded import expanded
-from rankscope.tui.detail.facts import Detail, look_up
-from rankscope.tui.detail.index import index_of
-from rankscope.tui.detail.line import Line, Span, line
-from rankscope.tui.detail.lines import Lines
+from rankscope.tui.detail.compact_detail import compact
+from rankscope.tui.detail.expanded_detail import expanded
+from rankscope.tui.detail.line_widgets import Lines
+from rankscope.tui.detail.operation_index import index_of
+from rankscope.tui.detail.selection_facts import Detail, look_up
+from rankscope.tui.detail.styled_lines import Line, Span, line
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 

@@ -8,11 +8,11 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.calls import collect_calls
+from rankscope.analysis.collective_calls import collect_calls
 from rankscope.analysis.model import Analysis, Divergence
 from rankscope.analysis.presence import Absence
 from rankscope.schema import Group
-from rankscope.tui.detail.index import OpIndex, Rows
+from rankscope.tui.detail.operation_index import OpIndex, Rows
 
 LATE_NS = 10_000_000
 """A member that joins so much later than the median of its peers may be called late."""

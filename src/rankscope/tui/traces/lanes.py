@@ -26,8 +26,8 @@ from rankscope.tui.traces.activity import (
     WAITING,
     WINDOW,
 )
-from rankscope.tui.traces.cover import Cover, cover_of, merged
-from rankscope.tui.traces.spans import Spans, build_spans
+from rankscope.tui.traces.busy_time import Cover, cover_of, merged
+from rankscope.tui.traces.span_arrays import Spans, build_spans
 
 Ints = NDArray[np.int64]
 MUCH = 0.01

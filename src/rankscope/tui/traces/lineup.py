@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.traces.recorded import UNTOLD, Series, same_operations, series_of
+from rankscope.analysis.traces.recorded_operations import UNTOLD, Series, same_operations, series_of
 from rankscope.tui.model import Model
 from rankscope.tui.traces.lanes import TraceLanes
 

@@ -12,13 +12,13 @@ from rankscope.tui.axis import View
 from rankscope.tui.letters import Codes
 from rankscope.tui.model import Model
 from rankscope.tui.order import order_lanes
-from rankscope.tui.traces import rows as unfolding
-from rankscope.tui.traces.cells import Asked, draw
+from rankscope.tui.row_window import ALONE, RankWindow
+from rankscope.tui.traces import trace_rows as unfolding
 from rankscope.tui.traces.lanes import TraceLanes
 from rankscope.tui.traces.lineup import LineUp
-from rankscope.tui.traces.pick import kind_of
-from rankscope.tui.traces.rows import FOLDED, PARTS, SINGLE, STRANDS, Row, build_rows, parts_of
-from rankscope.tui.window import ALONE, RankWindow
+from rankscope.tui.traces.trace_cells import Asked, draw
+from rankscope.tui.traces.trace_rows import FOLDED, PARTS, SINGLE, STRANDS, Row, build_rows, parts_of
+from rankscope.tui.traces.trace_selection import kind_of
 
 Ints = NDArray[np.int64]
 MANY, COARSE = 64, 48

@@ -10,7 +10,7 @@ import pytest
 
 from rankscope.parsers.logs.c10d.recogniser import Recogniser
 from rankscope.parsers.logs.event import event_from
-from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.log_record import Record
 from tests.parsers.logs.c10d.lines import everything, records
 from tests.parsers.logs.c10d.test_desync import REPORT
 from tests.parsers.logs.c10d.test_endings import CASES

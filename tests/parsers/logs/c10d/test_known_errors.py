@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rankscope.parsers.logs.c10d.error_table import ROLES, TableError, merged, packaged, read_table, required
 from rankscope.parsers.logs.c10d.recogniser import Recogniser
-from rankscope.parsers.logs.c10d.table import ROLES, TableError, merged, packaged, read_table, required
 from rankscope.parsers.logs.event import Event
 from tests.parsers.logs.c10d.lines import everything, records, values
 

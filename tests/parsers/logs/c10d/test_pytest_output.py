@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.parsers.files.logs import looks_like_log
+from rankscope.parsers.files.log_files import looks_like_log
 from tests.parsers.logs.c10d.lines import events, everything, values
 from tests.parsers.logs.lines import log
 

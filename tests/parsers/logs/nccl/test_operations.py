@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope.parsers.columnar import NULL
-from rankscope.parsers.logs import decoder
+from rankscope.parsers.logs import log_decoder
 from rankscope.parsers.logs.model import IS_P2P, TORN, LogContent
+from rankscope.parsers.matrices import NULL
 from tests.parsers.logs.lines import COMM, coll, info, life, log, read
 
 HEADS = (
@@ -56,7 +56,7 @@ def test_the_fast_way_says_what_the_slow_way_says(text: list[str], end: str) -> 
     data = "".join(line + end for line in text)
     fast = read(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoder, "coll_rows", lambda _: None)
+        patch.setattr(log_decoder, "coll_rows", lambda _: None)
         slow = read(data)
     assert facts(fast) == facts(slow)
     assert len(facts(fast)) == len(text)

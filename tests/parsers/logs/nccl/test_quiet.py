@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.parsers.logs.fronts import without_time
-from rankscope.parsers.logs.nccl.bulk import Shapes
+from rankscope.parsers.logs.line_heads import without_time
+from rankscope.parsers.logs.nccl.bulk_lines import Shapes
 from tests.parsers.logs.lines import COMM, info, life, log
 
 NOISE = [

@@ -11,7 +11,7 @@ from collections import Counter
 from rankscope.parsers.environment.decode import VALUE_LIMIT, kept, pair_of
 from rankscope.parsers.logs.c10d.event_builder import tell
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.log_record import Record
 
 LITERALS = ("PyTorch version: ",)
 LINE_LIMIT = 1024

@@ -13,7 +13,7 @@ import re
 
 from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, tell
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.log_record import Record
 
 LITERALS = ("PARTIAL DATA: ",)
 KIND = "no-answer"

@@ -7,7 +7,7 @@ from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, tell
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.log_record import Record
 
 LITERALS = ("Timeout at collective: ",)
 LINE_LIMIT = 4096

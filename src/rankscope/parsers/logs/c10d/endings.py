@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rankscope.parsers.logs.c10d.event_builder import number, tell
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.log_record import Record
 
 LITERALS = (
     "srun: error: ", "slurmstepd: error: ", "oom-kill", "oom_kill", "Killed process ", "closing signal SIG",

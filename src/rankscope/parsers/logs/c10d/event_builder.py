@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from rankscope.parsers.logs.event import Event, event
-from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.log_record import Record
 
 TEXT_LIMIT = 8192
 """No more of a line is looked at: longer ones are no message of c10d."""

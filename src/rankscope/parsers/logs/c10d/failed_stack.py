@@ -6,7 +6,7 @@ import re
 
 from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, tell
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.log_record import Record
 
 LITERALS = ("Stack trace of the failed collective: ",)
 FRAME_LIMIT = 256

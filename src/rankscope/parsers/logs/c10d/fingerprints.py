@@ -8,7 +8,7 @@ from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import number, tell
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.log_record import Record
 
 LITERALS = ("CollectiveFingerPrint(", "monitoredBarrier")
 _PRINT = re.compile(

@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 
+from rankscope.parsers.logs.c10d.error_table import ROLES, KnownError
 from rankscope.parsers.logs.c10d.event_builder import tell
-from rankscope.parsers.logs.c10d.table import ROLES, KnownError
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.log_record import Record
 
 OWN = "rank"
 """The group of a pattern that is the global rank of who prints it."""

@@ -10,7 +10,7 @@ import re
 from rankscope.parsers.logs.c10d.event_builder import MARK, tell
 from rankscope.parsers.logs.c10d.tracebacks import EXCEPTION, HEAD
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.log_record import Record
 
 LITERALS = (MARK, "_ _ _ _ _ _", "____ ", "- Captured ", "= short test summary", "= warnings summary")
 MESSAGE_LINES = 32

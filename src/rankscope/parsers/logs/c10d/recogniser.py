@@ -14,28 +14,38 @@ from rankscope.parsers.logs.c10d import (
     endings,
     failed_stack,
     fingerprints,
+    group_setup,
     pytest_output,
-    setup,
     thread_dumps,
     torchrun,
     tracebacks,
     watchdog,
-    workers,
+    worker_processes,
 )
+from rankscope.parsers.logs.c10d.error_table import KnownError, packaged
 from rankscope.parsers.logs.c10d.event_builder import MARK, TEXT_LIMIT
 from rankscope.parsers.logs.c10d.known_errors import KnownErrors, Screen
-from rankscope.parsers.logs.c10d.table import KnownError, packaged
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.nccl import warn
-from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.nccl import nccl_warnings
 
 OPEN_LIMIT = 1 << 16
 _BULK = " opCount "
 """Lines of NCCL's COLL debugging, up to gigabytes: nothing that is looked for is in them."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (watchdog, fingerprints, setup, endings, workers, warn)
-_SPANS = (thread_dumps, debug_summary, tracebacks, torchrun, desync, failed_stack, collect_env, workers, pytest_output)
+_LINES = (watchdog, fingerprints, group_setup, endings, worker_processes, nccl_warnings)
+_SPANS = (
+    thread_dumps,
+    debug_summary,
+    tracebacks,
+    torchrun,
+    desync,
+    failed_stack,
+    collect_env,
+    worker_processes,
+    pytest_output,
+)
 _PLAIN = (desync, failed_stack)
 """Of these only the first line has the prefix of its rank."""
 
@@ -101,7 +111,7 @@ class Recogniser:
             return
         if span is None:
             yield from self._begun(record)
-        elif isinstance(span, tracebacks.Traceback) and (listed := workers.begins(record)) is not None:
+        elif isinstance(span, tracebacks.Traceback) and (listed := worker_processes.begins(record)) is not None:
             # an exception of Ray, with a list of what ended below it
             self._open[_stream(record)].append(_Open(listed))
             self._opened += 1

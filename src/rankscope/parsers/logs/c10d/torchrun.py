@@ -7,8 +7,8 @@ from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, shown, tell
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.record import Record
-from rankscope.parsers.logs.stamps import stamp
+from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.timestamps import stamp
 
 LITERALS = ("Failures:", "Root Cause")
 MESSAGE_LINES = 200

@@ -8,7 +8,7 @@ from typing import Any
 
 from rankscope.parsers.logs.c10d.event_builder import counter, number, tell
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.record import Record
+from rankscope.parsers.logs.log_record import Record
 
 LITERALS = (
     "Watchdog caught collective operation timeout", " work: ", "watchdog thread terminated with exception",

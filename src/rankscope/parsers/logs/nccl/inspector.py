@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.flight_recorder.values import integer, text
+from rankscope.parsers.flight_recorder.safe_values import integer, text
+from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.logs.model import Inspected
-from rankscope.parsers.logs.record import Record
 
 MOST = 100_000
 _KINDS = (("coll_perf", "coll"), ("p2p_perf", "p2p"))

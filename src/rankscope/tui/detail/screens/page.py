@@ -18,15 +18,15 @@ from textual.containers import Container
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
-from rankscope.parsers.workers.share import of_the_user
+from rankscope.parsers.workers.machine_share import of_the_user
 from rankscope.schema import Frame
-from rankscope.tui.bars import TextBar
 from rankscope.tui.detail.format import plain
-from rankscope.tui.detail.line import Line, Span, line
-from rankscope.tui.detail.lines import LineList, Lines, to_parts
+from rankscope.tui.detail.line_widgets import LineList, Lines, to_parts
+from rankscope.tui.detail.styled_lines import Line, Span, line
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import Prompt
 from rankscope.tui.selection import Moment, Selection
+from rankscope.tui.text_bars import TextBar
 
 Result = Selection | Moment | int | None
 """Where to go: an operation, a stretch of time, a finding by its index, nowhere."""

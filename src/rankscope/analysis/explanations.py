@@ -1,0 +1,255 @@
+"""Answers for one rank: why it is accused, or why it is not and how close it came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rankscope.analysis.model import Analysis, Divergence, Evidence, Finding, Reason, Step, Why
+from rankscope.analysis.presence import Absence
+from rankscope.analysis.rank_view import RankView, group_of, label_of, name_of, step_evidence, subject
+from rankscope.analysis.wording import duration, plural, ranks_text
+from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.schema import Dataset
+
+WITNESSES = 3
+"""Records of other ranks that are quoted."""
+ABSENT = (
+    "others wait in what it never issued, and it has nothing pending that could hold it up: the waiting ends with it"
+)
+SKIPPED = "it never issued what others wait in, but went on to what comes after it: it left that one out"
+UNSEEN = "others wait for it, and no other root explains the wait: only then a rank without a dump is accused"
+
+
+class NoSuchRankError(LookupError):
+    """The job has no such rank; the message is for a person."""
+
+
+def explain(dataset: Dataset, analysis: Analysis, rank: int) -> Why:
+    """Why `rank` is accused or not, with what supports it. Raises NoSuchRankError where the job has no such rank."""
+    view = RankView(dataset, rank)
+    if not (0 <= rank < dataset.world_size or view.seen or view.groups):
+        size = dataset.world_size
+        known = f"the job has {plural(size, 'rank')}, 0 to {size - 1}" if size else "no rank of the job is known"
+        raise NoSuchRankError(f"there is no rank {rank}: {known}")
+    if dataset.from_traces:
+        from rankscope.analysis.traces.trace_stragglers import explain_traced
+
+        return explain_traced(dataset, analysis, rank)
+    accusing = sorted((f for f in analysis.findings if rank in f.culprit_ranks), key=lambda f: not f.root_cause)
+    if not accusing:
+        return acquit(view, analysis)
+    first, *others = accusing
+    return Why(
+        rank, True, first.id or None, f"rank {rank} is accused: {first.title}", tuple(_accused(view, first, others))
+    )
+
+
+def _accused(view: RankView, finding: Finding, others: list[Finding]) -> Iterator[Reason]:
+    certainty = "; ".join((f"{finding.confidence} confidence", *finding.confidence_reasons))
+    yield Reason("rule", Evidence(f"{finding.kind}: {_rule(view, finding)} ({certainty})"))
+    own = [e for e in finding.evidence if e.rank == view.rank]
+    for evidence in (*own, *[e for e in finding.evidence if e.rank != view.rank][:WITNESSES]):
+        yield Reason("evidence", evidence)
+    still, _ = view.repeats()
+    if still is not None:
+        yield Reason("evidence", still)
+    for evidence in view.state(_groups(view, finding)) if view.seen else ():
+        yield Reason("state", evidence)
+    for evidence in finding.counter_evidence:
+        if evidence.rank in (None, view.rank):
+            yield Reason("against", evidence)
+    clears = FINDINGS[finding.kind].clears
+    yield Reason("clears", Evidence(clears.format(subject=subject(finding))))
+    for other in others:
+        yield Reason("also", Evidence(f"{other.id} {other.kind}: {other.title}"))
+
+
+def _groups(view: RankView, finding: Finding) -> list[int]:
+    """The group of the finding, or else the first in which the rank has something pending."""
+    if finding.group is not None and view.rank in finding.group.ranks and finding.group.key >= 0:
+        return [finding.group.key]
+    return view.pending["group"].head(1).to_list()
+
+
+def _rule(view: RankView, finding: Finding) -> str:
+    if finding.kind == "missing-rank":
+        return UNSEEN if not view.seen else SKIPPED if view.pending.height else ABSENT
+    return FINDINGS[finding.kind].rule or finding.explanation
+
+
+# Why a rank is not accused: what it waits for, what a culprit would not have done, and how close it came.
+
+STEPS = 8
+"""Steps of a chain that are told."""
+GROUPS = 4
+"""Groups of which is told how far a rank came."""
+LATER_NS = 1_000_000_000
+"""By so much a dump must be older for it to be said."""
+
+
+def acquit(view: RankView, analysis: Analysis) -> Why:
+    """The answer for a rank that no finding accuses."""
+    cause = _cause(view, analysis)
+    lines = (
+        *_waits(view, analysis, cause), *_states(view, analysis, cause),
+        *_unlike(view, cause), *_close(view, analysis),
+    )  # fmt: skip
+    title = f"rank {view.rank} is not accused: {_short(view, analysis, cause)}"
+    return Why(view.rank, False, cause.id or None if cause else None, title, lines)
+
+
+def _cause(view: RankView, analysis: Analysis) -> Finding | None:
+    """The finding that explains what a rank waits for, or else the first root; None where nothing hangs."""
+    roots = [f for f in analysis.findings if f.root_cause or f.kind == "not-frozen"]
+    return next((f for f in roots if view.rank in f.waiting_ranks), roots[0] if roots else None)
+
+
+def _short(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
+    if not view.seen:
+        return _unseen(view, analysis, cause)
+    steps = analysis.waits.get(view.rank, ())
+    if steps:
+        behind = f", at the end for rank {steps[-1].for_rank}" if steps[-1].for_rank != steps[0].for_rank else ""
+        return f"it waits for rank {steps[0].for_rank}{behind}"
+    if view.pending.height:
+        held = cause is not None and view.rank in cause.waiting_ranks
+        return f"it waits in {name_of(view.pending.row(0, named=True))}" + (
+            ", as all members do" if held else ", and nothing in these dumps says why"
+        )
+    nothing = "what it waits for is not known" if view.is_cut_off else "it waits for nothing"
+    return f"{nothing}; {view.summary()}"
+
+
+def _unseen(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
+    lost = "its dump could not be read" if view.rank in view.dataset.unread_dumps else "it left no dump"
+    if not view.groups:
+        return f"{lost}, and no group names it: nothing shows that it was part of the job"
+    waiting = [rank for rank, steps in analysis.waits.items() if any(s.for_rank == view.rank for s in steps)]
+    if waiting:
+        return f"{lost}; {plural(len(waiting), 'rank')} may wait for it"
+    return f"{lost}, and " + (
+        "what was recorded explains the wait without it" if cause else "nobody is seen to wait for it"
+    )
+
+
+def _waits(view: RankView, analysis: Analysis, cause: Finding | None) -> Iterator[Reason]:
+    for path, problem in view.unread:
+        yield Reason("close", Evidence(problem, file=path, rank=view.rank))
+    steps = analysis.waits.get(view.rank, ())
+    shown = steps if len(steps) <= STEPS else (*steps[: STEPS // 2], *steps[-STEPS // 2 :])
+    for step in shown:
+        yield Reason("waits", step_evidence(view.dataset, step))
+    if len(shown) < len(steps):
+        yield Reason("waits", Evidence(f"({plural(len(steps) - len(shown), 'step')} in between)"))
+    if cause is None:
+        yield Reason("root", Evidence(f"nobody is accused: {analysis.verdict}"))
+        return
+    held = view.rank in cause.waiting_ranks
+    verb = ("it ends there" if steps else "it is held up") if held else "the cause is elsewhere"
+    yield Reason("root", Evidence(f"{verb}: {cause.id} {cause.kind}: {cause.title}"))
+
+
+def _states(view: RankView, analysis: Analysis, cause: Finding | None) -> Iterator[Reason]:
+    steps = analysis.waits.get(view.rank, ())
+    for evidence in view.state(_groups_of_steps(view, steps, cause)) if view.seen else ():
+        yield Reason("state", evidence)
+    if cause is not None and view.rank in cause.waiting_ranks:
+        yield from _end(view, steps, cause)
+
+
+def _end(view: RankView, steps: Sequence[Step], cause: Finding) -> Iterator[Reason]:
+    """How far the rank came with which the waiting ends."""
+    last = [step.for_rank for step in steps[-1:] if step.for_rank in cause.culprit_ranks]
+    for rank in (*last, *cause.culprit_ranks)[:1]:
+        root = RankView(view.dataset, rank)
+        groups = [cause.group.key] if cause.group and rank in cause.group.ranks else []
+        groups += [group for step in steps[-1:] if (group := group_of(view.dataset, step)) is not None]
+        for evidence in root.state(groups[:1]) if root.seen else ():
+            idle = "" if root.pending.height else "; nothing of it is pending"
+            yield Reason("state", replace(evidence, text=f"{evidence.text}{idle}"))
+
+
+def _groups_of_steps(view: RankView, steps: Sequence[Step], cause: Finding | None) -> list[int]:
+    """The groups that matter: where it waits, where it began, else where it was last."""
+    found = [group_of(view.dataset, step) for step in steps if step.rank == view.rank]
+    found += view.pending["group"].to_list()
+    if cause is not None and cause.group is not None and view.rank in cause.group.ranks:
+        found.append(cause.group.key)
+    found = found or view.ops["group"].tail(1).to_list()
+    return list(dict.fromkeys(group for group in found if group is not None))[:GROUPS]
+
+
+def _unlike(view: RankView, cause: Finding | None) -> Iterator[Reason]:
+    """What it did that a culprit did not."""
+    if cause is None or cause.group is None or cause.seq is None or not view.seen:
+        return
+    place, accused = subject(cause), ranks_text(cause.culprit_ranks)
+    if view.rank not in cause.group.ranks:
+        yield Reason(
+            "unlike", view.evidence(f"it is no member of {cause.group.description or cause.group.id}, where it began")
+        )
+    elif cause.peer is not None:
+        if cause.peer == view.rank:
+            yield Reason("unlike", view.evidence(f"it posted its side of {place}; {accused} did not"))
+    elif (row := view.at(cause.group.key, cause.seq)) is not None:
+        absent = not any(rank in view.dataset.seen_ranks for rank in cause.culprit_ranks)
+        text = f"it issued {place}" if absent else _did(cause, row["state"], place, accused)
+        yield Reason("unlike", view.evidence(text, row))
+    else:
+        why = view.absence(cause.group.key, cause.seq)
+        if why in (Absence.OVERWRITTEN, Absence.FILTERED):
+            yield Reason("unlike", view.evidence(f"it issued {place}: the entry is {why} in its dump"))
+
+
+def _did(cause: Finding, state: str, place: str, accused: str) -> str:
+    if cause.kind == "gpu-stuck":
+        what = {"completed": "finished", "started": "started"}.get(state, "issued")
+        return f"it {what} {place}; {accused} did not" if what != "issued" else f"it issued {place}, as all members did"
+    kind = FINDINGS[cause.kind]
+    if kind.differs or (kind.absent == "candidates" and cause.culprit_ranks):
+        return f"at {place} it issued what fits the others, {accused} did not"
+    return f"it issued {place}; {accused} never did"
+
+
+def _close(view: RankView, analysis: Analysis) -> Iterator[Reason]:
+    """How close it came to being accused."""
+    for finding in analysis.findings:
+        if view.rank in finding.candidates:
+            yield Reason("close", Evidence(_candidate(finding)))
+    for divergence in analysis.divergences:
+        text = _diverges(view, divergence)
+        if text:
+            yield Reason("close", view.evidence(text))
+    if view.seen:
+        yield from (Reason("close", evidence) for evidence in _dumps(view))
+
+
+def _candidate(finding: Finding) -> str:
+    if finding.kind == "not-frozen":
+        return f"only that the job had not stopped holds an accusation back: {finding.explanation}"
+    reasons = "; ".join(finding.confidence_reasons)
+    return f"it is a candidate of {finding.id} {finding.kind}" + (f": {reasons}" if reasons else "")
+
+
+def _diverges(view: RankView, divergence: Divergence) -> str:
+    place = f"{divergence.op} #{divergence.seq} of {label_of(view.dataset, divergence.group)}"
+    if view.rank in divergence.differing:
+        return f"at {place} it issued something else than most members; the replicas, or an older root, speak for it"
+    if view.rank in divergence.absent:
+        if not view.pending.height:
+            return f"it never issued {place}"
+        head = view.pending.row(0, named=True)
+        where = label_of(view.dataset, head["group"])
+        return f"it never issued {place}, but has {name_of(head)} of {where} pending, which keeps it from it"
+    if view.seen and view.rank in divergence.unknown:
+        return f"its dump cannot tell whether it issued {place}: nothing that it lacks is held against it"
+    return ""
+
+
+def _dumps(view: RankView) -> Iterator[Evidence]:
+    newest = view.dataset.ops["created_ns"].max()
+    if view.written_ns is not None and isinstance(newest, int) and newest - view.written_ns > LATER_NS:
+        behind = duration(newest - view.written_ns)
+        yield view.evidence(f"its dump was written {behind} before the newest operation of the job was issued")
+    yield from filter(None, view.repeats())

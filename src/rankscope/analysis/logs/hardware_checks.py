@@ -1,0 +1,81 @@
+"""What NCCL's own check of the hardware found: ranks with broken memory or links, and settings that differ."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rankscope.analysis.logs.failures import cut
+from rankscope.analysis.logs.log_lines import Line
+from rankscope.analysis.model import Finding
+from rankscope.analysis.wording import ranks_text
+
+MOST_EVIDENCE = 8
+TOLD = 3
+MOST_RANKS = 1 << 20
+_TAIL = re.compile(r"\s*(?:\bacross \d+ ranks)?(?: in comm 0x[0-9a-fA-F]+)?(?= for |,|$)")
+
+
+def find_diagnosed(lines: Sequence[Line], world: int) -> list[Finding]:
+    """At most one finding for faults and one for what differs. A check tells of the hardware, not of what broke a job.
+
+    `world` is the number of ranks of the job, 0 if unknown.
+    """
+    own = [line for line in lines if line.kind == "nccl-diagnosis"]
+    faults = [line for line in own if line.values.get("what") == "fault"]
+    differs = [line for line in own if line.values.get("what") == "differs"]
+    whole = max([world, *(line.values.get("size") or 0 for line in own)])
+    comms = {line.values.get("comm"): line.values["size"] for line in own if line.values.get("size")}
+    found = [_faults(faults, comms, whole)] if faults else []
+    return found + ([_differing(differs)] if differs else [])
+
+
+def _faults(own: Sequence[Line], comms: dict[str | None, int], whole: int) -> Finding:
+    by_rank: defaultdict[int, list[Line]] = defaultdict(list)
+    for line in own:
+        for rank in _ranks(line):
+            by_rank[rank].append(line)
+    # of a communicator of a part of the job nobody knows whose these numbers are
+    global_ = all(comms.get(line.values.get("comm")) == whole for line in own if _ranks(line))
+    ranks = tuple(sorted(by_rank))
+    told = by_rank[ranks[0]] if len(ranks) == 1 else own
+    what = "; ".join(_short(line) for line in told[:TOLD]) + (f"; and {len(told) - TOLD} more" if told[TOLD:] else "")
+    who = ranks_text(ranks) if ranks else "the hardware"
+    inside = " of a communicator" if ranks and not global_ else ""
+    return Finding(
+        kind="known-error",
+        severity="warning",
+        title=f"NCCL's own check finds faults of {who}{inside}: {cut(what)} ({own[0].place})",
+        explanation=f"{what}. The check looks at devices, links and bandwidth; it does not say that the job failed.",
+        candidates=ranks if global_ else (),
+        confidence="low",
+        confidence_reasons=("nothing tells whether the job failed of it",),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        next_steps=(f"Check the device and the links of {who}: nvidia-smi -q -d ECC, nvidia-smi nvlink -s, dmesg.",),
+    )
+
+
+def _differing(own: Sequence[Line]) -> Finding:
+    versions = all("version" in line.text for line in own)
+    return Finding(
+        kind="version-mismatch" if versions else "settings-mismatch",
+        severity="warning",
+        title=f"NCCL's own check finds what should agree and does not: {cut('; '.join(map(_short, own[:TOLD])))} "
+        f"({own[0].place})",
+        explanation="; ".join(map(_short, own[:MOST_EVIDENCE])) + ".",
+        confidence="medium",
+        confidence_reasons=("which side is right, the check does not say",),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        next_steps=("Use one driver, one image and one environment on all nodes.",),
+    )
+
+
+def _ranks(line: Line) -> list[int]:
+    ranges = line.values.get("ranks") or []
+    return [rank for low, high in ranges if high < MOST_RANKS for rank in range(low, high + 1)]
+
+
+def _short(line: Line) -> str:
+    """The words of a line without the size and the address of the communicator."""
+    return _TAIL.sub("", line.text).strip(" ,")

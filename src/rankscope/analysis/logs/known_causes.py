@@ -1,0 +1,288 @@
+"""`known-error`: causes that accuse no rank, and a count of the lines that only show harm."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from rankscope.analysis.logs.failures import cut, raised, stack_of
+from rankscope.analysis.logs.log_lines import TIMEOUTS, Line, earliest, ranks_of
+from rankscope.analysis.logs.nccl_errors import failed_call
+from rankscope.analysis.logs.process_names import label, who_text
+from rankscope.analysis.logs.unmatched_sends import uneven
+from rankscope.analysis.model import Finding
+from rankscope.analysis.wording import plural, ranks_text
+from rankscope.kinds.event_kinds import EVENTS
+from rankscope.schema import Dataset
+
+MOST_EVIDENCE = 8
+KINDS = 4
+NAME = 24
+"""Longer names of groups are hashes of their ranks."""
+_ASKED = (None, 0, -15, 143)
+"""Exit codes that tell of no failure, or of somebody's wish that it ends."""
+_COUNTED_APART = ("SEND", "RECV", "RECVANYSOURCE", "COALESCED")
+"""Operations whose numbers are, or may be, those of sends and receives."""
+_TOLD_ELSEWHERE = frozenset(
+    {"collective-mismatch", "horovod-stalled", "desync-not-joined", "desync-never-joined", "monitored-barrier-late"}
+)
+"""Patterns whose lines have a finding of their own."""
+_HARMLESS = frozenset({"port-in-use", "no-route", "nccl-versions", "time-limit", "cancelled", "ended-from-outside"})
+"""Causes that alone do not show that the job broke: often only tried, or said by who ended it."""
+_AT_END = frozenset({"store-closed", "store-dump-flag"})
+"""Harm that is also seen where a job ends well, and its processes one after the other."""
+_SURFACE = frozenset({"nccl-usage", "nccl-argument"})
+"""What torch says of a call that NCCL refused: why, another line tells."""
+_ANYBODY = frozenset({"peer-reset", "connection-refused"})
+"""Harm of which any program's connections tell, to a tracker or a store of files."""
+_TRIED = frozenset({"host-unresolved"})
+"""Harm that is tried again, or does not matter: of two families of addresses one is enough."""
+_OURS = re.compile(r"NCCL WARN|gloo|c10d|ProcessGroup")
+_STEPS = (
+    "Collect the logs and the flight recorder dumps of all ranks.",
+    "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 for the next run.",
+)
+
+
+def known_causes(lines: Sequence[Line]) -> list[Finding]:
+    """A finding for each known cause that accuses nobody, the earliest in the logs first."""
+    by_pattern: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.role == "root" and line.values.get("accuses") in ("nobody", None) and line.pattern:
+            by_pattern[line.pattern].append(line)
+    fatal = {error.pattern for _, errors in raised(lines) for error in errors}
+    causes = {p: _cause(own, p in fatal) for p, own in by_pattern.items() if p not in _TOLD_ELSEWHERE}
+    deeper = any(cause.severity == "critical" for pattern, cause in causes.items() if pattern not in _SURFACE)
+    found = [cause for pattern, cause in causes.items() if not (deeper and pattern in _SURFACE)]
+    return sorted(found, key=lambda f: (f.severity != "critical", f.evidence[0].time_ns or 0))
+
+
+def _cause(own: list[Line], fatal: bool) -> Finding:
+    first = earliest(own)
+    told = first.values
+    meaning = f"{told['meaning']} " if told.get("meaning") else ""
+    return Finding(
+        kind="known-error",
+        severity="warning"
+        if first.pattern in _HARMLESS and not fatal and not any(map(failed_call, own))
+        else "critical",
+        title=f"{label(first)}, told by {who_text(own)} ({first.place})",
+        explanation=f"{meaning}Who prints it need not be at fault.",
+        candidates=ranks_of(own),
+        confidence="medium",
+        confidence_reasons=("the line alone does not say which rank is at fault",),
+        evidence=tuple(line.evidence() for line in [first, *(o for o in own if o is not first)][:MOST_EVIDENCE]),
+        next_steps=(str(told["next"]),) if told.get("next") else (),
+    )
+
+
+def gave_up(lines: Sequence[Line], dataset: Dataset) -> Finding | None:
+    """That ranks gave up waiting, where nothing tells for whom; None if none did."""
+    own = [line for line in lines if line.pattern in TIMEOUTS or line.kind == "watchdog-timeout"]
+    told = {line.who for line in own}
+    stated = [line for line in lines if line.kind == "pg-status" and line.values.get("at_work") is not None]
+    own += [line for line in stated if line.who not in told]
+    if own:
+        return _waited(own, uneven(dataset))
+    asked = [line for line in lines if line.values.get("from_rank") is not None]
+    return _asked(asked) or _stuck([line for line in lines if line.kind == "heartbeat"])
+
+
+def _asked(own: list[Line]) -> Finding | None:
+    """Ranks that gave up waiting, as those say whom they asked for a dump."""
+    if not own:
+        return None
+    ranks = tuple(sorted({int(line.values["from_rank"]) for line in own}))
+    return Finding(
+        kind="known-error",
+        severity="critical",
+        title=f"{ranks_text(ranks)} gave up waiting, as {who_text(own)} was told ({own[0].place}); "
+        "for whom, these logs do not tell",
+        explanation="Who gives up waiting asks all others for a dump. Who was asked need not have waited at all.",
+        waiting_ranks=ranks,
+        confidence="low",
+        confidence_reasons=("the log of the rank that gave up is not here",),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        next_steps=(f"Read the log of {ranks_text(ranks)}.", *_STEPS),
+    )
+
+
+def _stuck(own: list[Line]) -> Finding | None:
+    if not own:
+        return None
+    return Finding(
+        kind="known-error",
+        severity="critical",
+        title=f"the watchdog of {who_text(own)} made no progress ({own[0].place})",
+        explanation="A call into CUDA or NCCL did not return, or another thread held the interpreter lock.",
+        waiting_ranks=ranks_of(own),
+        confidence="low",
+        confidence_reasons=("it may be stuck on its own, or while a failed group is torn down",),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        next_steps=("Take stacks of all its threads: py-spy dump --native, or gdb.",),
+    )
+
+
+def _waited(own: list[Line], sends: str) -> Finding:
+    first = earliest(own)
+    ranks = ranks_of(own)
+    by_place: defaultdict[str, list[Line]] = defaultdict(list)
+    named = {line.values.get("seq"): _waited_in(line) for line in own if line.values.get("op")}
+    for line in (first, *own):
+        by_place[named.get(line.values.get("at_work")) or _waited_in(line)].append(line)
+    (at, there), *others = by_place.items()
+    others = [(place, lines) for place, lines in others if place]
+    last = _behind(own)
+    far = f"[Rank {last.rank}] of its group is furthest behind, at #{last.seq}" if last else ""
+    more = f" and others elsewhere{', ' + far if far else ''}" if others else ""
+    open_ = "why it did not come" if first.values.get("waits_for") is not None else "for whom"
+    if len(others) == 1:
+        (place, waiting), who = others[0], who_text(there)
+        more = f" and{place}" if who_text(waiting) == who else f" and {who_text(waiting)}{place}"
+    return Finding(
+        kind="known-error",
+        severity="critical",
+        title=f"{who_text(there)} gave up waiting{at}{more} ({first.place}); {open_}, these logs do not tell",
+        explanation=(
+            "Who gives up waiting is a victim: the rank that did not come is the one to find."
+            + (f" {far}; others wait in #{last.first}." if last else "")
+            + sends
+        ),
+        waiting_ranks=ranks,
+        confidence="low",
+        confidence_reasons=("the log covers only ranks that waited",),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        next_steps=_STEPS,
+    )
+
+
+def _waited_in(line: Line) -> str:
+    """ " in allreduce #7"; empty where the line does not say."""
+    op, seq = line.values.get("op"), line.values.get("seq")
+    seq = line.values.get("at_work") if seq is None else seq
+    if line.values.get("waits_for") is not None:
+        return f" for [Rank {line.values['waits_for']}] of its group to set up NCCL"
+    if seq is None:
+        guid = line.values.get("pg_guid") if line.values.get("library") == "nccl2" else None
+        return f" in {str(op).lower()}" if op else f" in group {_short(str(guid))}" if guid else ""
+    return (f" in {str(op).lower()}" if op else " at") + f" #{seq}"
+
+
+def _short(name: str) -> str:
+    """The name of a group; of a hash its beginning."""
+    return name if len(name) <= NAME else f"{name[:8]}…"
+
+
+def ended(lines: Sequence[Line], *, moves: bool = False) -> Finding | None:
+    """That processes ended with errors of which these logs do not tell the cause; None if none did.
+
+    Of a job that is watched and `moves`, a traceback without its end is still being written.
+    """
+    threw = [line for line, _ in raised(lines)]
+    own = [line for line in threw if line.values.get("exception")]
+    exits = [line for line in lines if EVENTS[line.kind].exit_of and line.values["exitcode"] not in _ASKED]
+    # srun only tells of what it started itself: torchrun, where that starts the ranks
+    own = own or [line for line in exits if EVENTS[line.kind].exit_of == "process"] or exits
+    own = own or ([] if moves else threw)
+    if not own:
+        return None
+    first = earliest(own)
+    exited = EVENTS[first.kind].exit_of != ""
+    how = f" with exit code {first.values['exitcode']}" if exited else f": {cut(first.text)}"
+    if first.kind == "traceback" and not first.values.get("exception"):
+        how = " with an exception that is cut off"
+    return Finding(
+        kind="rank-failed",
+        severity="critical",
+        title=f"{who_text(own)} ended{how} ({first.place}); why, these logs do not tell",
+        explanation="Nothing here is a cause: exceptions of communication tell of a failure elsewhere.",
+        candidates=ranks_of(own),
+        confidence="low",
+        confidence_reasons=("who ends first is often a victim",),
+        stack=stack_of(first),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        next_steps=("Collect the logs of all ranks, and dmesg of their hosts.",),
+    )
+
+
+def harmed(lines: Sequence[Line]) -> Finding | None:
+    """That processes met harm from elsewhere, where nothing else is told; None if none did."""
+    harm = [line for line in lines if line.role == "victim"]
+    own = [line for line in harm if not _mild(line)] or harm
+    if not own:
+        return None
+    first = earliest(own)
+    mild = _mild(first)
+    same = [line for line in own if label(line) == label(first)]
+    late = first.pattern in _AT_END
+    ranks = ranks_of(own)
+    return Finding(
+        kind="rank-failed",
+        severity="warning" if mild else "critical",
+        title=f"{who_text(same)} {label(first)}, whose process had ended ({first.place})"
+        if late
+        else f"{who_text(same)}: {label(first)} ({first.place})"
+        + ("" if mild else "; what failed first, these logs do not tell"),
+        explanation=f"{first.values.get('meaning') or ''} Who prints it is a victim of something else.".strip(),
+        waiting_ranks=ranks,
+        confidence="low",
+        confidence_reasons=("the log covers only ranks that were harmed",),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        next_steps=(*((str(first.values["next"]),) if first.values.get("next") else ()), _STEPS[0]),
+    )
+
+
+def _mild(line: Line) -> bool:
+    """Whether a line of harm does not show that the job broke."""
+    foreign = line.pattern in _ANYBODY and (_OURS.search(line.text) is None or "retrying" in line.text)
+    return foreign or line.pattern in _AT_END or line.pattern in _TRIED
+
+
+class _Behind(NamedTuple):
+    rank: int
+    """Within its group."""
+    seq: int
+    first: int
+    """Where the one that is furthest ahead waits."""
+
+
+def _behind(own: list[Line]) -> _Behind | None:
+    """Who of a group gave up at the lowest number, where the lines only tell ranks within it."""
+    lowest: dict[int, int] = {}
+    ranks: dict[int, int] = {}
+    for line in own:
+        inside, seq = line.values.get("rank_in_group"), line.values.get("seq")
+        if line.values.get("op") in _COUNTED_APART:
+            continue
+        if isinstance(inside, int) and isinstance(seq, int):
+            if line.rank is not None and ranks.setdefault(inside, line.rank) != line.rank:
+                # two of one place: numbers of several groups
+                return None
+            lowest[inside] = min(seq, lowest.get(inside, seq))
+    if len(lowest) < 2 or len(set(lowest.values())) < 2:
+        return None
+    last = min(lowest, key=lambda rank: lowest[rank])
+    return _Behind(last, lowest[last], max(lowest.values()))
+
+
+def harm_finding(lines: Sequence[Line], dataset: Dataset) -> Finding | None:
+    """One note that counts the lines that follow from others, and those that mean nothing."""
+    harm = [line for line in lines if line.role == "victim"]
+    noise = dataset.messages.filter(pl.col("role") == "noise").height
+    if not harm:
+        return None
+    kinds = Counter(line.pattern for line in harm)
+    told = ", ".join(f"{pattern} ({count})" for pattern, count in kinds.most_common(KINDS))
+    ranks = sorted({line.rank for line in harm if line.rank is not None})
+    return Finding(
+        kind="known-error",
+        severity="info",
+        title=f"{plural(len(harm), 'line')} of the logs only show harm from elsewhere",
+        explanation=f"{told}{f' of {ranks_text(ranks)}' if ranks else ''}; {plural(noise, 'line')} more mean nothing.",
+        waiting_ranks=tuple(ranks),
+        evidence=tuple({line.pattern: line.evidence() for line in reversed(harm)}.values()),
+    )

@@ -1,0 +1,365 @@
+"""Joins logs to the findings of the dumps: one verdict, whichever of the two knows why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import polars as pl
+
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.freeze import Freeze
+from rankscope.analysis.logs.c10d_reports import find_named
+from rankscope.analysis.logs.exits import Scene, read_ends
+from rankscope.analysis.logs.failure_order import find_first, read_clocks
+from rankscope.analysis.logs.failures import find_failures, with_ranks
+from rankscope.analysis.logs.first_exit import find_ended, find_left, find_unheard
+from rankscope.analysis.logs.hardware_checks import find_diagnosed
+from rankscope.analysis.logs.initialisation import find_init_hangs, find_startup
+from rankscope.analysis.logs.known_causes import ended, gave_up, harm_finding, harmed, known_causes
+from rankscope.analysis.logs.late_arrival import find_late, find_silent
+from rankscope.analysis.logs.log_lines import TIMEOUTS, Line, read_lines
+from rankscope.analysis.logs.nccl_errors import returned, unknown_causes
+from rankscope.analysis.logs.rank_failures import failed_finding, late_finding
+from rankscope.analysis.logs.ras_findings import find_ras
+from rankscope.analysis.logs.settings.settings_comparison import find_settings
+from rankscope.analysis.logs.unmatched_sends import find_unmatched
+from rankscope.analysis.model import Finding, GroupRef
+from rankscope.analysis.places import Places
+from rankscope.analysis.wording import ranks_text
+from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.schema import Dataset
+
+AHEAD_NS = 10_000_000_000
+"""Operations may be issued for so long after NCCL failed in one communicator."""
+AFTER_NS = 25 * 60_000_000_000
+"""NCCL may notice so long after the last operation was issued; zones are half an hour apart."""
+
+
+def with_logs(facts: Facts, findings: Sequence[Finding], places: Places, *, moves: bool = False) -> list[Finding]:
+    """The findings with what logs say, roots first, numbered anew; the same where there are no logs.
+
+    Of a job that is watched and `moves`, what a process did not say may still come.
+    """
+    dataset = facts.dataset
+    if not dataset.told_by_logs:
+        return list(findings)
+    return _Story(facts, places, moves).joined(findings)
+
+
+def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
+    """What is known of the standstill, whatever files' times say.
+
+    A job whose watchdog gave up had stopped, and so had one that did nothing more since NCCL failed in a communicator.
+    """
+    messages = facts.dataset.messages
+    late = (pl.col("kind") == "watchdog-timeout") | pl.col("pattern").is_in(TIMEOUTS)
+    if messages.is_empty() or freeze.proven:
+        return freeze
+    waited = messages.select(late.any()).item()
+    if not waited and (freeze.stopped or not _failed_last(facts)):
+        return freeze
+    what = "of a rank that gave up waiting" if waited else "that NCCL failed, and nothing was issued since"
+    reason = freeze.reason if freeze.stopped else f"a log tells {what}"
+    return replace(freeze, stopped=True, reason=reason, proven=waited)
+
+
+def _failed_last(facts: Facts) -> bool:
+    """Whether NCCL failed when the last operation was issued, or soon after; where a log tells no time, nobody knows.
+
+    A job may get over an error, and a log may hold an earlier run. By times of another zone it was at another time.
+    """
+    newest = facts.dataset.ops["created_ns"].max()
+    failed = facts.dataset.messages.filter(pl.col("kind") == "async-error")["time_ns"].max()
+    return isinstance(newest, int) and isinstance(failed, int) and -AHEAD_NS <= failed - newest <= AFTER_NS
+
+
+@dataclass(frozen=True)
+class _Story:
+    """What the logs of one job tell."""
+
+    facts: Facts
+    places: Places
+    moves: bool
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        return with_ranks(read_lines(self.facts.dataset))
+
+    @property
+    def world(self) -> int:
+        return self.facts.dataset.world_size
+
+    def joined(self, findings: Sequence[Finding]) -> list[Finding]:
+        merged = Merged([f for f in findings if f.root_cause], [f for f in findings if not f.root_cause])
+        self._failed(merged)
+        self._ended(merged)
+        self._named(merged)
+        if not merged.roots:
+            silent = find_silent(self.lines, self.world, self.places.culprit)
+            self._place(merged, silent)
+        self._known(merged)
+        merged.rest += find_diagnosed(self.lines, self.world)
+        merged.rest += find_counted(self.lines, self.facts.dataset)
+        merged.rest += find_unmatched(self.facts.dataset)
+        merged.rest += find_settings(self.facts.dataset, self.places.culprit)
+        return merged.numbered()
+
+    @staticmethod
+    def _place(merged: Merged, silent: Finding | None) -> None:
+        """A rank that may be silent leads what else is told, though it is no root cause."""
+        if silent is not None and silent.root_cause:
+            merged.roots.append(silent)
+        elif silent is not None:
+            merged.rest.insert(0, silent)
+
+    def _named(self, merged: Merged) -> None:
+        """Whom c10d, the setup of communicators and RAS name; where only logs tell of operations, they lead alone."""
+        dataset, place = self.facts.dataset, self.places.culprit
+        waited = any(line.pattern in TIMEOUTS for line in self.lines)
+        late = find_late(self.lines, dataset, place)
+        left = find_left(self.lines, place)
+        if left is not None:
+            merged.support(left)
+        found = [
+            *([late] if late is not None else []),
+            *find_named(self.lines, dataset, place),
+            *find_startup(self.lines, place),
+            *find_init_hangs(dataset, waited, place),
+            *find_ras(dataset, waited or bool(merged.roots), place),
+        ]
+        for named in found:
+            if named.root_cause:
+                merged.support(named, dataset.from_logs)
+            else:
+                merged.rest.append(named)
+        chief = next((root for root in merged.roots if root.culprit_ranks or root.culprits), None)
+        if (
+            dataset.from_logs
+            and chief is not None
+            and any(set(f.culprit_ranks) & set(chief.culprit_ranks) for f in found)
+        ):
+            merged.only(chief, lambda root: not set(root.culprit_ranks) & set(chief.culprit_ranks))
+
+    def _failed(self, merged: Merged) -> None:
+        """A rank that failed explains what waits for it, for ranks without a dump, or for nobody that is known."""
+        first = find_first(find_failures(self.lines), self.lines, self._alive(merged), read_clocks(self.facts.dataset))
+        failed = failed_finding(first, self.lines, self.places.culprit, self._guessed, self.world)
+        if failed is not None:
+            own, seen = set(failed.culprit_ranks), set(self.facts.dataset.seen_ranks)
+
+            def follows(root: Finding) -> bool:
+                accused = set(root.culprit_ranks)
+                return not accused or bool(accused & own) or not accused & seen or not own
+
+            merged.explain(failed, follows)
+        later = late_finding(first, self.places.culprit)
+        if later is not None:
+            merged.rest.append(later)
+
+    def _ended(self, merged: Merged) -> None:
+        """Who ended or stayed away first, where no rank failed of itself: it explains those that ended of that."""
+        if any(FINDINGS[root.kind].ended for root in merged.roots):
+            return
+        own = {f.rank for f in find_failures(self.lines) if f.rank is not None}
+        scene = Scene(read_ends(self.lines), self.world, frozenset(own))
+        found = find_ended(scene, self.facts, self.places.culprit)
+        if found is None and not self.moves:
+            found = find_unheard(scene, self.facts)
+        harmed = {end.rank for end in scene.harmed}
+        if found is not None and found.root_cause:
+            told = set(found.culprit_ranks)
+
+            def follows(root: Finding) -> bool:
+                accused = set(root.culprit_ranks)
+                waits = FINDINGS[root.kind].needs_stillness
+                return not accused or bool(accused & told) or (waits and accused <= harmed)
+
+            merged.explain(found, follows)
+        elif found is not None and not any(root.culprit_ranks for root in merged.roots):
+            merged.rest.append(found)
+
+    def _alive(self, merged: Merged) -> frozenset[int]:
+        """Ranks that wait, by their own dumps, for another rank that left a dump: they had not ended then."""
+        dumped = set(self.facts.dataset.dumps["rank"].drop_nulls().to_list())
+        proven = [r for r in merged.roots if r.culprit_ranks and dumped.issuperset(r.culprit_ranks)]
+        return frozenset(rank for root in proven for rank in root.waiting_ranks if rank in dumped)
+
+    def _known(self, merged: Merged) -> None:
+        """Causes that accuse nobody lead where nobody is accused; harm leads only where it is all there is."""
+        causes = known_causes(self.lines)
+        if not merged.roots and not any(cause.severity == "critical" for cause in causes):
+            causes = [*unknown_causes(self.lines), *causes]
+        if causes and causes[0].severity == "critical" and not any(r.culprit_ranks or r.culprits for r in merged.roots):
+            merged.explain(replace(causes.pop(0), root_cause=True), lambda _: True)
+        merged.rest += [replace(cause, severity="warning") for cause in causes]
+        critical = any(f.severity == "critical" for f in (*merged.roots, *merged.rest))
+        left = None if critical else self._left()
+        merged.rest = [left, *merged.rest] if left is not None else merged.rest
+        harm = harm_finding(self.lines, self.facts.dataset)
+        if harm is not None and merged.roots:
+            merged.caused.append((harm, merged.roots[0]))
+        elif harm is not None and left is None:
+            merged.rest.append(harm)
+
+    def _left(self) -> Finding | None:
+        """What there is to say where no cause is told: who waited, who was harmed, who ended."""
+        waited = gave_up(self.lines, self.facts.dataset)
+        hurt = harmed(self.lines)
+        critical = hurt if hurt and hurt.severity == "critical" else None
+        return waited or critical or ended(self.lines, moves=self.moves) or hurt or returned(self.lines)
+
+    @property
+    def _guessed(self) -> frozenset[int]:
+        files = self.facts.dataset.files.filter(pl.col("rank_source").cast(pl.String) == "guess")
+        return frozenset(files["file"].to_list())
+
+
+# Ranks whose logs share no operation, and that did other things at the same opCounts: a hint, and no more.
+
+MOST_EVIDENCE = 4
+
+
+def find_counted(lines: Sequence[Line], dataset: Dataset) -> list[Finding]:
+    """A finding for each group with such ranks; nobody is accused."""
+    by_group: defaultdict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.kind == "log-counts" and line.group is not None:
+            by_group[line.group].append(line)
+    return [_finding(own, dataset) for own in by_group.values()]
+
+
+def _finding(own: list[Line], dataset: Dataset) -> Finding:
+    first = own[0]
+    group = dataset.group_list[first.group or 0]
+    ranks = {line.rank for line in own} | {line.values.get("other_rank") for line in own}
+    return Finding(
+        kind="collective-mismatch",
+        severity="warning",
+        title=f"{first.text} ({first.place})",
+        explanation=(
+            "The lines of these ranks have no operation in common by which they could be laid side by side, and at "
+            "every opCount that both have they did something else. They may have gone different ways in the program."
+        ),
+        candidates=tuple(sorted(rank for rank in ranks if isinstance(rank, int))),
+        confidence="low",
+        confidence_reasons=("opCount is no sequence number: these need not be the same place in the program",),
+        group=GroupRef(group.name, group.description, group.ranks, key=group.id),
+        evidence=tuple(line.evidence() for line in own[:MOST_EVIDENCE]),
+        next_steps=("Keep the logs from the start of each process: then k-th lines are k-th collectives.",),
+    )
+
+
+# One verdict of what the dumps say and what the logs say: which finding explains which.
+
+WITNESSES = 3
+
+
+@dataclass
+class Merged:
+    """Roots, and what follows from them; ids are given out at the end."""
+
+    roots: list[Finding]
+    rest: list[Finding]
+    caused: list[tuple[Finding, Finding]] = field(default_factory=list)
+    """(what follows, its root)."""
+
+    def explain(self, cause: Finding, by: Callable[[Finding], bool]) -> None:
+        """Puts a root in front that explains those for which `by` holds, and takes over whom they hold up."""
+        follow = [root for root in self.roots if by(root)]
+        full = _taking_over(cause, follow)
+        self._demote(follow, full)
+        self.roots.insert(0, full)
+
+    def support(self, finding: Finding, of_logs: bool = False) -> None:
+        """Joins a finding from the logs to the roots: as evidence where they agree, against them where they do not.
+
+        `of_logs`: the roots are of logs too; what c10d itself says of an older operation is believed instead.
+        """
+        own = set(finding.culprit_ranks)
+        agree = [r for r in self.roots if own & set(r.culprit_ranks) or _same_quarrel(finding, r)]
+        if agree:
+            evidence = (*agree[0].evidence, *finding.evidence[:WITNESSES])
+            if of_logs and _goes_further_back(finding, agree[0]):
+                told = replace(agree[0], title=finding.title, explanation=finding.explanation, seq=finding.seq, op=None)
+                evidence = (*finding.evidence[:WITNESSES], *agree[0].evidence)
+                self._swap(agree[0], replace(told, evidence=evidence))
+                return
+            self._swap(agree[0], replace(agree[0], evidence=evidence))
+            if set(finding.culprit_ranks) == set(agree[0].culprit_ranks) or finding.kind == agree[0].kind:
+                return
+            self.caused.append((replace(finding, root_cause=False, severity="warning"), self._now(agree[0])))
+            return
+        accusing = [r for r in self.roots if r.culprit_ranks or r.culprits]
+        if not accusing:
+            self.explain(finding, lambda root: not root.culprit_ranks and not root.culprits)
+            return
+        if not own:
+            self.caused.append((replace(finding, root_cause=False, severity="warning"), accusing[0]))
+            return
+        doubt = [replace(e, text=f"names {ranks_text(sorted(own))}: {e.text}") for e in finding.evidence[:1]]
+        self._swap(accusing[0], replace(accusing[0], counter_evidence=(*accusing[0].counter_evidence, *doubt)))
+        self.rest.append(replace(finding, root_cause=False, severity="warning"))
+
+    def only(self, chief: Finding, others: Callable[[Finding], bool]) -> None:
+        """Makes other roots follow from one of them."""
+        self._demote([root for root in self.roots if root is not chief and others(root)], chief)
+
+    def _demote(self, follow: Sequence[Finding], cause: Finding) -> None:
+        """Makes roots, and what followed from them, follow from another."""
+        gone = {id(root) for root in follow}
+        self.roots = [root for root in self.roots if id(root) not in gone]
+        self.caused = [(what, cause if id(root) in gone else root) for what, root in self.caused]
+        self.caused += [(replace(root, root_cause=False, severity="warning"), cause) for root in follow]
+
+    def _swap(self, old: Finding, new: Finding) -> None:
+        self.roots = [new if root is old else root for root in self.roots]
+        self.caused = [(what, new if root is old else root) for what, root in self.caused]
+
+    def _now(self, old: Finding) -> Finding:
+        return next((root for root in self.roots if root.title == old.title), self.roots[0])
+
+    def numbered(self) -> list[Finding]:
+        """All of it in order, with new ids; old ones that were referred to are followed."""
+        ids = {id(root): f"f{i}" for i, root in enumerate(self.roots, 1)}
+        renamed = {root.id: ids[id(root)] for root in self.roots if root.id}
+        renamed |= {what.id: ids[id(root)] for what, root in self.caused if what.id}
+        follow = [replace(what, caused_by=ids[id(root)]) for what, root in self.caused]
+        rest = [replace(f, caused_by=renamed.get(f.caused_by, f.caused_by) if f.caused_by else None) for f in self.rest]
+        return [replace(f, id=f"f{i}") for i, f in enumerate([*self.roots, *follow, *rest], 1)]
+
+
+def _taking_over(cause: Finding, follow: Sequence[Finding]) -> Finding:
+    """A cause with the ranks that its consequences hold up, and where they wait."""
+    if not follow:
+        return cause
+    held = _held(follow) | set(cause.waiting_ranks)
+    waiting = tuple(sorted(held - set(cause.culprit_ranks)))
+    chief = follow[0]
+    return replace(
+        cause, waiting_ranks=waiting, blast_radius=len(waiting), chain=cause.chain or chief.chain,
+        group=cause.group or chief.group, seq=cause.seq if cause.seq is not None else chief.seq,
+        op=cause.op or chief.op, row=cause.row if cause.row is not None else chief.row,
+        evidence=(*cause.evidence, *chief.evidence[:WITNESSES]),
+    )  # fmt: skip
+
+
+def _goes_further_back(finding: Finding, root: Finding) -> bool:
+    """Whether both accuse the same ranks of the same group, and one of an earlier operation."""
+    same = finding.kind == root.kind and set(finding.culprit_ranks) == set(root.culprit_ranks)
+    if not same or finding.seq is None or root.seq is None or root.group is None:
+        return False
+    own = finding.group.key if finding.group is not None else root.group.key
+    return own == root.group.key and finding.seq < root.seq
+
+
+def _same_quarrel(finding: Finding, root: Finding) -> bool:
+    """Whether both tell of the same ranks that disagree, without a majority."""
+    of_both = set(finding.candidates) & {*root.culprit_ranks, *root.candidates}
+    return finding.kind == root.kind and not finding.culprit_ranks and bool(of_both)
+
+
+def _held(findings: Iterable[Finding]) -> set[int]:
+    return {rank for finding in findings for rank in finding.waiting_ranks}

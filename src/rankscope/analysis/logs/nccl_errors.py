@@ -1,0 +1,116 @@
+"""Calls of NCCL that failed: warnings with the trail of calls that returned their error.
+
+What the table of known errors does not know is still a failure if its error came out of NCCL. Warnings without such a
+trail are often only advice, or tell of something that NCCL then did another way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rankscope.analysis.logs.failures import cut
+from rankscope.analysis.logs.log_lines import TIMEOUTS, Line, earliest, precedes, ranks_of
+from rankscope.analysis.logs.process_names import who_text
+from rankscope.analysis.model import Finding
+
+MOST_EVIDENCE = 8
+_OUTER = re.compile(r"(?:^|/)(?:init|group|enqueue|bootstrap|collectives)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
+"""Where an error leaves NCCL; 6 is one of another rank, 7 none."""
+_THREAD = re.compile(r"(?:^|/)(?:proxy|net)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
+"""A thread of NCCL that ends with an error of its own."""
+_RESULT = re.compile(r" -> [1-5]\b")
+_ENDS = (", and these logs do not tell whether it did it another way", " and gives up the call")
+_DEEP = 2
+"""So many such calls at least: one alone may be a try."""
+_CODES = {
+    1: " (a CUDA call failed)", 2: " (a system call failed)", 3: " (internal error)", 4: " (invalid argument)",
+    5: " (invalid usage)",
+}  # fmt: skip
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_HEAD = re.compile(r".*? NCCL (?:WARN|ERROR) |^\S+ \[\d+\] \S+ WARN ")
+
+
+def failed_call(line: Line) -> bool:
+    """Whether the line is a warning whose error came out of NCCL, or ended a thread of it."""
+    told = line.values.get("level") in ("WARN", "ERROR")
+    return told and any(_OUTER.search(row) or _THREAD.search(row) for row in _rows(line))
+
+
+def unknown_causes(lines: Sequence[Line]) -> list[Finding]:
+    """A finding for the first of the warnings whose meaning is not known and that made a call fail."""
+    own = _in_time([line for line in lines if line.role in ("", "context") and _trail(line)], lines)
+    failed = [line for line in own if failed_call(line)]
+    if not own:
+        return []
+    own = failed or own
+    alike: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in own:
+        alike[_NUMBERS.sub("", said(line))].append(line)
+    first = earliest(own)
+    same = alike[_NUMBERS.sub("", said(first))]
+    words = f"a call {'of' if failed else 'inside'} NCCL failed: {cut(said(first))}"
+    return [
+        Finding(
+            kind="known-error",
+            severity="critical" if failed else "warning",
+            title=f"{words}, told by {who_text(same)} ({first.place})",
+            explanation=f"NCCL says so in a warning{_ENDS[bool(failed)]}. Who prints it need not be at fault.",
+            candidates=ranks_of(same),
+            confidence="low",
+            confidence_reasons=("it is no error whose meaning is known, and the line does not say who is at fault",),
+            evidence=tuple(line.evidence() for line in [first, *(o for o in own if o is not first)][:MOST_EVIDENCE]),
+            next_steps=(f"Read what stands before {first.place}, and the source of NCCL at {_innermost(first)}.",),
+        )
+    ]
+
+
+def returned(lines: Sequence[Line]) -> Finding | None:
+    """That calls failed of which no line says why, but only where in NCCL; None if none did."""
+    own = [line for line in lines if sum(bool(_OUTER.search(row)) for row in _rows(line)) >= _DEEP]
+    if not own:
+        return None
+    first = earliest(own)
+    code = int(_rows(first)[0].split(" -> ")[1].split(" ")[0])
+    return Finding(
+        kind="rank-failed",
+        severity="critical",
+        title=f"a call of NCCL failed in {who_text(own)} at {_innermost(first)}{_CODES.get(code, '')} ({first.place})",
+        explanation="No line says why: NCCL prints only which of its calls returned the error.",
+        candidates=ranks_of(own),
+        confidence="low",
+        confidence_reasons=("the lines do not say who is at fault",),
+        evidence=tuple(line.evidence(" < ".join(_rows(line)[:MOST_EVIDENCE])) for line in own[:MOST_EVIDENCE]),
+        next_steps=(f"Read the source of NCCL at {_innermost(first)}; collect the logs of all ranks.",),
+    )
+
+
+def _trail(line: Line) -> list[str]:
+    """The calls that returned the error of a warning."""
+    own = _rows(line) if line.values.get("level") in ("WARN", "ERROR") else []
+    return [row for row in own if _RESULT.search(row)]
+
+
+def _rows(line: Line) -> list[str]:
+    trail = line.values.get("trail")
+    return [str(row) for row in trail] if isinstance(trail, list) else []
+
+
+def said(line: Line) -> str:
+    """The words of a warning, without its head."""
+    found = _HEAD.match(line.text)
+    return line.text[found.end() :].strip() if found else line.text.strip()
+
+
+def _innermost(line: Line) -> str:
+    return str(line.values["trail"][0]).split(" ")[0]
+
+
+def _in_time(own: Sequence[Line], lines: Sequence[Line]) -> list[Line]:
+    """Those that are proven to be older than any line of a rank that gave up: what is torn down fails too."""
+    first: dict[int, Line] = {}
+    for line in lines:
+        if line.pattern in TIMEOUTS:
+            first.setdefault(line.file, line)
+    return [line for line in own if all(precedes(line, other) for other in first.values())]

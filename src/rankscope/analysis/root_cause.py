@@ -1,0 +1,250 @@
+"""From the frame to the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from rankscope.analysis.data_gaps import find_gaps
+from rankscope.analysis.divergence import find_consequences, find_divergences, follow_failures
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.finding_writer import Writer
+from rankscope.analysis.freeze import Freeze, judge_freeze
+from rankscope.analysis.graph import Root, WaitGraph, build_graph
+from rankscope.analysis.mesh_recovery import find_misfits, recover_mesh
+from rankscope.analysis.mismatch import find_mismatches, find_wrong_splits
+from rankscope.analysis.missing_ranks import find_cut, find_gone, find_missing
+from rankscope.analysis.model import Analysis, Finding, Step
+from rankscope.analysis.places import Places
+from rankscope.analysis.reliability import Reliability, judge_reliability
+from rankscope.analysis.replicas import Cohorts
+from rankscope.analysis.sink_rules import Judge
+from rankscope.analysis.uneven_lanes import find_uneven_lanes
+from rankscope.analysis.unmatched_p2p import LostPairs
+from rankscope.analysis.verdict import Situation, verdict
+from rankscope.analysis.wording import duration
+from rankscope.schema import Dataset
+
+WRITING_NS = 15_000_000_000
+"""So long may a process take to write its first dump, in which everything it looks up is new (torch 2.13: 12 s)."""
+
+
+def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) -> Analysis:
+    """What broke the job, as far as its dumps can tell; of a job that is watched, `settle` says how still it is."""
+    facts = Facts(dataset)
+    freeze = _freeze(facts)
+    freeze = freeze if settle is None else settle(freeze)
+    facts = _with_waits(facts, freeze)
+    reliability, cohorts = judge_reliability(facts), Cohorts(facts)
+    uneven = find_uneven_lanes(facts, still=freeze.stopped is True)
+    graph = build_graph(facts, reliability, uneven.instances)
+    lost = LostPairs(facts, graph, cohorts)
+    certain = find_mismatches(facts, cohorts) + find_wrong_splits(facts) + uneven.roots + lost.out_of_step()
+    _stop_at(graph, certain)
+    follow_failures(facts, graph, certain)
+    judge = Judge(facts, graph, reliability, cohorts, lost, frozenset(node for r in certain for node in r.nodes))
+    roots = certain + judge.judge()
+    roots += find_missing(facts, judge, roots)
+    roots += find_cut(facts, judge, roots)
+    roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
+    suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
+    return _traced(facts, _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects))
+
+
+def _with_waits(facts: Facts, freeze: Freeze) -> Facts:
+    """The facts with what waits where a hook is told of no completion, unless the job is seen to move."""
+    if not facts.blind_files or freeze.stopped is False:
+        return facts
+    from rankscope.analysis.unfinished_operations import as_waiting
+
+    waiting = as_waiting(facts.dataset, facts.blind_files)
+    return facts if waiting is None else Facts(waiting)
+
+
+def standstill(dataset: Dataset) -> Freeze:
+    """How still the job is as far as its files tell: what `analyse` gives to `settle`."""
+    return _freeze(Facts(dataset))
+
+
+def _stop_at(graph: WaitGraph, certain: list[Root]) -> None:
+    """Makes each of these roots the end of what waits for it: nothing has to explain it further."""
+    for root in certain:
+        for node in root.nodes:
+            if node in graph.edges:
+                graph.edges[node] = []
+
+
+def _independent(roots: list[Root]) -> list[Root]:
+    """Without roots whose culprits an older mismatch accuses already: a rank off the path disagrees everywhere."""
+    out: list[Root] = []
+    for root in roots:
+        off = [other for other in out if not other.needs_stillness and not other.settled]
+        blamed = {rank for other in off for rank in other.culprits}
+        own = set(root.culprits)
+        if own and (own <= blamed or (not root.needs_stillness and own & blamed)):
+            continue
+        out.append(root)
+    return out
+
+
+def _explained(roots: list[Root]) -> list[Root]:
+    """Without operations that all have joined, where an older root accuses somebody.
+
+    What a rank computes between two operations is not recorded: an operation may wait for it, and it for the root.
+    """
+    suspecting = [root for root in roots if (root.culprits or root.candidates) and not root.residual]
+    if any(not root.settled for root in suspecting):
+        roots = [root for root in roots if not root.residual]
+    accusing = [root for root in roots if root.culprits and not root.settled]
+    certain = any(not root.needs_stillness for root in accusing)
+    oldest = min((root.since_ns for root in accusing), default=0)
+    return [
+        root for root in roots
+        if root.kind != "stuck-in-collective" or not accusing or (not certain and root.since_ns < oldest)
+    ]  # fmt: skip
+
+
+def _still(facts: Facts, roots: list[Root], freeze: Freeze, reliability: Reliability) -> tuple[list[Root], list[Root]]:
+    """(suspects, roots): on a job that still moves, what needs stillness is only suspected."""
+    if freeze.stopped is False or (freeze.stopped is None and facts.blind_files):
+        return [r for r in roots if r.needs_stillness], [r for r in roots if not r.needs_stillness]
+    reasons = []
+    if freeze.stopped is None:
+        reasons.append(f"assumes that the job had stopped: {freeze.reason}")
+    elif _seen_once(facts, freeze) and freeze.still_ns is not None and freeze.still_ns < WRITING_NS:
+        took = f"the files are only {duration(freeze.still_ns)} newer than the last event"
+        reasons.append(f"{took}, and writing the first dump of a process may take as long: dump again to be sure")
+    if reliability.outdated:
+        reasons.append("the dumps were taken apart in time")
+    return [], [r.weaken("medium", *reasons) if reasons and r.needs_stillness else r for r in roots]
+
+
+def _seen_once(facts: Facts, freeze: Freeze) -> bool:
+    """Whether it is one set of dumps alone that shows the standstill."""
+    return not freeze.proven and not freeze.watched and facts.dataset.repeats.is_empty()
+
+
+def _conclude(
+    writer: Writer, reliability: Reliability, freeze: Freeze, roots: list[Root], suspects: list[Root]
+) -> Analysis:
+    facts = writer.facts
+    leading = [root for root in roots if not root.settled] or roots
+    written = sorted(
+        ((writer.write(r), r) for r in leading),
+        key=lambda item: (-item[0].blast_radius, item[1].since_ns, item[0].title),
+    )
+    causes = [replace(f, id=f"f{i}") for i, (f, _) in enumerate(written, 1)]
+    divergences = find_divergences(facts, writer.graph, reliability, [*roots, *suspects])
+    # of a job that is watched some operation is pending always; one dump alone may be of a hang that began just now
+    slow = [] if roots or (suspects and not freeze.watched) else _slow(facts)
+    rest = [*slow, *([_moving(writer, suspects, freeze)] if suspects else [])]
+    rest += [replace(writer.write(r, "warning"), root_cause=False) for r in roots if r not in leading]
+    rest += find_consequences(facts, divergences, causes[0].id) if causes else []
+    mesh = recover_mesh(facts.dataset)
+    rest += find_misfits(facts.dataset, mesh, writer.places.hosts) if roots or suspects else []
+    rest += find_gaps(facts, hung=bool(causes))
+    findings = [*causes, *(replace(f, id=f"f{i}") for i, f in enumerate(rest, len(causes) + 1))]
+    moves = freeze.watched and freeze.stopped is False
+    still = freeze.stopped is True and not reliability.outdated
+    findings = _joined(facts, findings, writer.places, still=still, moves=moves)
+    if moves:
+        findings = _held_back(findings)
+    since = [i.since_ns for i in writer.graph.instances.values() if i.since_ns]
+    status, line = verdict(Situation(facts, findings, bool(since), freeze, reliability, writer.places))
+    return Analysis(
+        verdict=line,
+        status=status,
+        findings=tuple(findings),
+        divergences=divergences,
+        frozen_for_ns=freeze.still_ns,
+        hang_since_ns=min(since, default=None),
+        waits=_waits(writer, [root for _, root in written] or suspects),
+        mesh=mesh,
+    )
+
+
+# what only some jobs have is imported where it is there: on a cold file system every module is felt
+
+
+def _freeze(facts: Facts) -> Freeze:
+    freeze = judge_freeze(facts)
+    if not facts.dataset.told_by_logs:
+        return freeze
+    from rankscope.analysis.logs.log_findings import stopped_by_log
+
+    return stopped_by_log(freeze, facts)
+
+
+def _slow(facts: Facts) -> list[Finding]:
+    from rankscope.analysis.straggler import find_stragglers
+
+    return find_stragglers(facts)
+
+
+def _joined(facts: Facts, findings: list[Finding], places: Places, *, still: bool, moves: bool) -> list[Finding]:
+    """The findings with what py-spy and the logs say for and against them."""
+    if facts.dataset.threads.height:
+        from rankscope.analysis.host_evidence import with_host_stacks
+
+        findings = with_host_stacks(facts, findings, still=still)
+    if facts.dataset.told_by_logs:
+        from rankscope.analysis.logs.log_findings import with_logs
+
+        findings = with_logs(facts, findings, places, moves=moves)
+    return findings
+
+
+def _held_back(findings: list[Finding]) -> list[Finding]:
+    """Of a job that is watched and moves: what logs tell of waiting is suspected, too."""
+    from rankscope.analysis.live_state import held_back
+
+    return held_back(findings)
+
+
+def _traced(facts: Facts, analysis: Analysis) -> Analysis:
+    """The analysis with what profilers' traces say."""
+    if not facts.dataset.has_traces:
+        return analysis
+    from rankscope.analysis.traces.trace_story import Story
+    from rankscope.analysis.traces.trace_verdict import with_traces
+
+    return with_traces(analysis, Story(facts.dataset))
+
+
+def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:
+    """What would be suspected if a job that was caught moving stayed as it is."""
+    written = [writer.write(root) for root in suspects]
+    first = max(written, key=lambda f: f.blast_radius)
+    return Finding(
+        kind="not-frozen",
+        severity="info",
+        title=_not_seen_to_stand(first, freeze),
+        explanation=(
+            f"{freeze.reason.capitalize()}, and the dumps do not tell which operations have finished."
+            if freeze.stopped is None
+            else f"{freeze.reason}; nobody is accused of waiting. If it stays so: {first.title}."
+        ),
+        candidates=tuple(sorted({rank for f in written for rank in f.culprit_ranks})),
+        waiting_ranks=first.waiting_ranks,
+        chain=first.chain,
+        group=first.group,
+        seq=first.seq,
+        op=first.op,
+        next_steps=("Dump again after a minute: what has not moved by then is stuck.",),
+    )
+
+
+def _not_seen_to_stand(first: Finding, freeze: Freeze) -> str:
+    if freeze.stopped is None:
+        return f"if the job stands still, {first.title}; nothing in these dumps tells whether it does"
+    if freeze.watched:
+        return "the job was not seen to stand still yet"
+    return "the job was still moving when these dumps were written"
+
+
+def _waits(writer: Writer, roots: list[Root]) -> dict[int, tuple[Step, ...]]:
+    out: dict[int, tuple[Step, ...]] = {}
+    for root in roots:
+        for rank, steps in writer.chains(root).items():
+            out.setdefault(rank, steps)
+    return out

@@ -1,0 +1,213 @@
+"""What can be said of a job of which there are only stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rankscope.analysis.host_stacks import HostStack, Site, sites
+from rankscope.analysis.model import Culprit, Evidence, Finding
+from rankscope.analysis.stack_text import find_pattern, host_text, site_text, tools_of
+from rankscope.analysis.wording import plural, ranks_text, wait_text
+
+_STEPS = (
+    "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and collect the dumps of all ranks.",
+    "Run py-spy dump --native on all ranks again after a minute: who has not moved is stuck.",
+)
+SITES = 16
+"""Places that are quoted."""
+MOST_EVIDENCE = 4
+FEWEST = 3
+"""So many hosts make a majority."""
+_UNTOLD = frozenset({"blocked", "device", "backward"})
+"""What a rank may do while it waits for others, or for a kernel that does, where no frame says for whom."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What logs tell beside the stacks."""
+
+    unanswered: Mapping[int, Evidence] = field(default_factory=dict)
+    """Ranks of which no stack came when all were asked, with the line that says so."""
+    waited: frozenset[int] = frozenset()
+    """Ranks that gave up waiting, or were harmed from elsewhere, wherever their stacks stand."""
+    logs: bool = False
+    """Whether they tell anything else."""
+
+
+def find_alone(hosts: Mapping[int, HostStack], beside: Beside) -> Finding:
+    """One finding: the rank that stands apart, if it is clear which, or else how the hosts stand to each other."""
+    pattern = find_pattern(hosts)
+    found = sites(hosts.values())
+    text = pattern.text if pattern else f"rank {found[0].first.rank} is {host_text(found[0].first)}"
+    letter = f"pattern {pattern.letter}, " if pattern else ""
+    few = tuple(sorted(beside.unanswered)) if len(beside.unanswered) < len(hosts) else ()
+    mute = f"{ranks_text(few)} gave no answer; " if few else ""
+    apart = _candidates(hosts, pattern.leaving if pattern else (), beside.waited)
+    finding = Finding(
+        kind="missing-dump",
+        severity="warning",
+        title=f"{_front(hosts, beside)}: {mute}{letter}{text}",
+        explanation=(
+            "Without a flight recorder dump nothing tells who issued what: stacks alone seldom convict a rank."
+            + (f" {_mute_text(few)}" if few else "")
+            + (f" {ranks_text(apart).capitalize()} {_stands(apart)} where the others do not." if apart else "")
+        ),
+        candidates=tuple(sorted({*apart, *few})),
+        confidence="low",
+        confidence_reasons=("stacks show one moment: nothing tells whether the job had stopped",),
+        evidence=(*(beside.unanswered[rank] for rank in few[:MOST_EVIDENCE]), *map(_evidence, found[:SITES])),
+        next_steps=_STEPS,
+    )
+    if pattern and pattern.leaving:
+        return _leaving(finding, pattern.leaving)
+    alone = _apart(hosts)
+    if alone is None or few or alone in beside.waited:
+        return finding
+    return _accused(finding, alone, hosts)
+
+
+def _candidates(hosts: Mapping[int, HostStack], leaving: Sequence[int], waited: frozenset[int]) -> tuple[int, ...]:
+    """Who stands apart: those that leave, or those that do not wait for others, if they are not more than those do.
+
+    Where nobody is in a call that names communication, those that are not where more than half of all wait for what
+    their stacks do not name, a kernel as it may be.
+    """
+    if leaving:
+        return tuple(leaving)
+    waiting = [rank for rank, host in hosts.items() if host.communicates or rank in waited]
+    others = tuple(sorted(set(hosts) - set(waiting)))
+    if waiting:
+        return others if len(others) <= len(waiting) else ()
+    first = sites(hosts.values())[0]
+    if len(hosts) < FEWEST or first.activity.doing not in _UNTOLD or 2 * len(first.ranks) <= len(hosts):
+        return ()
+    return tuple(sorted(set(hosts) - set(first.ranks)))
+
+
+def _front(hosts: Mapping[int, HostStack], beside: Beside) -> str:
+    what = "py-spy dumps" if tools_of(hosts.values()) == "py-spy" else "stacks"
+    return f"no flight recorder dump is here, but {what}" if beside.logs else f"only {what} are here"
+
+
+def _evidence(site: Site) -> Evidence:
+    first = site.first
+    return Evidence(
+        f"{first.tool}: {site_text(site)}", file=first.path or None, rank=first.rank, time_ns=first.written_ns
+    )
+
+
+def _mute_text(ranks: Sequence[int]) -> str:
+    its = "its process is" if len(ranks) == 1 else "their processes are"
+    return f"{ranks_text(ranks).capitalize()} did not answer the debug server: {its} gone, stopped or held up in C++."
+
+
+def _stands(ranks: Sequence[int]) -> str:
+    return "stands" if len(ranks) == 1 else "stand"
+
+
+def _apart(hosts: Mapping[int, HostStack]) -> int | None:
+    """The one rank that waits for nobody while all others, two at least, are in the same call; None if it is not so."""
+    away = [host for host in hosts.values() if not host.communicates]
+    calls = {host.activity.words for host in hosts.values() if host.communicates}
+    clear = len(away) == 1 and away[0].is_away and len(hosts) >= 3 and len(calls) == 1
+    return away[0].rank if clear else None
+
+
+def _accused(finding: Finding, rank: int, hosts: Mapping[int, HostStack]) -> Finding:
+    others = tuple(sorted(set(hosts) - {rank}))
+    call = hosts[others[0]].activity.words
+    return replace(
+        finding,
+        kind="missing-rank",
+        severity="critical",
+        root_cause=True,
+        title=f"rank {rank} is {hosts[rank].activity.words} while all others are {call}",
+        explanation=(
+            f"{wait_text(others)} {call}; rank {rank} is the only one that is in no call to other ranks. Which "
+            "collective it is, and whether it was issued there, stacks do not tell."
+        ),
+        culprit_ranks=(rank,),
+        culprits=(Culprit(rank, None, hosts[rank].pid),),
+        candidates=(),
+        waiting_ranks=others,
+        blast_radius=len(others),
+        confidence="medium",
+        confidence_reasons=(*finding.confidence_reasons, "no flight recorder dump"),
+    )
+
+
+def _leaving(finding: Finding, ranks: Sequence[int]) -> Finding:
+    """A cleanup deadlock: the log of who leaves has the cause."""
+    step = f"Read the log of {ranks_text(ranks)} before destroy_process_group: an exception there is the cause."
+    return replace(
+        finding,
+        explanation=(
+            f"{ranks_text(ranks).capitalize()} left the loop and waits in the cleanup; the others are still in it. "
+            "Look in the log of who leaves, not at who waits."
+        ),
+        next_steps=(step, *finding.next_steps),
+    )
+
+
+# Whether the few that issued a collective are odd, or the rest that did not share one cause: their stacks tell.
+
+_PAST = frozenset({"exit", "none"})
+"""What a rank does that has left the loop."""
+
+
+def judge_few(finding: Finding, hosts: Mapping[int, HostStack]) -> Finding:
+    """The finding as the stacks of the rest leave it, of which at least half must have been looked at."""
+    rest = [hosts[rank] for rank in finding.candidates if rank in hosts]
+    if 2 * len(rest) <= len(finding.candidates):
+        return finding
+    doing = {host.activity.doing for host in rest}
+    seen = f"{tools_of(rest)} saw {len(rest)} of {plural(len(finding.candidates), 'rank')} of the rest"
+    if doing <= _PAST:
+        return replace(finding, confidence_reasons=(f"{seen}: they have left the loop",))
+    if not all(host.is_away and host.activity.doing not in _PAST for host in rest):
+        return finding
+    places = sites(rest)
+    words = {host.activity.words for host in rest}
+    one_cause = len(places) == 1 or (len(words) == 1 and "running" not in doing)
+    return _shared(finding, rest, seen) if one_cause else _open(finding, seen)
+
+
+def _shared(finding: Finding, rest: Sequence[HostStack], seen: str) -> Finding:
+    """The rest never came, for one cause: the few only wait."""
+    few, ranks = finding.culprit_ranks, finding.candidates
+    words = rest[0].activity.words
+    waiting = tuple(sorted({*finding.waiting_ranks, *few} - set(ranks)))
+    label = f"{finding.op} #{finding.seq} of {finding.group.description or finding.group.id}" if finding.group else "it"
+    return replace(
+        finding,
+        kind="missing-rank",
+        title=f"{ranks_text(ranks)} never issued {label}: all of them are {words}",
+        explanation=(
+            f"{wait_text(few)} in {label}. The others never issued it, and their hosts are all {words}: they share "
+            "one cause, such as storage or a service they all use."
+        ),
+        culprit_ranks=ranks,
+        culprits=tuple(Culprit(host, None) for host in ranks),
+        candidates=(),
+        waiting_ranks=waiting,
+        blast_radius=len(waiting),
+        confidence="medium",
+        confidence_reasons=(seen,),
+        stack=(),
+        evidence=(*finding.evidence, *finding.counter_evidence),
+        counter_evidence=(),
+        next_steps=("Look for what they share: file system, object store, name service, a lock file.",),
+    )
+
+
+def _open(finding: Finding, seen: str) -> Finding:
+    """The rest never came, each for reasons of its own: nobody is accused."""
+    return replace(
+        finding,
+        culprit_ranks=(),
+        culprits=(),
+        candidates=tuple(sorted({*finding.culprit_ranks, *finding.candidates})),
+        confidence="low",
+        confidence_reasons=(f"{seen}: they are busy at different places, so either side may be the odd one",),
+    )

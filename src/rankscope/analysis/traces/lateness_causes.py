@@ -1,0 +1,211 @@
+"""Why a rank is late: what it did between two collectives for longer than the others.
+
+The time in which it worked for itself is cut into what its device computed, what had been launched and had not
+started, and the rest, in which the device had nothing to do: the host was busy with something else. The part that is
+longest against the median of the others explains the lateness.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from rankscope.analysis.traces.device_spans import Busy, Spans, Times
+from rankscope.analysis.traces.host_time import HostTime, activity
+from rankscope.analysis.traces.late_ranks import Late
+from rankscope.analysis.traces.lateness import MATCH, STEP
+from rankscope.analysis.traces.model import Lateness
+
+SAMPLES = 512
+"""Moments at which the host is asked what it does."""
+LATEST = 0.9
+"""What is late by half as much as this quantile is what its lateness is about."""
+ALIKE = 0.1
+"""Kernels that run as often as on the others, give or take this share, are the same work."""
+QUICK_NS = 20_000
+"""A kernel that starts so soon after its launch was not held up."""
+Stretch = tuple[Times, Times]
+PROFILER = ("torch/autograd/profiler.py(", "torch/profiler/")
+"""Functions that stand around what a user does since the profiler annotates it: they are not where it happens."""
+PARTS = ("compute", "launch", "host")
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One file's device and host in busy intervals, on its own clock."""
+
+    kernels: pl.DataFrame
+    communication: Busy
+    device: Busy
+    waiting: Busy
+    """Nothing ran, and something was launched."""
+
+    @classmethod
+    def of(cls, kernels: pl.DataFrame) -> Timeline:
+        """From what ran on the device with its launches (`Spans.launched`)."""
+        start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
+        comm = (kernels["what"] == "communication").to_numpy()
+        reach = np.concatenate((start[:1], np.maximum.accumulate(end)[:-1]))
+        called = kernels["called_ns"].to_numpy()
+        since = np.maximum(reach, np.where(np.isnan(called), start, called).astype(np.int64))
+        held = start - since > QUICK_NS
+        return cls(kernels, Busy.of(start[comm], end[comm]), Busy.of(start, end), Busy.of(since[held], start[held]))
+
+    def parts(self, since: Times, until: Times) -> dict[str, Times]:
+        """Nanoseconds of each of PARTS within each stretch, less what was communication."""
+        device, waiting = self.device.within(since, until), self.waiting.within(since, until)
+        return {
+            "compute": device - self.communication.within(since, until),
+            "launch": waiting,
+            "host": until - since - device - waiting,
+        }
+
+
+@dataclass(frozen=True)
+class Explainer:
+    """Looks into spans for why ranks are late."""
+
+    spans: Spans
+    rows: pl.DataFrame
+    """Rows of matches with `since_ns` and `arrived_ns`, aligned."""
+
+    def explain(self, late: Late) -> Lateness:
+        """The cause, as far as spans tell."""
+        here = late.rows(self.rows)
+        mine = here.filter(pl.col("rank") == late.rank)
+        if late.spot is None:
+            # without steps only time tells which of the collectives are the ones it is late to
+            mine = mine.filter(pl.col("own_ns") >= pl.col("own_ns").quantile(LATEST) / 2)
+        here = here.join(mine.select(MATCH), on=MATCH, how="semi").sort("file", "place")
+        read = [f for f in here["file"].unique() if f in self.spans.whole and self.spans.device(f) is not None]
+        lines = {f: Timeline.of(self.spans.launched(f)) for f in read}
+        if not set(mine["file"]) <= set(lines) or len(lines) < 2:
+            return Lateness(late.rank, "unknown", "", 0.0)
+        parts = {f: lines[f].parts(*_stretches(here, f)) for f in lines}
+        own, others = set(mine["file"].to_list()), [f for f in lines if f not in set(mine["file"].to_list())]
+        more = {name: _more(parts, name, own, others) for name in PARTS}
+        cause = max(more, key=lambda name: more[name])
+        share = more[cause] / max(sum(max(v, 0.0) for v in more.values()), 1.0)
+        if more[cause] <= 0:
+            return Lateness(late.rank, "unknown", "", 0.0)
+        file = max(own, key=lambda f: here.filter(pl.col("file") == f).height)
+        if cause == "host":
+            return self._host(late.rank, here, file, others, share)
+        what, detail = _kernels(lines, here, file, others) if cause == "compute" else ("", "")
+        if self.spans.on_host:
+            detail = detail.replace("kernels", "operators")
+        return Lateness(late.rank, cause, what, share, detail)
+
+    def _host(self, rank: int, here: pl.DataFrame, file: int, others: list[int], share: float) -> Lateness:
+        """What the host did longer than those of the others while its device had nothing to do."""
+        mine, per_sample, host = self._seen(here, file)
+        usual: Counter[str] = Counter()
+        for other in others:
+            seen, each, _ = self._seen(here, other)
+            usual.update({name: len(places) * each / len(others) for name, places in seen.items()})
+        if host is None or not mine:
+            return Lateness(rank, "host", "", share)
+        name = max(mine, key=lambda n: len(mine[n]) * per_sample - usual[n])
+        gained = len(mine[name]) * per_sample - usual[name]
+        total = sum(len(p) for p in mine.values()) * per_sample - sum(usual.values())
+        if not name or gained <= 0:
+            return Lateness(rank, "host", "", share)
+        stack = host.stack(Counter(mine[name]).most_common(1)[0][0])
+        names = tuple(n for _, _, n in stack if not STEP.match(n))
+        functions = (n for _, c, n in stack[1:] if c == "python_function")
+        where = next((n for n in functions if not any(own in n for own in PROFILER)), "")
+        return Lateness(
+            rank,
+            "host",
+            name,
+            share * min(1.0, gained / max(total, 1.0)),
+            activity(list(names)),
+            stack[0][0],
+            where,
+            names,
+        )
+
+    def _seen(self, here: pl.DataFrame, file: int) -> tuple[dict[str, list[int]], float, HostTime | None]:
+        """(by name the places of the innermost spans, what one of them stands for in ns a stretch, the host)."""
+        table = self.spans.host(file)
+        since, until = _stretches(here, file)
+        if table is None or not len(since):
+            return {}, 0.0, None
+        host, line = HostTime.of(table), Timeline.of(self.spans.launched(file))
+        moments, each = _idle_moments(line, since, until)
+        places = host.innermost(moments)
+        names = host.spans["name"].cast(pl.String)
+        out: dict[str, list[int]] = {}
+        for place in places.tolist():
+            name = names[place] if place >= 0 else ""
+            out.setdefault("" if name.startswith("ProfilerStep#") else name, []).append(place)
+        return out, each / len(since), host
+
+
+def _stretches(here: pl.DataFrame, file: int) -> Stretch:
+    """On the file's own clock, from the collective before to the arrival at each match."""
+    own = here.filter(pl.col("file") == file)
+    offset = own["offset_ns"].to_numpy()
+    return own["since_ns"].to_numpy() - offset, own["arrived_ns"].to_numpy() - offset
+
+
+def _more(parts: dict[int, dict[str, Times]], name: str, own: set[int], others: list[int]) -> float:
+    """How much longer one part is than with the median of the others, in the median stretch."""
+    mine = np.concatenate([parts[f][name] for f in own])
+    return float(np.median(mine) - np.median([np.median(parts[f][name]) for f in others if len(parts[f][name])]))
+
+
+def _idle_moments(line: Timeline, since: Times, until: Times) -> tuple[Times, float]:
+    """Moments spread evenly over the time in which the device had nothing to do, and how much each stands for."""
+    starts = np.concatenate((line.device.starts, line.waiting.starts))
+    ends = np.concatenate((line.device.ends, line.waiting.ends))
+    busy = Busy.of(starts, ends)
+    moments = []
+    idle = until - since - busy.within(since, until)
+    each = max(float(idle.sum()) / SAMPLES, 1.0)
+    for a, b in zip(since.tolist(), until.tolist(), strict=True):
+        first, last = np.searchsorted(busy.ends, a, side="right"), np.searchsorted(busy.starts, b)
+        gap_starts = np.concatenate(([a], busy.ends[first:last]))
+        gap_ends = np.concatenate((busy.starts[first:last], [b]))
+        lengths = np.maximum(gap_ends - gap_starts, 0)
+        into = np.arange(each / 2, lengths.sum(), each)
+        gap = np.searchsorted(np.cumsum(lengths), into, side="right")
+        before = np.cumsum(lengths) - lengths
+        moments.append((gap_starts[gap] + (into - before[gap])).astype(np.int64))
+    return (np.concatenate(moments) if moments else np.empty(0, np.int64)), each
+
+
+def _kernels(lines: dict[int, Timeline], here: pl.DataFrame, file: int, others: list[int]) -> tuple[str, str]:
+    """(the kernel that ran longest against the others', what is odd: more of it, or the same for longer)."""
+    mine = _ran(lines[file].kernels, *_stretches(here, file)).with_columns(file=pl.lit(file))
+    theirs = pl.concat([_ran(lines[f].kernels, *_stretches(here, f)) for f in others]).group_by("name").agg(
+        usual=pl.col("total").sum() / len(others), usually=pl.col("count").sum() / len(others)
+    )  # fmt: skip
+    table = mine.join(theirs, on="name", how="left").with_columns(pl.col("usual", "usually").fill_null(0.0))
+    table = table.with_columns(more=pl.col("total") - pl.col("usual")).sort("more", descending=True)
+    if table.is_empty():
+        return "", ""
+    extra = table.filter((pl.col("count") - pl.col("usually")) > ALIKE * pl.col("usually"))
+    usually = float(table["usually"].sum() or 0)
+    if usually and extra.height and float(table["count"].sum()) > (1 + ALIKE) * usually:
+        times = f"{float(table['count'].sum()) / usually:.2g}"
+        return str(extra["name"][0]), f"it runs {times} times as many kernels as the others"
+    slower = float(table["total"].sum() or 0) / max(float(table["usual"].sum() or 0), 1.0)
+    return str(table["name"][0]), f"the same kernels take {slower:.2g} times as long"
+
+
+def _ran(kernels: pl.DataFrame, since: Times, until: Times) -> pl.DataFrame:
+    """name, total (ns), count of computing kernels that start within the stretches."""
+    start = kernels["start_ns"].to_numpy()
+    edges = np.concatenate((np.searchsorted(start, since), np.searchsorted(start, until)))
+    marks = np.zeros(len(start) + 1, np.int64)
+    np.add.at(marks, edges[: len(since)], 1)
+    np.add.at(marks, edges[len(since) :], -1)
+    inside = kernels.filter(pl.Series(np.cumsum(marks)[:-1] > 0) & (pl.col("what") != "communication"))
+    times = inside.group_by(pl.col("name").cast(pl.String)).agg(
+        total=(pl.col("end_ns") - pl.col("start_ns")).sum(), count=pl.len().cast(pl.Int64)
+    )
+    return times.sort("name")

@@ -1,0 +1,235 @@
+"""From the tables of traces to what they say together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from rankscope.analysis.traces.bandwidth import bandwidth_table, sizes_of, with_speed
+from rankscope.analysis.traces.clock_alignment import Clocks, align
+from rankscope.analysis.traces.device_spans import Spans
+from rankscope.analysis.traces.late_ranks import Late, find_late
+from rankscope.analysis.traces.lateness import (
+    MATCH,
+    last_table,
+    step_spans,
+    with_lateness,
+    with_steps,
+    with_units,
+    with_work,
+)
+from rankscope.analysis.traces.lateness_causes import Explainer
+from rankscope.analysis.traces.matching import Matching, cluster_windows, executed_rows, jobs_of, match_rows
+from rankscope.analysis.traces.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
+from rankscope.analysis.traces.recorded_operations import recorded
+from rankscope.analysis.traces.trace_tables import tables_of_all
+from rankscope.analysis.traces.window_offset import AGREE_NS
+from rankscope.analysis.wording import plural
+from rankscope.schema import Dataset, Group
+
+MOST_REFUSED = 8
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the traces of one job tell, each part worked out when it is asked for."""
+
+    dataset: Dataset
+
+    @cached_property
+    def spans(self) -> Spans:
+        """What ran where."""
+        return Spans(self.dataset)
+
+    @cached_property
+    def paths(self) -> dict[int, str]:
+        """Paths of the traces, by file."""
+        files = self.dataset.files.join(self.dataset.traces.select("file"), on="file", how="semi")
+        return dict(files.select("file", "path").iter_rows())
+
+    @cached_property
+    def executed(self) -> pl.DataFrame:
+        """What is to be matched."""
+        return executed_rows(self.dataset)
+
+    @cached_property
+    def matching(self) -> Matching:
+        """What was matched."""
+        untold = {g.id for g in self.dataset.group_list if not g.name and not g.description}
+        return match_rows(self.executed, cluster_windows(self.dataset.traces), untold)
+
+    @cached_property
+    def clocks(self) -> Clocks:
+        """How clocks differ."""
+        return align(self.matching, self.dataset.traces, self.paths)
+
+    @cached_property
+    def steps(self) -> pl.DataFrame:
+        """Steps of each file, on its own clock."""
+        return step_spans(self.dataset)
+
+    @cached_property
+    def matches(self) -> pl.DataFrame:
+        """Rows of operations with two members or more, on one clock, with their step, unit and spot."""
+        offsets = dict(self.clocks.offsets)
+        rows = self.matching.rows.filter(pl.col("file").is_in(list(offsets)) & (pl.len().over(MATCH) > 1))
+        offset = pl.col("file").replace_strict(offsets, return_dtype=pl.Int64) if offsets else pl.lit(0)
+        aligned = pl.col("arrived_ns", "started_ns", "ended_ns") + offset
+        rows = with_steps(rows.with_columns(aligned, offset_ns=offset), self.steps)
+        # what ends before a member came is not the same operation after all
+        held = pl.col("arrived_ns").max().over(MATCH) <= pl.col("ended_ns").min().over(MATCH) + AGREE_NS
+        return with_units(rows.filter(held | ~pl.col("blocking")))
+
+    @cached_property
+    def joined(self) -> pl.DataFrame:
+        """Of the matches those that nobody can leave before all have come, with how late each member was."""
+        begins = self.dataset.traces.select("file", window_ns="start_ns").join(
+            self.steps.group_by("file").agg(step_ns=pl.col("begin_ns").min()), on="file", how="left"
+        )  # fmt: skip
+        begins = begins.select("file", begin_ns=pl.coalesce("step_ns", "window_ns"))
+        whole = pl.col("blocking") & (pl.len().over(MATCH) == self._sizes(self.matches))
+        return with_lateness(with_work(self.matches.filter(whole), self.dataset.traced, begins))
+
+    def _sizes(self, rows: pl.DataFrame) -> pl.Series:
+        """How many members the group of each row has: where it is not told, as many ranks as used it."""
+        told = {group.id: len(group.ranks) for group in self.dataset.group_list}
+        used = dict(rows.group_by("group").agg(pl.col("rank").n_unique()).iter_rows())
+        size = pl.col("group").replace_strict({g: told.get(g) or used[g] for g in used}, return_dtype=pl.UInt32)
+        return rows.select(pl.coalesce("members", size)).to_series()
+
+    @cached_property
+    def late(self) -> list[Late]:
+        """Ranks that are late by themselves, the costliest first; each job that lies here is judged by itself."""
+        window = pl.col("window")
+        found = [late for own in jobs_of(self.joined) for late in self._late(self.joined.filter(window.is_in(own)))]
+        return sorted(found, key=lambda late: -late.cost_ns)
+
+    def _late(self, rows: pl.DataFrame) -> list[Late]:
+        """Those of one job; not in groups across the stages of a pipeline, which differ by design."""
+        own = pl.col("file").is_in(rows["file"].unique().implode())
+        stages = pipeline_groups(self.dataset.traced.filter(own), self.dataset.group_list)
+        on_host = bool(self.dataset.tracks.filter(own)["device"].is_null().all())
+        within = rows.filter(~pl.col("group").is_in(list(stages)))
+        return find_late(within, on_host, by_step=not self.steps.is_empty())
+
+    @cached_property
+    def causes(self) -> dict[int, Lateness]:
+        """By rank why it is late."""
+        explainer = Explainer(self.spans, self.joined)
+        return {late.rank: explainer.explain(late) for late in self.late}
+
+    @cached_property
+    def speeds(self) -> pl.DataFrame:
+        """How fast the matched operations were."""
+        return with_speed(self.joined, self.sizes)
+
+    @cached_property
+    def sizes(self) -> pl.DataFrame:
+        """Bytes of each row of `Dataset.traced`."""
+        return sizes_of(self.dataset.traced)
+
+    @cached_property
+    def recorded(self) -> pl.DataFrame:
+        """Which operations of the traces are in dumps as well; see `recorded`."""
+        return recorded(self.dataset)
+
+    def analysis(self) -> TraceAnalysis:
+        """All of it."""
+        offsets, alone = self.clocks.offsets, tables_of_all(self.spans, self.steps)
+        return TraceAnalysis(
+            offsets=offsets,
+            residuals=self.clocks.residuals,
+            clock_error_ns=self.clocks.error_ns if self.clocks.residuals else None,
+            matched=self._matched(),
+            refused=(*self.refused(), *self.clocks.doubts),
+            bandwidth=bandwidth_table(self.speeds),
+            last=self.last,
+            causes=self.causes,
+            recorded=None if self.dataset.dumps.is_empty() else self.recorded.height,
+            steps=self._steps(alone["steps"], offsets),
+            kernels=alone["kernels"],
+            idle=alone["idle"],
+            queues=alone["queues"],
+            launches=alone["launches"],
+        )
+
+    @cached_property
+    def _numbers(self) -> pl.DataFrame:
+        """The number of each match, in the order of ends."""
+        ends = self.matches.group_by(MATCH).agg(pl.col("ended_ns").max()).sort("ended_ns", *MATCH)
+        return ends.select(*MATCH).with_row_index("match")
+
+    def _matched(self) -> pl.DataFrame:
+        rows = self.matches.join(self._numbers, on=MATCH).with_columns(seq=pl.coalesce("seq", "place"))
+        return _shaped(rows, MATCHED).sort("match", "rank")
+
+    @cached_property
+    def last(self) -> pl.DataFrame:
+        """Who came last, with LAST."""
+        return last_table(self.joined, self._numbers, self.clocks.error_ns, by_step=not self.steps.is_empty())
+
+    def _steps(self, table: pl.DataFrame, offsets: Mapping[int, int]) -> pl.DataFrame:
+        """STEPS of what each file tells of its own, by these clocks."""
+        unit = pl.col("unit") if not self.steps.is_empty() else pl.lit(0, dtype=pl.Int64)
+        # the same delay is seen in every group of the rank: the largest counts
+        late = (
+            self.joined.group_by("file", "channel", unit.alias("step"))
+            .agg(late_ns=pl.col("own_ns").sum(), waited_ns=pl.col("waited_ns").sum())
+            .group_by("file", "step").agg(pl.col("late_ns").max(), pl.col("waited_ns").sum())
+        )  # fmt: skip
+        offset = pl.col("file").replace_strict(dict(offsets), default=0, return_dtype=pl.Int64)
+        table = table.join(late, on=["file", "step"], how="left", maintain_order="left")
+        return _shaped(table.with_columns(pl.col("start_ns", "end_ns") + offset), STEPS)
+
+    def refused(self) -> tuple[str, ...]:
+        """What was not matched and why, for a person."""
+        groups = dict(self.executed.select("channel", "group").unique("channel").iter_rows())
+        lines: dict[str, set[str]] = {}
+        for channel, file, why in self.matching.refused:
+            label = group_label(self.dataset.group_list, groups[channel], self.dataset.world_size)
+            lines.setdefault(f"{why} ({self.paths.get(file, '?')})", set()).add(label)
+        out = [f"{', '.join(sorted(labels))}: {why}" for why, labels in lines.items()]
+        left = len(out) - MOST_REFUSED
+        return (*out[:MOST_REFUSED], *((f"and {plural(left, 'more refusal')}",) if left > 0 else ()))
+
+
+def group_label(groups: Sequence[Group], group: int | None, world_size: int) -> str:
+    """What a person calls a group; of one that nothing names its ranks."""
+    found = groups[group] if group is not None and group < len(groups) else None
+    if found is None:
+        return "a group that is not told"
+    if found.description or found.name:
+        return found.description or found.name
+    return "all ranks" if len(found.ranks) == world_size else f"{len(found.ranks)} ranks"
+
+
+def _shaped(table: pl.DataFrame, columns: Columns) -> pl.DataFrame:
+    return table.select([pl.col(name).cast(kind) for name, kind in columns.items()])
+
+
+# Groups whose members are stages of a pipeline: they wait for one another, and come late by design.
+
+
+def pipeline_groups(traced: pl.DataFrame, groups: Sequence[Group]) -> frozenset[int]:
+    """Groups with two members that send to each other, activations one way and gradients the other, or one way only.
+
+    A ring, in which everybody sends to the next and all do the same, is none; a ring of two cannot be told apart.
+    """
+    sends = traced.filter(pl.col("is_p2p") & (pl.col("op").cast(pl.String) == "send")).select("rank", "peer")
+    pairs = set(sends.drop_nulls().unique().iter_rows())
+    staged = {(a, b) for a, b in pairs if (b, a) in pairs} | _leading_on(pairs)
+    return frozenset(g.id for g in groups if any(a in g.ranks and b in g.ranks for a, b in staged))
+
+
+def _leading_on(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Sends from which nothing ever comes back to the sender: they are in no circle."""
+    left = set(pairs)
+    while True:
+        senders, receivers = {a for a, _ in left}, {b for _, b in left}
+        ends = {(a, b) for a, b in left if a not in receivers or b not in senders}
+        if not ends:
+            return pairs - left
+        left -= ends

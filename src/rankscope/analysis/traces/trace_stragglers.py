@@ -1,0 +1,277 @@
+"""Writes late ranks out as findings: by how much, why, what it costs, and where to look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from rankscope.analysis.model import Analysis, Confidence, Evidence, Finding, GroupRef, Reason, Why
+from rankscope.analysis.places import Places
+from rankscope.analysis.traces.host_time import spoken
+from rankscope.analysis.traces.late_ranks import ABOVE, FLOOR_SHARE, Late
+from rankscope.analysis.traces.lateness_causes import LATEST, PROFILER
+from rankscope.analysis.traces.model import Lateness, TraceAnalysis
+from rankscope.analysis.traces.trace_story import Story, group_label
+from rankscope.analysis.wording import plural, short_duration
+from rankscope.schema import Dataset, Frame
+
+MOST_EVIDENCE = 3
+"""Collectives that are quoted as evidence."""
+FEW = 5
+"""Fewer units make it less certain."""
+STEPS = {
+    "compute": "Compare the GPU of rank {rank} with the others: clocks, temperature, throttling (nvidia-smi -q -d "
+    "CLOCK,PERFORMANCE), and what it is given to compute.",
+    "launch": "Look for what else runs on the device of rank {rank}: other processes, or streams that its kernels wait "
+    "for.",
+    "host": "Look at {where} on rank {rank}: data loading, Python, the garbage collector, other processes on its host.",
+    "unknown": "Record the traces with all categories: no span shows what rank {rank} did before it came.",
+}
+SLOW_HOST = (
+    "Compare the processor of rank {rank} with the others: clocks, what else runs on its host, threads "
+    "(OMP_NUM_THREADS), and what it is given to compute."
+)
+"""Of a job without devices, what to do about slow computing."""
+BLIND = "Record with with_stack=True: no span shows what the host of rank {rank} did in that time."
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Makes findings of late ranks."""
+
+    story: Story
+    places: Places
+
+    def findings(self) -> list[Finding]:
+        """One for each late rank, the costliest first."""
+        return [self._finding(late) for late in self.story.late]
+
+    def _finding(self, late: Late) -> Finding:
+        cause = self.story.causes[late.rank]
+        here = late.rows(self.story.joined)
+        own = here.filter(pl.col("rank") == late.rank)
+        waiting = self._waiting(late.rank)
+        group = int(own["group"][0])
+        found = self.story.dataset.group_list[group]
+        confidence, reasons = self._confidence(late)
+        return Finding(
+            kind="straggler",
+            severity="warning",
+            title=self._title(late, own, cause),
+            explanation=self._explanation(late, cause, waiting),
+            root_cause=True,
+            culprit_ranks=(late.rank,),
+            culprits=(self.places.culprit(late.rank),),
+            waiting_ranks=waiting,
+            blast_radius=len(waiting),
+            confidence=confidence,
+            confidence_reasons=reasons,
+            group=GroupRef(found.name, found.description, found.ranks, key=found.id),
+            op=str(own["op"][0]),
+            stack=_frames(cause) or self._recorded_stack(own),
+            evidence=self._evidence(late, here, own),
+            counter_evidence=self._against(late, own),
+            next_steps=(_next(cause, self.story.spans.on_host),),
+        )
+
+    def _recorded_stack(self, own: pl.DataFrame) -> tuple[Frame, ...]:
+        """From where the rank issued the collective to which it came latest, as dumps tell it."""
+        if self.story.dataset.ops.is_empty():
+            return ()
+        latest = own.sort("own_ns", descending=True).select(pl.col("row").cast(pl.Int64))
+        found = latest.join(self.story.recorded, on="row", maintain_order="left")["op_row"]
+        return self.story.dataset.stack(self.story.dataset.ops["stack_id"][found[0]]) if len(found) else ()
+
+    def _title(self, late: Late, own: pl.DataFrame, cause: Lateness) -> str:
+        typical = _typical(late, own)
+        floor = typical // 10
+        last = int((own["margin_ns"] > 0).sum())
+        behind = int((own["own_ns"] > floor).sum())
+        label = group_label(self.story.dataset.group_list, own["group"][0], self.story.dataset.world_size)
+        how = f"arrives last in {last}" if last * 2 > own.height else f"arrives late in {behind}"
+        when = "" if late.every == 1 else f" in every {_ordinal(late.every)} step"
+        what = f"{how} of {own.height} {own['op'][0]} of {label}{when}, by {short_duration(typical)}"
+        return f"rank {late.rank} {what}: {cause_text(cause)}; costs {self._cost(late)}"
+
+    def _cost(self, late: Late) -> str:
+        # of several late ranks each hides what the others cost
+        lost = late.cost_ns if len(self.story.late) == 1 else late.median_ns // late.every
+        if self.story.steps.is_empty():
+            return f"{100 * lost / max(late.unit_ns, 1):.2g} % of the time"
+        return f"{short_duration(lost)} of each {short_duration(late.unit_ns)} step"
+
+    def _explanation(self, late: Late, cause: Lateness, waiting: tuple[int, ...]) -> str:
+        unit, each = ("steps", "") if not self.story.steps.is_empty() else ("parts of the window", " in each")
+        when = "" if late.every == 1 else f", every {_ordinal(late.every)},"
+        interval = f"{short_duration(late.low_ns)} to {short_duration(late.high_ns)}"
+        text = (
+            f"Nothing hangs, but {plural(len(waiting), 'rank')} {'waits' if len(waiting) == 1 else 'wait'} for rank "
+            f"{late.rank}: in {late.late_in} of {late.units} {unit}{when} it works longer by itself than the others "
+            f"between two collectives, by {short_duration(late.median_ns)}{each} (median; 95 % interval {interval})."
+        )
+        if cause.cause == "unknown":
+            return text
+        return f"{text} {_cause_sentence(cause)}"
+
+    def _waiting(self, rank: int) -> tuple[int, ...]:
+        """Members of the groups that it is in."""
+        groups = self.story.joined.filter(pl.col("rank") == rank)["group"].unique()
+        ranks = self.story.joined.filter(pl.col("group").is_in(groups.implode()))["rank"].unique()
+        return tuple(sorted(r for r in ranks if r != rank))
+
+    def _confidence(self, late: Late) -> tuple[Confidence, tuple[str, ...]]:
+        reasons = []
+        if late.units < FEW:
+            reasons.append(f"only {plural(late.units, 'step')} were recorded")
+        if late.every > 1 and late.late_in <= FEW:
+            reasons.append(f"it was seen only {plural(late.late_in, 'time')} in {plural(late.units, 'step')}")
+        if self.story.clocks.error_ns * 2 > late.median_ns:
+            reasons.append(f"clocks may be off by {short_duration(self.story.clocks.error_ns)}")
+        return ("medium" if reasons else "high"), tuple(reasons)
+
+    def _evidence(self, late: Late, here: pl.DataFrame, own: pl.DataFrame) -> tuple[Evidence, ...]:
+        """The collectives at which it came latest: its own arrival, and of the first the member that waited longest."""
+        out = []
+        worst = own.sort("own_ns", descending=True).head(MOST_EVIDENCE)
+        for row in worst.iter_rows(named=True):
+            came = f"came {short_duration(row['late_ns'])} after the others to {row['op']} {self._place(row)}"
+            own_time, usual = short_duration(row["work_ns"]), short_duration(row["usual_work_ns"])
+            worked = f"{own_time} of its own time, {usual} on the others"
+            time = row["arrived_ns"] - row["offset_ns"]
+            out.append(Evidence(f"{came}: {worked}", self.story.paths.get(row["file"]), late.rank, time_ns=time))
+        same = here.join(worst.head(1).select("channel", "window", "place"), on=["channel", "window", "place"])
+        first = same.sort("waited_ns", descending=True).row(0, named=True)
+        text = f"waited {short_duration(first['waited_ns'])} in it"
+        time = first["arrived_ns"] - first["offset_ns"]
+        out.insert(1, Evidence(text, self.story.paths.get(first["file"]), first["rank"], time_ns=time))
+        return tuple(out)
+
+    def _place(self, row: dict[str, object]) -> str:
+        step = "" if self.story.steps.is_empty() else f" of step {row['unit']}"
+        return f"#{row['seq']}{step}" if row["seq"] is not None else f"{row['spot']}{step}"
+
+    def _against(self, late: Late, own: pl.DataFrame) -> tuple[Evidence, ...]:
+        others = int((own["margin_ns"] <= 0).sum())
+        text = f"in {others} of these {own.height} collectives another rank came last"
+        steps = late.units - late.late_in if late.every == 1 else 0
+        out = [Evidence(text)] if others else []
+        return (*out, *([Evidence(f"in {steps} of {late.units} steps it was not late by itself")] if steps else []))
+
+
+def cause_text(cause: Lateness) -> str:
+    """The cause in a few words: "host, sleep in load (data.py:12), data loading"."""
+    if cause.cause == "unknown":
+        return "what it did meanwhile is not known"
+    if cause.cause == "host":
+        if not cause.what:
+            return "host, outside of any recorded operation"
+        where = f" in {spoken(cause.where)}" if cause.where else ""
+        doing = f" ({cause.detail})" if cause.detail and cause.detail not in cause.what.replace("_", " ") else ""
+        return f"host, {spoken(cause.what)}{where}{doing}"
+    if cause.cause == "launch":
+        return "its kernels start late after they were launched"
+    return f"compute, {cause.detail}"
+
+
+def _cause_sentence(cause: Lateness) -> str:
+    share = f"{100 * cause.share:.0f} %"
+    if cause.cause == "compute":
+        return f"Its device computed meanwhile: {share} of it; {cause.detail}, most time goes to {spoken(cause.what)}."
+    if cause.cause == "launch":
+        return f"Its device was idle meanwhile although kernels had been launched: {share} of it."
+    what = f"its host was in {spoken(cause.what)}" if cause.what else "no span shows what its host did"
+    return f"It computed nothing in {share} of that time: {what}."
+
+
+def _typical(late: Late, own: pl.DataFrame) -> int:
+    """How late it comes to one collective; where units are no steps, several of which may lie in a unit."""
+    if late.spot is not None:
+        return late.median_ns
+    latest = own["own_ns"].quantile(LATEST) or 0.0
+    return int(own.filter(pl.col("own_ns") >= latest / 2)["own_ns"].to_numpy().mean())
+
+
+def _ordinal(number: int) -> str:
+    """2nd, 3rd, 11th."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _next(cause: Lateness, on_host: bool) -> str:
+    if on_host and cause.cause == "compute":
+        return SLOW_HOST.format(rank=cause.rank)
+    if cause.cause == "host" and not cause.what:
+        return BLIND.format(rank=cause.rank)
+    where = spoken(cause.where or cause.what) if cause.cause == "host" else ""
+    return STEPS[cause.cause].format(rank=cause.rank, where=where)
+
+
+def _frames(cause: Lateness) -> tuple[Frame, ...]:
+    """The Python functions among the spans around, innermost first: "data.py(12): load"."""
+    out = []
+    for name in cause.stack:
+        if any(own in name for own in PROFILER):
+            continue
+        file, at, rest = name.partition("(")
+        line, closing, function = rest.partition("): ")
+        if at and closing and line.isdigit():
+            out.append(Frame(function, file, int(line)))
+    return tuple(out)
+
+
+# Answers for one rank where only traces tell of it: how late it was, how long it waited, against who is accused.
+
+RULE = (
+    "it works longer by itself than the others between two collectives, in most steps, by more than chance explains "
+    f"(above {100 * FLOOR_SHARE:.0f} % of a step, and {ABOVE} times what the others are late by)"
+)
+CLEARS = "a trace of more steps in which it is not late, or a program in which it is meant to do more than the others"
+
+
+def explain_traced(dataset: Dataset, analysis: Analysis, rank: int) -> Why:
+    """Why a rank is accused of being late, or not."""
+    traces = analysis.traces or TraceAnalysis()
+    accusing = next((f for f in analysis.findings if rank in f.culprit_ranks), None)
+    if accusing is not None:
+        rule = RULE if accusing.kind == "straggler" else accusing.explanation
+        return Why(rank, True, accusing.id or None, f"rank {rank} is accused: {accusing.title}", (
+            Reason("rule", Evidence(f"{accusing.kind}: {rule}")),
+            *(Reason("evidence", e) for e in accusing.evidence),
+            *_states(traces, rank),
+            *(Reason("against", e) for e in accusing.counter_evidence),
+            Reason("clears", Evidence(CLEARS)),
+        ))  # fmt: skip
+    if rank not in dataset.traces["rank"]:
+        return Why(rank, False, None, f"rank {rank} is not accused: there is no trace of it", ())
+    root = next((f for f in analysis.findings if f.root_cause), None)
+    said = f"{root.id} {root.kind}: {root.title}" if root else f"nobody is accused: {analysis.verdict}"
+    lines = [Reason("root", Evidence(said)), *_states(traces, rank)]
+    lines += [reason for other in (root.culprit_ranks if root else ()) for reason in _states(traces, other)]
+    return Why(rank, False, root.id or None if root else None, f"rank {rank} is not accused: {_short(traces, rank)}",
+               tuple(lines))  # fmt: skip
+
+
+def _short(traces: TraceAnalysis, rank: int) -> str:
+    late, waited = _median(traces, rank)
+    if late is None:
+        return "nothing in its trace was matched to another rank"
+    return f"it is {short_duration(late)} late by itself in the median step, and waits {short_duration(waited or 0)}"
+
+
+def _median(traces: TraceAnalysis, rank: int) -> tuple[int | None, int | None]:
+    own = traces.steps.filter(pl.col("rank") == rank).select(pl.col("late_ns", "waited_ns").median().cast(pl.Int64))
+    return own.row(0)
+
+
+def _states(traces: TraceAnalysis, rank: int) -> Iterator[Reason]:
+    late, waited = _median(traces, rank)
+    if late is not None:
+        waits = f"{short_duration(waited or 0)} waiting for others"
+        text = f"{short_duration(late)} late by itself in the median step, {waits}"
+        yield Reason("state", Evidence(text, rank=rank))
+    last = traces.last.filter(pl.col("last") == rank)
+    sure = int(last["sure"].sum())
+    text = f"last in {last.height} of {plural(traces.last.height, 'collective')}, surely in {sure}"
+    yield Reason("state", Evidence(text, rank=rank))

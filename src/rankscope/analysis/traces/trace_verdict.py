@@ -1,0 +1,90 @@
+"""One verdict of dumps, logs and traces: what hangs comes first, then who is late, whoever saw it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rankscope.analysis.model import Analysis, Evidence, Finding, Status
+from rankscope.analysis.places import Places
+from rankscope.analysis.traces.late_ranks import LEAST
+from rankscope.analysis.traces.lateness import MATCH, most
+from rankscope.analysis.traces.slow_links import link_findings
+from rankscope.analysis.traces.trace_story import Story
+from rankscope.analysis.traces.trace_stragglers import Writer
+from rankscope.analysis.wording import plural, ranks_text
+
+
+def with_traces(analysis: Analysis, story: Story) -> Analysis:
+    """The analysis with what traces say: findings, `traces`, and the verdict where nothing worse is known."""
+    dataset = story.dataset
+    places = Places(dataset)
+    late, links = Writer(story, places).findings(), link_findings(story, places)
+    worse = any(f.severity == "critical" for f in analysis.findings)
+    if worse:
+        late = [replace(f, root_cause=False) for f in late]
+    findings = _joined(analysis.findings, late, links, worse=worse)
+    told = replace(analysis, findings=findings, traces=story.analysis())
+    if worse or analysis.status == "failed":
+        return told
+    slow = [f for f in findings if f.kind == "straggler"]
+    if slow:
+        shared = places.shared(slow)
+        return replace(told, status="slow", verdict=slow[0].title + (f"; {shared.short}" if shared else ""))
+    status, verdict = _quiet(story, links)
+    if dataset.from_traces:
+        return replace(told, status=status, verdict=verdict)
+    if analysis.status not in ("healthy", "unknown") or status != "healthy":
+        return told
+    return replace(told, status=status, verdict=f"{analysis.verdict}; traces of {verdict}")
+
+
+def _joined(
+    known: Sequence[Finding], late: Sequence[Finding], links: Sequence[Finding], *, worse: bool
+) -> tuple[Finding, ...]:
+    """All findings, numbered anew. What dumps say of late ranks becomes evidence where traces name them as well.
+
+    Where traces accuse somebody, they saw what ranks did meanwhile, and dumps only when they issued operations.
+    """
+    dumped = {f.culprit_ranks: f for f in known if f.kind == "straggler"}
+    late = [_supported(f, dumped[f.culprit_ranks]) if f.culprit_ranks in dumped else f for f in late]
+    rest = [f for f in known if not (late and f.kind == "straggler")]
+    ordered = [*rest, *late, *links] if worse else [*late, *rest, *links]
+    ids = {f.id: f"f{i}" for i, f in enumerate(ordered, 1) if f.id}
+    return tuple(
+        replace(f, id=f"f{i}", caused_by=ids.get(f.caused_by or "", f.caused_by)) for i, f in enumerate(ordered, 1)
+    )
+
+
+def _supported(finding: Finding, dumped: Finding) -> Finding:
+    """A finding with what the dumps say for it."""
+    said = Evidence(f"the dumps say so too: {dumped.title}", rank=dumped.culprit_ranks[0])
+    return replace(finding, evidence=(*finding.evidence, said), counter_evidence=finding.counter_evidence)
+
+
+def _quiet(story: Story, links: Sequence[Finding]) -> tuple[Status, str]:
+    """Of traces in which nobody is late again and again."""
+    dataset = story.dataset
+    ranks = sorted(dataset.traces["rank"].drop_nulls().unique().to_list())
+    if len(ranks) < 2 < dataset.world_size + 1:
+        return "unknown", f"only {ranks_text(ranks)} of {dataset.world_size} was traced: nobody is seen to wait"
+    if len(ranks) < 2:
+        return "healthy", "1 rank traced: there is nobody to wait for"
+    return _judged(story, links, len(ranks))
+
+
+def _judged(story: Story, links: Sequence[Finding], ranks: int) -> tuple[Status, str]:
+    """Of traces of several ranks."""
+    matched = story.matches.select(MATCH).unique().height
+    if not matched:
+        why = next(iter(story.refused()), "the traces hold none in common")
+        return "unknown", f"{plural(ranks, 'rank')} traced, but no collective could be matched: {why}"
+    text = f"{plural(ranks, 'rank')}, {plural(matched, 'operation')} matched"
+    if story.joined.is_empty():
+        return "unknown", f"{text}, but no group was traced whole: who comes last cannot be told"
+    units = story.joined.select("window", "unit").drop_nulls().unique().height
+    if units < LEAST:
+        return "unknown", f"{text}: {most(story.last)}in {plural(units, 'step')}: too little to call a rank late"
+    if links:
+        return "slow", f"{text}; {links[0].title}"
+    return "healthy", f"{text}: nobody comes late again and again"

@@ -1,0 +1,355 @@
+"""All of it put together: the sources of one job to its Dataset."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import polars as pl
+
+from rankscope import schema
+from rankscope.assemble import attempts, dump_ranks, file_names, py_spy_snapshots, repeats
+from rankscope.assemble import process_ends as ended
+from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
+from rankscope.assemble.frontiers import SourceFacts, facts_of, frontier_table, has_timing, p2p_groups
+from rankscope.assemble.groups import Groups, describe, named, resolve
+from rankscope.assemble.operations import Stacks, complete_filtered, entries, operations
+from rankscope.assemble.py_spy_snapshots import thread_tables
+from rankscope.assemble.repeats import repeat_table
+from rankscope.assemble.sources import Source, config_world
+from rankscope.kinds.functions import function
+from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, REPORT, TRACE, UNKNOWN
+from rankscope.parsers.sidecar.model import Card
+from rankscope.schema import Dataset
+
+if TYPE_CHECKING:
+    from rankscope.assemble.logs.comm_lifetimes import Recall
+    from rankscope.assemble.logs.log_processes import Scene
+    from rankscope.assemble.py_spy_ranks import Seen
+    from rankscope.assemble.traces.trace_dataset import Windows
+
+
+def assemble(
+    sources: Sequence[Source],
+    root: str,
+    pattern: re.Pattern[str] | None,
+    world_size: int | None,
+    attempt: int | None,
+    errors: str | None = None,
+    recall: Recall | None = None,
+) -> Dataset:
+    """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows.
+
+    What is known of the sources is filled in. `errors` is the path of the user's own table of known errors, and
+    `recall` keeps what logs of a job that is watched told of communicators. Raises NoSuchAttemptError.
+    """
+    runs, chosen, used = _settled(sources, pattern, attempt)
+    _place_undecoded(sources, chosen)
+    attempts.place(sources)
+    known = world_size or _known_world(used)
+    places = {id(source): i for i, source in enumerate(sources)}
+    run = LogRun(runs, chosen, pattern, asked=attempt is not None)
+    scene = _logs(sources, places, run, known, recall)
+    seen = py_spy_snapshots.settle(sources, runs, chosen, pattern, known, _in_logs(scene))
+    windows = _windows(sources, max(0, chosen), pattern)
+    told_worlds = (one.world for one in (windows, scene) if one is not None)
+    highest = max((r for s in seen for r in s.ranks.values()), default=-1)
+    world = world_size or max(_world(used, sources, chosen), 1 + highest, *told_worlds)
+    tables = dump_tables(used, [places[id(s)] for s in used], world)
+    tables, world = _brought(tables, scene, windows, world, fixed=world_size)
+    tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
+    told_by_processes = _of_processes(tables, sources, chosen, pattern, errors)
+    return Dataset(
+        **tables,
+        files=file_table(sources),
+        attempts=attempts.table(runs),
+        repeats=repeat_table(sources),
+        attempt=max(0, chosen),
+        world_size=world or told_by_processes,
+        root=root,
+    )
+
+
+def _settled(
+    sources: Sequence[Source], pattern: re.Pattern[str] | None, attempt: int | None
+) -> tuple[list[Attempt], int, list[Source]]:
+    """The attempts, the number of the one that is wanted, and its dumps. Raises NoSuchAttemptError."""
+    for source in sources:
+        if source.snapshot is None and source.kind not in (LOG.name, TRACE.name):
+            dump_ranks.claim(source, pattern)
+    attempts.settle(sources)
+    runs = _runs(sources)
+    chosen = attempts.newest(runs) if attempt is None else attempt
+    if runs and not 0 <= chosen < len(runs):
+        raise NoSuchAttemptError(chosen, len(runs))
+    return runs, chosen, _used(runs[chosen]) if runs else []
+
+
+def _of_processes(
+    tables: dict[str, pl.DataFrame],
+    sources: Sequence[Source],
+    chosen: int,
+    pattern: re.Pattern[str] | None,
+    errors: str | None,
+) -> int:
+    """Adds how processes ended, and what files say that are brought in by the rows of their kinds.
+
+    Returns the number of ranks that these tell; 0 if none.
+    """
+    world = 0
+    if ends := ended.of_attempt(sources, max(0, chosen)):
+        tables["messages"] = ended.with_ends(tables.get("messages"), ends, sources, errors)
+        world = ended.world_of(ends)
+    there = {source.kind for source in sources}
+    for kind in INPUTS.values():
+        if kind.bring and kind.name in there:
+            told: int = function(kind.bring)(tables, sources, chosen, pattern)
+            world = world or told
+    return world
+
+
+def _brought(
+    tables: dict[str, pl.DataFrame], scene: Scene | None, windows: Windows | None, world: int, fixed: int | None
+) -> tuple[dict[str, pl.DataFrame], int]:
+    """The tables with what logs and traces tell, and the number of ranks then, unless the user has fixed it."""
+    if scene is not None:
+        from rankscope.assemble.logs.log_tables import bring
+
+        tables = bring(tables, scene)
+        world = fixed or max(world, 1 + _highest(tables["groups"]))
+    if windows is not None:
+        from rankscope.assemble.traces.trace_dataset import bring as bring_traces
+
+        tables = {**tables, **bring_traces(tables, windows, world)}
+    return tables, world
+
+
+class LogRun(NamedTuple):
+    """Which of the runs of a job its logs are read of."""
+
+    runs: list[Attempt]
+    chosen: int
+    pattern: re.Pattern[str] | None
+    asked: bool
+    """Whether the user has chosen it."""
+
+
+def _logs(
+    sources: Sequence[Source], places: dict[int, int], run: LogRun, world: int, recall: Recall | None
+) -> Scene | None:
+    """Who wrote the logs of the chosen attempt; None without a log, which costs nothing."""
+    if not any(source.kind == LOG.name for source in sources):
+        return None
+    from rankscope.assemble.logs import restarts as log_attempts
+    from rankscope.assemble.logs.log_tables import read_scene
+
+    logs = [source for source in sources if source.log is not None]
+    log_attempts.settle(logs, run.runs)
+    attempt = max(0, run.chosen) if run.runs else 0
+    mine = [(places[id(source)], source) for source in logs if source.attempt == attempt]
+    number = log_attempts.run_in(logs, run.runs, run.chosen, run.asked)
+    return read_scene(mine, world, run.pattern, number, recall)
+
+
+def _in_logs(scene: Scene | None) -> list[Seen]:
+    """The stacks that stand in logs."""
+    if scene is None:
+        return []
+    from rankscope.assemble.logs.log_messages import stacks_in
+
+    return stacks_in(scene)
+
+
+def _windows(sources: Sequence[Source], attempt: int, pattern: re.Pattern[str] | None) -> Windows | None:
+    """Whose the profilers' traces are; None without one, which costs nothing."""
+    if not any(source.trace is not None for source in sources):
+        return None
+    from rankscope.assemble.traces.trace_dataset import read_windows
+
+    return read_windows(list(enumerate(sources)), attempt, pattern)
+
+
+def _highest(groups: pl.DataFrame) -> int:
+    """The highest rank of any group; -1 without one."""
+    highest = groups["ranks"].explode().max()
+    return int(highest) if isinstance(highest, int) else -1
+
+
+def _runs(sources: Sequence[Source]) -> list[Attempt]:
+    """The attempts with their numbers given out and their ranks settled; copies are in none of them."""
+    distinct = repeats.set_aside([s for s in sources if s.dump is not None])
+    runs = attempts.with_silent(attempts.split(sorted(distinct, key=lambda s: s.shown)), sources)
+    for number, run in enumerate(runs):
+        dump_ranks.settle(run.sources)
+        for source in run.files:
+            source.attempt = number
+    return runs
+
+
+def _used(run: Attempt) -> list[Source]:
+    """The sources of a run in order of rank; of two that the user gave one rank, the newest."""
+    used = []
+    seen: dict[tuple[int | None, str], Source] = {}
+    for source in sorted(run.sources, key=lambda s: (-(s.span or (0, 0))[1], s.shown)):
+        rival = next((seen[k] for k in _recorders(source) if k in seen), None)
+        if rival is not None:
+            source.kind = DUPLICATE.name
+            source.note = f"a newer dump of rank {source.rank} is used: {rival.shown}"
+            continue
+        seen.update(dict.fromkeys(_recorders(source), source))
+        source.used = True
+        used.append(source)
+    return sorted(used, key=lambda s: (s.rank or 0, s.shown))
+
+
+def _recorders(source: Source) -> list[tuple[int | None, str]]:
+    return [(source.rank, library) for library in sorted(source.libraries)]
+
+
+def _place_undecoded(sources: Sequence[Source], newest: int) -> None:
+    """Files that could not be decoded are dumps if their name says whose, and belong to the run of their directory."""
+    by_directory: dict[str, int] = {}
+    for source in sources:
+        if source.attempt is not None:
+            by_directory[source.directory] = max(source.attempt, by_directory.get(source.directory, 0))
+    for source in sources:
+        if not INPUTS[source.kind].may_be_dump:
+            continue
+        if source.kind == EMPTY.name and file_names.of_py_spy(source.shown):
+            # that py-spy wrote nothing says nothing of what the rank left itself
+            source.kind, source.rank, source.rank_source = PY_SPY.name, None, None
+            continue
+        # the capture had begun to write it when its process ended, or has not ended yet
+        unfinished = file_names.is_part(source.shown)
+        source.kind = (DUMP if source.named is not None and not unfinished else UNKNOWN).name
+        if source.named is not None:
+            source.attempt = by_directory.get(source.directory, newest if by_directory else None)
+
+
+def _world(used: Sequence[Source], sources: Sequence[Source], attempt: int) -> int:
+    """The most that groups, dumps, and dumps that could not be decoded speak of."""
+    told = [s.rank + 1 for s in used if s.rank is not None]
+    told += [s.highest + 1 for s in used]
+    told += [max(g.ranks) + 1 for s in used for g in s.carded if g.ranks]
+    own = [s.card for s in used] + [s.content for s in sources if s.attempt == attempt and isinstance(s.content, Card)]
+    told += [card.world_size for card in own if card is not None and card.world_size is not None]
+    told += [s.rank + 1 for s in sources if s.kind == DUMP.name and s.attempt == attempt and s.rank is not None]
+    return max(told, default=0)
+
+
+def _known_world(used: Sequence[Source]) -> int:
+    """The number of ranks where groups are written down; 0 where only the dumps that are there tell."""
+    world = config_world(list(used))
+    return max([world, *(1 + s.rank for s in used if s.rank is not None)]) if world else 0
+
+
+# The table of files: what was looked at, what is known of it, and what was wrong with it.
+
+
+def file_table(sources: Sequence[Source]) -> pl.DataFrame:
+    """A row for each source, in their order."""
+    rows = [_row(place, source) for place, source in enumerate(sources)]
+    return pl.DataFrame(rows, schema=dict(schema.FILES))
+
+
+def _row(place: int, source: Source) -> dict[str, Any]:
+    dump, trace, complete = source.dump, source.trace, source.complete
+    own = source.card or (source.content if isinstance(source.content, Card) else None)
+    library = dump.library_version if dump else trace.about.library_version if trace else None
+    return {
+        "file": place,
+        "path": source.shown,
+        "kind": REPORT.name if source.is_report else source.kind,
+        "rank": source.rank,
+        "rank_source": source.rank_source,
+        "attempt": source.attempt,
+        "host": source.host or (own.host if own is not None else None) or (trace.about.host if trace else None) or None,
+        "pid": own.pid if own is not None else None,
+        "interval_ns": source.card.interval_ns if source.card is not None else None,
+        "delay_ns": source.card.delay_ns if source.card is not None else None,
+        "rows": source.content.rows if source.content else 0,
+        "version": dump.version if dump else None,
+        "library_version": library or None,
+        "mtime_ns": source.mtime_ns,
+        "size": source.size,
+        "wrapped": complete and complete.wrapped,
+        "filtered": complete and complete.filtered,
+        "has_stacks": bool(dump.stacks) if dump else None,
+        "has_timing": has_timing(dump) and source.recorder not in schema.HOOKS if dump else None,
+        "has_status": dump.status is not None if dump else None,
+        "recorder": source.recorder,
+        "problem": "; ".join(text for text in (source.problem, source.note) if text) or None,
+        "used": source.used,
+    }
+
+
+# The tables that come of dumps alone.
+
+
+def dump_tables(used: list[Source], places: list[int], world: int) -> dict[str, pl.DataFrame]:
+    """The tables ops, stacks, groups and frontiers of sources that lie at `places` of the table of files."""
+    if not used:
+        tables = {"ops": schema.OPS, "groups": schema.GROUPS, "frontiers": schema.FRONTIERS}
+        return {**{name: schema.empty(columns) for name, columns in tables.items()}, "stacks": Stacks().table()}
+    _settle_recorders(used)
+    groups, stacks = resolve(used, world), Stacks()
+    frame = entries(used, places, groups, stacks)
+    facts = [facts_of(i, source, groups) for i, source in enumerate(used)]
+    return {**_tables(frame, used, places, groups, facts), "stacks": stacks.table()}
+
+
+def _settle_recorders(sources: Sequence[Source]) -> None:
+    """Takes dumps of a job without operations for what all others are.
+
+    Not of a rank that has left another one with operations: the empty one is of another backend.
+    """
+    known = {source.recorder for source in sources} - {None}
+    told = {source.rank for source in sources if source.recorder is not None}
+    silent = [s for s in sources if s.recorder is None and s.dump is not None and s.rank not in told]
+    if len(known) != 1 or not silent:
+        return
+    for source in silent:
+        source.recorder = min(known, key=str)
+        source.__dict__.pop("complete", None)
+
+
+def _tables(
+    frame: pl.DataFrame, used: list[Source], places: list[int], groups: Groups, facts: Sequence[SourceFacts]
+) -> dict[str, pl.DataFrame]:
+    """All but the stacks."""
+    counted = [place for place, fact in zip(places, facts, strict=True) if fact.torchcomms]
+    ops = operations(frame, used, counted)
+    described = pl.DataFrame(
+        {"group": range(len(groups.rows)), "description": [describe(row) for row in groups.rows]},
+        schema={"group": pl.UInt32, "description": pl.String},
+    )
+    filtered = {
+        place: {group: status.completed for group, status in fact.status.items()}
+        for place, fact in zip(places, facts, strict=True)
+        if fact.complete.filtered == "only-active"
+    }
+    if filtered:
+        ops = complete_filtered(ops, filtered, described)
+        ops = ops.select([pl.col(n).cast(t) for n, t in schema.OPS.items()])
+    with_p2p = p2p_groups(ops, described)
+    return {
+        "ops": ops,
+        "groups": _group_table(groups, with_p2p),
+        "frontiers": frontier_table(used, facts, ops, groups, with_p2p),
+    }
+
+
+def _group_table(groups: Groups, with_p2p: set[int]) -> pl.DataFrame:
+    rows = [
+        {
+            "group": i,
+            "name": named(row),
+            "description": describe(row),
+            "ranks": list(members),
+            "membership": "inferred" if row.key.members is None else "config",
+            "has_p2p": i in with_p2p,
+        }
+        for i, (row, members) in enumerate(zip(groups.rows, groups.members, strict=True))
+    ]
+    return pl.DataFrame(rows, schema=dict(schema.GROUPS))

@@ -1,0 +1,89 @@
+"""Which rank wrote which dump: told by the user, by the name, by what the dump says, or numbered."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from rankscope.assemble import file_names
+from rankscope.assemble.sources import Source, config_world
+from rankscope.kinds.input_kinds import INPUTS
+
+TOLD = ("option", "sidecar")
+"""Sources of a rank that nothing else outweighs."""
+LIKELY_RANKS, LIKELY_SHARE = 64, 16
+"""Where no group tells the size of the job, a bare number in a name is a rank below this, or this times the files."""
+
+
+def claim(source: Source, pattern: re.Pattern[str] | None) -> None:
+    """Gives a file the rank that the user's option or its name says, else what its content leaves open no doubt of."""
+    told = file_names.rank_by(pattern, source.shown) if pattern is not None else None
+    if not INPUTS[source.kind].is_ranked:
+        return
+    if told is not None:
+        source.named, source.rank_source = told, "option"
+    elif (named := file_names.rank_of(source.shown)) is not None:
+        source.named, source.rank_source = named, "name"
+    elif source.candidates is not None and len(source.candidates) == 1:
+        source.rank, source.rank_source = min(source.candidates), "content"
+        return
+    source.rank = source.named
+
+
+def settle(sources: list[Source]) -> None:
+    """Gives every dump of one run its rank; what two dumps claim or its own groups contradict is decided anew."""
+    world = config_world(sources)
+    _forget_numbers(sources, world or max(LIKELY_RANKS, LIKELY_SHARE * len(sources)))
+    claims = Counter((s.rank, library) for s in sources for library in s.libraries or {""})
+    open_sources = [s for s in sources if s.rank_source not in TOLD and (_doubtful(s, world) or _contested(s, claims))]
+    opened = {id(s) for s in open_sources}
+    taken: set[int | None] = {s.rank for s in sources if id(s) not in opened and s.rank is not None}
+    order = {directory: i for i, directory in enumerate(sorted({s.directory for s in open_sources}))}
+    for source in sorted(open_sources, key=lambda s: s.shown):
+        if source.candidates is not None and len(source.candidates) == 1 and not source.candidates & taken:
+            _give(source, min(source.candidates), "content", taken)
+        else:
+            source.rank = None
+    size = 1 + max((s.named for s in open_sources if s.named is not None), default=0)
+    for source in sorted((s for s in open_sources if s.rank is None), key=_order):
+        local = order[source.directory] * size + (source.named or 0)
+        _give(source, _guess(source, local, taken), "guess", taken)
+
+
+def _order(source: Source) -> tuple[str, int, str]:
+    return source.directory, -1 if source.named is None else source.named, source.shown
+
+
+def _forget_numbers(sources: list[Source], most: int) -> None:
+    """Drops claims that rest on a bare number which is too large for a rank."""
+    for source in sources:
+        bare = source.rank_source == "name" and not file_names.says_rank(source.shown)
+        if bare and source.named is not None and source.named >= most:
+            source.named = source.rank = source.rank_source = None
+
+
+def _doubtful(source: Source, world: int) -> bool:
+    """Whether there is no claim, or the dump's own groups rule it out."""
+    if source.rank is None:
+        return True
+    # a rank beyond all groups is of a job whose groups count within replicas: they say nothing of it
+    return source.candidates is not None and source.rank < world and source.rank not in source.candidates
+
+
+def _contested(source: Source, claims: Counter[tuple[int | None, str]]) -> bool:
+    return any(claims[source.rank, library] > 1 for library in source.libraries or {""})
+
+
+def _guess(source: Source, local: int, taken: set[int | None]) -> int:
+    """The rank of a node that counts its own, else the lowest that is free and allowed."""
+    allowed = source.candidates
+    if source.named is not None and local not in taken and (allowed is None or local in allowed):
+        return local
+    free: Iterable[int] = sorted(allowed - taken) if allowed is not None else ()
+    return next(iter(free), next(r for r in range(len(taken) + 1) if r not in taken))
+
+
+def _give(source: Source, rank: int, how: str, taken: set[int | None]) -> None:
+    source.rank, source.rank_source = rank, how
+    taken.add(rank)

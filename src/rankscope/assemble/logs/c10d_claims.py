@@ -1,0 +1,354 @@
+"""What c10d's lines say of operations: the watchdog's, its counters and the desync report.
+
+A watchdog names each operation that timed out; the counters of its group say which was enqueued and completed last.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from rankscope.assemble.logs import log_values
+from rankscope.assemble.logs.log_groups import DEFAULT, Groups
+from rankscope.assemble.logs.log_processes import Scene
+from rankscope.assemble.logs.log_values import moment, size, whole
+from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
+from rankscope.parsers.logs.event import Event
+
+_MILLISECOND = 1_000_000
+
+
+class Row(NamedTuple):
+    """One operation that a line names."""
+
+    seq: int
+    op: str | None
+    state: str
+    retired: bool | None = None
+    in_sizes: str | None = None
+    out_sizes: str | None = None
+    dtypes: str | None = None
+    created_ns: int | None = None
+    timeout_ms: int | None = None
+    library: str = "nccl"
+    file: int = 0
+    line: int = 0
+    attempt: int | None = None
+    is_p2p: bool = False
+    """A send, a receive or a batch of them: `seq` counts those of the group."""
+
+
+@dataclass
+class Claim:
+    """What is said of one rank in one group; sequence numbers."""
+
+    enqueued: int | None = None
+    started: int | None = None
+    completed: int | None = None
+    whole: bool = False
+    """All operations from the first on are in `rows`."""
+    rows: dict[int, Row] = field(default_factory=dict)
+    p2p: dict[int, Row] = field(default_factory=dict)
+
+    def add(self, row: Row) -> None:
+        """Takes a row; two of one operation become one."""
+        rows = self.p2p if row.is_p2p else self.rows
+        known = rows.get(row.seq)
+        if whole(row.seq) is None:
+            return
+        if known is None:
+            rows[row.seq] = row
+            return
+        filled = {name: new for name, new in row._asdict().items() if getattr(known, name) is None and new is not None}
+        if known.state == "unknown":
+            filled["state"] = row.state
+        rows[row.seq] = known._replace(**filled)
+
+    def without_counters(self) -> Claim:
+        """The same of a group with sends and receives: its counters tell of whichever operation came last."""
+        return replace(self, enqueued=None, started=None, completed=None)
+
+
+Claims = dict[tuple[int, int], Claim]
+"""By rank and group."""
+
+
+def highest_rank(scene: Scene) -> int:
+    """The highest global rank that any line mentions; -1 without one."""
+    highest = -1
+    for log in scene.logs:
+        default = any(_of_default(event) for event in log.content.events)
+        ranked = any(event.rank is not None for event in log.content.events)
+        told = [size(row.size) for row in log.content.ras] + [size(row.nranks) for row in log.content.inspected]
+        highest = max([highest, *(count - 1 for count in told if count is not None)])
+        for event in log.content.events:
+            told = _ranks(event, default, ranked)
+            highest = max([highest, *(rank for rank in told if isinstance(rank, int) and rank < RANK_LIMIT)])
+    return highest
+
+
+def _ranks(event: Event, default: bool, ranked: bool) -> list[int | None]:
+    """Global ranks in a line. `default`: reports of its log are of the group of all; `ranked`: prefixes say ranks."""
+    values = event.values
+    told = [event.rank]
+    if not ranked and values.get("pg_rank") is None:
+        told.append(values.get("rank_in_group"))
+    if event.kind == "init-env" and values.get("pg_name") in (None, "0", DEFAULT):
+        told.append((values.get("size") or 0) - 1)
+    if event.kind == "desync" and default:
+        told += [rank for state in values["states"] for rank in state[3]]
+    if event.kind == "fingerprint-mismatch":
+        told += values["ranks"]
+    if event.kind == "nccl-diagnosis":
+        told.append((values["size"] or 0) - 1)
+    if event.kind == "pg-seat" and values["name"] == "0":
+        told.append(values["place"])
+    return told
+
+
+def _of_default(event: Event) -> bool:
+    values = event.values
+    return values.get("pg_desc") == DEFAULT or (values.get("pg_guid") in (None, "0") and values.get("pg_id") == 0)
+
+
+def read_reports(scene: Scene, groups: Groups) -> Claims:
+    """All claims, with the groups they are about put into `groups`."""
+    claims: Claims = defaultdict(Claim)
+    for number in range(len(scene.logs)):
+        _Reader(number, scene, groups, claims).read()
+    return dict(claims)
+
+
+def rank_of(scene: Scene, number: int, event: Event) -> int | None:
+    """Global rank of who printed an event of the log of that number.
+
+    torch 2.1 and older print only the rank in the group that logged first, mostly that of all.
+    """
+    rank = event.rank if event.rank is not None else scene.logs[number].source.rank
+    if rank is None and not scene.ranked(number) and event.values.get("pg_rank") is None:
+        rank = event.values.get("rank_in_group")
+    return rank if isinstance(rank, int) and 0 <= rank < min(scene.world, RANK_LIMIT) else None
+
+
+class _Reader:
+    """The events of one log."""
+
+    def __init__(self, number: int, scene: Scene, groups: Groups, claims: Claims) -> None:
+        log = scene.logs[number]
+        self._scene, self._number = scene, number
+        self._log, self._world, self._groups, self._claims = log, scene.world, groups, claims
+        # what stands in front of the last run is of an earlier one
+        since = scene.since.get(number, 0)
+        self._events = [event for event in log.content.events if event.offset >= since]
+        self._places = [place_of(event) for event in self._events]
+        self._ranks = [rank_of(scene, number, event) for event in self._events]
+        self._works = self._named_works()
+        self._by_work = self._shared_works()
+        self._unplaced: dict[tuple[int | None, int | None], list[tuple[Any, ...] | None]] = defaultdict(list)
+        self._first = self._first_told()
+        self._turns: dict[tuple[int, int], list[Place]] = {}
+
+    def read(self) -> None:
+        """Takes all of them."""
+        readers = {
+            "watchdog-timeout": self._timeout, "pg-status": self._status, "desync": self._desync,
+        }  # fmt: skip
+        for event in self._events:
+            reader = readers.get(event.kind)
+            if reader is not None:
+                reader(event)
+
+    def rank_of(self, event: Event) -> int | None:
+        """Global rank."""
+        return rank_of(self._scene, self._number, event)
+
+    def _named_works(self) -> dict[tuple[int, int], set[Place]]:
+        """By rank and sequence number the groups that lines name together with it."""
+        works: dict[tuple[int, int], set[Place]] = defaultdict(set)
+        for event, place, rank in zip(self._events, self._places, self._ranks, strict=True):
+            if place is None or rank is None:
+                continue
+            for seq in (event.values.get(name) for name in ("seq", "at_work", "last_enqueued")):
+                if isinstance(seq, int):
+                    works[rank, seq].add(place)
+        return works
+
+    def _shared_works(self) -> dict[tuple[Any, ...], set[tuple[str, str]]]:
+        """Name and description of the group of a work (number, operation, sizes) that lines of any rank name."""
+        works: dict[tuple[Any, ...], set[tuple[str, str]]] = defaultdict(set)
+        for event, rank in zip(self._events, self._ranks, strict=True):
+            key = work_of(event)
+            if key is None or rank is None:
+                continue
+            for place in self._works.get((rank, key[0]), ()):
+                works[key].add((place.name, place.description) if place.rank in (None, rank) else ("", "another"))
+        return works
+
+    def _first_told(self) -> dict[tuple[Any, ...], int]:
+        """When each timeout was first told: the line is printed again when the thread ends, with the same run time."""
+        first: dict[tuple[Any, ...], int] = {}
+        for event, place, rank in zip(self._events, self._places, self._ranks, strict=True):
+            if event.kind != "watchdog-timeout":
+                continue
+            printed = moment(event.stamp, self._log.source.mtime_ns)
+            if place is None:
+                self._unplaced[rank, event.values.get("seq")].append(work_of(event))
+            if printed is not None:
+                key = (rank, event.values.get("ran_ms"), work_of(event))
+                first[key] = min(printed, first.get(key, printed))
+        return first
+
+    def _group(self, event: Event, rank: int, seq: int | None) -> int | None:
+        """The row of the group an event is about: named by itself, or by another line about the same work.
+
+        None where several groups of the rank have a work of that number, and nothing tells which of them it is; and
+        for a work that no line names the group of, in a log that names some. In one that names none, as of torch 2.2
+        and older, all lines are put to one group without a name.
+        """
+        place = place_of(event)
+        if place is None:
+            others = self._works.get((rank, seq), set()) if seq is not None else set()
+            place = self._in_turn(rank, seq, others) if others else self._as_others(event, rank)
+            if not others and not self._works:
+                place = place or Place("", "", None)
+        if place is None:
+            return None
+        return self._groups.of_report(place.name, place.description, rank, place.rank, self._world)
+
+    def _in_turn(self, rank: int, seq: int | None, places: set[Place]) -> Place | None:
+        """The only place; of several that wait in just the same work one after the other, which makes no difference."""
+        if len({(place.name, place.rank) for place in places}) == 1:
+            return next(iter(places))
+        works = self._unplaced.get((rank, seq), [])
+        if len(works) != len(places) or len(set(works)) != 1 or seq is None:
+            return None
+        return self._turns.setdefault((rank, seq), sorted(places, key=str)).pop(0)
+
+    def _as_others(self, event: Event, rank: int) -> Place | None:
+        """The one group in which every rank has the place of its own number, if other ranks name it for this work."""
+        key = work_of(event)
+        if key is None or event.values.get("rank_in_group") != rank:
+            return None
+        named = self._by_work.get(key, set())
+        return Place(*next(iter(named)), rank) if len(named) == 1 else None
+
+    def _row(self, event: Event, seq: int, op: str | None, state: str, **more: Any) -> Row:
+        return Row(
+            seq, log_values.c10d_op(op), state, file=self._log.place, line=event.line, attempt=self._log.source.attempt,
+            **more,
+        )  # fmt: skip
+
+    def _timeout(self, event: Event) -> None:
+        rank, seq, values = self.rank_of(event), whole(event.values.get("seq")), event.values
+        if rank is None or seq is None:
+            return
+        at = self._group(event, rank, seq)
+        if at is None:
+            return
+        printed, ran = self._first.get((rank, values.get("ran_ms"), work_of(event))), whole(values.get("ran_ms"))
+        op, sent, received = log_values.c10d_op(values.get("op")), values.get("numel_in"), values.get("numel_out")
+        # a batch of sends and receives has no elements; a group of collectives that has none either is rarer
+        is_p2p = op in ("send", "recv") or (op == "coalesced" and not sent and not received)
+        self._groups.has_p2p[at] |= is_p2p
+        self._claims[rank, at].add(
+            self._row(
+                event, seq, values.get("op"), "scheduled", retired=True, in_sizes=flat(sent, values.get("shape")),
+                out_sizes=flat(received), timeout_ms=whole(values.get("timeout_ms")), is_p2p=is_p2p,
+                created_ns=None if printed is None or ran is None else whole(printed - ran * _MILLISECOND),
+            )
+        )  # fmt: skip
+        members = ratio(op, sent, received)
+        if members is not None:
+            self._groups.widen(at, members)
+
+    def _status(self, event: Event) -> None:
+        rank, values = self.rank_of(event), event.values
+        if rank is None:
+            return
+        at = self._group(event, rank, values.get("at_work"))
+        if at is None:
+            return
+        claim = self._claims[rank, at]
+        enqueued, completed = values.get("last_enqueued"), values.get("last_completed")
+        if enqueued is not None:
+            claim.enqueued = max(0, enqueued, claim.enqueued or 0)
+        if completed is not None:
+            claim.completed = max(0, completed, claim.completed or 0)
+
+    def _desync(self, event: Event) -> None:
+        rank, values = self.rank_of(event), event.values
+        if rank is None:
+            return
+        at = self._group(event, rank, values["seq"])
+        if at is None or not self._groups.stated[at]:
+            return
+        members = self._groups.members[at]
+        for seq, state, op, places in values["states"]:
+            if whole(seq) is None:
+                continue
+            for member in (members[p] for p in places if p < len(members)):
+                claim = self._claims[member, at]
+                done = state == "finished"
+                claim.enqueued = max(seq, claim.enqueued or 0)
+                claim.started = max(seq, claim.started or 0)
+                claim.completed = max(seq, claim.completed or 0) if done else claim.completed
+                claim.add(self._row(event, seq, op, "completed" if done else "started"))
+
+
+# What single lines of c10d name: an operation, and the process group it is of.
+
+_SECOND = 1_000_000_000
+MOST_ELEMENTS = 1 << 62
+
+
+class Place(NamedTuple):
+    """The process group as a line names it."""
+
+    name: str
+    description: str
+    rank: int | None
+    """In the group."""
+
+
+def not_before(printed: int | None, before: int | None) -> int | None:
+    """A time that is not before that of the line above: torch reads second and fraction apart, and may be one off."""
+    if printed is None or before is None:
+        return printed
+    return printed + _SECOND if 0 < before - printed < _SECOND else printed
+
+
+def work_of(event: Event) -> tuple[Any, ...] | None:
+    """Number, operation and elements of a timeout; None of another event."""
+    values = event.values
+    if event.kind != "watchdog-timeout" or values.get("seq") is None:
+        return None
+    return values["seq"], values.get("op"), values.get("numel_in"), values.get("numel_out")
+
+
+def place_of(event: Event) -> Place | None:
+    """The group that a line names; None if it names none."""
+    values = event.values
+    number, guid = values.get("pg_id"), values.get("pg_guid")
+    name = guid or (str(number) if number is not None else "")
+    description = values.get("pg_desc") or (DEFAULT if name == "0" else "")
+    rank = values.get("pg_rank")
+    if not name and not description:
+        return None
+    return Place(name, description, rank if isinstance(rank, int) and rank >= 0 else None)
+
+
+def flat(elements: int | None, shape: Sequence[int] | None = None) -> str | None:
+    """JSON text of the sizes of one tensor; None where they are not known or beyond belief."""
+    if shape:
+        return f"[{list(shape)}]"
+    return None if elements is None or elements > MOST_ELEMENTS else f"[[{elements}]]"
+
+
+def ratio(op: str | None, sent: int | None, received: int | None) -> int | None:
+    """How many members a gather or scatter has."""
+    if not sent or not received or op not in ("_all_gather_base", "_reduce_scatter_base", "all_gather"):
+        return None
+    large, small = (sent, received) if op == "_reduce_scatter_base" else (received, sent)
+    return large // small if large % small == 0 and 1 < large // small < RANK_LIMIT else None

@@ -1,0 +1,213 @@
+"""Communicators that go on in the next file: the log was rotated, and the lines of their initialisation are in it.
+
+That files follow each other their names tell; that it is the same communicator, host, process id and address do, if
+the older file has not seen its end and the newer one not its beginning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+
+from rankscope.assemble.logs.log_processes import Life, Log, Scene
+from rankscope.parsers.logs.model import Comm
+from rankscope.parsers.logs.nccl.comm_lives import ENDED
+from rankscope.parsers.logs.stretches import continues, joined
+from rankscope.parsers.matrices import NULL, Numbers
+
+
+def join(series: Series, lives: Sequence[Life], logs: Sequence[Log]) -> None:
+    """Makes pieces of one life of those that are, and finds the parents of splits in the files before.
+
+    `lives` are those of the logs of the series, in the order in which they were printed.
+    """
+    last: dict[tuple[int, str], Life] = {}
+    of_piece: dict[int, Life] = {}
+    for life in lives:
+        key = life.speaker, life.comm.pointer
+        if life.comm.parent and life.parent is None:
+            life.parent = last.get((life.speaker, life.comm.parent))
+        head = last.get(key)
+        if head is None or not continues(head.comm, life.comm):
+            last[key] = life if head is None or not _repeats(head.comm, life.comm) else _fuller(head, life)
+            continue
+        between = range(series.members.index(head.pieces[-1].log) + 1, series.members.index(life.log) + 1)
+        gap = any(series.members[i] in series.behind_gaps for i in between)
+        _go_on(head, life, adrift=gap or _jumps(head, life, logs))
+        of_piece[id(life)] = head
+    for life in lives:
+        if life.parent is not None:
+            life.parent = of_piece.get(id(life.parent), life.parent)
+
+
+def _go_on(head: Life, life: Life, *, adrift: bool) -> None:
+    newest = head.pieces[-1]
+    life.before = newest.before[0] + newest.comm.collectives, newest.before[1] + newest.comm.p2p
+    life.goes_on, life.adrift = True, adrift or newest.adrift
+    head.comm = joined(head.comm, life.comm)
+    life.comm = filled(life.comm, head.comm)
+    head.rest.append(life)
+
+
+def _repeats(comm: Comm, other: Comm) -> bool:
+    """Whether both begin with the same line: the file is being copied, to be emptied then."""
+    same = (comm.offset, comm.line, comm.comm_id) == (other.offset, other.line, other.comm_id)
+    return same and comm.init and other.init
+
+
+def _fuller(one: Life, other: Life) -> Life:
+    """Of two that tell the same the one that tells more; the other counts no more."""
+    best, rest = (one, other) if one.told >= other.told else (other, one)
+    for piece in rest.pieces:
+        piece.twin = True
+    return best
+
+
+def _jumps(head: Life, life: Life, logs: Sequence[Log]) -> bool:
+    """Whether opCount, where it rises at all, goes on otherwise than it does within the files."""
+    first, newer = life.comm.first_op_count, _op_counts(life, logs)
+    older = next((found for piece in reversed(head.pieces) if len(found := _op_counts(piece, logs))), newer[:0])
+    if first is None or not len(older) or NULL in older or NULL in newer:
+        return False
+    step = max(int(np.diff(older).max(initial=0)), int(np.diff(newer).max(initial=0)))
+    return step > 0 and not 0 <= first - int(older[-1]) <= step
+
+
+def _op_counts(life: Life, logs: Sequence[Log]) -> Numbers:
+    content = logs[life.log].content
+    first, behind = np.searchsorted(content.code("comm"), [life.at, life.at + 1])
+    return content.column("op_count")[first:behind]
+
+
+def filled(comm: Comm, other: Comm) -> Comm:
+    """The one with what only the other tells."""
+    names = ("rank", "nranks", "device", "comm_id", "parent", "split", "color", "started", "completed")
+    told = {n: getattr(other, n) for n in names if getattr(comm, n) in (None, "")}
+    return comm._replace(**told)
+
+
+# Names of logs that were rotated: which files follow each other, as far as their names tell.
+
+_PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)$", re.IGNORECASE)
+_TURNED = re.compile(
+    r"(?P<stem>.+?)(?:\.(?P<number>\d{1,3})|[._\-](?P<date>\d{4}-\d\d-\d\d(?:[T_.\-][\d.:\-]{1,20})?"
+    r"|\d{8}(?:[T_.\-]?\d{2,9})?|\d{10}))(?P<ending>\.(?:log|out|err|txt))?"
+)
+
+
+class Series(NamedTuple):
+    """Files that were one after the other under one name."""
+
+    members: tuple[int, ...]
+    """Their places, the oldest first."""
+    behind_gaps: frozenset[int]
+    """Those in front of which another file is missing."""
+
+
+class _Name(NamedTuple):
+    base: tuple[str, str]
+    """Directory, and the name under which it was written."""
+    number: int | None
+    date: str
+
+
+def series_of(paths: Sequence[str]) -> list[Series]:
+    """The series among some paths that have at least two members."""
+    own = [_parts(path) for path in paths]
+    turned = [_turned(*parts) for parts in own]
+    bases = {name.base for name in turned if name is not None}
+    members: dict[tuple[str, str], dict[int, _Name | None]] = defaultdict(dict)
+    for place, (parts, name) in enumerate(zip(own, turned, strict=True)):
+        if parts in bases:
+            members[parts][place] = None
+        elif name is not None:
+            members[name.base][place] = name
+    found = (_in_order(names) for names in members.values() if len(names) > 1)
+    return [series for series in found if series is not None]
+
+
+def _parts(path: str) -> tuple[str, str]:
+    pure = PurePosixPath(path.replace("!", "/"))
+    return str(pure.parent), _PACKED.sub("", pure.name)
+
+
+def _turned(directory: str, name: str) -> _Name | None:
+    match = _TURNED.fullmatch(name)
+    if match is None:
+        return None
+    number = None if match["number"] is None else int(match["number"])
+    base = directory, match["stem"] + (match["ending"] or "")
+    return _Name(base, number, re.sub(r"\D", "", match["date"] or ""))
+
+
+def _in_order(names: dict[int, _Name | None]) -> Series | None:
+    """Files of one base, of which the one without number or date is the newest; None if both count them."""
+    newest = [place for place, name in names.items() if name is None]
+    dated = sorted((name.date, place) for place, name in names.items() if name is not None and name.number is None)
+    counted = sorted(
+        ((name.number, place) for place, name in names.items() if name is not None and name.number is not None),
+        reverse=True,
+    )
+    if (dated and counted) or len(newest) > 1:
+        return None
+    numbers = [number for number, _ in counted]
+    gaps = {place for (number, place), before in zip(counted[1:], numbers, strict=False) if before != number + 1}
+    if newest and numbers and numbers[-1] > 1:
+        gaps.add(newest[0])
+    return Series((*(place for _, place in [*counted, *dated]), *newest), frozenset(gaps))
+
+
+# What is known of the communicators of a job that is watched, for logs that have lost the lines that told it.
+
+MOST = 200_000
+"""More communicators are not remembered; those that were seen longest ago are forgotten."""
+_Key = tuple[str, int, str]
+
+
+class _Known(NamedTuple):
+    comm: Comm
+    identity: str
+
+
+class Recall:
+    """Communicators by host, process id and address."""
+
+    def __init__(self) -> None:
+        self._known: dict[_Key, _Known] = {}
+
+    def remind(self, scene: Scene) -> None:
+        """Gives those of which no line of their initialisation is left what was known of them."""
+        for life in scene.lives:
+            known = self._known.get(_key(scene, life))
+            if known is not None and life.stands and not life.comm.init and _fits(life.comm, known.comm):
+                state = known.comm.state if life.comm.state == "seen" else life.comm.state
+                life.comm = filled(life.comm, known.comm)._replace(state=state)
+                life.recalled = known.identity
+
+    def take(self, scene: Scene) -> None:
+        """Remembers those that live and can be told from others."""
+        for life in scene.lives:
+            if not life.stands:
+                continue
+            key = _key(scene, life)
+            if life.comm.init or life.comm.state in ENDED:
+                self._known.pop(key, None)
+            if life.identity and life.comm.state not in ENDED:
+                self._known.pop(key, None)
+                self._known[key] = _Known(life.comm, life.identity)
+        for key in list(self._known)[: max(0, len(self._known) - MOST)]:
+            del self._known[key]
+
+
+def _key(scene: Scene, life: Life) -> _Key:
+    speaker = scene.speakers[life.speaker]
+    return speaker.host, speaker.pid, life.comm.pointer
+
+
+def _fits(comm: Comm, known: Comm) -> bool:
+    return comm.nranks in (None, known.nranks) and comm.rank in (None, known.rank)

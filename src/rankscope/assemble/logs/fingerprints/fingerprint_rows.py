@@ -1,0 +1,188 @@
+"""Fingerprints as rows of `ops`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rankscope.assemble.logs import log_values
+from rankscope.assemble.logs.c10d_claims import Claim, Row, not_before
+from rankscope.assemble.logs.log_processes import Log, Scene
+from rankscope.assemble.logs.log_values import moment
+from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
+from rankscope.parsers.logs.event import Event
+
+_PRINTED = ("seq", "op", "shape", "dtype", "device")
+
+
+class Told(NamedTuple):
+    """An event, in which log it stands, and the global rank that printed it."""
+
+    log: int
+    rank: int
+    event: Event
+
+
+def events_of(scene: Scene, *kinds: str) -> Iterator[tuple[int, Event]]:
+    """Events of these kinds with the number of their log; what stands in front of the last run is of an earlier one."""
+    for number, log in enumerate(scene.logs):
+        since = scene.since.get(number, 0)
+        yield from ((number, event) for event in log.content.events if event.kind in kinds and event.offset >= since)
+
+
+def row(log: Log, event: Event, printed: Sequence[Any], state: str) -> Row:
+    """The operation of a fingerprint: sequence number, operation, shape, type, device."""
+    seq, op, shape, dtype, device = printed
+    created = moment(event.stamp, log.source.mtime_ns) if event.kind == "fingerprint" else None
+    return Row(
+        seq, log_values.c10d_op(op), state, created_ns=created, in_sizes=None if shape is None else f"[{list(shape)}]",
+        dtypes=None if dtype is None else f'["{dtype}"]' if dtype.isalnum() else None,
+        library="nccl" if device == "cuda" else "gloo", file=log.place, line=event.line, attempt=log.source.attempt,
+    )  # fmt: skip
+
+
+def printed_row(log: Log, event: Event, before: int | None) -> Row:
+    """The operation of an event that is a fingerprint, issued no earlier than the one before it."""
+    made = row(log, event, [event.values.get(name) for name in _PRINTED], "unknown")
+    return made._replace(created_ns=not_before(made.created_ns, before))
+
+
+def add(claim: Claim, scene: Scene, own: Sequence[tuple[int, Event]]) -> None:
+    """Takes the fingerprints of a rank's group, in their order."""
+    before: int | None = None
+    for number, event in own:
+        made = printed_row(scene.logs[number], event, before)
+        before = made.created_ns
+        claim.add(made)
+    claim.enqueued = max(event.values["seq"] for _, event in own)
+    claim.whole = own[0][1].values["seq"] <= 1
+
+
+# Members of groups from what the store of the job prints of their helpers.
+
+ALL = "0"
+MOST_NAMED = 8
+
+
+class Named(NamedTuple):
+    """A group."""
+
+    name: str
+    """As torch names it; "" where nothing tells."""
+    members: tuple[int, ...]
+    device: str = ""
+    """Of its tensors, where the job has a group of this name for each of several kinds of device."""
+
+    @property
+    def ranks(self) -> str:
+        """The members as a name, of many the first."""
+        shown = [str(rank) for rank in self.members[:MOST_NAMED]]
+        return f"[{','.join(shown if len(self.members) <= MOST_NAMED else [*shown, '…'])}]"
+
+
+def named_groups(events: Iterable[Event]) -> list[Named] | None:
+    """The groups in the order they were made; None if any member is not known, or if the group of all is missing."""
+    seats: defaultdict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    for event in events:
+        values = event.values
+        if values["place"] < RANK_LIMIT:
+            seats[values["name"], values["device"]].setdefault(values["place"], values["address"])
+    ranks: dict[str, int] = {}
+    for (name, _), own in seats.items():
+        if name == ALL:
+            ranks |= {address: place for place, address in own.items()}
+    if not ranks or sorted(ranks.values()) != list(range(len(ranks))):
+        return None
+    found = []
+    devices = {device for _, device in seats}
+    for (name, device), own in seats.items():
+        members = tuple(ranks.get(own.get(place, ""), -1) for place in range(len(own)))
+        if -1 in members:
+            return None
+        found.append(Named(name, members, device if len(devices) > 1 else ""))
+    return found
+
+
+# Fingerprints of each rank in the order of its program, before it is known of which group each is.
+
+NEVER = 1 << 62
+_CALL = ("op", "shape", "dtype", "device")
+
+
+class Seat(NamedTuple):
+    """A rank, and its rank within a group: nothing else of the group is in a line."""
+
+    rank: int
+    place: int
+
+
+class Print(NamedTuple):
+    """One fingerprint."""
+
+    place: int
+    """Rank in the group."""
+    seq: int
+    call: int
+    """Operation, shape, type and device as a number: all members of a group must call the same."""
+    came: int
+    """When it was printed, as a number that grows, comparable between ranks; 0 where that is not known."""
+    left: int
+    """When its rank printed the next one: it was in this operation until then. NEVER of the last one."""
+
+
+@dataclass
+class Lane:
+    """What one rank printed."""
+
+    rank: int
+    events: list[tuple[int, Event]] = field(default_factory=list)
+    """With the number of the log."""
+    prints: list[Print] = field(default_factory=list)
+
+
+Lanes = Mapping[int, Lane]
+"""By global rank."""
+
+
+class Calls:
+    """Numbers for what is called."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, ...], int] = {}
+
+    def number(self, called: Iterable[Any]) -> int:
+        """Of operation, shape, type and device."""
+        return self._numbers.setdefault(tuple(map(str, called)), len(self._numbers))
+
+
+def lanes_of(events: Iterable[tuple[int, int, Event]], calls: Calls) -> dict[int, Lane]:
+    """Lanes from (log, global rank, fingerprint), those of each rank in the order of its log, with no times yet."""
+    lanes: dict[int, Lane] = {}
+    for log, rank, event in events:
+        values = event.values
+        lane = lanes.setdefault(rank, Lane(rank))
+        lane.events.append((log, event))
+        call = calls.number(values.get(name) for name in _CALL)
+        lane.prints.append(Print(values["rank_in_group"], values["seq"], call, 0, NEVER))
+    return lanes
+
+
+def timed(lanes: Lanes, times: Mapping[int, Sequence[int]]) -> dict[int, Lane]:
+    """The same lanes, with the time of each line by rank."""
+    return {rank: Lane(rank, lane.events, _timed(lane.prints, times[rank])) for rank, lane in lanes.items()}
+
+
+def _timed(prints: Sequence[Print], times: Sequence[int]) -> list[Print]:
+    left = [*times[1:], NEVER]
+    return [p._replace(came=came, left=until) for p, came, until in zip(prints, times, left, strict=True)]
+
+
+def by_seat(lanes: Lanes) -> dict[Seat, list[Print]]:
+    """The prints of each seat, in the order of the program."""
+    found: defaultdict[Seat, list[Print]] = defaultdict(list)
+    for rank, lane in lanes.items():
+        for printed in lane.prints:
+            found[Seat(rank, printed.place)].append(printed)
+    return dict(found)

@@ -1,0 +1,359 @@
+"""Groups and their fingerprints, from what ways there are to go through the lanes: only one may be left."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from rankscope.assemble.logs.c10d_claims import not_before
+from rankscope.assemble.logs.fingerprints.fingerprint_rows import (
+    ALL,
+    NEVER,
+    Lane,
+    Lanes,
+    Named,
+    Print,
+    Seat,
+    by_seat,
+    timed,
+)
+from rankscope.assemble.logs.fingerprints.lockstep import Lockstep, Played, Reports, last_teams
+from rankscope.assemble.logs.log_values import moment
+
+MOST_RUNS, MOST_LINES = 24, 400_000
+"""So many ways to go through the lanes are tried at most, and through so many lines in all."""
+
+
+class Job(NamedTuple):
+    """What is known beside the lanes."""
+
+    named: Sequence[Named] | None
+    """All groups, if a log tells them."""
+    whole: bool
+    """Lanes begin where the job does."""
+    failed: bool
+    """The job did not end well."""
+    world: int
+    reports: Reports
+    written: Mapping[int, int | None]
+    """When each log was last written."""
+
+
+class _Run(NamedTuple):
+    step: Lockstep
+    played: dict[int, Played]
+
+
+class Solved(NamedTuple):
+    """Groups, and of each line of each rank which of them it is of; None where that cannot be told."""
+
+    groups: list[Named]
+    of: dict[int, list[int | None]]
+
+
+def solve(lanes: Lanes, job: Job) -> Solved | None:
+    """The only way in which all lines fit together; None if there is none, or more than one with other groups."""
+    for ordered in orders(lanes, job.written):
+        options: list[Groups] = ways(ordered) if job.named is None else [tuple(own.members for own in job.named)]
+        fitting = [runs for groups in options if (runs := _runs(ordered, groups, job))]
+        if len(fitting) == 1:
+            return _solved(fitting[0], job)
+    return None
+
+
+def _runs(lanes: Lanes, groups: Groups, job: Job) -> list[_Run]:
+    """The ways to go through the lanes up to the last line of each rank; none if there are too many to try."""
+    todo: list[tuple[int, ...]] = [()]
+    found: list[_Run] = []
+    most = max(2, min(MOST_RUNS, MOST_LINES // max(1, sum(len(lane.prints) for lane in lanes.values()))))
+    for tries in range(most + 1):
+        if not todo:
+            return found
+        guesses = todo.pop()
+        if tries == most:
+            break
+        step = Lockstep(lanes, groups, job.whole, job.failed, guesses)
+        played = step.play()
+        if all(_to_the_end(lanes, rank, own) for rank, own in played.items()):
+            found.append(_Run(step, played))
+        for at in range(len(guesses), len(step.choices)):
+            done = (*guesses, *(0 for _ in range(len(guesses), at)))
+            todo += [(*done, other) for other in range(1, step.choices[at])]
+    return []
+
+
+def _to_the_end(lanes: Lanes, rank: int, played: Played) -> bool:
+    rest = len(lanes[rank].prints) - played.at
+    return rest == 0 or (rest == 1 and bool(played.open))
+
+
+def _solved(runs: Sequence[_Run], job: Job) -> Solved:
+    step, played = runs[0]
+    groups = _either(job.named if job.named is not None else [_unnamed(own, job.world) for own in _counted(step)])
+    numbers: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+    for at, named in enumerate(groups):
+        numbers[named.members].append(at)
+    agreed = len({_content(run) for run in runs}) == 1
+    teams = {rank: list(own.teams) for rank, own in played.items()} if agreed else _common(runs)
+    mixed = {team for team, members in enumerate(step.teams) if _mixed(step, team, teams[members[0]], members[0])}
+    last = {} if mixed or not agreed else last_teams(step, played, job.reports) or {}
+    for rank, team in last.items():
+        teams[rank][played[rank].at] = team
+    of = {rank: _numbered(step, rank, own, mixed, numbers) for rank, own in teams.items()}
+    return Solved(groups, of)
+
+
+def _content(run: _Run) -> frozenset[tuple[int, int, int, int]]:
+    """What each rank did on each team, whichever line it is."""
+    lanes = run.step.lanes
+    return frozenset(
+        (rank, -1 if team is None else team, p.seq, p.call)
+        for rank, own in run.played.items() for p, team in zip(lanes[rank].prints, own.teams, strict=True)
+    )  # fmt: skip
+
+
+def _common(runs: Sequence[_Run]) -> dict[int, list[int | None]]:
+    """Teams of the lines that are of the same in all ways, of meetings in which all members' lines are."""
+    step = runs[0].step
+    teams: dict[int, list[int | None]] = {}
+    for rank in step.lanes:
+        every = zip(*(run.played[rank].teams for run in runs), strict=True)
+        teams[rank] = [own[0] if len(set(own)) == 1 else None for own in every]
+    present = Counter(
+        (team, p.seq) for rank, own in teams.items() for team, p in zip(own, step.lanes[rank].prints, strict=True)
+    )
+    for rank, own in teams.items():
+        for at, (team, p) in enumerate(zip(own, step.lanes[rank].prints, strict=True)):
+            if team is not None and present[team, p.seq] % len(step.teams[team]):
+                own[at] = None
+    return teams
+
+
+def _counted(step: Lockstep) -> list[tuple[int, ...]]:
+    """Members of each group, as often as there are groups of them."""
+    return [members for team, members in enumerate(step.teams) for _ in range(step.counts[team])]
+
+
+def _either(named: Sequence[Named]) -> list[Named]:
+    """Of groups with the same members nothing tells which is which: each has the names of all."""
+    alike: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+    for own in named:
+        alike[own.members].append(own.name)
+    seen: Counter[tuple[int, ...]] = Counter()
+    found: list[Named] = []
+    for own in named:
+        names = alike[own.members]
+        seen[own.members] += 1
+        one = f"{' or '.join(names) if len(set(names)) > 1 else own.ranks} ({seen[own.members]})"
+        found.append(own if len(names) == 1 else Named(one, own.members, own.device))
+    return found
+
+
+def _unnamed(members: tuple[int, ...], world: int) -> Named:
+    return Named(ALL if members == tuple(range(world)) else "", members)
+
+
+def _mixed(step: Lockstep, team: int, teams: Sequence[int | None], rank: int) -> bool:
+    """Whether groups of the same members called different things under the same number: either could be of either."""
+    prints = step.lanes[rank].prints
+    calls = {(p.seq, p.call) for p, own in zip(prints, teams, strict=True) if own == team}
+    return len({seq for seq, _ in calls}) < len(calls)
+
+
+def _numbered(
+    step: Lockstep, rank: int, teams: Sequence[int | None], mixed: set[int],
+    numbers: Mapping[tuple[int, ...], list[int]],
+) -> list[int | None]:  # fmt: skip
+    """Groups of a rank's lines: of several with the same members, the second under a number is the second's."""
+    seen: Counter[tuple[int, int]] = Counter()
+    found: list[int | None] = []
+    for printed, team in zip(step.lanes[rank].prints, teams, strict=True):
+        if team is None or team in mixed:
+            found.append(None)
+            continue
+        found.append(numbers[step.teams[team]][seen[team, printed.seq]])
+        seen[team, printed.seq] += 1
+    return found
+
+
+# In which order lines of different ranks were printed.
+
+_FINE_NS = 1_000_000
+"""Coarser times order nothing."""
+
+
+def orders(lanes: Lanes, written: Mapping[int, int | None]) -> Iterator[dict[int, Lane]]:
+    """The lanes with times, the most telling first: as lines stand in one log, as they were stamped, without any.
+
+    None is to be believed before all ranks fit to it: launchers mix lines, and hosts have clocks of their own.
+    `written` has by log the time it was last written.
+    """
+    if len({log for lane in lanes.values() for log, _ in lane.events}) == 1:
+        yield timed(lanes, {rank: [event.offset + 1 for _, event in lane.events] for rank, lane in lanes.items()})
+    stamped = {rank: list(_stamped(lane, written)) for rank, lane in lanes.items()}
+    if all(None not in times for times in stamped.values()):
+        yield timed(lanes, {rank: [t for t in times if t is not None] for rank, times in stamped.items()})
+    yield dict(lanes)
+
+
+def _stamped(lane: Lane, written: Mapping[int, int | None]) -> Iterator[int | None]:
+    before: int | None = None
+    for log, event in lane.events:
+        fine = event.stamp is not None and event.stamp.resolution_ns <= _FINE_NS
+        before = not_before(moment(event.stamp, written[log]) if fine else None, before)
+        yield before
+
+
+# Groups that no line names, from the first operation of each: its members stand in it together.
+
+MOST_WAYS = 32
+"""More ways to put them together are not tried."""
+MOST_STEPS = 20_000
+MOST_PAIRS = 1_000_000
+"""So many times at most two first lines are held against each other; ten seconds."""
+SAMPLE = 16_000
+"""So many lines of all ranks together are looked at to see whether two seats meet."""
+Groups = tuple[tuple[int, ...], ...]
+
+
+class _Birth(NamedTuple):
+    seat: Seat
+    first: Print
+
+
+def ways(lanes: Lanes) -> list[Groups]:
+    """All ways to put first lines to groups, as sorted members; none if there are too many, or no first lines."""
+    seats = by_seat(lanes)
+    births = [_Birth(seat, p) for seat, prints in seats.items() for p in prints if p.seq == 0]
+    largest = 1 + max((birth.seat.place for birth in births), default=-1)
+    if len({birth.seat for birth in births}) < len(seats) or largest * largest // 2 > MOST_PAIRS:
+        return []
+    search = _Search(_Company(seats), births)
+    found = list(dict.fromkeys(search.ways()))
+    return [] if search.given_up else found
+
+
+class _Company:
+    """Which seats can be of one group."""
+
+    def __init__(self, seats: dict[Seat, list[Print]]) -> None:
+        self._counts = {seat: sum(p.seq == 0 for p in prints) for seat, prints in seats.items()}
+        most = max(8, SAMPLE // max(1, len(seats)))
+        self._some = {seat: _sample(prints, most) for seat, prints in seats.items()}
+        self._at: defaultdict[tuple[Seat, int, int], list[Print]] = defaultdict(list)
+        for seat, prints in seats.items():
+            for p in prints:
+                self._at[seat, p.seq, p.call].append(p)
+        self._known: dict[tuple[Seat, Seat], bool] = {}
+
+    def fits(self, one: Seat, other: Seat) -> bool:
+        """Whether all lines of a seat that has one group only meet one of the other's."""
+        key = (one, other)
+        if key not in self._known:
+            self._known[key] = self._meets(one, other) and self._meets(other, one)
+        return self._known[key]
+
+    def _meets(self, one: Seat, other: Seat) -> bool:
+        if self._counts[one] != 1:
+            return True
+        return all(any(together([p, q]) for q in self._at.get((other, p.seq, p.call), ())) for p in self._some[one])
+
+
+def _sample(prints: Sequence[Print], most: int) -> list[Print]:
+    went_on = [p for p in prints if p.left < NEVER] or list(prints[:-1])
+    return went_on[:: max(1, len(went_on) // most)][:most]
+
+
+def together(prints: Sequence[Print]) -> bool:
+    """Whether there was a moment in which all of them were the last line of their rank."""
+    return max(p.came for p in prints) < min(p.left for p in prints)
+
+
+class _Search:
+    """Depth first over the first lines, that of the highest place first: it is the last member of its group."""
+
+    def __init__(self, company: _Company, births: Sequence[_Birth]) -> None:
+        self._company = company
+        self._births = sorted(births, key=lambda b: (-b.seat.place, b.seat.rank, b.first.came))
+        self._by_place: defaultdict[int, list[int]] = defaultdict(list)
+        for i, birth in enumerate(self._births):
+            self._by_place[birth.seat.place].append(i)
+        self._used = [False] * len(births)
+        self._steps = self._pairs = self._found = 0
+
+    @property
+    def given_up(self) -> bool:
+        """Whether there were too many ways."""
+        return self._steps >= MOST_STEPS or self._pairs >= MOST_PAIRS or self._found > MOST_WAYS
+
+    # groups can be of thousands of ranks, and there can be as many: nothing here calls itself
+
+    def ways(self) -> Iterator[Groups]:
+        """Each way to use all first lines."""
+        done: list[list[int]] = []
+        levels = [self._teams(0)] if self._births else []
+        while levels and not self.given_up:
+            chosen = next(levels[-1], None)
+            if chosen is None:
+                levels.pop()
+                self._use(done.pop() if done else [], False)
+                continue
+            done.append(chosen)
+            self._use(chosen, True)
+            if False in self._used:
+                levels.append(self._teams(self._used.index(False)))
+                continue
+            self._found += 1
+            yield tuple(sorted(self._members(own) for own in done))
+            self._use(done.pop(), False)
+
+    def _use(self, chosen: Sequence[int], used: bool) -> None:
+        for i in chosen:
+            self._used[i] = used
+
+    def _members(self, chosen: Sequence[int]) -> tuple[int, ...]:
+        return tuple(self._births[i].seat.rank for i in reversed(chosen))
+
+    def _teams(self, begin: int) -> Iterator[list[int]]:
+        """Sets of first lines down to place 0 with the one at `begin`, which is of the highest place."""
+        chosen: list[int] = []
+        levels: list[Iterator[int]] = [iter([begin])]
+        while levels and not self.given_up:
+            i = next(levels[-1], None)
+            if i is None:
+                levels.pop()
+                del chosen[-1:]
+                continue
+            chosen.append(i)
+            self._steps += 1
+            if self._births[i].seat.place:
+                levels.append(self._next(list(chosen)))
+                continue
+            yield list(chosen)
+            chosen.pop()
+
+    def _next(self, chosen: Sequence[int]) -> Iterator[int]:
+        """First lines of the place below that can be of the same group."""
+        lowest = self._births[chosen[-1]].seat
+        tried: set[tuple[Seat, int, int]] = set()
+        for i in self._by_place[lowest.place - 1]:
+            birth = self._births[i]
+            alike = (birth.seat, birth.first.came, birth.first.call)
+            if self._used[i] or birth.seat.rank >= lowest.rank or alike in tried:
+                continue
+            self._pairs += len(chosen)
+            if self.given_up:
+                return
+            if self._joins(i, chosen):
+                tried.add(alike)
+                yield i
+
+    def _joins(self, i: int, chosen: Sequence[int]) -> bool:
+        others = [self._births[j] for j in chosen]
+        birth = self._births[i]
+        if any(other.first.call != birth.first.call for other in others):
+            return False
+        if not together([birth.first, *(other.first for other in others)]):
+            return False
+        return all(self._company.fits(birth.seat, other.seat) for other in others)

@@ -1,0 +1,346 @@
+"""Puts fingerprints to groups by going through them as the job did.
+
+With DETAIL every collective begins with a barrier of its group and a comparison: no member prints its next line before
+all members have printed this one. So what all members of a group stand at together is an operation of it, and then
+all of them go on. A line that can only be of one group decides for the lines it meets; where lines are the same in
+all that they say, it makes no difference which of them is which.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rankscope.assemble.logs.fingerprints.fingerprint_rows import NEVER, Lanes, Print, Seat
+
+
+class Meeting(NamedTuple):
+    """An operation that lines may be of."""
+
+    team: int
+    """Index of the members."""
+    seq: int
+    call: int
+
+
+class Played(NamedTuple):
+    """How far it went with one rank."""
+
+    teams: list[int | None]
+    """Of each of its lines the members; None from the first on that nobody met."""
+    at: int
+    """The first line that nobody met."""
+    open: list[Meeting]
+    """What that line may be of."""
+
+
+class Lockstep:
+    """Lanes gone through. Groups of the same members are one team with several counters: their lines are alike.
+
+    A Python loop over operations: what a line may be of hangs on all that came before it on other ranks.
+    """
+
+    def __init__(
+        self, lanes: Lanes, groups: Sequence[tuple[int, ...]], whole: bool, failed: bool,
+        guesses: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """`whole`: lanes begin where the job does; `failed`: the job did not end well.
+
+        `guesses` has which of several meetings is taken, time after time, where one of them took place and nothing
+        tells which; else the first.
+        """
+        self.lanes, self._whole, self._failed = lanes, whole, failed
+        counted = Counter(groups)
+        self.teams = list(counted)
+        self.counts = list(counted.values())
+        self._counters: list[list[int | None]] = [[0 if whole else None] * counted[own] for own in self.teams]
+        self._seats: defaultdict[Seat, list[int]] = defaultdict(list)
+        for team, members in enumerate(self.teams):
+            for place, rank in enumerate(members):
+                self._seats[Seat(rank, place)].append(team)
+        self._at = dict.fromkeys(lanes, 0)
+        self._open: dict[int, list[Meeting]] = {rank: [] for rank in lanes}
+        self._met: dict[int, list[int | None]] = {rank: [None] * len(lane.prints) for rank, lane in lanes.items()}
+        self._present: Counter[Meeting] = Counter()
+        self._sure: defaultdict[Meeting, set[int]] = defaultdict(set)
+        self._sooner: list[Meeting] = []
+        self._later: dict[Meeting, None] = {}
+        self._guesses = list(guesses)
+        self.choices: list[int] = []
+        """Among how many each guess was made."""
+        self._before: dict[int, dict[int, int]] = {}
+        self._left = Counter((Seat(rank, p.place), p.seq, p.call) for rank, lane in lanes.items() for p in lane.prints)
+        self._calls = Counter((seat, seq) for seat, seq, _ in self._left)
+        self._alike: defaultdict[tuple[Seat, int, int], list[int]] = defaultdict(list)
+        for rank, lane in lanes.items():
+            for at, p in enumerate(lane.prints):
+                self._alike[Seat(rank, p.place), p.seq, p.call].append(at)
+        self._known = self._told_by_one()
+
+    def play(self) -> dict[int, Played]:
+        """Goes on until nobody can."""
+        for rank in self.lanes:
+            self._arrive(rank)
+        while (meeting := self._next()) is not None:
+            self._meet(meeting)
+        return {rank: Played(self._met[rank], self._at[rank], self._open[rank]) for rank in self.lanes}
+
+    def _since(self, team: int, rank: int) -> int:
+        """How many lines the rank printed since the team last met."""
+        return self._at[rank] - self._before.get(team, {}).get(rank, 0)
+
+    def _told_by_one(self) -> dict[tuple[int, int], set[int]]:
+        """What teams called at each sequence number, by the seats that are of no other team."""
+        known: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+        for seat, seq, call in self._left:
+            teams = self._seats.get(seat, ())
+            if len(teams) == 1:
+                known[teams[0], seq].add(call)
+        return dict(known)
+
+    def _head(self, rank: int) -> Print:
+        return self.lanes[rank].prints[self._at[rank]]
+
+    def _arrive(self, rank: int) -> None:
+        """Looks at what the next line of a rank may be of."""
+        prints = self.lanes[rank].prints
+        self._open[rank] = []
+        while self._at[rank] < len(prints):
+            found = self._fitting(rank, self._head(rank))
+            if self._whole or not found or not all(map(self._cut_off, found)):
+                break
+            self._at[rank] += 1
+        else:
+            return
+        self._open[rank] = found
+        for meeting in found:
+            self._present[meeting] += 1
+            if len(found) == 1:
+                self._sure[meeting].add(rank)
+            if self._present[meeting] == len(self.teams[meeting.team]):
+                if self._sure.get(meeting):
+                    self._sooner.append(meeting)
+                else:
+                    self._later[meeting] = None
+
+    def _fitting(self, rank: int, head: Print) -> list[Meeting]:
+        """Meetings of the next number of their team; without one, of a later number: sends and receives count too."""
+        teams = self._seats.get(Seat(rank, head.place), [])
+        next_ = [team for team in teams if any(count in (None, head.seq) for count in self._counters[team])]
+        teams = next_ or [t for t in teams if any(c is not None and c < head.seq for c in self._counters[t])]
+        return [Meeting(team, head.seq, head.call) for team in teams]
+
+    def _cut_off(self, meeting: Meeting) -> bool:
+        """Whether a line stands at the cut beginning of its lane, the other members' lines being gone."""
+        started = any(count is not None for count in self._counters[meeting.team])
+        seats = (Seat(rank, place) for place, rank in enumerate(self.teams[meeting.team]))
+        return not started and not all((seat, meeting.seq, meeting.call) in self._left for seat in seats)
+
+    def _complete(self, meeting: Meeting) -> bool:
+        members = self.teams[meeting.team]
+        if self._present.get(meeting, 0) < len(members):
+            return False
+        heads = [self._head(rank) for rank in members]
+        return max(head.came for head in heads) < min(head.left for head in heads)
+
+    def _next(self) -> Meeting | None:
+        """A complete meeting: first those that a line can only be of, then those that any of its lines could miss."""
+        while self._sooner:
+            meeting = self._sooner.pop()
+            if not self._complete(meeting):
+                continue
+            other = self._instead(meeting)
+            if other is not None:
+                return other
+            if self._believable(meeting):
+                return meeting
+        for meeting in [m for m in self._later if not self._complete(m)]:
+            del self._later[meeting]
+        ready = sorted(self._later, key=lambda m: max(self._head(rank).came for rank in self.teams[m.team]))
+        return next(filter(self._harmless, ready), None) or self._guess()
+
+    def _guess(self) -> Meeting | None:
+        """One of the complete meetings: a member went on, so some of them took place."""
+        found = {meeting for rank in self.lanes for meeting in self._open[rank] if self._complete(meeting)}
+        went_on = sorted(m for m in found if not (self._failed and all(map(self._is_last, self.teams[m.team]))))
+        if not went_on:
+            return None
+        if len(went_on) == 1:
+            return went_on[0]
+        at = self._guesses[len(self.choices)] if len(self.choices) < len(self._guesses) else 0
+        self.choices.append(len(went_on))
+        return went_on[at]
+
+    def _instead(self, meeting: Meeting) -> Meeting | None:
+        """Another meeting with lines that say the same, whose members seem to be one step behind."""
+        sure = self._sure[meeting]
+        most = max(self._since(meeting.team, rank) for rank in sure)
+        for rank in self.teams[meeting.team]:
+            if rank in sure or self._since(meeting.team, rank) >= most:
+                continue
+            for other in self._open[rank]:
+                if other != meeting and self._complete(other) and self._harmless(other) and self._again(other, meeting):
+                    return other
+        return None
+
+    def _again(self, other: Meeting, meeting: Meeting) -> bool:
+        """Whether those that meet elsewhere first have one more such line for this meeting, and in time."""
+        until = min(self._head(rank).left for rank in self._sure[meeting])
+        both = set(self.teams[other.team]) & set(self.teams[meeting.team])
+        return all(self._like(rank) < until for rank in both)
+
+    def _like(self, rank: int) -> int:
+        """When the next line of a rank was printed that is just like the one it stands at; NEVER if none was."""
+        head, at = self._head(rank), self._at[rank]
+        alike = self._alike[self._seat(rank), head.seq, head.call]
+        following = bisect_right(alike, at)
+        return self.lanes[rank].prints[alike[following]].came if following < len(alike) else NEVER
+
+    def _seat(self, rank: int) -> Seat:
+        return Seat(rank, self._head(rank).place)
+
+    def _is_last(self, rank: int) -> bool:
+        return self._at[rank] == len(self.lanes[rank].prints) - 1
+
+    def _believable(self, meeting: Meeting) -> bool:
+        """Whether all of them met, and not one of them waits elsewhere in an operation that looks the same."""
+        members, sure = self.teams[meeting.team], self._sure.get(meeting, set())
+        return not self._failed or len(sure) == len(members) or not all(map(self._is_last, sure))
+
+    def _harmless(self, meeting: Meeting) -> bool:
+        """Whether nothing is put to a wrong group by a meeting that each of its lines could also have missed."""
+        members = self.teams[meeting.team]
+        if self._failed and any(map(self._is_last, members)):
+            return False
+        for rank in members:
+            if self._calls[self._seat(rank), meeting.seq] > 1:
+                others = [other for other in self._open[rank] if other != meeting]
+                if not all(self._excluded(other) for other in others):
+                    return False
+        return True
+
+    def _excluded(self, meeting: Meeting) -> bool:
+        known = self._known.get((meeting.team, meeting.seq))
+        return known is not None and meeting.call not in known
+
+    def _meet(self, meeting: Meeting) -> None:
+        members = self.teams[meeting.team]
+        counters = self._counters[meeting.team]
+        fitting = [i for i, c in enumerate(counters) if c in (None, meeting.seq)]
+        earlier = [i for i, c in enumerate(counters) if c is not None and c < meeting.seq]
+        counters[(fitting or earlier)[0]] = meeting.seq + 1
+        self._before[meeting.team] = {rank: self._at[rank] for rank in members}
+        for rank in members:
+            self._depart(rank, meeting.team)
+        for rank in members:
+            self._arrive(rank)
+
+    def _depart(self, rank: int, team: int) -> None:
+        head, seat = self._head(rank), self._seat(rank)
+        for meeting in self._open[rank]:
+            self._present[meeting] -= 1
+            self._sure[meeting].discard(rank)
+            if not self._present[meeting]:
+                del self._present[meeting]
+                self._sure.pop(meeting, None)
+        self._met[rank][self._at[rank]] = team
+        key = (seat, head.seq, head.call)
+        self._left[key] -= 1
+        if not self._left[key]:
+            self._calls[seat, head.seq] -= 1
+        self._at[rank] += 1
+
+
+# Of which group the last line of each rank is, where its operation never went on.
+
+
+class Quote(NamedTuple):
+    """Another member of its group, as a rank quotes it whose operation does not match."""
+
+    place: int
+    seq: int
+    call: int
+
+
+@dataclass(frozen=True)
+class Reports:
+    """What ranks say of the operation that failed, by rank."""
+
+    quotes: Mapping[int, Sequence[Quote]] = field(default_factory=dict)
+    absent: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """Places in its group of those that did not come to its barrier."""
+
+
+def last_teams(step: Lockstep, played: Mapping[int, Played], reports: Reports) -> dict[int, int] | None:
+    """By rank the team whose operation it did not leave; None where any of them cannot be told."""
+    last = _Last(step, played)
+    for _ in range(len(last.open)):
+        before = {rank: set(teams) for rank, teams in last.open.items()}
+        for rank, quotes in reports.quotes.items():
+            last.quoted(rank, quotes)
+        for rank, places in reports.absent.items():
+            last.missed(rank, places)
+        if before == last.open:
+            break
+    if any(len(teams) != 1 for teams in last.open.values()):
+        return None
+    return {rank: next(iter(teams)) for rank, teams in last.open.items()}
+
+
+class _Last:
+    """What the last lines may be of."""
+
+    def __init__(self, step: Lockstep, played: Mapping[int, Played]) -> None:
+        self._step = step
+        self._heads: dict[int, Print] = {}
+        self.open: dict[int, set[int]] = {}
+        for rank, own in played.items():
+            prints = step.lanes[rank].prints
+            if own.at < len(prints):
+                self._heads[rank] = prints[own.at]
+                self.open[rank] = {meeting.team for meeting in own.open}
+
+    def quoted(self, rank: int, quotes: Sequence[Quote]) -> None:
+        """Only a group in which the quoted place stands at what was quoted."""
+        for quote in quotes:
+            fitting = {team for team in self.open.get(rank, ()) if self._stands(team, quote)}
+            if fitting:
+                self.open[rank] = fitting
+            if len(fitting) == 1:
+                self.open[self._step.teams[min(fitting)][quote.place]] = set(fitting)
+
+    def _stands(self, team: int, quote: Quote) -> bool:
+        members = self._step.teams[team]
+        other = members[quote.place] if quote.place < len(members) else -1
+        head = self._heads.get(other)
+        return head == (quote.place, quote.seq, quote.call, *head[3:]) and team in self.open[other] if head else False
+
+    def missed(self, rank: int, places: frozenset[int]) -> None:
+        """Only a group in which those that did not come can be elsewhere, and all others there."""
+        if rank not in self.open:
+            return
+        fitting = {team for team in self.open[rank] if self._could_miss(team, rank, places)}
+        if fitting:
+            self.open[rank] = fitting
+        if len(fitting) == 1:
+            team = min(fitting)
+            for place, other in enumerate(self._step.teams[team]):
+                if place not in places:
+                    self.open[other] = {team}
+                elif len(self.open.get(other, ())) > 1:
+                    self.open[other].discard(team)
+
+    def _could_miss(self, team: int, rank: int, places: frozenset[int]) -> bool:
+        members = self._step.teams[team]
+        if max(places) >= len(members):
+            return False
+        gone = {members[place] for place in places}
+        came = all(self._may_be(other, team, rank) for other in set(members) - gone)
+        return came and not any(self.open.get(other) == {team} for other in gone if self._may_be(other, team, rank))
+
+    def _may_be(self, other: int, team: int, rank: int) -> bool:
+        head = self._heads.get(other)
+        return head is not None and team in self.open[other] and head.seq == self._heads[rank].seq

@@ -1,0 +1,202 @@
+"""The table of lines worth keeping: a row for each line, with all that was found in it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+import polars as pl
+
+from rankscope import schema
+from rankscope.assemble.logs.log_groups import Groups
+from rankscope.assemble.logs.log_processes import Log, Scene, Speaker
+from rankscope.assemble.logs.log_values import moment, whole
+from rankscope.assemble.logs.log_values import rank as sound
+from rankscope.assemble.py_spy_ranks import Seen
+from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
+from rankscope.parsers.flight_recorder.model import StackFrame
+from rankscope.parsers.logs.bounded_events import left_out
+from rankscope.parsers.logs.c10d.thread_dumps import KIND
+from rankscope.parsers.logs.event import Event
+from rankscope.parsers.logs.model import Warned
+from rankscope.parsers.py_spy.frame_interning import Collector, clip, pid_of
+from rankscope.parsers.py_spy.thread_roles import roles_of
+
+_BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "info"}
+
+
+def message_table(scene: Scene, groups: Groups, more: list[dict[str, Any]]) -> pl.DataFrame:
+    """The table `messages`; `more` are rows that rankscope itself has to say of a log."""
+    rows = [row for number in range(len(scene.logs)) for row in _messages(number, scene, groups)] + more
+    filled = [{**_BLANK, **_judged(row), "values": _json(row.get("values", {}))} for row in rows]
+    table = pl.DataFrame(filled, schema=dict(schema.MESSAGES), infer_schema_length=None)
+    return table.sort("file", "offset", maintain_order=True)
+
+
+_BLANK: dict[str, Any] = {
+    "time_ns": None, "resolution_ns": None, "rank": None, "host": None, "pid": None, "offset": 0, "line": 1,
+    "role": "", "pattern": "", "group": None, "text": "", "values": "{}", "torn": False,
+}  # fmt: skip
+
+
+def _judged(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with a severity: its own, or that of its kind."""
+    return {"severity": EVENTS[row["kind"]].severity, **row}
+
+
+def _json(values: Mapping[str, Any] | str) -> str:
+    if isinstance(values, str):
+        return values
+    return orjson.dumps(values, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
+
+
+def _messages(number: int, scene: Scene, groups: Groups) -> Iterator[dict[str, Any]]:
+    log = scene.logs[number]
+    warned = {row.offset: row for row in log.content.warnings}
+    of_line: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+    noise: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in log.content.events:
+        if not EVENTS[event.kind].is_listed:
+            continue
+        if event.kind == "known-error" and event.values.get("role") == "noise":
+            noise[str(event.values.get("id"))].append(event)
+            continue
+        row = _message(log, groups, event, _speaker(log, scene, warned.get(event.offset)))
+        of_line[event.offset].append(row)
+        if row["group"] is None:
+            row["group"] = scene.told_groups.get((number, event.offset))
+    for warning in log.content.warnings:
+        of_line[warning.offset].append(_warning(log, scene, warning))
+    yield from (_as_one(rows) for rows in of_line.values())
+    for events in noise.values():
+        alone = [event for event in events if event.offset not in of_line]
+        if alone:
+            row = _message(log, groups, alone[0], None)
+            more = log.content.counts.get(left_out("known-error", row["pattern"]), 0)
+            yield {**row, "values": {**row["values"], "count": len(alone) + more}}
+
+
+def _as_one(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row of a line in which several things were found, with what each of them says."""
+    if len(rows) == 1:
+        return rows[0]
+    ordered = sorted(rows, key=lambda row: EVENTS[row["kind"]].names_last)
+    # the text of a warning is without its head, which tells host, process and device
+    texts = [row["text"] for row in ordered if row["kind"] != "nccl-warning"]
+    values: dict[str, Any] = {}
+    told: dict[str, Any] = {}
+    for row in reversed(ordered):
+        values |= row["values"]
+        told |= {name: value for name, value in row.items() if value is not None and value != ""}
+    return {
+        **{name: told.get(name) for name in ordered[0]},
+        "role": told.get("role", ""),
+        "pattern": told.get("pattern", ""),
+        "severity": max((row["severity"] for row in ordered), key=SEVERITIES.index),
+        "text": texts[0] if texts else ordered[0]["text"],
+        "torn": any(row["torn"] for row in ordered),
+        "values": {**values, "kinds": list(dict.fromkeys(row["kind"] for row in ordered))},
+    }
+
+
+def _message(log: Log, groups: Groups, event: Event, speaker: Speaker | None) -> dict[str, Any]:
+    values = event.values
+    role = str(values.get("role") or "")
+    rank = sound(event.rank if event.rank is not None else log.source.rank)
+    rank = groups.member(values) if rank is None else rank
+    host, pid = values.get("host"), values.get("pid")
+    return {
+        "time_ns": moment(event.stamp, log.source.mtime_ns),
+        "resolution_ns": event.stamp.resolution_ns if event.stamp else None,
+        "rank": speaker.rank if rank is None and speaker is not None else rank,
+        "host": speaker.host if speaker is not None else host if isinstance(host, str) else None,
+        "pid": speaker.pid if speaker is not None else whole(pid),
+        "file": log.place,
+        "offset": event.offset,
+        "line": event.line,
+        "severity": _BY_ROLE.get(role) or EVENTS[event.kind].severity,
+        "kind": event.kind,
+        "role": role,
+        "pattern": str(values.get("id") or "") if event.kind == "known-error" else "",
+        "group": groups.named_by(values, rank),
+        "text": event.text,
+        "values": {**values, "utc": True} if event.stamp is not None and event.stamp.is_utc else values,
+        "torn": event.torn,
+    }
+
+
+def _speaker(log: Log, scene: Scene, row: Warned | None) -> Speaker | None:
+    return scene.speakers[log.speakers[row.process]] if row is not None else None
+
+
+def _warning(log: Log, scene: Scene, row: Warned) -> dict[str, Any]:
+    speaker = scene.speakers[log.speakers[row.process]]
+    values: dict[str, Any] = {"level": row.level, "place": row.place, "trail": row.trail, "tid": row.tid}
+    values |= {"utc": True} if row.stamp is not None and row.stamp.is_utc else {}
+    return {
+        "time_ns": moment(row.stamp, log.source.mtime_ns),
+        "resolution_ns": row.stamp.resolution_ns if row.stamp else None,
+        "rank": speaker.rank,
+        "host": speaker.host,
+        "pid": speaker.pid,
+        "file": log.place,
+        "offset": row.offset,
+        "line": row.line,
+        "severity": "error" if row.level == "ERROR" or row.trail else "warning",
+        "kind": "nccl-warning",
+        "text": row.text,
+        "values": values,
+        "torn": row.torn,
+    }
+
+
+def failed(scene: Scene) -> bool:
+    """Whether any line tells of a failure, so that the job is over."""
+    return any(EVENTS[event.kind].severity == "error" for log in scene.logs for event in log.content.events)
+
+
+# Stacks that processes printed into logs, in the form of those that py-spy writes into files of their own.
+
+_LOCAL = re.compile(r"^\[[A-Za-z_]\w{0,60}?(\d{1,6})\]: ?$")
+"""What torchrun puts in front of lines unless it is told otherwise: role and rank within the node."""
+
+
+def stacks_in(scene: Scene) -> list[Seen]:
+    """The stacks of each log that has any, with the ranks that its lines tell."""
+    found = []
+    for log in scene.logs:
+        dumps = [event for event in log.content.events if event.kind == KIND]
+        if dumps:
+            found.append(_seen(log, dumps, _only_rank(scene, log)))
+    return found
+
+
+def _seen(log: Log, dumps: list[Event], only: int | None) -> Seen:
+    collector = Collector()
+    for event in dumps:
+        values = event.values
+        rank = event.rank if event.rank is not None else only
+        local = _LOCAL.match(f"{values.get('label') or ''}")
+        pid = pid_of(values.get("pid"))
+        within = int(local[1]) if local and rank is None else None
+        process = collector.process(pid, None, "", "", rank, within, values["tool"])
+        for number, name, gil, frames in values["threads"]:
+            collector.thread(process, name, number, (None, gil), _frames(frames))
+    snapshot = collector.done([])
+    snapshot.roles = roles_of(snapshot)
+    alone = not log.speakers and all(EVENTS[event.kind].of_stacks for event in log.content.events)
+    return Seen(log.source, snapshot, in_log=not alone)
+
+
+def _frames(rows: list[Any]) -> Iterator[StackFrame]:
+    for function, file, line in rows:
+        yield StackFrame(clip(function), clip(file), line)
+
+
+def _only_rank(scene: Scene, log: Log) -> int | None:
+    """The rank of a log in which one process alone speaks, where that is known."""
+    ranks = {scene.speakers[at].rank for at in log.speakers}
+    return ranks.pop() if len(ranks) == 1 else None

@@ -1,0 +1,223 @@
+"""What rankscope has to say of a log itself: what was left out, and what contradicts the dumps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+import polars as pl
+
+from rankscope.assemble.logs import log_values
+from rankscope.assemble.logs.log_processes import Life, Scene
+from rankscope.assemble.logs.restarts import begins
+from rankscope.assemble.logs.seq_numbering import Numbering
+from rankscope.parsers.logs.bounded_events import LEFT_OUT, STACKS, left_out
+from rankscope.parsers.logs.model import IS_P2P
+from rankscope.parsers.matrices import NULL
+
+_OLD_STACKS = left_out(STACKS)
+
+
+def unplaced(scene: Scene) -> list[dict[str, Any]]:
+    """Operations whose rank or group cannot be told, for each log."""
+    lost = (life for life in scene.lives if not life.twin and None in (life.group, life.rank))
+    why = "whose rank or group they are cannot be told"
+    return _left_out(scene, lost, "log-unplaced", why)
+
+
+def unnumbered(
+    scene: Scene, numbering: Mapping[tuple[int, int], Numbering], unfit: frozenset[int] | set[int]
+) -> list[dict[str, Any]]:
+    """Operations that have no sequence number that other ranks share, for each log."""
+    placed = [
+        (key, life) for key, life in scene.by_place.items() if not life.twin and None not in (life.group, life.rank)
+    ]
+    apart = (life for _, life in placed if life.group in unfit)
+    lost = (life for key, life in placed if key not in numbering and life.group not in unfit)
+    why = "lines are missing, and their place among those of other ranks cannot be told"
+    other = "they are counted in another way than in the dumps"
+    return [*_left_out(scene, lost, "log-unaligned", why), *_left_out(scene, apart, "log-unaligned", other)]
+
+
+def fingerprints(scene: Scene) -> list[dict[str, Any]]:
+    """Logs with fingerprints of several groups of which some fit to more than one, or to none."""
+    return [
+        {
+            "file": log.place, "kind": "log-unplaced",
+            "text": f"{count} operations: fingerprints that may be of several groups; nothing tells of which",
+            "values": {"operations": count},
+        }
+        for log, count in ((scene.logs[at], count) for at, count in scene.mixed_prints.items())
+    ]  # fmt: skip
+
+
+def runs(scene: Scene) -> list[dict[str, Any]]:
+    """Logs in which several runs of the job follow each other."""
+    out = []
+    for log in scene.logs:
+        count = 1 + len(begins(log.source.log)) if log.source.log is not None else 1
+        if count > 1:
+            text = f"{count} runs of the job follow each other in this log; one is read: --attempt 0 to {count - 1}"
+            out.append({"file": log.place, "kind": "log-runs", "text": text})
+    return out
+
+
+def cut_short(scene: Scene) -> list[dict[str, Any]]:
+    """Logs of which not all that was found is kept."""
+    out = []
+    for log in scene.logs:
+        # of stacks only the last are wanted
+        lost = sum(n for name, n in log.content.counts.items() if name.startswith(LEFT_OUT) and name != _OLD_STACKS)
+        if lost > 0:
+            text = f"{lost} lines that tell something are not kept: there are too many; the last of each kind are"
+            out.append({"file": log.place, "kind": "log-cut", "text": text})
+    return out
+
+
+def differing(agreement: Agreement) -> list[dict[str, Any]]:
+    """The first operation of each rank of which log and dump say different things."""
+    first = agreement.differing.sort("seq").unique(["rank", "group"], keep="first", maintain_order=True)
+    return [
+        {
+            "file": row["file"], "line": row["line"], "rank": row["rank"], "group": row["group"],
+            "kind": "log-disagrees",
+            "text": f"the log has {row['wire']} at #{row['seq']}, the dump {row['other']}; the dump is used",
+            "values": orjson.dumps({"seq": row["seq"], "log": row["wire"], "dump": row["other"]}).decode(),
+        }
+        for row in first.iter_rows(named=True)
+    ]  # fmt: skip
+
+
+def _left_out(scene: Scene, lives: Iterable[Life], kind: str, why: str) -> list[dict[str, Any]]:
+    counts: dict[int, int] = defaultdict(int)
+    for life in lives:
+        counts[life.log] += life.comm.collectives + (life.comm.p2p if kind == "log-unplaced" else 0)
+    return [
+        {
+            "file": scene.logs[log].place, "kind": kind,
+            "text": f"{count} operations: {why}", "values": orjson.dumps({"operations": count}).decode(),
+        }
+        for log, count in sorted(counts.items()) if count
+    ]  # fmt: skip
+
+
+def only_started(scene: Scene) -> Iterator[dict[str, Any]]:
+    """Rows for logs in which nothing stands but how NCCL connects processes."""
+    for log in scene.logs:
+        if log.source.only_starts:
+            rows = log.content.processes
+            hosts = len({row.host for row in rows})
+            who = f"{len(rows)} process{'es' * (len(rows) > 1)} on {hosts} host{'s' * (hosts > 1)}"
+            text = f"{who} tell how NCCL connects them, and no more"
+            yield {"file": log.place, "kind": "log-processes", "text": text, "values": {"processes": len(rows)}}
+
+
+# Logs of one communicator that share no operation, held against each other by NCCL's opCount.
+
+LEAST = 2
+"""So many counts must be shared."""
+MOST_ROWS = 1000
+MOST_LIVES = 64
+
+
+class _Row(NamedTuple):
+    op: str
+    line: int
+
+
+def miscounted(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> list[dict[str, Any]]:
+    """Rows of `messages` for ranks that did something else at each count they share with another of the group."""
+    out: list[dict[str, Any]] = []
+    for lives in scene.identities().values():
+        placed = [life.pieces[-1] for life in lives if None not in (life.group, life.rank)][:MOST_LIVES]
+        lost = [life for life in placed if (life.log, life.at) not in numbering]
+        if lost:
+            out += _of_group(scene, lost, placed)
+    return out
+
+
+def _of_group(scene: Scene, lost: Sequence[Life], placed: Sequence[Life]) -> list[dict[str, Any]]:
+    rows = {life.index: _rows(scene, life) for life in placed}
+    found = []
+    for life in lost:
+        own = rows[life.index]
+        for other in (one for one in placed if one is not life):
+            shared = sorted(own.keys() & rows[other.index].keys())
+            if len(shared) >= LEAST and all(own[n].op != rows[other.index][n].op for n in shared):
+                found.append(_message(scene, life, own[shared[0]], other, rows[other.index][shared[0]], shared[0]))
+                break
+    return found
+
+
+def _rows(scene: Scene, life: Life) -> dict[int, _Row]:
+    """By opCount the last collectives of a life; none unless the counts rise."""
+    content = scene.logs[life.log].content
+    # operations of a communicator stand together
+    comm = content.code("comm")
+    first, last = np.searchsorted(comm, np.array([life.at, life.at + 1], comm.dtype))
+    mine = first + np.flatnonzero((content.code("flags")[first:last] & IS_P2P) == 0)[-MOST_ROWS:]
+    counts = content.column("op_count")[mine]
+    if len(counts) < LEAST or (counts == NULL).any() or not (np.diff(counts) > 0).all():
+        return {}
+    ops, lines = content.code("op")[mine], content.column("line")[mine]
+    return {
+        count: _Row(content.ops[op], line)
+        for count, op, line in zip(counts.tolist(), ops.tolist(), lines.tolist(), strict=True)
+    }
+
+
+def _message(scene: Scene, life: Life, own: _Row, other: Life, theirs: _Row, count: int) -> dict[str, Any]:
+    text = f"rank {life.rank} called {own.op} and rank {other.rank} {theirs.op} at opCount {count:x}"
+    values = {"op_count": count, "op": own.op, "other_op": theirs.op, "other_rank": other.rank}
+    return {
+        "file": scene.logs[life.log].place, "line": own.line, "rank": life.rank, "group": life.group,
+        "kind": "log-counts", "text": text, "values": values,
+    }  # fmt: skip
+
+
+# Logs held against the dumps: is the k-th collective of a communicator the k-th of the recorder?
+
+LEAST_COMPARED = 0.8
+"""So much of what stands in a log and in the dumps of others must be the same for the log to be joined."""
+
+
+class Agreement(NamedTuple):
+    """What came of the comparison."""
+
+    unfit: frozenset[int]
+    """Groups whose collectives logs count in another way than the dumps."""
+    differing: pl.DataFrame
+    """Rows of logs (rank, group, seq, line, file, op, other) of which the rank's own dump says something else."""
+
+
+def compare(rows: pl.DataFrame, ops: pl.DataFrame) -> Agreement:
+    """Compares operation, elements and type of rows of logs with those of the dumps."""
+    if rows.is_empty() or ops.is_empty():
+        return Agreement(frozenset(), rows.select(_KEY).clear().with_columns(other=pl.lit("")))
+    told = wired(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_KEY, "wire")
+    known = wired(ops.filter(~pl.col("is_p2p") & (pl.col("coalesced") == "none")))
+    own = known.select("rank", "group", "seq", other="wire").unique(["rank", "group", "seq"])
+    both = told.join(own, on=["rank", "group", "seq"], how="inner")
+    differing = both.filter(pl.col("wire") != pl.col("other"))
+    # what most dumps have at a place
+    common = known.group_by("group", "seq").agg(other=pl.col("wire").mode().sort().first())
+    beside = told.join(common, on=["group", "seq"], how="inner")
+    share = beside.group_by("group").agg(same=(pl.col("wire") == pl.col("other")).mean())
+    unfit = share.filter(pl.col("same") < LEAST_COMPARED)["group"].to_list()
+    return Agreement(frozenset(unfit), differing)
+
+
+_KEY = ["rank", "group", "seq", "file", "line", "op"]
+
+
+def wired(rows: pl.DataFrame) -> pl.DataFrame:
+    """With `wire`: operation, elements and type as NCCL sees them; elements only where the operation fixes them."""
+    parts = ["op", "in_sizes", "in_dtypes"]
+    distinct = rows.select(parts).unique()
+    texts = distinct.select(pl.all().cast(pl.String))
+    keys = [log_values.wire_key(op, sizes, dtypes) for op, sizes, dtypes in texts.iter_rows()]
+    table = distinct.with_columns(wire=pl.Series(keys, dtype=pl.String))
+    return rows.join(table, on=parts, how="left", nulls_equal=True, maintain_order="left")

@@ -1,0 +1,163 @@
+"""Numbers that lines print, as far as they fit their columns; a torn or forged line can hold any."""
+
+from __future__ import annotations
+
+import calendar
+import time
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import orjson
+
+from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
+from rankscope.parsers.logs.log_record import Stamp
+
+_LONG = 1 << 62
+_INT = 1 << 31
+
+
+def whole(value: Any) -> int | None:
+    """An integer for a column of 64 bits."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and -_LONG < value < _LONG
+    return value if fits else None
+
+
+def short(value: Any) -> int | None:
+    """An integer for a column of 32 bits."""
+    found = whole(value)
+    return found if found is not None and -_INT < found < _INT else None
+
+
+def rank(value: Any) -> int | None:
+    """A rank, or the place in a group."""
+    found = whole(value)
+    return found if found is not None and 0 <= found < RANK_LIMIT else None
+
+
+def size(value: Any) -> int | None:
+    """A number of ranks."""
+    found = whole(value)
+    return found if found is not None and 0 < found <= RANK_LIMIT else None
+
+
+# Times of lines as nanoseconds since the epoch, where they can be told.
+
+_SECOND = 1_000_000_000
+_DAY = 86_400 * _SECOND
+
+
+def moment(stamp: Stamp | None, written_ns: int | None) -> int | None:
+    """When a line was printed; a year that is missing is the last in which that day was before the file was written."""
+    if stamp is None or not stamp.has_date:
+        return None
+    if stamp.has_year:
+        return stamp.ns
+    if written_ns is None:
+        return None
+    for midnight_ns in _midnights(stamp.ns // _DAY, written_ns // _DAY):
+        there = midnight_ns + stamp.ns % _DAY
+        if there <= written_ns + _DAY:
+            return there
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _midnights(day: int, written: int) -> tuple[int, ...]:
+    """When a day of any year began in the year of another day, and in the year before that."""
+    parts = time.gmtime(day * _DAY // _SECOND)
+    year = time.gmtime(written * _DAY // _SECOND).tm_year
+    dates = [(candidate, parts.tm_mon, parts.tm_mday, 0, 0, 0) for candidate in (year, year - 1)]
+    return tuple(calendar.timegm(date) * _SECOND for date in dates)
+
+
+# Names of operations and types in logs, in the words of the flight recorder.
+
+NCCL_OPS = {
+    "AllReduce": "all_reduce", "AllGather": "_all_gather_base", "ReduceScatter": "_reduce_scatter_base",
+    "Broadcast": "broadcast", "Reduce": "reduce", "Send": "send", "Recv": "recv", "AlltoAll": "all_to_all",
+    "AllToAll": "all_to_all", "AlltoAllv": "all_to_all", "AllToAllv": "all_to_all", "Gather": "gather",
+    "Scatter": "scatter", "AllReduceWithBias": "all_reduce", "mscclpp_ncclAllReduce": "all_reduce",
+    "mscclpp_ncclAllGather": "_all_gather_base", "PutSignal": "put_signal", "Signal": "signal",
+    "WaitSignal": "wait_signal",
+}  # fmt: skip
+"""By what a COLL or CALL line says; other names stay as they are."""
+C10D_OPS = {
+    "ALLREDUCE": "all_reduce", "ALLREDUCE_COALESCED": "allreduce_coalesced", "REDUCE": "reduce",
+    "BROADCAST": "broadcast", "ALLGATHER": "all_gather", "_ALLGATHER_BASE": "_all_gather_base",
+    "ALLGATHER_BASE": "_all_gather_base", "ALLGATHER_COALESCED": "all_gather_into_tensor_coalesced",
+    "GATHER": "gather", "SCATTER": "scatter", "REDUCE_SCATTER": "reduce_scatter",
+    "_REDUCE_SCATTER_BASE": "_reduce_scatter_base", "ALLTOALL_BASE": "all_to_all", "ALLTOALL": "all_to_all",
+    "SEND": "send", "RECV": "recv", "RECVANYSOURCE": "recv", "BARRIER": "barrier", "COALESCED": "coalesced",
+}  # fmt: skip
+"""By c10d's OpType."""
+WIRE = {
+    "_all_gather_base": "all_gather", "_allgather_base": "all_gather", "allgather": "all_gather",
+    "all_gather_into_tensor": "all_gather", "_reduce_scatter_base": "reduce_scatter", "allreduce": "all_reduce",
+    "reduce_scatter_tensor": "reduce_scatter", "_broadcast_oop": "broadcast", "_reduce_oop": "reduce",
+    "alltoall": "all_to_all", "alltoall_base": "all_to_all", "all_to_all_single": "all_to_all",
+    "barrier": "all_reduce", "all_reduce_barrier": "all_reduce",
+}  # fmt: skip
+"""Operations of the recorder by what NCCL launches for them: a barrier is an all_reduce of one element."""
+DTYPES = (
+    "Char", "Byte", "Int", "UInt32", "Long", "UInt64", "Half", "Float", "Double", "BFloat16", "Float8_e4m3fn",
+    "Float8_e5m2",
+)  # fmt: skip
+"""By NCCL's number."""
+WIRE_DTYPES = {"Bool": "Byte", "Float8_e4m3fnuz": "Byte", "Float8_e5m2fnuz": "Byte"}
+"""Types that go over the wire as another one."""
+
+
+class Sizes(NamedTuple):
+    """JSON texts of shapes; None where they are not known."""
+
+    sent: str | None
+    received: str | None
+
+
+def op_of(name: str) -> str:
+    """A COLL line's operation as the recorder calls it."""
+    return NCCL_OPS.get(name, name)
+
+
+def c10d_op(name: str | None) -> str | None:
+    """The operation of an OpType; None for none, and for UNKNOWN."""
+    return None if name in (None, "", "UNKNOWN") else C10D_OPS.get(name, name.lower())
+
+
+def wire(op: str) -> str:
+    """What NCCL is asked to do for an operation."""
+    return WIRE.get(op, op)
+
+
+def dtype(number: int) -> str | None:
+    """JSON text of the type with NCCL's number; None if there is none."""
+    return f'["{DTYPES[number]}"]' if 0 <= number < len(DTYPES) else None
+
+
+def sizes(op: str, count: int | None, members: int | None) -> Sizes:
+    """Shapes of a COLL line: its count is what one rank sends in a gather, and what one receives in a scatter."""
+    if count is None:
+        return Sizes(None, None)
+    one, all_ = f"[[{count}]]", None if members is None else f"[[{count * members}]]"
+    gathers, scatters = op in ("AllGather", "Gather"), op in ("ReduceScatter", "Scatter")
+    return Sizes(all_ if scatters else one, all_ if gathers else one)
+
+
+def wire_key(op: str | None, in_sizes: str | None, in_dtypes: str | None) -> str:
+    """Operation, elements and type as NCCL is given them: the same for a line of a log and an entry of a recorder."""
+    name = wire(op or "")
+    if op is not None and op.endswith("barrier"):
+        return f"{name} 1 Float"
+    counted = name in ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
+    count = elements(in_sizes) if counted else None
+    kind = (in_dtypes or "").strip('[]"')
+    return f"{name} {'?' if count is None else count} {WIRE_DTYPES.get(kind, kind)}"
+
+
+def elements(sizes: str | None) -> int | None:
+    """Elements of all tensors in a JSON list of shapes; None if it is none."""
+    try:
+        return sum(prod(shape) for shape in orjson.loads(sizes)) if sizes else None
+    except (orjson.JSONDecodeError, TypeError):
+        return None

@@ -1,0 +1,328 @@
+"""Which global rank each process has: said by a prefix, or found by the communicator of all ranks.
+
+`[cudaDev]` is no rank, and the rank in a communicator is one only in that of the whole job. What is not sure stays
+unknown: a lane under a wrong number would accuse the wrong rank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from rankscope.assemble import file_names
+from rankscope.assemble.logs.log_processes import Life, Scene
+from rankscope.kinds.event_kinds import EVENTS
+from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
+from rankscope.parsers.logs.event import Event
+
+AGREE = 2
+"""So many tasks must have the number of their rank, where not all of them are in the log."""
+_MPIRUN = re.compile(r"^\[\d+,(\d+)\]<std")
+_TASK = re.compile(r"^(?: *(\d{1,6}): |\[(\d{1,6})\] ?$)")
+
+
+def settle(scene: Scene, world: int, highest: int, pattern: re.Pattern[str] | None) -> None:
+    """Sets ranks of speakers and lives, and `world`.
+
+    `world` is the size of the job where something else than logs tells it, else 0; `highest` the highest global rank
+    that any log mentions, -1 without one.
+    """
+    _runs(scene)
+    for speaker in scene.speakers:
+        if len(speaker.told) == 1 and not speaker.old:
+            speaker.rank, speaker.how = min(speaker.told), "prefix"
+    _by_name(scene, pattern)
+    size, lives = _world(scene, world, highest)
+    for life in lives:
+        life.rank = life.comm.rank
+    _by_communicator(scene, lives)
+    _by_launcher(scene, size)
+    _by_device(scene, size, lives)
+    _unclaimed_twice(scene)
+    for speaker in scene.speakers:
+        if world and speaker.rank is not None and speaker.rank >= world:
+            speaker.rank, speaker.how = None, ""
+    for life in scene.lives:
+        if life.rank is None:
+            life.rank = scene.speakers[life.speaker].rank
+        for piece in life.rest:
+            piece.rank = life.rank
+    ranks = [s.rank for s in scene.speakers if s.rank is not None]
+    scene.world = world or max([size, highest + 1, *(1 + r for r in ranks)])
+    scene.sized = scene.world in (world, size) or _says_size(scene)
+
+
+def _says_size(scene: Scene) -> bool:
+    """Whether a log tells of all ranks by its form: RAS, a report of desync, the settings of a group, fingerprints."""
+    return any(
+        log.content.ras or any(EVENTS[event.kind].says_size for event in log.content.events) for log in scene.logs
+    )
+
+
+def _runs(scene: Scene) -> None:
+    """Finds runs that follow each other in a log: communicators of one size, each of other processes."""
+    largest = max((life.comm.nranks or 0 for life in scene.lives), default=0)
+    by_log: dict[int, list[tuple[int, set[int]]]] = defaultdict(list)
+    for lives in scene.identities().values():
+        logs = {life.log for life in lives}
+        if lives[0].comm.nranks == largest > 1 and len(logs) == 1 and len(lives) == largest:
+            begins = min(life.comm.offset for life in lives)
+            by_log[logs.pop()].append((begins, {life.speaker for life in lives}))
+    for log, runs in by_log.items():
+        begins, newest = max(runs, key=lambda run: run[0])
+        earlier = [speakers for _, speakers in runs if speakers.isdisjoint(newest)]
+        ends = max((life.comm.offset for life in scene.lives if life.speaker in set().union(*earlier)), default=0)
+        if earlier and ends < begins:
+            scene.since[log] = begins
+            for at in set().union(*earlier):
+                scene.speakers[at].old = True
+
+
+def _by_name(scene: Scene, pattern: re.Pattern[str] | None) -> None:
+    """A log of one process whose name, or the user, says the rank."""
+    for log in scene.logs:
+        shown = log.source.shown
+        told = file_names.rank_by(pattern, shown) if pattern is not None else None
+        if told is None and file_names.says_rank(shown):
+            told = file_names.rank_of(shown)
+        if told is not None and len(set(log.speakers)) <= 1:
+            log.source.rank, log.source.rank_source = told, "option" if pattern is not None else "name"
+            for at in log.speakers:
+                speaker = scene.speakers[at]
+                if speaker.rank is None:
+                    speaker.rank, speaker.how = told, "name"
+
+
+def _world(scene: Scene, world: int, highest: int) -> tuple[int, list[Life]]:
+    """The size of the largest communicator, and the lives of those of that size if they are of the whole job."""
+    identities = scene.identities()
+    largest = max((life.comm.nranks or 0 for life in scene.lives), default=0)
+    size = world or largest
+    if size != largest or size < 2 or highest >= size:
+        return size if size == world else largest, []
+    old = {at for at, speaker in enumerate(scene.speakers) if speaker.old}
+    users = {life.speaker for life in scene.lives if (life.comm.nranks or 0) > 1} - old
+    named = {k: v for k, v in identities.items() if v[0].comm.nranks == size and v[0].speaker not in old}
+    sets = {frozenset((life.speaker, life.comm.rank) for life in lives) for lives in named.values()}
+    places: dict[int, set[int | None]] = defaultdict(set)
+    for own in sets:
+        for speaker, rank in own:
+            places[speaker].add(rank)
+    one_each = len(users) <= size and all(len(ranks - {None}) <= 1 for ranks in places.values())
+    ranks = [rank for own in places.values() for rank in own if rank is not None]
+    if (not one_each and len(users) > 1) or len(set(ranks)) < len(ranks):
+        return size, []
+    lives = [life for lives in named.values() for life in lives]
+    told = [(life, scene.speakers[life.speaker].rank) for life in lives]
+    if any(rank is not None and life.comm.rank not in (None, rank) for life, rank in told):
+        return size, []
+    return size, lives
+
+
+def _by_communicator(scene: Scene, lives: Sequence[Life]) -> None:
+    ranks: dict[int, set[int]] = defaultdict(set)
+    for life in lives:
+        if life.comm.rank is not None:
+            ranks[life.speaker].add(life.comm.rank)
+    for at, own in ranks.items():
+        if len(own) == 1 and scene.speakers[at].rank is None:
+            scene.speakers[at].rank, scene.speakers[at].how = min(own), "communicator"
+
+
+def _by_launcher(scene: Scene, size: int) -> None:
+    """mpirun counts processes; srun counts tasks, which are ranks if there are as many."""
+    open_ = [s for s in scene.speakers if s.rank is None]
+    for form, needs_size in ((_MPIRUN, False), (_TASK, True)):
+        found: dict[int, list[int]] = defaultdict(list)
+        for i, speaker in enumerate(scene.speakers):
+            for match in filter(None, map(form.match, speaker.labels)):
+                found[int(match[match.lastindex or 1])].append(i)
+        users = {i for own in found.values() for i in own}
+        if not open_ or len(users) < len(scene.speakers) or any(len(set(own)) > 1 for own in found.values()):
+            continue
+        told = [(task, scene.speakers[own[0]].rank) for task, own in found.items()]
+        known = [task == rank for task, rank in told if rank is not None]
+        # a launcher that numbers in another way than the job tells nothing; of a part of the tasks two must agree
+        fits = len(found) == size or (sum(known) >= AGREE and max(found) < size)
+        if len(users) != len(found) or not all(known) or (needs_size and not fits):
+            continue
+        for rank, own in found.items():
+            speaker = scene.speakers[own[0]]
+            if speaker.rank is None:
+                speaker.rank, speaker.how = rank, "launcher"
+
+
+def _by_device(scene: Scene, size: int, lives: Sequence[Life]) -> None:
+    """On a job of one host with a device for each rank, torch's launcher numbers both alike."""
+    hosts = {speaker.host for speaker in scene.speakers}
+    if len(hosts) != 1 or any(s.rank is not None for s in scene.speakers) or not lives:
+        return
+    devices = {i: s.device for i, s in enumerate(scene.speakers) if s.device is not None}
+    devices |= {life.speaker: life.comm.device for life in lives if life.comm.device is not None}
+    highest = max(devices.values(), default=-1)
+    if len(set(devices.values())) == len(devices) > 1 and highest < size:
+        for at, device in devices.items():
+            scene.speakers[at].rank, scene.speakers[at].how = device, "device"
+
+
+def _unclaimed_twice(scene: Scene) -> None:
+    """Of two processes that are said to be the same rank, neither is."""
+    claims: dict[int, list[int]] = defaultdict(list)
+    for i, speaker in enumerate(scene.speakers):
+        if speaker.rank is not None:
+            claims[speaker.rank].append(i)
+    for own in claims.values():
+        if len(own) > 1:
+            for i in own:
+                scene.speakers[i].rank, scene.speakers[i].how = None, ""
+
+
+# Ranks that torchrun puts in front of lines where a template tells it to: `node07:12: `, `[12]:`.
+
+_FRONT = re.compile(r"^\[?(?:(?P<host>[A-Za-z][\w.\-]*):)?(?P<number>\d{1,6})\]?:?$")
+
+
+def settle_labels(scene: Scene, world: int) -> None:
+    """Gives events the rank in front of them; `world` is the size of the job where anything else tells it, else 0."""
+    if not any("front" in event.values for log in scene.logs for event in log.content.events):
+        return
+    told = {front: _read(front) for front, _ in _fronts(scene)}
+    if not _are_ranks(scene, told, world):
+        return
+    for number, log in enumerate(scene.logs):
+        events = [_ranked(event, told) for event in log.content.events]
+        scene.logs[number] = log._replace(content=replace(log.content, events=events))
+
+
+def _fronts(scene: Scene) -> Iterator[tuple[str, int | None]]:
+    """What stands in front of events, each with the rank that torch itself says there."""
+    for log in scene.logs:
+        for event in log.content.events:
+            if "front" in event.values:
+                yield event.values["front"], event.rank
+
+
+def _read(front: str) -> tuple[str, int] | None:
+    """Host and number."""
+    found = _FRONT.match(front)
+    number = int(found["number"]) if found else RANK_LIMIT
+    return (found["host"] or "", number) if found and number < RANK_LIMIT else None
+
+
+def _are_ranks(scene: Scene, told: dict[str, tuple[str, int] | None], world: int) -> bool:
+    hosts: defaultdict[int, set[str]] = defaultdict(set)
+    for place in told.values():
+        if place is None:
+            return False
+        hosts[place[1]].add(place[0])
+    if any(len(own) > 1 for own in hosts.values()):
+        # counted on each host anew
+        return False
+    known = [(told[front], rank) for front, rank in _fronts(scene) if rank is not None]
+    if known:
+        return all(place is not None and place[1] == rank for place, rank in known)
+    several = len(set().union(*hosts.values())) > 1
+    highest = max((e.rank for log in scene.logs for e in log.content.events if e.rank is not None), default=-1)
+    # all of one host, from 0 on, are the ranks of a job that has no other
+    return several or min(hosts) > 0 or max(world - 1, highest) <= max(hosts)
+
+
+def _ranked(event: Event, told: dict[str, tuple[str, int] | None]) -> Event:
+    place = told.get(event.values.get("front", ""))
+    if event.rank is not None or place is None:
+        return event
+    values = {name: value for name, value in event.values.items() if name != "label"}
+    if place[0] and values.get("host") is None:
+        values["host"] = place[0]
+    return event._replace(rank=place[1], values=values)
+
+
+# Which communicators of different processes are one: a pointer says nothing outside of its process.
+
+DEPTH = 64
+"""Splits of splits that are followed."""
+
+
+def identify(scene: Scene) -> None:
+    """Sets `identity` of every life that can be told."""
+    lives = [life for life in scene.lives if life.stands]
+    ordinals = _ordinals(lives)
+    for life in lives:
+        life.identity = life.recalled or _direct(life)
+    _keep_sound(lives)
+    for life in lives:
+        if not life.identity and _is_split(life):
+            life.identity = _split(life, ordinals, DEPTH)
+    _keep_sound(lives)
+    _by_order([life for life in lives if not life.identity and not _is_split(life)], lives)
+
+
+def _is_split(life: Life) -> bool:
+    return bool(life.comm.parent)
+
+
+def _direct(life: Life) -> str:
+    unset = _is_split(life) and life.comm.split is None
+    return "" if unset else life.comm.comm_id
+
+
+def _ordinals(lives: Iterable[Life]) -> dict[int, int]:
+    """For each split how many splits of the same parent and colour its process had made before."""
+    counted: Counter[tuple[int, int | None]] = Counter()
+    out: dict[int, int] = {}
+    for life in lives:
+        if life.parent is not None:
+            key = (id(life.parent), life.comm.color)
+            out[id(life)] = counted[key]
+            counted[key] += 1
+    return out
+
+
+def _split(life: Life, ordinals: dict[int, int], depth: int) -> str:
+    parent = life.parent
+    if parent is None or not depth:
+        return ""
+    known = parent.identity or (_split(parent, ordinals, depth - 1) if _is_split(parent) else "")
+    if not known or life.comm.color is None:
+        return ""
+    number = f"#{ordinals[id(life)]}" if life.comm.split is None else str(life.comm.split)
+    return f"{known}/{number}:{life.comm.color}"
+
+
+def _keep_sound(lives: Iterable[Life]) -> None:
+    """Takes back identities whose members contradict each other: they are no identities."""
+    for members in _by_identity(lives).values():
+        ranks = [life.comm.rank for life in members if life.comm.rank is not None]
+        sizes = {life.comm.nranks for life in members} - {None}
+        if len(set(ranks)) < len(ranks) or len(sizes) > 1:
+            for life in members:
+                life.identity = ""
+
+
+def _by_identity(lives: Iterable[Life]) -> dict[str, list[Life]]:
+    found: dict[str, list[Life]] = defaultdict(list)
+    for life in lives:
+        if life.identity:
+            found[life.identity].append(life)
+    return found
+
+
+def _by_order(unnamed: list[Life], lives: list[Life]) -> None:
+    """Joins the k-th communicator of a size of each process, where as many processes have one as it has ranks."""
+    largest = max((life.comm.nranks or 0 for life in lives), default=0)
+    by_size: dict[int, dict[int, list[Life]]] = defaultdict(lambda: defaultdict(list))
+    for life in unnamed:
+        if life.comm.nranks is not None and life.comm.nranks > 1:
+            by_size[life.comm.nranks][life.speaker].append(life)
+    for size, speakers in by_size.items():
+        counts = {len(own) for own in speakers.values()}
+        full = len(speakers) == size or (len(speakers) < size == largest)
+        if len(counts) != 1 or not full:
+            continue
+        for k, members in enumerate(zip(*speakers.values(), strict=True)):
+            ranks = [life.comm.rank for life in members if life.comm.rank is not None]
+            if len(set(ranks)) == len(ranks):
+                for life in members:
+                    life.identity = f"{size} ranks #{k}"

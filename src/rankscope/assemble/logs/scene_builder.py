@@ -1,0 +1,108 @@
+"""From the logs of an attempt to its scene: what one process printed is one, in however many files it stands."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rankscope.assemble.logs.comm_lifetimes import Series, filled, join, series_of
+from rankscope.assemble.logs.log_processes import Life, Log, Scene, Speaker
+from rankscope.assemble.logs.log_values import rank, short, size
+from rankscope.assemble.logs.restarts import run_of
+from rankscope.assemble.sources import Source
+
+
+def build(sources: Sequence[tuple[int, Source]], run: int = -1) -> Scene:
+    """The scene of logs, given with their rows of `files`; of logs with several runs of the job of that one."""
+    speakers: list[Speaker] = []
+    index: dict[tuple[str, int], int] = {}
+    logs: list[Log] = []
+    for place, source in sources:
+        content = source.log
+        if content is None:
+            continue
+        content = run_of(content, run)
+        here: list[int] = []
+        for process in content.processes:
+            at = index.setdefault((process.host, process.pid), len(speakers))
+            if at == len(speakers):
+                speakers.append(Speaker(process.host, process.pid))
+            speakers[at].told |= {told for told in [rank(process.rank)] if told is not None}
+            speakers[at].labels |= {process.label} - {""}
+            if process.device is not None:
+                speakers[at].device = process.device
+            here.append(at)
+        logs.append(Log(place, source, content, here))
+    logs, series = _in_order(logs)
+    lives, by_place = _lives(logs, series)
+    return Scene(logs, speakers, lives, by_place, lines_before=_lines_before(logs, series))
+
+
+def _in_order(logs: Sequence[Log]) -> tuple[list[Log], list[Series]]:
+    """The logs, those of a series in the order in which they were written, and the series."""
+    spoken: dict[tuple[int, str], set[int]] = defaultdict(set)
+    for number, log in enumerate(logs):
+        for speaker in log.speakers:
+            spoken[speaker, log.source.directory].add(number)
+    # where a name alone would not do: only files in which the same process speaks
+    shared = sorted({number for numbers in spoken.values() if len(numbers) > 1 for number in numbers})
+    series = series_of([logs[number].source.shown for number in shared])
+    of_log = {shared[i]: [shared[k] for k in one.members] for one in series for i in one.members}
+    order = [k for i in range(len(logs)) for k in ([i] if i not in of_log else of_log[i] * (i == min(of_log[i])))]
+    moved = {number: place for place, number in enumerate(order)}
+    return [logs[number] for number in order], [
+        Series(tuple(moved[shared[i]] for i in one.members), frozenset(moved[shared[i]] for i in one.behind_gaps))
+        for one in series
+    ]
+
+
+def _lines_before(logs: Sequence[Log], series: Sequence[Series]) -> dict[int, int]:
+    found = {}
+    for one in series:
+        lines = 0
+        for number in one.members:
+            found[logs[number].place] = lines
+            lines += logs[number].content.counts.get("lines", 0)
+    return found
+
+
+def _lives(logs: Sequence[Log], series: Sequence[Series]) -> tuple[list[Life], dict[tuple[int, int], Life]]:
+    lives: list[Life] = []
+    by_place: dict[tuple[int, int], Life] = {}
+    for number, log in enumerate(logs):
+        for at, comm in enumerate(log.content.comms):
+            sound = comm._replace(nranks=size(comm.nranks), rank=rank(comm.rank), device=short(comm.device))
+            life = Life(log.speakers[comm.process], number, at, sound, len(lives))
+            # what was printed of it is another's: a piece of a line stood in front
+            life.twin = not (comm.init or comm.collectives or comm.p2p or comm.state != "seen")
+            lives.append(life)
+            by_place[number, at] = life
+    for life in lives:
+        if life.comm.parent_comm is not None:
+            life.parent = by_place.get((life.log, life.comm.parent_comm))
+    for one in series:
+        own = (by_place[number, at] for number in one.members for at in range(len(logs[number].content.comms)))
+        join(one, [life for life in own if not life.twin], logs)
+    _twins(lives, {log: number for number, one in enumerate(series) for log in one.members})
+    return lives, by_place
+
+
+def _twins(lives: Sequence[Life], series: dict[int, int]) -> None:
+    """Marks what a second log of the same process repeats, and takes from it what the first does not say."""
+    same: dict[tuple[int, str, int], list[Life]] = defaultdict(list)
+    counted: dict[tuple[int, str, int], int] = defaultdict(int)
+    for life in lives:
+        if not life.stands:
+            continue
+        # of the logs of a series none repeats another
+        key = (life.speaker, life.comm.pointer, series.get(life.log, -1 - life.log))
+        same[life.speaker, life.comm.pointer, counted[key]].append(life)
+        counted[key] += 1
+    for group in same.values():
+        best = max(group, key=lambda life: (life.told, life.comm.init))
+        for life in group:
+            if life is not best:
+                for piece in life.pieces:
+                    piece.twin = True
+                best.comm = filled(best.comm, life.comm)
+                best.parent = best.parent or life.parent

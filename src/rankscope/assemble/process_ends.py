@@ -1,0 +1,176 @@
+"""How processes ended, as their sidecars say: rows of `messages`, and the time of the tracebacks they left beside them.
+
+A traceback that the capture wrote has no time; the sidecar of the same process has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import PurePosixPath
+from typing import Any
+
+import orjson
+import polars as pl
+
+from rankscope import schema
+from rankscope.assemble.sources import Source
+from rankscope.parsers.logs.c10d.error_table import current
+from rankscope.parsers.logs.c10d.event_builder import shown
+from rankscope.parsers.logs.c10d.known_errors import KnownErrors
+from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.sidecar.model import Card
+
+KIND = "process-end"
+WORDS = {
+    "exit": "came to the end of its program",
+    "exception": "an exception ended it",
+    "interrupted": "was interrupted (SIGINT)",
+    "terminated": "was ended by SIGTERM",
+}
+TRACEBACK = "exception_rank_"
+"""How the capture calls the file with the traceback."""
+Ends = dict[int, tuple[int, Source]]
+"""By rank: the row of `files` of its sidecar, and that."""
+
+
+def of_attempt(sources: Sequence[Source], attempt: int) -> Ends:
+    """The newest sidecar of each rank of an attempt; one without dumps only where nothing tells that it is older."""
+    found: Ends = {}
+    cards = [(place, source) for place, source in enumerate(sources) if isinstance(source.content, Card)]
+    mine = [_card(source) for _, source in cards if source.attempt == attempt]
+    for place, source in sorted(cards, key=lambda row: _card(row[1]).started_ns or 0):
+        loose = source.attempt is None and not any(_ended_before(_card(source), card) for card in mine)
+        if source.attempt == attempt or loose:
+            found[_card(source).rank] = place, source
+    return found
+
+
+def _card(source: Source) -> Card:
+    assert isinstance(source.content, Card)
+    return source.content
+
+
+def _ended_before(card: Card, other: Card) -> bool:
+    """Whether a process belongs to an earlier run than another: by what the launcher counts, or as it ended before."""
+    if card.job and other.job and card.job != other.job:
+        return True
+    if card.attempt is not None and other.attempt is not None and card.attempt != other.attempt:
+        return True
+    same_clock = card.host != "" and card.host == other.host
+    return same_clock and (card.ended_ns or 0) < (other.started_ns or 0)
+
+
+def world_of(ends: Ends) -> int:
+    """The number of ranks that these processes know of."""
+    return max((_card(source).world_size or 1 + rank for rank, (_, source) in ends.items()), default=0)
+
+
+def with_ends(
+    messages: pl.DataFrame | None, ends: Ends, files: Sequence[Source], errors: str | None = None
+) -> pl.DataFrame:
+    """`messages` with a row for each process that ended, and with times in the tracebacks that these left.
+
+    `errors` is the path of the user's own table of known errors.
+    """
+    beside = _tracebacks(ends.values(), {source.shown: i for i, source in enumerate(files)})
+    bare = {card.rank for card in beside.values()}
+    rows = [
+        _row(place, _card(source), rank in bare, errors)
+        for rank, (place, source) in ends.items()
+        if _card(source).ended
+    ]
+    table = pl.DataFrame(rows, schema=dict(schema.MESSAGES))
+    if messages is None or messages.is_empty():
+        return table.sort("file")
+    return pl.concat([_timed(messages, beside), table]).sort("file", "offset", maintain_order=True)
+
+
+def _row(place: int, card: Card, beside: bool, errors: str | None) -> dict[str, Any]:
+    """A row; an exception whose traceback is `beside` is no second cause, nor harm twice."""
+    text = WORDS.get(card.ended, shown(card.ended))
+    failed, known = card.ended == "exception" and not beside, _known(card, errors)
+    values = {"reason": card.ended, "error": card.error, "cause": card.cause, **known, "utc": True}
+    return {
+        "time_ns": card.ended_ns, "resolution_ns": None if card.ended_ns is None else 1, "rank": card.rank,
+        "host": card.host or None, "pid": card.pid, "file": place, "offset": 0, "line": 1,
+        "severity": "error" if failed else "info", "kind": KIND, "role": known.get("role", "") if failed else "context",
+        "pattern": known.get("id", "") if failed else "", "group": None,
+        "text": shown(f"{text}: {card.error}" if card.error else text), "values": orjson.dumps(values).decode(),
+        "torn": False,
+    }  # fmt: skip
+
+
+def _known(card: Card, errors: str | None) -> Mapping[str, Any]:
+    if not card.error:
+        return {}
+    # a job of which no process failed needs no table
+
+    return known_error(card.error, card.cause, errors)
+
+
+def _timed(messages: pl.DataFrame, beside: Mapping[int, Card]) -> pl.DataFrame:
+    """Lines without a time in the file that the capture wrote when an exception ended its process get that time."""
+    if not beside:
+        return messages
+    told = pl.DataFrame(
+        [(file, card.ended_ns, card.host or None, card.pid) for file, card in beside.items()],
+        schema={"file": pl.UInt32, "at": pl.Int64, "on": pl.String, "of": pl.Int64}, orient="row",
+    )  # fmt: skip
+    bare = pl.col("time_ns").is_null() & pl.col("at").is_not_null()
+    in_utc = pl.col("values").str.replace(r"^\{", '{"utc":true,').str.replace(r",\}$", "}")
+    return (
+        messages.join(told, on="file", how="left", maintain_order="left")
+        .with_columns(
+            time_ns=pl.coalesce("time_ns", "at"), host=pl.coalesce("host", "on"), pid=pl.coalesce("pid", "of"),
+            resolution_ns=pl.when(bare).then(pl.lit(1, pl.Int64)).otherwise("resolution_ns"),
+            values=pl.when(bare).then(in_utc).otherwise("values"),
+        )
+        .drop("at", "on", "of")
+    )  # fmt: skip
+
+
+def _tracebacks(ends: Iterable[tuple[int, Source]], places: Mapping[str, int]) -> dict[int, Card]:
+    """By row of `files`: the traceback beside a sidecar, and that."""
+    found = {}
+    for _, source in ends:
+        card = _card(source)
+        if card.ended != "exception":
+            continue
+        name = PurePosixPath(source.shown.replace("!", "/")).name
+        path = f"{source.shown.removesuffix(name)}{TRACEBACK}{card.rank}.log"
+        if path in places:
+            found[places[path]] = card
+    return found
+
+
+# What the table of known errors says of the exception that ended a process; not for a worker, which has no room.
+
+_TOLD = ("id", "role", "accuses", "meaning", "next")
+
+
+@lru_cache(4096)
+def known_error(error: str, cause: str, users: str | None = None) -> dict[str, Any]:
+    """The entry that an exception matches, else the one of what it came of if that is harm from elsewhere; or empty.
+
+    `users` is the path of the user's own table. Only harm: what a program got over before it raised something else is
+    no cause of that.
+    """
+    own = _look_up(error, users)
+    if own.get("role") in ("root", "victim") or not cause:
+        return own
+    first = _look_up(cause, users)
+    return first if first.get("role") == "victim" else own
+
+
+def _look_up(text: str, users: str | None) -> dict[str, Any]:
+    # a table knows lines
+    lines = [Record(0, i, line) for i, line in enumerate(text.splitlines(), 1)]
+    found = [event.values for event in _table(users).events(lines)]
+    strongest = next((values for role in ("root", "victim") for values in found if values["role"] == role), None)
+    return {key: strongest[key] for key in _TOLD if key in strongest} if strongest is not None else {}
+
+
+@cache
+def _table(users: str | None) -> KnownErrors:
+    return KnownErrors(current(users)[0])

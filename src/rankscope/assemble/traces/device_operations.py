@@ -1,0 +1,236 @@
+"""Operations that run on a device: what the host issued, joined to the kernels it launched.
+
+A kernel belongs to the record_param_comms with its external id, else to the one in which the host launched it. Where
+there is none (before torch 1.13, or cut off by the window) the annotation, or the arguments of the kernel, tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+import orjson
+
+from rankscope.assemble.traces.span_roles import Places, Roles
+from rankscope.parsers.matrices import NULL
+from rankscope.parsers.torch_profiler import event_names
+from rankscope.parsers.torch_profiler.model import Call
+
+
+@dataclass
+class Row:
+    """An operation in the making; numbers are rows of candidates, -1 without."""
+
+    issue: int
+    annotation: int = -1
+    runs: list[int] = field(default_factory=list)
+    call: Call | None = None
+    coalesced: str = "none"
+    op: str = ""
+    library: str = ""
+    peer: int | None = None
+    """Place in the group."""
+    group: str | None = None
+    """Name of the group, where it does not stand in `call`."""
+
+
+def rows(roles: Roles) -> list[Row]:
+    """The operations of a window that run on a device, in no order."""
+    annotations, comms = roles.annotations, roles.comms
+    annotations = annotations[[event_names.ANNOTATED.match(roles.names[i])["library"] != "gloo" for i in annotations]]  # type: ignore[index]
+    holder = roles.within(annotations, comms)
+    bare = annotations[holder < 0]
+    issues = np.concatenate([comms, bare])
+    made = [Row(issue) for issue in issues.tolist()]
+    for annotation, at in zip(annotations[holder >= 0].tolist(), holder[holder >= 0].tolist(), strict=True):
+        made[at].annotation = annotation if made[at].annotation < 0 else made[at].annotation
+    for row in made[len(comms) :]:
+        row.annotation = row.issue
+    alone = _give_runs(roles, made, issues, annotations, holder)
+    _coalesce(roles, made, comms)
+    found = [row for row in made if _is_operation(roles, row)] + alone
+    for row in found:
+        _name(roles, row)
+    return found
+
+
+def _give_runs(roles: Roles, made: list[Row], issues: Places, annotations: Places, holder: Places) -> list[Row]:
+    """Hands out the kernels; returns rows for those with arguments that the host issued before the window."""
+    runs = roles.runs
+    at = roles.launched_by(runs, issues)
+    # newer annotations have an id of their own
+    by_annotation = roles.launched_by(runs, annotations)
+    inner = (at < 0) & (by_annotation >= 0)
+    at[inner] = holder[by_annotation[inner]]
+    alone = []
+    for run, place in zip(runs.tolist(), at.tolist(), strict=True):
+        if place >= 0:
+            made[place].runs.append(run)
+        elif (name := roles.calls[run].collective) is not None:
+            alone.append(Row(-1, runs=[run], coalesced="closer" if _kind(name) == event_names.END else "none"))
+    return alone
+
+
+def _coalesce(roles: Roles, made: list[Row], comms: Places) -> None:
+    """Marks what was issued between the start and the end of a coalesced group on one thread."""
+    order = np.lexsort((roles.window.start[roles.span[comms]], roles.window.track[roles.span[comms]]))
+    inside = False
+    track = -1
+    for i in order.tolist():
+        row, here = made[i], int(roles.window.track[roles.span[comms[i]]])
+        kind = _kind(roles.calls[row.issue].collective or "")
+        inside = inside and here == track
+        track = here
+        if kind == event_names.START:
+            inside = True
+        elif kind == event_names.END:
+            inside, row.coalesced = False, "closer"
+        elif inside and kind not in event_names.PSEUDO:
+            row.coalesced = "inner"
+
+
+def _kind(collective: str) -> str:
+    return collective.lower().replace("_", "")
+
+
+def _is_operation(roles: Roles, row: Row) -> bool:
+    """Whether a row is work, and not one of the notes that are written in the same way."""
+    collective = roles.calls[row.issue].collective
+    if row.coalesced == "closer":
+        return bool(row.runs)
+    if collective is not None:
+        return _kind(collective) not in event_names.PSEUDO
+    return row.annotation >= 0 or bool(row.runs)
+
+
+def _name(roles: Roles, row: Row) -> None:
+    """Settles arguments, operation and peer."""
+    said = roles.calls[row.issue] if row.issue >= 0 else None
+    run = next((roles.calls[i] for i in row.runs if roles.calls[i].collective is not None), None)
+    call = said if said is not None and said.collective is not None else run or said or roles.calls[row.runs[0]]
+    if row.annotation >= 0 and roles.calls[row.annotation].dims is not None:
+        call = _with_shapes(call, roles.calls[row.annotation])
+    annotated = event_names.ANNOTATED.match(roles.names[row.annotation]) if row.annotation >= 0 else None
+    row.call = call
+    row.library = annotated["library"] if annotated else roles.window.content.about.backend.split(":")[0] or "nccl"
+    if row.coalesced == "closer":
+        row.op = "coalesced"
+        return
+    row.op = annotated["op"] if annotated else event_names.op_of_collective(call.collective or "")
+    if annotated and annotated["peer"]:
+        row.peer = int(annotated["peer"])
+    elif row.op in ("send", "recv"):
+        other = call.target if row.op == "send" else call.source
+        row.peer = other if other is not None else call.rank
+
+
+def _with_shapes(call: Call, other: Call) -> Call:
+    """The call with the shapes of another."""
+    return call._replace(dims=other.dims, types=other.types)
+
+
+def number_of(roles: Roles, row: Row, name: str) -> int | None:
+    """Its `seq` in the group, or its `comms_id`; None where the trace does not tell."""
+    numbers = roles.told(name)
+    if row.issue >= 0 and (number := numbers[row.issue]) != NULL:
+        return number
+    return next((numbers[run] for run in row.runs if numbers[run] != NULL), None)
+
+
+# Operations that a thread of the host runs: gloo's, issued by c10d's operators and run by its own loops.
+
+_VARIANT = re.compile(r"_|base|coalesced|into|tensor")
+AHEAD = 64
+"""So many waiting operators of one kind are looked at for a run: a loop takes them in order."""
+
+
+def host_rows(roles: Roles) -> list[Row]:
+    """The operations of a window that a thread of the host runs."""
+    annotations = [i for i in roles.annotations.tolist() if roles.names[i].startswith("gloo:")]
+    if not annotations:
+        return []
+    operators = roles.operators
+    busy = roles.within(np.concatenate([roles.comms, _others(roles)]), operators)
+    free = np.ones(len(operators), np.bool_)
+    free[busy[busy >= 0]] = False
+    joined = _joined(roles, operators[free], np.array(annotations, np.int64))
+    return [_row(roles, operator, run) for operator, run in joined]
+
+
+def _others(roles: Roles) -> Places:
+    return np.array([i for i in roles.annotations.tolist() if not roles.names[i].startswith("gloo:")], np.int64)
+
+
+def _row(roles: Roles, operator: int, run: int) -> Row:
+    if run < 0:
+        issued = event_names.ISSUED.match(roles.names[operator])
+        return Row(
+            operator,
+            op=event_names.op_of_collective(issued[1] if issued else ""),
+            library="gloo",
+            call=roles.calls[operator],
+        )
+    found = event_names.ANNOTATED.match(roles.names[run])
+    assert found is not None
+    call = roles.calls[run]
+    row = Row(operator, run, [run], call, op=found["op"], library="gloo")
+    row.peer = int(found["peer"]) if found["peer"] else None
+    thread = roles.window.content.lanes[int(roles.window.content.code("lane")[roles.span[run]])].tid
+    row.group = roles.window.loops.get(thread) if thread is not None else None
+    return row
+
+
+def _joined(roles: Roles, operators: Places, annotations: Places) -> list[tuple[int, int]]:
+    """Each operator with its run, -1 if the window ended before; runs of what was issued before it by themselves.
+
+    One after the other: which run an operator gets depends on what those before it left.
+    """
+    start = roles.window.start[roles.span]
+    held = roles.within(annotations, operators)
+    pairs = [(int(operators[at]), int(a)) for a, at in zip(annotations, held, strict=True) if at >= 0]
+    taken = {operator for operator, _ in pairs}
+    waiting: dict[str, list[int]] = defaultdict(list)
+    for operator in operators[np.argsort(start[operators], kind="stable")].tolist():
+        if operator not in taken:
+            waiting[_host_kind(roles.names[operator])].append(operator)
+    left = annotations[held < 0]
+    for run in left[np.argsort(start[left], kind="stable")].tolist():
+        queue = waiting[_host_kind(roles.names[run])]
+        ahead = islice(queue, AHEAD)
+        fitting = (o for o in ahead if start[o] <= start[run] and _fits(roles.calls[o], roles.calls[run]))
+        operator = next(fitting, -1)
+        if operator >= 0:
+            queue.remove(operator)
+        pairs.append((operator, run))
+    return pairs + [(operator, -1) for queue in waiting.values() for operator in queue]
+
+
+def _host_kind(name: str) -> str:
+    """What c10d's operator and gloo's annotation have in common: c10d::_allgather_base_ runs as gloo:all_gather."""
+    return _VARIANT.sub("", name.partition(":")[2].lstrip(":").partition(" ")[0])
+
+
+def _fits(operator: Call, run: Call) -> bool:
+    """Whether the tensor of a run is among those of an operator, as far as shapes were recorded."""
+    mine, its = _sizes(run.dims), _sizes(operator.dims)
+    return not mine or not its or bool(mine & its)
+
+
+def _sizes(dims: str | None) -> set[int]:
+    """Numbers of elements of all tensors in a list of shapes, or of lists of shapes."""
+    try:
+        shapes = orjson.loads(dims or "[]")
+    except orjson.JSONDecodeError:
+        return set()
+    return set(_elements(shapes))
+
+
+def _elements(shape: object) -> list[int]:
+    if not isinstance(shape, list) or not shape:
+        return []
+    if all(isinstance(size, int) for size in shape):
+        return [int(np.prod(np.array(shape, np.float64)))]
+    return [size for inner in shape for size in _elements(inner)]

@@ -1,0 +1,146 @@
+"""The tables of tracks and spans."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from rankscope import schema
+from rankscope.assemble.sources import Drawn
+from rankscope.assemble.traces.trace_window import Window
+from rankscope.parsers.matrices import NULL, Numbers
+from rankscope.parsers.torch_profiler import event_names
+
+DEEPEST = 65535
+LARGEST = 1 << 31
+"""Numbers of devices, and of places on a screen, are smaller."""
+
+
+def arrange(window: Window) -> Drawn:
+    """Puts the spans of a window in order, and counts how many lie around each."""
+    content = window.content
+    kept = np.flatnonzero(window.track >= 0)
+    start = content.column("start_ns")
+    end = start + content.column("duration_ns")
+    # small whole numbers are put in order without comparing
+    narrow = np.min_scalar_type(len(window.tracks))
+    order = kept[np.argsort(window.track[kept].astype(narrow), kind="stable")]
+    edges = np.searchsorted(window.track[order], np.arange(len(window.tracks) + 1))
+    depth = np.zeros(len(order), np.int64)
+    for low, high in pairwise(edges.tolist()):
+        rows = order[low:high]
+        rows = order[low:high] = rows[by_time(start[rows], end[rows])]
+        depth[low:high] = _depths(start[rows], end[rows])
+    return Drawn(order, _columns(window, order, np.minimum(depth, DEEPEST).astype(np.uint16)))
+
+
+def _columns(window: Window, order: Numbers, depth: npt.NDArray[np.uint16]) -> pl.DataFrame:
+    content = window.content
+    correlation = content.column("correlation")[order]
+    names_ = pl.Series(content.names, dtype=pl.String).cast(pl.Categorical)
+    return pl.DataFrame(
+        {
+            "track": window.track[order].astype(np.uint32),
+            "category": _categories(window, order),
+            "name": names_.gather(content.code("name")[order]),
+            "start_ns": content.column("start_ns")[order],
+            "duration_ns": content.column("duration_ns")[order],
+            "depth": depth,
+            "correlation": pl.Series(correlation).set(pl.Series(correlation == NULL), None),
+        }
+    )
+
+
+def by_time(start: Numbers, end: Numbers) -> Numbers:
+    """Rows by start, and the longest first of those that start at once.
+
+    Profilers write nearly in this order: a stable sort merges the runs that are there, in linear time.
+    """
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    tied = start[1:] == start[:-1]
+    if (tied & (end[1:] > end[:-1])).any():
+        among = np.flatnonzero(np.append(tied, False) | np.insert(tied, 0, False))
+        order[among] = order[among[np.lexsort((-end[among], start[among]))]]
+    return order
+
+
+def _depths(start: Numbers, end: Numbers) -> Numbers:
+    """How many spans are open where each begins: all before it but those that have ended."""
+    ends = np.sort(np.maximum(end, start + 1), kind="stable")
+    open_: Numbers = np.arange(len(start)) - np.searchsorted(ends, start, side="right")
+    return np.maximum(open_, 0)
+
+
+def track_table(window: Window, first: int) -> pl.DataFrame:
+    """The tracks of a window; their numbers begin at `first`."""
+    titles = _titles(window)
+    orders = {(x.pid, x.tid): x.number for x in window.content.labels if x.kind == "thread_sort_index"}
+    kinds = _kinds(window)
+    rows = [
+        {
+            "track": first + i, "file": window.place, "rank": window.rank, "kind": kinds[i],
+            "device": pid if device and abs(pid) < LARGEST else None, "pid": None if device else pid, "lane": tid,
+            "name": titles.get((pid, tid), "").strip(), "order": _small(orders.get((pid, tid))),
+        }
+        for i, (device, pid, tid) in enumerate(window.tracks)
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=dict(schema.TRACKS), strict=False)
+
+
+def _titles(window: Window) -> dict[tuple[int | None, int | None], str]:
+    """Names of threads and streams; of two, its own and not the interpreter's, which it has first."""
+    named = [label for label in window.content.labels if label.kind == "thread_name"]
+    named.sort(key=lambda label: "(python" not in label.text)
+    return {(label.pid, label.tid): label.text for label in named}
+
+
+def _small(number: int | None) -> int:
+    return number if number is not None and abs(number) < LARGEST else 0
+
+
+def _kinds(window: Window) -> list[str]:
+    """What most kernels of a stream are: collectives, else computing; without one it only copies."""
+    count = len(window.tracks)
+    lanes, name = window.content.code("lane"), window.content.code("name")
+    kernel = np.array(
+        [
+            c in event_names.ON_DEVICE - event_names.COPIES - {"gpu_user_annotation", "cuda_sync"}
+            for c in window.categories
+        ],
+        np.bool_,
+    )
+    runs = np.array([event_names.is_run(text) for text in window.content.names], np.bool_)
+    on = np.flatnonzero(kernel[lanes] & (window.track >= 0)) if len(lanes) else np.empty(0, np.int64)
+    all_ = np.bincount(window.track[on], minlength=count)
+    own = np.bincount(window.track[on][runs[name[on]]], minlength=count) if len(on) else all_
+    return [
+        "host" if not device else "memory" if not all_[i] else "communication" if 2 * own[i] > all_[i] else "compute"
+        for i, (device, _, _) in enumerate(window.tracks)
+    ]
+
+
+def span_table(window: Window, drawn: Drawn, executes: Numbers, first_track: int, first_op: int) -> pl.DataFrame:
+    """The spans of a window; `executes` gives for each row the operation it runs, counted within the window."""
+    op = executes[drawn.order]
+    of_window = drawn.columns.with_columns(
+        track=pl.col("track") + first_track,
+        start_ns=pl.col("start_ns") + window.base_ns,
+        op=pl.Series(op + first_op).set(pl.Series(op < 0), None),
+    )
+    return of_window.select([pl.col(name).cast(kind) for name, kind in schema.SPANS.items()])
+
+
+def _categories(window: Window, order: Numbers) -> pl.Series:
+    """Of each span, as torch writes it now; in 2021 steps were operators."""
+    table = list(dict.fromkeys([*window.categories, "user_annotation"]))
+    of_lane = np.array([table.index(category) for category in window.categories], np.int32)
+    codes = of_lane[window.content.code("lane")[order]] if len(order) else np.empty(0, np.int32)
+    steps = np.array([name.startswith(event_names.STEP) for name in window.content.names], np.bool_)
+    if steps.any() and "cpu_op" in table:
+        mine = steps[window.content.code("name")[order]] & (codes == table.index("cpu_op"))
+        codes = np.where(mine, table.index("user_annotation"), codes)
+    return pl.Series(table, dtype=pl.String).cast(pl.Categorical).gather(codes)

@@ -1,0 +1,162 @@
+"""Which rank a trace is of: by what it says, by its name, or numbered."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import combinations
+
+from rankscope.assemble import file_names
+from rankscope.assemble.op_names import P2P_OPS
+from rankscope.assemble.traces.trace_window import Window
+from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
+
+DEFAULT = "default_pg"
+MOST_COMPARED = 64
+"""Windows of one rank that are looked at for some that overlap."""
+_RANK = re.compile(r"(?<![a-z])(?<!local.)rank[_.\-\[]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_OWN = (
+    _RANK,
+    re.compile(r"^r(\d{1,7})-\d{4}"),  # torchtune
+    re.compile(r"(?<![a-z])worker[_\-]?(\d{1,7})(?=[_.\-]|$)", re.IGNORECASE),  # param
+)
+_PLACE = re.compile(r"-(TP|DP|PP|EP)-(\d{1,6})")
+
+
+def rank_in(shown: str) -> int | None:
+    """The rank that the path of a trace names, as trainers and servers call them."""
+    name, *above = reversed(shown.replace("!", "/").split("/"))
+    for pattern in _OWN:
+        if found := pattern.findall(name):
+            return _checked(int(found[-1]))
+    places = {kind: int(number) for kind, number in _PLACE.findall(name)}
+    if "TP" in places and not any(number for kind, number in places.items() if kind != "TP"):
+        return places["TP"]
+    found = [match for directory in above[:2] for match in _RANK.findall(directory)]
+    return _checked(int(found[0])) if found else None
+
+
+def _checked(rank: int) -> int | None:
+    return rank if rank < RANK_LIMIT else None
+
+
+def settle(windows: Sequence[Window], pattern: re.Pattern[str] | None) -> None:
+    """Gives every window its rank."""
+    for window in windows:
+        claim(window, pattern)
+    _settle_contradictions(windows)
+    _drop_shared(windows)
+    known = {(w.host, w.pid): w.source.rank for w in windows if w.source.rank is not None and w.host}
+    for window in windows:
+        if window.source.rank is None and (window.host, window.pid) in known:
+            window.source.rank, window.source.rank_source = known[window.host, window.pid], "content"
+    _number([window for window in windows if window.source.rank is None], {w.source.rank for w in windows})
+
+
+def claim(window: Window, pattern: re.Pattern[str] | None) -> None:
+    """Gives a window the rank that it tells itself, if it does."""
+    source = window.source
+    told = file_names.rank_by(pattern, source.shown) if pattern is not None else None
+    said = window.content.about.rank if told is None else None
+    own = _own_rank(window) if said is None else None
+    named = rank_in(source.shown)
+    for rank, how in ((told, "option"), (said, "content"), (own, "content"), (named, "name")):
+        if rank is not None:
+            source.rank, source.rank_source = rank, how
+            return
+
+
+def _own_rank(window: Window) -> int | None:
+    """The rank in the group of all that its operations name."""
+    ranks = {
+        call.rank
+        for call in window.content.calls
+        if call.rank is not None and call.description == DEFAULT and call.collective not in P2P_OPS
+    }
+    return _checked(next(iter(ranks))) if len(ranks) == 1 else None
+
+
+def _settle_contradictions(windows: Sequence[Window]) -> None:
+    """Believes names of files that say the same rank of themselves, if they were recorded at once: one is of others."""
+    by_rank: dict[int | None, list[Window]] = defaultdict(list)
+    for window in windows:
+        if window.source.rank_source == "content":
+            by_rank[window.source.rank].append(window)
+    for same in by_rank.values():
+        named = {id(window): rank_in(window.source.shown) for window in same}
+        at_once = [pair for pair in combinations(same[:MOST_COMPARED], 2) if _overlap(*pair)]
+        differ = all(named[id(one)] != named[id(other)] for one, other in at_once)
+        if at_once and differ and None not in named.values():
+            for window in same:
+                window.source.rank, window.source.rank_source = named[id(window)], "name"
+
+
+def _drop_shared(windows: Sequence[Window]) -> None:
+    """Takes back ranks that names claim for several windows of one time: each node counts its own."""
+    by_rank: dict[int | None, list[Window]] = defaultdict(list)
+    for window in windows:
+        by_rank[window.source.rank].append(window)
+    shared = [
+        window
+        for window in windows
+        if window.source.rank_source == "name"
+        and any(rival is not window and _overlap(window, rival) for rival in by_rank[window.source.rank])
+    ]
+    for window in shared:
+        window.source.rank, window.source.rank_source = None, None
+
+
+def _overlap(one: Window, other: Window) -> bool:
+    return one.bounds[0] < other.bounds[1] and other.bounds[0] < one.bounds[1]
+
+
+def _number(windows: Sequence[Window], taken: set[int | None]) -> None:
+    """The lowest free ranks in order of host and process; windows of one process get the same."""
+    ranks: dict[tuple[str, str, int], int] = {}
+    for window in sorted(
+        windows, key=lambda w: (w.host, w.source.directory if not w.host else "", w.pid or 0, w.source.shown)
+    ):
+        key = (window.host, "" if window.host else window.source.directory, -1 if window.pid is None else window.pid)
+        if key not in ranks:
+            ranks[key] = next(r for r in range(len(taken) + 1) if r not in taken)
+            taken.add(ranks[key])
+        window.source.rank, window.source.rank_source = ranks[key], "guess"
+
+
+# Which group each run loop of gloo serves: a trace does not say it, but threads are numbered as they are made.
+
+LOOP = "pt_gloo_runloop"
+LOOPS = 2
+"""Threads of a group, unless the job asked for another number."""
+
+
+def settle_loops(windows: Sequence[Window]) -> None:
+    """Notes in each window which loop serves which group; in none, if that cannot be told of all that have loops."""
+    told = [(window, group_of_loop(window)) for window in windows if uses_loops(window)]
+    if all(groups for _, groups in told):
+        for window, groups in told:
+            window.loops = groups
+
+
+def group_of_loop(window: Window) -> dict[int, str]:
+    """The name of the group for each thread that is a run loop; empty where that cannot be told."""
+    threads = _loops(window)
+    groups = [group.name for group in window.content.about.groups if group.ranks and group.name]
+    # a number below the process's own is one that was given out again
+    ordered = bool(threads) and window.pid is not None and threads[0] > window.pid
+    if not ordered or len(threads) != LOOPS * len(groups):
+        return {}
+    return {thread: groups[i // LOOPS] for i, thread in enumerate(threads)}
+
+
+def uses_loops(window: Window) -> bool:
+    """Whether anything ran in a loop: sends and receives run where they are issued."""
+    runs = (name.partition(":")[2] for name in window.content.names if name.startswith("gloo:"))
+    return any(not run.startswith(("send", "recv")) for run in runs)
+
+
+def _loops(window: Window) -> list[int]:
+    # one that was seen before it had its name has two
+    titles = [(label.tid, label.text) for label in window.content.labels if label.kind == "thread_name"]
+    return sorted({tid for tid, title in titles if tid is not None and LOOP in title})

@@ -1,0 +1,133 @@
+"""One trace as a window of one process: its arrays, with what names and lanes mean."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+
+from rankscope.assemble.sources import Source
+from rankscope.parsers.matrices import Numbers
+from rankscope.parsers.torch_profiler import event_names
+from rankscope.parsers.torch_profiler.model import TraceContent
+
+Mask = npt.NDArray[np.bool_]
+ABSOLUTE_NS = 10**17
+"""Times below are no time since the epoch (1973): the base of the file's clock is missing."""
+_HANDLER = re.compile(r"^(?P<host>.+)_(?P<pid>\d{1,10})\.\d{10,20}\.pt\.trace\.json")
+
+
+@dataclass
+class Window:
+    """What one file holds of one process."""
+
+    place: int
+    """Row of `files`."""
+    source: Source
+    content: TraceContent
+    base_ns: int = 0
+    """Added to the times of the file."""
+    loops: dict[int, str] = field(default_factory=dict)
+    """Name of the group for each thread that runs operations of one only."""
+
+    @property
+    def rank(self) -> int:
+        """Of the process; settled before anything else asks."""
+        return self.source.rank if self.source.rank is not None else 0
+
+    @cached_property
+    def start(self) -> Numbers:
+        """Of each span, on the clock of its host."""
+        return self.content.column("start_ns") + self.base_ns
+
+    @cached_property
+    def end(self) -> Numbers:
+        """Of each span."""
+        return self.start + self.content.column("duration_ns")
+
+    @cached_property
+    def categories(self) -> list[str]:
+        """Of each lane, as torch writes them now."""
+        return [event_names.today(lane.category, "") for lane in self.content.lanes]
+
+    @cached_property
+    def on_device(self) -> Mask:
+        """Of each lane, whether it is a stream of a device."""
+        return np.array([category in event_names.ON_DEVICE for category in self.categories], np.bool_)
+
+    @cached_property
+    def tracks(self) -> list[tuple[bool, int, int]]:
+        """Each thread and stream once: whether on a device, process or device, thread or stream."""
+        return list(dict.fromkeys(key for key in self._lane_keys if key is not None))
+
+    @cached_property
+    def track_of_lane(self) -> npt.NDArray[np.int32]:
+        """Row of `tracks` for each lane; -1 for what is about the profiler itself."""
+        index = {key: i for i, key in enumerate(self.tracks)}
+        return np.array([-1 if key is None else index[key] for key in self._lane_keys], np.int32)
+
+    @cached_property
+    def track(self) -> npt.NDArray[np.int32]:
+        """Row of `tracks` for each span."""
+        lanes = self.content.code("lane")
+        return self.track_of_lane[lanes] if len(lanes) else np.empty(0, np.int32)
+
+    @cached_property
+    def _lane_keys(self) -> list[tuple[bool, int, int] | None]:
+        keys: list[tuple[bool, int, int] | None] = []
+        for lane, device in zip(self.content.lanes, self.on_device.tolist(), strict=True):
+            placed = lane.pid is not None and lane.tid is not None and lane.category not in event_names.LEFT_OUT
+            keys.append((device, lane.pid or 0, lane.tid or 0) if placed else None)
+        return keys
+
+    @cached_property
+    def pids(self) -> list[int]:
+        """Processes that ran operators, the one with the most lanes first."""
+        lanes = list(zip(self.content.lanes, self.categories, self.on_device.tolist(), strict=True))
+        operators = [lane.pid for lane, category, _ in lanes if category in ("cpu_op", "python_function")]
+        hosts = operators or [lane.pid for lane, _, device in lanes if not device]
+        counts = Counter(pid for pid in hosts if pid is not None and pid > 0)
+        return [pid for pid, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+    @cached_property
+    def pid(self) -> int | None:
+        """Of the process."""
+        return self.pids[0] if self.pids else None
+
+    @cached_property
+    def host(self) -> str:
+        """Where it ran; empty if nothing tells."""
+        named = _HANDLER.match(self._name)
+        told = named["host"] if named is not None and int(named["pid"]) in self.pids else ""
+        return self.content.about.host or self.source.host or told
+
+    @property
+    def _name(self) -> str:
+        return PurePosixPath(self.source.shown.replace("!", "/")).name
+
+    @cached_property
+    def bounds(self) -> tuple[int, int]:
+        """Start of its first and end of its last span."""
+        kept = self.track >= 0
+        return (int(self.start[kept].min()), int(self.end[kept].max())) if kept.any() else (self.base_ns, self.base_ns)
+
+
+def settle_bases(windows: list[Window]) -> None:
+    """Gives each window the base of its clock; one whose file lost it gets that of the others: all ranks have one."""
+    bases = Counter(w.content.about.base_ns for w in windows if w.content.about.base_ns is not None)
+    usual = bases.most_common(1)[0][0] if bases else None
+    for window in windows:
+        base, starts = window.content.about.base_ns, window.content.column("start_ns")
+        relative = starts.size > 0 and abs(int(starts.max())) < ABSOLUTE_NS
+        window.base_ns = base if base is not None else usual if usual is not None and relative else 0
+        if base is None and relative and starts.size:
+            window.source.note = _NO_BASE if usual is None else _BORROWED
+
+
+_NO_BASE = "the base of its clock is cut off: its times join no other file's"
+_BORROWED = "the base of its clock is cut off: that of the other traces is taken"

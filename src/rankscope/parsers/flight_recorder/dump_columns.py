@@ -1,0 +1,220 @@
+"""Entries to columns, the quick way: C loops over all entries, Python only for each distinct value.
+
+It trusts that the entries are alike and of the right types, and raises where they are not; `clean` mends them then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import chain, count, repeat
+from operator import itemgetter
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from rankscope.parsers.flight_recorder.model import NUMBERS, Call, Dump, Shape, StackFrame
+from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT, TEXT_LIMIT, integer, text
+from rankscope.parsers.matrices import NULL, Codes, Numbers
+
+Entry = dict[str, Any]
+Row = tuple[Any, ...]
+T = TypeVar("T")
+
+FRAME_LIMIT = 256
+"""Deeper stacks are cut."""
+FREE_ITEMS = 1 << 20
+"""So many items, and characters of them, may stand in lists whatever the size of the file."""
+ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What a damaged entry makes the quick way raise; orjson's errors are among them."""
+
+CALL_KEYS = (
+    "pg_id", "process_group", "thread_name", "thread_id", "profiling_name", "state", "retired", "timeout_ms", "is_p2p",
+)  # fmt: skip
+"""What repeats from entry to entry, but for arguments and stacks."""
+SHAPE_KEYS = ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes")
+"""Arguments."""
+NUMBER_KEYS = {
+    "record_id": ("record_id",),
+    "seq": ("collective_seq_id", "seq_id"),
+    "p2p_seq": ("p2p_seq_id",),
+    "op_id": ("op_id",),
+    "created_ns": ("time_created_ns",),
+    "started_ns": ("time_discovered_started_ns",),
+    "completed_ns": ("time_discovered_completed_ns",),
+}
+"""Keys of the number columns, in newer and older versions of the format."""
+TIMES = ("created_ns", "started_ns", "completed_ns")
+"""Columns in which 0 means that it has not happened."""
+
+
+def fill(dump: Dump, entries: Sequence[Entry], size: int) -> None:
+    """Puts the entries of a file of `size` bytes into the columns and tables of `dump`.
+
+    Raises one of ERRORS if they are not alike, and MemoryError if they spread to more than the file has room for.
+    """
+    if not entries:
+        return
+    numbers = number_columns(entries)
+    dump.calls, calls = call_table(rows_of(CALL_KEYS, entries))
+    arguments = rows_of(SHAPE_KEYS, entries)
+    check_room(arguments, size)
+    dump.shapes, shapes = shape_table(arguments)
+    dump.frames, dump.stacks, stacks = stack_table([row[0] for row in rows_of(("frames",), entries)])
+    dump.numbers, dump.codes = numbers, np.stack([calls, shapes, stacks])
+
+
+def intern(values: Sequence[T]) -> tuple[list[T], Codes]:
+    """The distinct values in order of first appearance, and for each value its place among them."""
+    index: defaultdict[T, int] = defaultdict(count().__next__)
+    codes = np.fromiter(map(index.__getitem__, values), np.int32, len(values))
+    return list(index), codes
+
+
+def rows_of(keys: Sequence[str], entries: Sequence[Entry]) -> list[Row]:
+    """The values of `keys` in each entry; None for a key that no entry has."""
+    if not entries:
+        return []
+    columns = (_pick([key], entries) for key in keys)
+    return list(zip(*(repeat(None, len(entries)) if c is None else c for c in columns), strict=True))
+
+
+def number_columns(entries: Sequence[Entry]) -> Numbers:
+    """The columns of NUMBERS."""
+    if set(map(type, entries)) != {dict}:
+        raise TypeError("an entry is no dict")
+    return np.stack([_number(name, entries) for name in NUMBERS])
+
+
+def nanoseconds(millis: npt.NDArray[np.float64]) -> Numbers:
+    """Milliseconds to nanoseconds; NULL where there is no number or an absurd one."""
+    known = np.isfinite(millis) & (np.abs(millis) < 1e12)
+    return np.where(known, np.where(known, millis, 0.0) * 1e6, NULL).astype(np.int64)
+
+
+def check_room(rows: Sequence[Row], size: int) -> None:
+    """Raises MemoryError if rows of SHAPE_KEYS hold more than a file of `size` bytes can: one list in many places."""
+    for column in zip(*rows, strict=True):
+        lists = [value for value in column if value is not None]
+        items = sum(map(len, lists)) + sum(map(len, chain.from_iterable(lists)))
+        if items > FREE_ITEMS + 4 * size:
+            raise MemoryError
+
+
+def call_table(rows: Sequence[Row]) -> tuple[list[Call], Codes]:
+    """Rows of CALL_KEYS to the distinct calls, and for each row which it is."""
+    if rows and isinstance(rows[0][1], list):  # JSON has no tuples
+        rows = [(row[0], tuple(row[1]), *row[2:]) for row in rows]
+    table, codes = intern(rows)
+    return [_call(row) for row in table], codes
+
+
+def shape_table(rows: Sequence[Row]) -> tuple[list[Shape], Codes]:
+    """Rows of SHAPE_KEYS to the distinct shapes, and for each row which it is."""
+    spread: list[Any] = [0] * (2 * len(rows))
+    spread[::2] = rows
+    # one call writes them all, with a 0 between two rows: no row holds a number between two lists
+    pieces = orjson.dumps(spread)[2:-4].split(b"],0,[")
+    if len(pieces) != len(rows):
+        raise ValueError("sizes are no lists of numbers")
+    table, codes = intern(pieces)
+    return [_shape(orjson.loads(b"[" + piece + b"]")) for piece in table], codes
+
+
+def stack_table(stacks: Sequence[Any]) -> tuple[list[StackFrame], list[list[int]], Codes]:
+    """Lists of frames to the distinct frames, the distinct stacks of these, and for each list which it is, or -1."""
+    if not stacks or stacks[0] is None:
+        return [], [], np.full(len(stacks), -1, np.int32)
+    if set(map(type, stacks)) != {list} or max(map(len, stacks)) > FRAME_LIMIT:
+        raise ValueError("a stack is too deep, or none")
+    # the recorder writes a frame once and refers to it: the same object is the same frame
+    lists, list_of = intern(list(map(id, stacks)))
+    distinct = list(_firsts(stacks, list_of, len(lists)))
+    by_identity, codes = intern([tuple(map(id, stack)) for stack in distinct])
+    objects = {id(frame): frame for stack in distinct for frame in stack}
+    frames, places = intern(_frames(list(objects.values())))
+    place = dict(zip(objects, places.tolist(), strict=True))
+    table, merged = intern([tuple(place[key] for key in stack) for stack in by_identity])
+    return frames, [list(stack) for stack in table], _without_empty(table, merged[codes][list_of])
+
+
+def _pick(keys: Sequence[str], entries: Sequence[Entry]) -> list[Any] | None:
+    """The values of the first of `keys` that the entries have; None if no entry has any."""
+    for key in keys:
+        if key in entries[0]:
+            return list(map(itemgetter(key), entries))
+    if any(key in entry for key in keys for entry in entries):
+        raise KeyError(keys[0])
+    return None
+
+
+def _number(name: str, entries: Sequence[Entry]) -> Numbers:
+    if name == "duration_ns":
+        return nanoseconds(np.array([e.get("duration_ms") for e in entries], np.float64))
+    values = _pick(NUMBER_KEYS[name], entries)
+    if values is None:
+        return np.full(len(entries), NULL, np.int64)
+    if name in TIMES:  # JSON writes an unset time as 0, a pickle as None
+        values = [v or NULL for v in values]
+    return np.fromiter(values, np.int64, len(values))
+
+
+def _call(row: Row) -> Call:
+    pg_id, group, thread_name, thread_id, profiling_name, state, retired, timeout_ms, is_p2p = row
+    name, description = (None, None) if group is None else group
+    call = Call(
+        integer(pg_id), text(name), text(description), text(thread_name), text(thread_id), text(profiling_name) or "",
+        text(state), retired, integer(timeout_ms), is_p2p,
+    )  # fmt: skip
+    given = (pg_id, name, description, thread_name, thread_id, state)
+    kept = (*call[:5], call.state)
+    if not isinstance(profiling_name, str) or any((a is None) != (b is None) for a, b in zip(given, kept, strict=True)):
+        raise TypeError("a value is of the wrong type")
+    if not (retired is None or isinstance(retired, bool)) or not (is_p2p is None or isinstance(is_p2p, bool)):
+        raise TypeError("a flag is no boolean")
+    return call
+
+
+def _shape(row: list[Any]) -> Shape:
+    *sizes, in_dtypes, out_dtypes = row
+    good = all(s is None or all(_all_of(int, dims) for dims in s) for s in sizes)
+    if not good or not all(d is None or _all_of(str, d) for d in (in_dtypes, out_dtypes)):
+        raise TypeError("sizes or dtypes are no lists")
+    return Shape(*(None if v is None else orjson.dumps(v).decode() for v in row))
+
+
+def _all_of(kind: type, values: Any) -> bool:
+    return isinstance(values, list) and all(type(v) is kind for v in values)
+
+
+def _firsts(stacks: Sequence[T], codes: Codes, count: int) -> Iterable[T]:
+    first = np.empty(count, np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    return (stacks[i] for i in first.tolist())
+
+
+def _frames(objects: list[Any]) -> list[StackFrame]:
+    functions, files, lines = (list(map(itemgetter(key), objects)) for key in ("name", "filename", "line"))
+    if set(map(type, functions)) | set(map(type, files)) <= {str} and set(map(type, lines)) == {int}:
+        longest = max(map(len, chain(functions, files)), default=0)
+        if (
+            longest <= TEXT_LIMIT
+            and 0 <= min(lines) <= max(lines) <= INT64_LIMIT
+            and "".join(chain(functions, files)).isascii()
+        ):
+            return list(map(StackFrame._make, zip(functions, files, lines, strict=True)))
+    return [_frame(*values) for values in zip(functions, files, lines, strict=True)]
+
+
+def _frame(name: Any, filename: Any, number: Any) -> StackFrame:
+    function, file, line = text(name), text(filename), integer(number)
+    if function is None or file is None or line is None:
+        raise TypeError("a frame is not of a name, a file and a line")
+    return StackFrame(function, file, line)
+
+
+def _without_empty(table: Sequence[tuple[int, ...]], codes: Codes) -> Codes:
+    empty = [i for i, stack in enumerate(table) if not stack]
+    return np.where(np.isin(codes, empty), np.int32(-1), codes) if empty else codes

@@ -1,0 +1,195 @@
+"""Whole dumps at several times the speed of unpickling them.
+
+The recorder writes each string and frame once and refers to it from then on, so most entries are the same opcodes
+with other numbers in them. Those are read side by side with numpy, one field of all entries at a time. What defines
+something new is cut out, unpickled as ever, and put back. Anything unexpected leaves the file to the ordinary way.
+Python's pickler writes the same, with a memo of everything; see memo.py.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from itertools import compress
+from typing import Any
+
+import numpy as np
+
+from rankscope.parsers.flight_recorder import dump_columns
+from rankscope.parsers.flight_recorder import opcodes as op
+from rankscope.parsers.flight_recorder.dump_columns import CALL_KEYS, NUMBER_KEYS, SHAPE_KEYS, TIMES, Entry, Row, intern
+from rankscope.parsers.flight_recorder.dump_document import is_dump, split
+from rankscope.parsers.flight_recorder.fields import ALONE, FLAGS, combined
+from rankscope.parsers.flight_recorder.model import NUMBERS, Dump
+from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, unframed
+from rankscope.parsers.flight_recorder.pickle_layout import DURATION, Layout
+from rankscope.parsers.flight_recorder.pickle_memo import Mask
+from rankscope.parsers.flight_recorder.pickles import RefusedError, SafeUnpickler
+from rankscope.parsers.matrices import NULL, Codes, Numbers
+
+SMALLEST = 1 << 16
+"""Shorter files are unpickled in the same time or less; of those with a memo of everything, twice as long ones are."""
+LEAST = 1 / 3
+"""If a smaller share of the entries can be read side by side, it takes longer than unpickling them all."""
+_PLAIN_STACK = re.compile(rb"\](?:\((?:h.|j.{4})*e|(?:h.|j.{4})a)?|h.|j.{4}", re.DOTALL)
+_PLAIN_LISTS = re.compile(rb"(?:h.|j.{4}|[\](ea]|K.|M..|J.{4}|\x8a\x08.{8})*", re.DOTALL)
+
+
+def suits(data: bytes) -> bool:
+    """Whether `decode` is worth a try: of a pickle, and not of a short one."""
+    everything_put = data[2:3] == bytes([op.FRAME]) or data[3:4] == bytes([op.PUT1])
+    return data.startswith(b"\x80") and len(data) >= SMALLEST * (2 if everything_put else 1)
+
+
+def decode(data: bytes) -> Dump:
+    """The dump in `data`. Raises RefusedError, and OtherLayoutError if it is not as a recorder or Python writes it."""
+    try:
+        return read(Layout(unframed(data)), len(data))
+    except (RefusedError, MemoryError, OtherLayoutError):
+        raise
+    except Exception as error:  # whatever it was, the ordinary way finds out
+        raise OtherLayoutError(f"damaged, or of another kind ({type(error).__name__})") from error
+
+
+def read(layout: Layout, size: int) -> Dump:
+    """The dump of a file of `size` bytes, its entries in order. Raises anything at all if it is laid out otherwise."""
+    layout.walk()
+    stacks, stack_of = intern(layout.stacks)
+    lists, list_of = intern(layout.lists)
+    good = _good(layout, (stacks, stack_of), (lists, list_of))
+    stacks, stack_of = _only(stacks, stack_of, good)
+    lists, list_of = _only(lists, list_of, good)
+    reader = _unpickler(layout.thinned(good), stacks, lists)
+    dump, odd = _odd(reader.load(), int((~good).sum()) + 1)
+    stack_values, list_values = reader.load(), reader.load()
+    memo = reader.memo.copy()
+    _check_memo(layout, good, memo)
+    rows, call_of = _call_rows(layout, good, memo)
+    _fill_tables(dump, odd, rows, stack_values, list_values, (call_of.astype(np.int32), list_of, stack_of), size)
+    odd_numbers = dump_columns.number_columns(odd)
+    # the first entry is not in the layout
+    is_odd = np.concatenate([[True], ~good])
+    order = np.where(is_odd, np.cumsum(is_odd) - 1, len(odd) + np.cumsum(~is_odd) - 1)
+    dump.codes = dump.codes[:, order]
+    dump.numbers = np.empty((len(NUMBERS), len(is_odd)), np.int64)
+    dump.numbers[:, 1:] = [_number(layout, name) for name in NUMBERS]
+    dump.numbers[:, is_odd] = odd_numbers
+    return dump
+
+
+def _good(layout: Layout, stacks: tuple[list[bytes], Codes], lists: tuple[list[bytes], Codes]) -> Mask:
+    """Which entries may be left out and read side by side: they define nothing, or nothing that anyone asks for."""
+    good, puts = layout.whole(), layout.fields.puts
+    for pattern, looked_at, (table, codes) in (
+        (_PLAIN_STACK, layout.stacks_spelled, stacks),
+        (_PLAIN_LISTS, layout.lists_put, lists),
+    ):
+        if table and not looked_at:
+            good &= _plain(pattern, table)[codes]
+    _check_worth(good)
+    puts.settle(layout.data, layout.starts, layout.ends, good, layout.known)
+    good = puts.unused(layout.data, good)
+    _check_worth(good)
+    return good
+
+
+def _check_worth(good: Mask) -> None:
+    if np.count_nonzero(good) < LEAST * len(good) or not good.any():
+        raise OtherLayoutError("few entries are like the first and define nothing new")
+
+
+def _check_memo(layout: Layout, good: Mask, memo: dict[int, Any]) -> None:
+    """Raises OtherLayoutError if the memo does not have what the layout takes for granted."""
+    if layout.duration is not None and memo.get(layout.duration) != DURATION:
+        raise OtherLayoutError("a key that only some entries have")
+    puts = layout.fields.puts
+    if not puts.implied[good].any():
+        puts.check(np.fromiter(memo, np.int64, len(memo)), good)
+
+
+def _plain(pattern: re.Pattern[bytes], regions: list[bytes]) -> Mask:
+    """Which of the regions refer only to what was defined before."""
+    return np.array([pattern.fullmatch(region) is not None for region in regions], np.bool_)
+
+
+def _only(table: list[bytes], codes: Codes, good: Mask) -> tuple[list[bytes], Codes]:
+    """The part of a table that the codes of good entries point at."""
+    if not table:
+        return [], codes
+    kept = codes[good]
+    used = np.zeros(len(table), np.bool_)
+    used[kept] = True
+    return list(compress(table, used.tolist())), (np.cumsum(used, dtype=np.int32) - 1)[kept]
+
+
+def _unpickler(thinned: bytes, stacks: list[bytes], lists: list[bytes]) -> SafeUnpickler:
+    """Reads three objects: the dump without its regular entries, then the stacks and lists of these, with its memo."""
+    listed = [b"}(" + region + b"u" for region in lists]
+    parts = [thinned, b"\x80\x02](", *stacks, b"e.", b"\x80\x02](", *listed, b"e."]
+    return SafeUnpickler(io.BufferedReader(io.BytesIO(b"".join(parts))))
+
+
+def _odd(document: Any, count: int) -> tuple[Dump, list[Entry]]:
+    if not is_dump(document):
+        raise OtherLayoutError("not a flight recorder dump")
+    dump, entries = split(document)
+    if len(entries) != count:
+        raise OtherLayoutError("entries that do not begin like the first")
+    return dump, entries
+
+
+def _fill_tables(
+    dump: Dump,
+    odd: list[Entry],
+    rows: list[Row],
+    stacks: list[Any],
+    lists: list[Entry],
+    codes: tuple[Codes, ...],
+    size: int,
+) -> None:
+    """Tables and codes: the odd entries first, then the regular ones, whose `codes` point into what they have."""
+    call_of, list_of, stack_of = codes
+    count = len(odd)
+    dump.calls, calls = dump_columns.call_table([*dump_columns.rows_of(CALL_KEYS, odd), *rows])
+    odd_shapes = dump_columns.rows_of(SHAPE_KEYS, odd)
+    dump_columns.check_room(odd_shapes, size)
+    dump.shapes, shapes = dump_columns.shape_table([*odd_shapes, *dump_columns.rows_of(SHAPE_KEYS, lists)])
+    odd_stacks = [row[0] for row in dump_columns.rows_of(("frames",), odd)]
+    dump.frames, dump.stacks, places = dump_columns.stack_table([*odd_stacks, *stacks])
+    regular = [calls[count:][call_of]]
+    for table, part in ((shapes, list_of), (places, stack_of)):
+        regular.append(table[count:][part] if len(part) else np.full(len(call_of), -1, np.int32))
+    dump.codes = np.concatenate([np.stack([calls[:count], shapes[:count], places[:count]]), np.stack(regular)], axis=1)
+
+
+def _call_rows(layout: Layout, good: Mask, memo: dict[int, Any]) -> tuple[list[Row], Numbers]:
+    """The distinct calls of the regular entries, as rows of CALL_KEYS, and for each entry which it is."""
+    parts = {key: tuple(part[good] for part in parts) for key, parts in layout.calls.items()}
+    first, codes = combined([part for group in parts.values() for part in group])
+    texts = {-1 - place: str(text, "utf-8", "surrogatepass") for text, place in layout.fields.texts.items()}
+    rows, named = [], memo
+    named.update({**texts, NULL: None})
+    for place in first.tolist():
+        at = {key: [int(part[place]) for part in group] for key, group in parts.items()}
+        rows.append(tuple(_meant(layout.kinds.get(key), at.get(key), named) for key in CALL_KEYS))
+    return rows, codes
+
+
+def _meant(kind: str | None, raw: list[int] | None, named: dict[int, Any]) -> Any:
+    """The value that was written as a reference, a text, a flag or a number."""
+    if raw is None or raw == [NULL]:
+        return None
+    if kind == "flag":
+        return FLAGS[raw[0]]
+    if kind == "integer":
+        return raw[0]
+    return tuple(named[i] for i in raw) if kind == "pair" and raw[1] != ALONE else named[raw[0]]
+
+
+def _number(layout: Layout, name: str) -> Numbers:
+    if name == "duration_ns":
+        return layout.absent() if layout.millis is None else dump_columns.nanoseconds(layout.millis)
+    values = next((layout.numbers[key] for key in NUMBER_KEYS[name] if key in layout.numbers), None)
+    if values is None:
+        return layout.absent()
+    return np.where(values == 0, NULL, values) if name in TIMES else values

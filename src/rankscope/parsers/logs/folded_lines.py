@@ -1,0 +1,195 @@
+"""Pastes whose long lines were broken at a width: by a terminal, by `fold`, or when a screen was copied.
+
+The pieces are put together where they stand, in a block of a log: its bytes keep their places, and the lines that are
+gone are left behind as empty ones. A line goes on in the next if no line is wider and that one cannot begin a record.
+Where many lines show the width nothing more is asked; else what comes together must be one message by the grammar, and
+no number may be cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rankscope.parsers.logs import prefixes
+from rankscope.parsers.logs.nccl import coll_lines, comm_lives
+from rankscope.parsers.logs.nccl.coll_blocks import Lines
+from rankscope.parsers.logs.nccl.packed_words import PAD, Places
+from rankscope.parsers.logs.record_reader import HEAD
+
+NARROWEST, WIDEST = 60, 400
+"""Columns of a terminal."""
+SAMPLE = 64
+"""So many lines of the greatest width tell whether to look at all of them."""
+PROOF = 3
+"""So many kinds of lines of one width show that it is where lines were broken."""
+SHAPE = 40
+"""So many signs without numbers tell the kind."""
+WORD = 8
+"""A shorter word across a cut proves nothing."""
+_OPENS = re.compile(
+    r"\s{2}|\t|[|+{}]|Traceback \(|frame #|Exception raised from |Last error:|(?:srun|slurmstepd|torchrun): |-{8}|={8}"
+    r"|(?:[A-Za-z_]\w{0,60}\.){0,8}\w{0,60}(?:Error|Exception|Warning|Interrupt)(?:: |$)"
+    r"|\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\[?\d{1,4}[-/:]\d\d[-/:]\d\d"
+    r"|During handling of |The above exception |(?:NC|RC)CL version"
+)
+"""How lines begin that have no head; those of tables and tracebacks with blanks."""
+_NEVER = re.compile(r'[|+\-=#]|\s++(?!File ")')
+"""How lines begin that do not go on in others: of tables, and code."""
+_VARIES = re.compile(r"0x[0-9a-f]+|\d+")
+_PAIRS = (("(", ")"), ("[", "]"))
+_NUMBER_END, _NUMBER_START = re.compile(r"[0-9a-fA-Fx.]+$"), re.compile(r"[0-9a-fA-Fx.]+")
+
+
+class Folds(NamedTuple):
+    """What was done to a block."""
+
+    gone: Places
+    """Lines that are pieces of others now."""
+    cut: frozenset[int]
+    """Lines of which the rest may be missing."""
+
+
+class _Run(NamedTuple):
+    """A line and those it goes on in."""
+
+    first: int
+    texts: list[str]
+    is_cut: bool = False
+
+    @property
+    def cuts(self) -> int:
+        return len(self.texts) - 1
+
+
+class _Texts:
+    """The lines of a block."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._text = lines.padded
+        starts, ends = lines.bounds()
+        self.starts, self.ends = starts + PAD, ends + PAD
+        if lines.has_returns:
+            self.ends = self.ends - (lines.bytes.take(self.ends - 1) == ord("\r"))
+        self.count = len(starts)
+        self.columns = self.ends - self.starts
+        if not lines.padded.isascii():
+            follow = np.cumsum((lines.bytes & 0xC0) == 0x80)
+            self.columns = self.columns - (follow.take(self.ends - 1) - follow.take(self.starts - 1))
+
+    def of(self, at: int) -> str:
+        return self._text[int(self.starts[at]) : int(self.ends[at])].decode("utf-8", "replace")
+
+    def continues(self, at: int) -> bool:
+        """Whether a line can be the rest of the one above."""
+        text = self.of(at) if at < self.count else ""
+        return bool(text.strip()) and not _begins(text)
+
+
+def unfold(lines: Lines, literals: Callable[[], Sequence[str]]) -> Folds | None:
+    """Joins lines in their block, which is to be looked at anew then; None if nothing is broken.
+
+    `literals` gives the words that are looked for in lines, once they are needed.
+    """
+    texts = _Texts(lines)
+    width = int(texts.columns.max(initial=0))
+    if not NARROWEST <= width <= WIDEST:
+        return None
+    full = np.flatnonzero(texts.columns == width)
+    some = full[:: max(1, full.size // SAMPLE)].tolist()
+    went_on = sum(texts.continues(at + 1) for at in some)
+    if went_on * (2 if full.size > SAMPLE else len(some)) < len(some):
+        return None
+    words = literals()
+    runs = list(_runs(full.tolist(), texts))
+    found = [run for run in runs if run.cuts and not _NEVER.match(run.texts[0])]
+    begun = [run for run in found if _begins(run.texts[0]) or any(word in run.texts[0] for word in words)]
+    is_proven = _is_proven(begun, sum(not run.cuts for run in runs))
+    joined = found if is_proven else [_sure(run, words) for run in begun]
+    for run in joined:
+        _join(lines.padded, texts, run)
+    gone = [at for run in joined for at in range(run.first + 1, run.first + len(run.texts))]
+    cut = {run.first for run in (runs if is_proven else joined) if run.is_cut}
+    return Folds(np.array(gone, np.int64), frozenset(cut)) if gone or cut else None
+
+
+def _runs(full: list[int], texts: _Texts) -> Iterator[_Run]:
+    """Each line of the greatest width that begins one, with those it goes on in."""
+    wide, taken = set(full), -1
+    for at in full:
+        if at <= taken:
+            continue
+        taken = at
+        while taken in wide and texts.continues(taken + 1):
+            taken += 1
+        yield _Run(at, [texts.of(i) for i in range(at, taken + 1)], taken in wide)
+
+
+def _begins(text: str) -> bool:
+    return bool(_OPENS.match(text) or HEAD.match(text) or prefixes.strip(text).end)
+
+
+def _is_proven(runs: list[_Run], alone: int) -> bool:
+    """Whether lines that have nothing else in common end at the same column, and go on in the next."""
+    kinds = {_VARIES.sub("", text)[:SHAPE] for run in runs for text in run.texts[:-1]}
+    return len(kinds) >= PROOF and alone * 3 <= sum(run.cuts for run in runs)
+
+
+def _sure(run: _Run, words: Sequence[str]) -> _Run:
+    """As much of a run as belongs together for sure, beginning with its first line."""
+    for i in range(run.cuts):
+        number = _cuts_number(run.texts[i], run.texts[i + 1])
+        # two lines of one width that begin like no others
+        one = i + 1 < run.cuts or _is_one(run, i, words)
+        if number or not one:
+            is_cut = number and (one or (run.texts[i][-1:].isdigit() and run.texts[i + 1][:1].isdigit()))
+            return _Run(run.first, run.texts[: i + 1], is_cut)
+    return run
+
+
+def _is_one(run: _Run, cut: int, words: Sequence[str]) -> bool:
+    """Whether what stands around a cut is one message by the grammar."""
+    front, behind = "".join(run.texts[: cut + 1]), "".join(run.texts[cut + 1 :])
+    whole, at = front + behind, len(front)
+    for opens, closes in _PAIRS:
+        if front.count(opens) > front.count(closes) and _closes(behind, opens, closes):
+            return True
+    if front.count('"') % 2 and '"' in behind:
+        return True
+    if any(pattern.search(whole) and not pattern.search(front) for pattern in (coll_lines.COLL, comm_lives.LIFE)):
+        return True
+    around = whole[max(0, at - 100) : at + 100]
+    middle = min(at, 100)
+    return any(len(word) >= WORD and 0 <= (found := around.find(word)) < middle < found + len(word) for word in words)
+
+
+def _closes(text: str, opens: str, closes: str) -> bool:
+    """Whether a bracket is closed in a text that was opened before it."""
+    depth = 0
+    for sign in text:
+        depth += (sign == opens) - (sign == closes)
+        if depth < 0:
+            return True
+    return False
+
+
+def _cuts_number(front: str, behind: str) -> bool:
+    """Whether a number, decimal or not, may go across a cut."""
+    end, start = _NUMBER_END.search(front), _NUMBER_START.match(behind)
+    return end is not None and start is not None and any(sign.isdigit() for sign in end[0] + start[0])
+
+
+def _join(padded: bytearray, texts: _Texts, run: _Run) -> None:
+    """Puts the pieces of a run together, with the line ends behind them."""
+    last = run.first + run.cuts
+    start, end = int(texts.starts[run.first]), int(texts.ends[last])
+    pieces, between = [], []
+    for at in range(run.first, last + 1):
+        pieces.append(padded[int(texts.starts[at]) : int(texts.ends[at])])
+        if at < last:
+            between.append(padded[int(texts.ends[at]) : int(texts.starts[at + 1])])
+    # the line end behind the last piece closes the last of the empty lines
+    padded[start:end] = b"".join([*pieces, *between])

@@ -1,0 +1,280 @@
+"""All lines of a block that tell nothing but that somebody wrote them: most of what is printed before a job begins.
+
+Like COLL lines they are worked on all at once. Messages without their numbers are few: whether one tells anything is
+looked up once for each, and who wrote them once for each text in front.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from rankscope.parsers.logs.line_heads import Fronts, without_time
+from rankscope.parsers.logs.nccl import packed_words as w
+from rankscope.parsers.logs.nccl.coll_blocks import HEAD_BYTES, Lines, stamped
+from rankscope.parsers.logs.nccl.comm_lives import Processes
+from rankscope.parsers.logs.nccl.packed_words import LEVELS, PAD, Mask, Places
+
+LONGEST = 1024
+"""Longer messages, without their numbers, are left to the slow way."""
+LINE_BYTES = 1 << 14
+_TOKENS = 6
+"""So many words stand in front of "NCCL" at most."""
+_WORDS_BEHIND = 2
+_CALL = b": -> "
+_OPEN_BRACE = ord("{")
+
+
+class Bulk(NamedTuple):
+    """Such lines of a block."""
+
+    line: Places
+    """Index of each in the block."""
+    kind: Places
+    """Of each, in `KINDS`."""
+    group: Places
+    """Index into `fronts` of each."""
+    fronts: list[tuple[bytes, int]]
+    """What stands in front of "NCCL INFO", without its time, and where in the block a line with it begins."""
+    has_calls: bool
+    """Whether there may be calls of a failure among the others: `init.cc:867 -> 5`."""
+
+
+def bulk_rows(lines: Lines, among: Mask, shapes: Shapes) -> Bulk | None:
+    """Those lines of a block, of some of its lines; None if there are none."""
+    chosen, nccl = _informing(lines, among)
+    if not chosen.size:
+        return None
+    bare, at = _bare(lines, chosen)
+    kind = _kinds(lines, chosen, nccl, (bare, at), shapes)
+    has_calls = bare.padded.find(_CALL) >= 0
+    quiet = kind >= 0
+    return _grouped(lines, chosen[quiet], nccl[quiet], kind[quiet], has_calls) if quiet.any() else None
+
+
+def _informing(lines: Lines, among: Mask) -> tuple[Places, Places]:
+    """The lines with a message behind "NCCL INFO", and the separator before that of each."""
+    chosen = np.flatnonzero(among & (lines.ends - lines.first > _WORDS_BEHIND))
+    first, ends = lines.first.take(chosen), lines.ends.take(chosen)
+    nccl = np.full(len(chosen), -1, np.int64)
+    for token in range(_TOKENS):
+        place = first + token
+        inside = place + _WORDS_BEHIND < ends
+        start = lines.separators.take(np.where(inside, place, first)) + 1
+        nccl = np.where((nccl < 0) & inside & w.equal(lines.words, start, b"NCCL INF"), place, nccl)
+    chosen, nccl = chosen[nccl >= 0], nccl[nccl >= 0]
+    start = lines.separators.take(nccl) + 1
+    fine = w.equal(lines.words, start + 8, b"O ") & (lines.separators.take(nccl + 2) == start + 9)
+    fine &= lines.places.take(chosen + 1) - lines.places.take(chosen) <= LINE_BYTES
+    return chosen[fine], nccl[fine]
+
+
+def _kinds(lines: Lines, chosen: Places, nccl: Places, without: tuple[Lines, Places], shapes: Shapes) -> Places:
+    """Of the messages of lines that have such a separator, in `KINDS`; -1 for those that may tell something."""
+    bare, at = without
+    begin = bare.separators.take(bare.first.take(at) + (nccl - lines.first.take(chosen)) + 2) + 1
+    end = bare.places.take(at + 1)
+    end = end - (bare.bytes.take(end - 1) == ord("\r"))
+    kind = np.full(len(chosen), -1, np.int64)
+    which = np.flatnonzero((end > begin) & (end - begin <= LONGEST))
+    _, index, inverse = np.unique(
+        w.ragged_hash(bare.words, begin[which], (end - begin)[which]), return_index=True, return_inverse=True
+    )
+    some = which[index]
+    starts, ends = lines.separators.take(nccl[some] + 2) + 1, lines.places.take(chosen[some] + 1)
+    texts = (bytes(lines.padded[a:b]).rstrip(b"\r") for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
+    of_shape = np.array([KINDS.get(shapes.kind(text), -1) for text in texts], np.int64)
+    kind[which] = of_shape[inverse.reshape(-1)]
+    return kind
+
+
+def _bare(lines: Lines, chosen: Places) -> tuple[Lines, Places]:
+    """The lines without their numbers, and the index of each of some. They have the same separators."""
+    starts, ends = lines.places.take(chosen) + 1, lines.places.take(chosen + 1) + 1
+    if 2 * int((ends - starts).sum()) > int(lines.places[-1]):
+        text, at = bytes(lines.padded[w.PAD : int(lines.places[-1]) + 1]), chosen
+    else:
+        with memoryview(lines.padded) as view:
+            text = b"".join([view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
+        at = np.arange(len(chosen))
+    text = shape(text)
+    return Lines(bytearray(w.BEFORE + text + w.BEFORE), len(text), lines.has_returns), at
+
+
+def _grouped(lines: Lines, chosen: Places, nccl: Places, kind: Places, has_calls: bool) -> Bulk | None:
+    """The lines with those together that have the same front."""
+    start, end = lines.places.take(chosen) + 1, lines.separators.take(nccl) + 1
+    head = start + stamped(lines, chosen, start)[1]
+    fine = (end - head >= 8) & (end - head <= HEAD_BYTES) & (lines.bytes.take(start) != _OPEN_BRACE)
+    if not fine.all():
+        chosen, kind, start, head, end = chosen[fine], kind[fine], start[fine], head[fine], end[fine]
+    if not chosen.size:
+        return None
+    _, index, inverse = np.unique(w.text_hash(lines.words, head, end - head), return_index=True, return_inverse=True)
+    order = np.argsort(index)
+    places = (column[index[order]].tolist() for column in (start, head, end))
+    fronts = [(bytes(lines.padded[a:b]), at - w.PAD) for at, a, b in zip(*places, strict=True)]
+    return Bulk(chosen, kind, np.argsort(order)[inverse.reshape(-1)], fronts, has_calls)
+
+
+# Lines of NCCL that tell nothing but that somebody wrote them: most of what it prints while communicators are made.
+
+KINDS = {"channels": 0, "tuning": 1, "other": 2}
+MOST = 1 << 16
+"""More shapes are forgotten."""
+_DIGITS = b"0123456789"
+_POINTER = re.compile(rb"0x[0-9a-fA-F]+(?:/[0-9a-fA-F]+)?")
+"""And the two halves of a GID."""
+CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
+"""How messages begin that only tell how channels were connected."""
+TUNING = " Bytes -> Algo "
+"""What is in those that only tell how an operation runs."""
+_CHANNEL, _TUNING = tuple(word.encode() for word in CHANNEL), TUNING.encode()
+_GLUED = (
+    *(f"NCCL {level}".encode() for level in LEVELS),
+    b"[rank", b".cpp:]", b".hpp:]", b".h:]", b".cu:]", b".cc:]", b".py:]", b" WARN", b"\x1b", b"\r",
+)  # fmt: skip
+"""Signs of another record in the same line."""
+_TOLD = (
+    b"opCount", b"- Init ", b"- Destroy ", b"- Abort ", b"- Finalize ", b"- Revoke ", b" set by environment to ",
+    b"CCL version", b"cudaDriverVersion", b"Using network", b"Loaded net plugin", b"Bootstrap : U", b"Bootstrap: U",
+    b": -> ",
+)  # fmt: skip
+"""Signs of operations, lives of communicators, settings, and the calls of a failure."""
+
+
+class Shapes:
+    """Tells which messages are quiet. `words` gives what others look for in lines, once it is needed."""
+
+    def __init__(self, words: Callable[[], Iterable[str]]) -> None:
+        self._words = words
+        self._telling: re.Pattern[bytes] | None = None
+        self._glued = _any(_GLUED)
+        self._known: dict[bytes, str] = {}
+
+    def kind(self, message: bytes) -> str:
+        """ "channels", "tuning" or "other"; "" for what may tell something."""
+        bare = shape(message)
+        found = self._known.get(bare)
+        if found is None:
+            if len(self._known) >= MOST:
+                self._known.clear()
+            found = self._known[bare] = self._work_out(message, bare)
+        return found
+
+    def _work_out(self, message: bytes, bare: bytes) -> str:
+        if self._glued.search(bare):
+            return ""
+        if message.startswith(_CHANNEL):
+            return "channels"
+        if _TUNING in message:
+            return "tuning"
+        if self._telling is None:
+            self._telling = _any((*_TOLD, *(word.encode() for word in self._words())))
+        return "" if self._telling.search(bare) else "other"
+
+
+def shape(text: bytes) -> bytes:
+    """Without the digits of pointers and numbers. It has the same blanks and line ends."""
+    return (_POINTER.sub(b"0x", text) if b"0x" in text else text).translate(None, _DIGITS)
+
+
+def _any(signs: Iterable[bytes]) -> re.Pattern[bytes]:
+    found = sorted({sign.translate(None, _DIGITS) for sign in signs})
+    return re.compile(b"|".join(map(re.escape, found)))
+
+
+# Lines of NCCL that are counted and no more, but for the last of each thread: an error can follow its text.
+
+MOST_THREADS = 256
+_OTHER = KINDS["other"]
+
+
+class Said(NamedTuple):
+    """A line."""
+
+    text: bytes
+    offset: int
+    number: int
+
+
+class Unheard:
+    """Takes such lines from those that are read, many at once or one by one."""
+
+    def __init__(self, shapes: Shapes, fronts: Fronts, processes: Processes, counts: Counter[str]) -> None:
+        self._shapes, self._fronts, self._processes, self._counts = shapes, fronts, processes, counts
+        self._last: defaultdict[int, dict[bytes, Said]] = defaultdict(dict)
+        """By process the last such line of each thread."""
+
+    def many(self, lines: Lines, slow: Mask, place: tuple[int, int]) -> list[tuple[int, bytes, Said]]:
+        """Takes lines of a block at an offset and a line from the `slow` ones.
+
+        Returns process, front and line of what is to be kept once the others are read: see `keep`.
+        """
+        found = bulk_rows(lines, slow, self._shapes)
+        if found is None:
+            return []
+        if found.has_calls:
+            # what a thread said last is needed in the middle of the block
+            found = _only(found, found.kind != _OTHER)
+        known = [self._fronts.of(text, place[0] + at) for text, at in found.fronts]
+        taken: Mask = np.array([front is not None for front in known], np.bool_)[found.group]
+        for front, count in zip(known, np.bincount(found.group, minlength=len(known)).tolist(), strict=True):
+            if front is not None:
+                self._processes.count(front.process, count)
+        for name, kind in KINDS.items():
+            self._count(name, int((taken & (found.kind == kind)).sum()))
+        slow[found.line[taken]] = False
+        return [
+            (front.process, found.fronts[group][0], _said(lines, line, place))
+            for group, line in _lasts(_only(found, found.kind == _OTHER))
+            if (front := known[group]) is not None
+        ]
+
+    def keep(self, said: list[tuple[int, bytes, Said]]) -> None:
+        """Keeps the last lines of the threads of a block."""
+        for process, front, line in said:
+            self._keep(process, front, line)
+
+    def one(self, kind: str, process: int, front: bytes, line: Said) -> None:
+        """Takes a single line of some `KINDS`."""
+        self._processes.count(process, 1)
+        self._count(kind, 1)
+        if kind == "other":
+            self._keep(process, without_time(front)[0], line)
+
+    def take(self, process: int) -> list[Said]:
+        """The last lines of the threads of a process, which are forgotten."""
+        return list(self._last.pop(process, {}).values())
+
+    def _count(self, kind: str, lines: int) -> None:
+        for name in ("records", "INFO", kind) if lines else ():
+            self._counts[name] += lines
+
+    def _keep(self, process: int, front: bytes, line: Said) -> None:
+        threads = self._last[process]
+        known = threads.get(front)
+        if known is None and len(threads) >= MOST_THREADS:
+            threads.clear()
+        if known is None or known.offset < line.offset:
+            threads[front] = line
+
+
+def _only(found: Bulk, which: Mask) -> Bulk:
+    return found._replace(line=found.line[which], kind=found.kind[which], group=found.group[which])
+
+
+def _lasts(found: Bulk) -> list[tuple[int, int]]:
+    """Each group with its last line."""
+    groups, last = np.unique(found.group[::-1], return_index=True)
+    lines: Places = found.line[::-1][last]
+    return list(zip(groups.tolist(), lines.tolist(), strict=True))
+
+
+def _said(lines: Lines, line: int, place: tuple[int, int]) -> Said:
+    start, end = int(lines.places[line]) + 1, int(lines.places[line + 1])
+    return Said(bytes(lines.padded[start:end]), place[0] + start - PAD, place[1] + line)

@@ -1,0 +1,218 @@
+"""The processes of a log, and the lives of their communicators, put together line by line."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rankscope.parsers.logs.log_record import Record, Stamp
+from rankscope.parsers.logs.model import Comm, Process
+from rankscope.parsers.logs.nccl.packed_words import Places
+
+MOST = 100_000
+"""More processes or communicators are not told apart in one part of a log."""
+
+
+class Place(NamedTuple):
+    """Where in a log."""
+
+    offset: int
+    line: int
+
+
+class Processes:
+    """Who wrote to a log."""
+
+    def __init__(self) -> None:
+        self.rows: list[Process] = []
+        self.places: dict[tuple[str, int], int] = {}
+        self._records: Counter[int] = Counter()
+        self._devices: defaultdict[int, set[int]] = defaultdict(set)
+
+    def of(self, host: str, pid: int, record: Record, glued: bool) -> int | None:
+        """The index of a process; None if there are too many."""
+        at = self.places.get((host, pid))
+        if at is None:
+            if len(self.rows) >= MOST:
+                return None
+            at = self.places[host, pid] = len(self.rows)
+            self.rows.append(Process(host, pid, record.rank, record.label, offset=record.offset, glued=glued))
+            return at
+        row = self.rows[at]
+        if record.offset < row.offset:
+            row = self.rows[at] = row._replace(offset=record.offset)
+        if (row.glued and not glued) or (row.rank is None and record.rank is not None):
+            rank, label = row.rank if record.rank is None else record.rank, row.label or record.label
+            self.rows[at] = row._replace(rank=rank, label=label, glued=row.glued and glued)
+        return at
+
+    def count(self, at: int, records: int, torn_at: int | None = None) -> None:
+        """That so many more records are from a process, the last of them cut at an offset."""
+        self._records[at] += records
+        row = self.rows[at]
+        if torn_at is not None and (row.torn_at is None or torn_at < row.torn_at):
+            self.rows[at] = row._replace(torn_at=torn_at)
+
+    def issued(self, at: int, device: int | None) -> None:
+        """That a thread with a current device issued an operation."""
+        if device is not None:
+            self._devices[at].add(device)
+
+    def done(self) -> list[Process]:
+        """All of them."""
+        return [
+            row._replace(
+                records=self._records[at], device=min(self._devices[at]) if len(self._devices[at]) == 1 else None
+            )
+            for at, row in enumerate(self.rows)
+        ]
+
+
+class Comms:
+    """Communicators by process and pointer; each has a row for each of its lives."""
+
+    def __init__(self) -> None:
+        self.rows: list[Comm] = []
+        self.lives: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+        self.owners: defaultdict[str, set[int]] = defaultdict(set)
+        self.pointers: dict[int, str | None] = {}
+        self.lost = 0
+        """How often a line told of one more than `MOST`."""
+
+    def life(self, process: int, pointer: str, state: str, told: dict[str, Any], record: Record) -> None:
+        """What a line of its initialisation or end says."""
+        at = self._at(process, pointer, state, record)
+        if at is None or not state:
+            return
+        row = self.rows[at]
+        known = {name: value for name, value in told.items() if getattr(row, name) in (None, "")}
+        if told.get("parent") and row.parent_comm is None:
+            known["parent_comm"] = self._open(process, told["parent"], record.offset)
+        known.update(_stamps(state, record))
+        self.rows[at] = row._replace(state=state, init=row.init or state in ("start", "complete"), **known)
+
+    def _at(self, process: int, pointer: str, state: str, record: Record) -> int | None:
+        """The life that a line belongs to, which may begin with it."""
+        lives = self.lives.get((process, pointer))
+        last = self.rows[lives[-1]] if lives else None
+        if state == "start" or (state == "complete" and (last is None or last.state != "start")):
+            return self._new(process, pointer, Place(record.offset, record.line))
+        if last is None:
+            # its beginning stood before what was read: collectives from there on are its own
+            return self._new(process, pointer, Place(0, 0))
+        return lives[-1] if lives else None
+
+    def _new(self, process: int, pointer: str, place: Place) -> int | None:
+        if len(self.rows) >= MOST:
+            self.lost += 1
+            return None
+        at = len(self.rows)
+        self.rows.append(Comm(process, pointer, *place))
+        lives = self.lives[process, pointer]
+        lives.append(at)
+        lives.sort(key=lambda i: self.rows[i].offset)
+        self.owners[pointer].add(process)
+        if self.pointers.setdefault(process, pointer) != pointer:
+            self.pointers[process] = None
+        return at
+
+    def _open(self, process: int, pointer: str, offset: int) -> int | None:
+        lives = self.lives.get((process, pointer), ())
+        return max((i for i in lives if self.rows[i].offset <= offset), default=None)
+
+    def only(self, process: int) -> str | None:
+        """The pointer of a process that has no other; None without one."""
+        return self.pointers.get(process)
+
+    def owner(self, pointer: str) -> int | None:
+        """The only process that has such a communicator; None if none or several have."""
+        owners = self.owners.get(pointer, set())
+        return next(iter(owners)) if len(owners) == 1 else None
+
+    def of_rows(self, process: int, pointer: str, offsets: Places, lines: Places) -> Places:
+        """The life that each of some operations belongs to, in the order of the log; -1 if there are too many."""
+        lives = self.lives.get((process, pointer), [])
+        if len(lives) == 1 and self.rows[lives[0]].end_offset is None and self.rows[lives[0]].offset <= offsets[0]:
+            return np.full(len(offsets), lives[0], np.int64)
+        found = np.full(len(offsets), -1, np.int64)
+        begins = [self.rows[i].offset for i in lives]
+        which = np.searchsorted(np.array(begins, np.int64), offsets, "right") - 1
+        for place in np.unique(which).tolist():
+            rows = np.flatnonzero(which == place)
+            ended = self.rows[lives[place]].end_offset if place >= 0 else -1
+            if place >= 0:
+                found[rows] = lives[place]
+            late = rows[offsets[rows] > ended] if ended is not None else rows[:0]
+            if late.size:
+                begins_at = Place(int(offsets[late[0]]), int(lines[late[0]]))
+                following = lives[place + 1] if place + 1 < len(lives) else None
+                found[late] = self._without_init(process, pointer, following, begins_at)
+        return found
+
+    def _without_init(self, process: int, pointer: str, following: int | None, begins: Place) -> int:
+        """The life of operations of which the initialisation is missing: the following one, if its is missing too."""
+        if following is not None and not self.rows[following].init:
+            self.rows[following] = self.rows[following]._replace(offset=begins.offset, line=begins.line)
+            return following
+        fresh = self._new(process, pointer, begins)
+        return -1 if fresh is None else fresh
+
+    def update(self, at: int, nranks: int | None, rank: int | None) -> None:
+        """What lines of operations say."""
+        row = self.rows[at]
+        if (row.nranks is None and nranks is not None) or (row.rank is None and rank is not None):
+            self.rows[at] = row._replace(
+                nranks=nranks if row.nranks is None else row.nranks, rank=rank if row.rank is None else row.rank
+            )  # fmt: skip
+
+
+def _stamps(state: str, record: Record) -> dict[str, Stamp | int | None]:
+    if state == "start":
+        return {"started": record.stamp, "start_offset": record.offset}
+    if state == "complete":
+        return {"completed": record.stamp, "complete_offset": record.offset}
+    return {"ended": record.stamp, "end_offset": record.offset} if state in ENDED else {}
+
+
+# Lines of the life of a communicator: initialised, split, finalized, destroyed, aborted.
+
+LIFE = re.compile(
+    r"(?:\[Rank \d{1,9}\] )?(?:(?P<function>nccl\w{1,64}) )?comm (?P<pointer>0x[0-9a-fA-F]{1,16}) "
+    r"rank (?P<rank>\d{1,9}) n[rR]anks (?P<nranks>\d{1,9}) (?P<pairs>.{0,600}?)- "
+    r"(?P<what>Init|Destroy|Abort|Finalize|Revoke) (?P<step>START|COMPLETE)"
+)
+_NUMBERS = {
+    "cudaDev": "device", "nvmlDev": "nvml_device", "splitCount": "split", "childCount": "split", "color": "color",
+    "key": "key",
+}  # fmt: skip
+_TEXTS = {"busId": "bus_id", "commId": "comm_id", "parent": "parent"}
+_STATES = {
+    ("Init", "START"): "start", ("Init", "COMPLETE"): "complete", ("Finalize", "COMPLETE"): "finalized",
+    ("Destroy", "COMPLETE"): "destroyed", ("Abort", "START"): "aborting", ("Abort", "COMPLETE"): "aborted",
+    ("Revoke", "COMPLETE"): "revoked",
+}  # fmt: skip
+ENDED = ("destroyed", "aborted")
+"""States after which the pointer is free for another communicator."""
+
+
+def life(message: str) -> tuple[str, str, dict[str, Any]] | None:
+    """Pointer, new state and what is said of the communicator, in fields of Comm; None for any other line.
+
+    The state is "" for a step that changes nothing, as `Destroy START`.
+    """
+    found = LIFE.match(message)
+    if found is None:
+        return None
+    told: dict[str, Any] = {"rank": int(found["rank"]), "nranks": int(found["nranks"])}
+    if found["function"]:
+        told["function"] = found["function"]
+    words = found["pairs"].split()
+    for name, value in zip(words[::2], words[1::2], strict=False):
+        if name in _TEXTS:
+            told[_TEXTS[name]] = value[:64]
+        elif name in _NUMBERS and value.lstrip("-").isdecimal() and len(value) < 19:
+            told[_NUMBERS[name]] = int(value)
+    return found["pointer"], _STATES.get((found["what"], found["step"]), ""), told

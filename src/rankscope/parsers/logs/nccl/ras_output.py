@@ -1,0 +1,235 @@
+"""What NCCL's RAS subsystem says: the text of `ncclras`, its JSON (2.28.7 on), and the events of its monitor (2.29 on).
+
+Its outliers are the smaller group, not the ones that lag; and it says OK while a collective hangs in the network.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+from rankscope.parsers.flight_recorder.safe_values import integer, text
+from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.model import RasComm
+
+MOST = 100_000
+_TABLE = re.compile(
+    r"\s*(?P<group>\d{1,9})(?P<numbers>(?:\s+\d{1,9}(?:-\d{1,9})?){5})\s+(?P<status>[A-Z]{3,}\S*)\s+(?P<errors>[A-Z]{2,}\S*)\s*$"
+)
+_COMM = re.compile(r"\s*(?P<comm>#\d{1,9}-\d{1,9} \([0-9a-f]{1,32}\))\s+(?P<status>[A-Z][A-Z_]{1,30})")
+_KIND = re.compile(r"\s*Communicator ranks have different (\w{1,40}) operation counts")
+_GROUP = re.compile(r"\s*(\d{1,9}) ranks? ha(?:ve|s) launched up to operation (\d{1,18})")
+_RANK = re.compile(
+    r"\s*Rank (?P<rank>\d{1,9})(?: has launched up to operation (?P<count>\d{1,18}))? -- GPU (?P<gpu>\d{1,4})\S* "
+    r"managed by process (?P<pid>\d{1,10}) on node (?P<host>\S{1,255})"
+)
+_TOTALS = re.compile(r"\(total\)\s.*\(total\)\s*$")
+_NUMBERS = re.compile(r"(?:\s*\d{1,9}){2,}\s*$")
+_LISTED = re.compile(r"\s*The missing ranks?: (?P<ranks>\d{1,9}(?:[ ,]+\d{1,9}){0,10000})\s*$")
+"""NCCL 2.24 and 2.25 give numbers alone."""
+_GONE = re.compile(r"\s*(?P<count>\d{1,9}) job process(?:es)? (?:is|are) considered dead\b")
+_PROCESS = re.compile(r"\s*Process (?P<pid>\d{1,10}) on node (?P<host>\S{1,255}) managing GPUs? (?P<gpu>\d{1,4})")
+_PEER = re.compile(rf"\s*(?:\[[^\]]{{10,40}}\] )?(?P<event>PEER_[A-Z]{{2,20}}): {_PROCESS.pattern}")
+"""What the monitor prints of a peer."""
+_LACKING = re.compile(r"\s*Missing communicator data from \d{1,9} ranks?\s*$")
+_MISSING = re.compile(r"\b(DEAD|TIMEOUT|NOCOMM|INCOMPLETE|UNRESPONSIVE)\b")
+_BEGINS = ("Job summary", "Communicators...", "RAS Monitor Mode")
+_DOCUMENT = re.compile(rb'\s*\{(?s:.{0,4096})"(?:communicators_count|communicators|nccl_version)"\s*:')
+
+
+def looks_like_document(head: bytes) -> bool:
+    """Whether a file begins as the JSON of RAS."""
+    return _DOCUMENT.match(head) is not None
+
+
+class Ras:
+    """Rows from the lines of a log that hold RAS output."""
+
+    def __init__(self) -> None:
+        self._rows: list[RasComm] = []
+        self.active = False
+        """A text of RAS has begun."""
+        self._comm, self._kind, self._state = "", "", ""
+        self._count: int | None = None
+        self._totals = False
+        """The next line of numbers ends with how many GPUs the job has."""
+        self._sizes: dict[str, int] = {}
+        """By number of its group how many ranks a communicator has."""
+
+    def done(self) -> list[RasComm]:
+        """All rows."""
+        return self._rows
+
+    def feed(self, record: Record) -> bool:
+        """Takes a line; False if it is none of RAS."""
+        line = record.text
+        if line.startswith(_BEGINS):
+            self.active = True
+            return True
+        if line.startswith("{") and '"event"' in line and '"peer"' in line:
+            return self._event(record)
+        if "PEER_" in line and (found := _PEER.match(line)):
+            return self._process(found, found["event"], record)
+        if not self.active or not line.strip():
+            return False
+        return self._text(record)
+
+    def _text(self, record: Record) -> bool:
+        line = record.text
+        if self._totals and _NUMBERS.match(line):
+            self._totals = False
+            return self._add(record, comm="job", size=int(line.split()[-1]))
+        self._totals = _TOTALS.search(line) is not None
+        if self._totals:
+            return True
+        if found := _TABLE.match(line):
+            return self._group(found, record)
+        if found := _COMM.match(line):
+            self._comm, self._kind, self._count, self._state = found["comm"], "", None, ""
+            return self._add(record, comm=self._comm, status=found["status"], size=self._size())
+        found = _RANK.match(line)
+        return self._of_ranks(record) or (found is not None and self._rank(found, record)) or self._of_processes(record)
+
+    def _of_ranks(self, record: Record) -> bool:
+        """Takes a line that says what holds of the ranks below it."""
+        line = record.text
+        if found := _KIND.match(line):
+            self._kind, self._count, self._state = found[1], None, ""
+            return True
+        if _LACKING.match(line):
+            self._kind, self._count, self._state = "", None, "MISSING"
+            return True
+        if found := _GROUP.match(line):
+            self._count = int(found[2])
+            counts = {self._kind: self._count} if self._kind else {}
+            return self._add(record, comm=self._comm, size=self._size(), present=int(found[1]), counts=counts)
+        return False
+
+    def _of_processes(self, record: Record) -> bool:
+        """Takes lines of processes without their ranks, and of ranks without their processes."""
+        line = record.text
+        if _GONE.match(line):
+            self._comm, self._kind, self._count, self._state = "", "", None, "DEAD"
+            return True
+        if self._state == "DEAD" and not self._comm and (found := _PROCESS.match(line)):
+            return self._process(found, self._state, record)
+        if self._comm and (found := _LISTED.match(line)):
+            return all(self._lacking(int(rank), record) for rank in re.findall(r"\d+", found["ranks"]))
+        return False
+
+    def _group(self, found: re.Match[str], record: Record) -> bool:
+        numbers = found["numbers"].split()
+        size = int(numbers[3]) if numbers[3].isdecimal() else None
+        if size is not None and len(self._sizes) < MOST:
+            self._sizes[found["group"]] = size
+        status = f"{found['status']} {found['errors']}"
+        return self._add(record, comm=f"group {found['group']}", size=size, status=status)
+
+    def _size(self) -> int | None:
+        return self._sizes.get(self._comm[1:].partition("-")[0])
+
+    def _rank(self, found: re.Match[str], record: Record) -> bool:
+        size = self._size()
+        if size is not None and int(found["rank"]) >= size:
+            # NCCL 2.27 printed memory that was not its own
+            return True
+        count = int(found["count"]) if found["count"] else self._count
+        state = _MISSING.search(record.text, found.end())
+        return self._add(
+            record, comm=self._comm, rank=int(found["rank"]), host=found["host"].rstrip(",;"), pid=int(found["pid"]),
+            device=int(found["gpu"]), counts={self._kind: count} if self._kind and count is not None else {},
+            status=state[1] if state else self._state, size=size,
+        )  # fmt: skip
+
+    def _lacking(self, rank: int, record: Record) -> bool:
+        return self._add(record, comm=self._comm, rank=rank, status="MISSING", size=self._size())
+
+    def _process(self, found: re.Match[str], status: str, record: Record) -> bool:
+        """Takes a process of which no rank is told."""
+        host, pid, device = found["host"].rstrip(",;"), int(found["pid"]), int(found["gpu"])
+        return self._add(record, comm="job", host=host, pid=pid, device=device, status=status)
+
+    def _event(self, record: Record) -> bool:
+        try:
+            row = orjson.loads(record.text)
+        except orjson.JSONDecodeError:
+            return False
+        peer = _object(row.get("peer"))
+        devices = peer.get("cuda_devs")
+        return self._add(
+            record, comm=text(row.get("group")) or "", status=text(row.get("event")) or "",
+            host=text(peer.get("host")) or "", pid=integer(peer.get("pid")),
+            device=integer(devices[0]) if isinstance(devices, list) and devices else None,
+        )  # fmt: skip
+
+    def document(self, document: Any) -> bool:
+        """Takes the JSON of one query; False if there are no communicators in it."""
+        found = document.get("communicators") if isinstance(document, dict) else None
+        if not isinstance(found, list):
+            return False
+        place = Record(0, 1, "")
+        for comm in found:
+            if isinstance(comm, dict):
+                self._document_comm(comm, place)
+        return True
+
+    def _document_comm(self, comm: dict[str, Any], place: Record) -> None:
+        name = text(comm.get("hash")) or str(comm.get("hash", ""))[:64]
+        missing = integer(comm.get("missing_ranks_count"))
+        self._add(
+            place, comm=name, size=integer(comm.get("size")), present=integer(comm.get("ranks_count")),
+            missing=missing, status="INCOMPLETE" if missing else "",
+        )  # fmt: skip
+        for kind in ("ranks", "missing_ranks"):
+            for rank in _listed(comm.get(kind)):
+                if isinstance(rank, dict):
+                    self._document_rank(name, rank, kind == "missing_ranks", place)
+
+    def _document_rank(self, name: str, rank: dict[str, Any], missing: bool, place: Record) -> None:
+        counts = rank.get("collective_counts")
+        numbers = {str(k)[:64]: integer(v) for k, v in counts.items()} if isinstance(counts, dict) else {}
+        self._add(
+            place, comm=name, rank=integer(rank.get("rank")), host=text(rank.get("host")) or "",
+            pid=integer(rank.get("pid")), device=integer(rank.get("cuda_dev")), status=_status(rank, missing),
+            counts={k: v for k, v in numbers.items() if v is not None},
+        )  # fmt: skip
+
+    def _add(self, record: Record, **told: Any) -> bool:
+        empty: dict[str, Any] = {
+            "comm": "",
+            "size": None,
+            "present": None,
+            "missing": None,
+            "status": "",
+            "rank": None,
+            "host": "",
+        }
+        rest: dict[str, Any] = {"pid": None, "device": None, "counts": {}, "offset": record.offset, "line": record.line}
+        if len(self._rows) < MOST:
+            self._rows.append(RasComm(**{**empty, **rest, "text": record.text[:1000], **told}))
+        return True
+
+
+def _status(rank: dict[str, Any], missing: bool) -> str:
+    """One word for the state of a rank: what is wrong with it before what is not."""
+    status = _object(rank.get("status"))
+    if status.get("considered_dead"):
+        return "DEAD"
+    if status.get("unresponsive"):
+        return "UNRESPONSIVE"
+    if missing:
+        return "MISSING"
+    error = text(status.get("async_error")) or integer(status.get("async_error"))
+    if status.get("abort_flag"):
+        return "ABORT"
+    return f"ERROR {error}" if error not in (None, 0, "", "0", "ncclSuccess") else "RUNNING"
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

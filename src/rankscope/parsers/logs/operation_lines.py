@@ -1,0 +1,131 @@
+"""Lines of collectives to rows of their communicators: those of a block side by side, others one by one."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import numpy as np
+
+from rankscope.parsers.logs.line_heads import Fronts, Known
+from rankscope.parsers.logs.log_record import Record
+from rankscope.parsers.logs.model import IS_CALL, IS_P2P, TORN
+from rankscope.parsers.logs.nccl import coll_lines
+from rankscope.parsers.logs.nccl.coll_blocks import CollRows, Group
+from rankscope.parsers.logs.nccl.coll_lines import P2P, Rows
+from rankscope.parsers.logs.nccl.comm_lives import Comms, Processes
+from rankscope.parsers.logs.nccl.packed_words import Mask, Places
+from rankscope.parsers.matrices import NULL
+
+_MOST_GROUPS = 1 << 18
+"""Three communicators and three operations of each of 16,384 ranks are 147,456."""
+_MOST_OPS = 4096
+
+
+class Operations:
+    """Puts operations into `rows`, and learns of processes and communicators from them."""
+
+    def __init__(self, processes: Processes, comms: Comms, rows: Rows, fronts: Fronts, counts: Counter[str]) -> None:
+        self._processes, self._comms, self._rows, self._fronts, self._counts = processes, comms, rows, fronts, counts
+        self._groups: dict[tuple[bytes, str, str, bytes, bool], Known | None] = {}
+        self.ops: dict[str, int] = {}
+        """Names of operations, by the numbers that stand for them in the rows."""
+
+    def take(self, rows: CollRows, block: int) -> tuple[Mask, list[Known | None]]:
+        """Which rows of a block at that offset can be used, and for each group whose they are."""
+        known = [self._known(group, block) for group in rows.groups]
+        usable = np.array([one is not None for one in known], np.bool_)
+        return usable[rows.group], known
+
+    def _known(self, group: Group, block: int) -> Known | None:
+        key = (group.head, group.op, group.pointer, group.nranks, b" globalrank " in group.line)
+        if key not in self._groups:
+            if len(self._groups) >= _MOST_GROUPS:
+                self._groups.clear()
+            self._groups[key] = self._read(group, block)
+        return self._groups[key]
+
+    def _read(self, group: Group, block: int) -> Known | None:
+        """None if a line is not what it seems, or has anything but a head in front of the collective."""
+        found = coll_lines.COLL.search(group.line.decode("utf-8", "replace"))
+        operation = coll_lines.operation(found[0], False) if found else None
+        front = self._fronts.read(group.head, block + group.start) if operation is not None else None
+        if front is None or operation is None:
+            return None
+        self._processes.issued(front.process, front.head.device)
+        stamp = front.record.stamp
+        return Known(front.process, stamp.ns if stamp else NULL, operation)
+
+    def many(self, rows: CollRows, taken: Mask, known: list[Known | None], at: tuple[int, int]) -> None:
+        """Puts the rows of a block that begins `at` an offset and a line to their communicators."""
+        offsets, lines = rows.start + at[0], rows.line + at[1]
+        comm, torn = self._placed(rows, known, offsets, lines)
+        op = np.array([self._op(group.op) for group in rows.groups], np.int64)[rows.group]
+        p2p = np.array([group.op in P2P for group in rows.groups], np.int64)[rows.group]
+        stamps = np.array([one.stamp_ns if one else NULL for one in known], np.int64)[rows.group]
+        columns = {
+            "offset": offsets, "line": lines, "comm": comm, "op": op, "count": rows.count, "datatype": rows.datatype,
+            "reduction": rows.reduction, "root": rows.root, "op_count": rows.op_count,
+            "stamp_ns": np.where(rows.stamp_ns == NULL, stamps, rows.stamp_ns), "flags": torn * TORN + p2p * IS_P2P,
+        }  # fmt: skip
+        keep = taken & (comm >= 0)
+        if not keep.all():
+            columns = {name: column[keep] for name, column in columns.items()}
+        self._counts["operations"] += len(columns["offset"])
+        self._rows.many(**columns)
+
+    def _placed(
+        self, rows: CollRows, known: list[Known | None], offsets: Places, lines: Places
+    ) -> tuple[Places, Places]:
+        """The communicator of each row, -1 for none, and whether it can have such a line."""
+        keys: dict[tuple[int, str], int] = {}
+        of_group = [
+            -1 if one is None else keys.setdefault((one.process, group.pointer), len(keys))
+            for one, group in zip(known, rows.groups, strict=True)
+        ]
+        of_key: defaultdict[int, list[int]] = defaultdict(list)
+        for i, at in enumerate(of_group):
+            of_key[at].append(i)
+        key = np.array(of_group, np.int32)[rows.group]
+        order = np.argsort(key, kind="stable")
+        bounds = np.searchsorted(key[order], np.arange(len(keys) + 1)).tolist()
+        comm, torn = np.full(len(key), -1, np.int64), np.zeros(len(key), np.int64)
+        for (process, pointer), at in keys.items():
+            mine = order[bounds[at] : bounds[at + 1]]
+            found = self._comms.of_rows(process, pointer, offsets[mine], lines[mine])
+            comm[mine] = found
+            self._processes.count(process, len(mine))
+            lives = np.unique(found).tolist() if found[0] != found[-1] else [int(found[0])]
+            for i in of_key[at]:
+                one = known[i]
+                if one is not None:
+                    for life in lives:
+                        if life >= 0 and not self._agrees(life, one.operation):
+                            # put together from two cut lines
+                            torn[mine[(found == life) & (rows.group[mine] == i)]] = 1
+        return comm, torn
+
+    def _agrees(self, at: int, operation: coll_lines.Operation) -> bool:
+        """Whether a communicator can have such a line; takes from it what was not known."""
+        row = self._comms.rows[at]
+        if row.nranks is not None and operation.nranks is not None and row.nranks != operation.nranks:
+            return False
+        self._comms.update(at, operation.nranks, operation.rank)
+        return True
+
+    def _op(self, name: str) -> int:
+        return self.ops.setdefault(name, len(self.ops)) if len(self.ops) < _MOST_OPS else self.ops.setdefault("", 0)
+
+    def one(self, process: int, operation: coll_lines.Operation, record: Record, is_call: bool = False) -> None:
+        """An operation of a process that one record tells of."""
+        place = np.array([record.offset], np.int64), np.array([record.line], np.int64)
+        at = int(self._comms.of_rows(process, operation.pointer, *place)[0])
+        if at < 0:
+            return
+        torn = record.torn or not self._agrees(at, operation)
+        self._counts["operations"] += 1
+        self._rows.one(
+            offset=record.offset, line=record.line, comm=at, op=self._op(operation.op), count=operation.elements,
+            datatype=operation.datatype, reduction=operation.reduction, root=operation.root,
+            op_count=operation.op_count, stamp_ns=record.stamp.ns if record.stamp else NULL,
+            flags=torn * TORN + (operation.op in P2P) * IS_P2P + is_call * IS_CALL,
+        )  # fmt: skip

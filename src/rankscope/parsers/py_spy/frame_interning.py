@@ -1,0 +1,110 @@
+"""Collects what a file says into a Snapshot: every frame and every stack once, within bounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from rankscope.parsers.flight_recorder.model import StackFrame
+from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT, TEXT_LIMIT
+from rankscope.parsers.py_spy.model import PY_SPY, Identity, Process, Snapshot, Thread
+
+THREAD_LIMIT = 1 << 18
+"""Threads kept of one file: 16,384 processes with 16 each. py-spy itself stops at 4,096 for a process."""
+FRAME_LIMIT = 512
+"""Frames kept of one stack, the innermost."""
+PROCESS_LIMIT = 1 << 16
+_PID_LIMIT = 1 << 31
+
+
+def clip(value: str) -> str:
+    """Text of bounded length that any output can encode."""
+    return value[:TEXT_LIMIT] if value.isascii() else value[:TEXT_LIMIT].encode("utf-8", "replace").decode("utf-8")
+
+
+def pid_of(value: int | None) -> int | None:
+    """A process id; None for a number that cannot be one."""
+    return value if value is not None and 0 <= value < _PID_LIMIT else None
+
+
+class Collector:
+    """A Snapshot in the making."""
+
+    def __init__(self) -> None:
+        self.snapshot = Snapshot()
+        self.cut_stacks = 0
+        self.full = False
+        """Whether a bound was reached: what follows is left out."""
+        self.lines: dict[str, StackFrame | None] = {}
+        """Frames by the text they were read from: most come again and again."""
+        self._frames: dict[StackFrame, int] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+
+    def process(
+        self, pid: int | None, parent_pid: int | None, command: str, parent_command: str,
+        rank: int | None = None, local_rank: int | None = None, tool: str = PY_SPY,
+    ) -> int:  # fmt: skip
+        """Adds a process; returns its index."""
+        processes = self.snapshot.processes
+        self.full |= len(processes) >= PROCESS_LIMIT
+        if not self.full:
+            processes.append(Process(pid, parent_pid, clip(command), clip(parent_command), 0, rank, local_rank, tool))
+        return len(processes) - 1
+
+    def thread(
+        self,
+        process: int,
+        name: str,
+        thread_id: int | None,
+        state: tuple[bool | None, bool | None],
+        frames: Iterable[StackFrame],
+    ) -> None:
+        """Adds a thread with its (active, gil); `frames` innermost first."""
+        self.full |= len(self.snapshot.threads) >= THREAD_LIMIT
+        if self.full:
+            return
+        places = [self._frames.setdefault(frame, len(self._frames)) for frame in frames]
+        self.cut_stacks += len(places) > FRAME_LIMIT
+        stack = self._stacks.setdefault(tuple(places[:FRAME_LIMIT]), len(self._stacks))
+        if thread_id is not None and not 0 <= thread_id <= INT64_LIMIT:
+            thread_id = None
+        self.snapshot.threads.append(Thread(process, clip(name), thread_id, *state, stack))
+
+    def done(self, notes: Iterable[str]) -> Snapshot:
+        """The Snapshot, with what could not be read of it."""
+        snapshot = self.snapshot
+        snapshot.processes = numbered(snapshot)
+        snapshot.frames = list(self._frames)
+        snapshot.stacks = list(map(list, self._stacks))
+        limits = [
+            f"only the first {len(snapshot.threads)} threads kept" if self.full else "",
+            f"only the innermost {FRAME_LIMIT} frames kept of {self.cut_stacks} stacks" if self.cut_stacks else "",
+            "no thread in it" if not snapshot.threads else "",
+        ]
+        snapshot.problem = "; ".join(note for note in (*notes, *limits) if note) or None
+        return snapshot
+
+
+def trees(processes: list[Process]) -> list[int]:
+    """For each process the index of the first of its tree: a tree goes on while parents are above, and none twice."""
+    roots: list[int] = []
+    tree: set[int] = set()
+    for i, process in enumerate(processes):
+        follows = process.parent_pid in tree and process.pid not in tree
+        tree = tree if follows else set()
+        roots.append(roots[-1] if follows else i)
+        if process.pid is not None:
+            tree.add(process.pid)
+    return roots
+
+
+def numbered(snapshot: Snapshot) -> list[Process]:
+    """The processes with how many later dumps of their tree follow."""
+    processes, identities = snapshot.processes, snapshot.identities
+    roots = trees(processes)
+    later: Counter[Identity] = Counter()
+    before: dict[int, int] = {}
+    for root in sorted(set(roots), reverse=True):
+        before[root] = later[identities[root]]
+        later[identities[root]] += 1
+    return [process._replace(later=before[root]) for process, root in zip(processes, roots, strict=True)]

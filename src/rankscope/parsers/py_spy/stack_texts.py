@@ -1,0 +1,178 @@
+"""Dumps as text.
+
+    Process 3938: python -u train.py
+    Python v3.11.7 (/usr/bin/python3.11)
+    Parent Process 3909: python -m torch.distributed.run train.py
+
+    Thread 3938 (active+gil): "MainThread"
+        forward (model.py:88)
+        epoll_wait (libc.so.6)
+
+The line of the process may be missing, where only the threads were copied along. The debug server of torch writes the
+dumps of all ranks into one file, each below `=== Rank 2: http://… ===`.
+Locals stand eight spaces in, below their frame: they are never kept, for they may hold secrets.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from rankscope.parsers.contents import NotThisKindError
+from rankscope.parsers.flight_recorder.model import StackFrame
+from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT
+from rankscope.parsers.py_spy.frame_interning import FRAME_LIMIT, THREAD_LIMIT, Collector, clip, pid_of
+from rankscope.parsers.py_spy.model import MAIN, Snapshot
+
+_STYLE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
+_SECTION = re.compile(r"^=== Rank (\d{1,7}): \S{0,1000}/handler/pyspy_dump\S{0,1000} ===[ \t]*$", re.MULTILINE)
+_BARE = re.compile(r'^Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \([a-z+]{1,32}\)(?:: ".*)?$', re.MULTILINE)
+_PROCESS = re.compile(r"^[ \t]*Process (\d{1,10}): ", re.MULTILINE)
+_PYTHON = re.compile(r"^Python v\d\S* ?\(.*\)[ \t]*$", re.MULTILINE)
+_BEGUN = re.compile(r"^(?:Python v\d|Thread (?:0x|\d))", re.MULTILINE)
+_PARENT = re.compile(r"^Parent Process (\d{1,10}): (.*)$", re.MULTILINE)
+_THREAD = re.compile(r'^Thread (0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \(([a-z+]{1,32})\)(?:: "(.*))?$')
+_FRAME = re.compile(r"^(?: {1,7}|\t ?)(?=[^ \t])(.+)$")
+_DEEPER = re.compile(r"^(?: {8}|\t[ \t]{2})")
+_LINE = re.compile(r":(\d{1,18})$")
+_ONE_WORD = re.compile(r"^[^\s()]+(?= \()")
+_STATES: dict[str, tuple[bool | None, bool | None]] = {
+    # of an idle thread it is not written whether it holds the lock
+    "active+gil": (True, True), "active": (True, False), "idle": (False, None), "idle+gil": (False, True),
+}  # fmt: skip
+_TORN = re.compile(r"^(?:Thread (?:0x|\d)|Python v\d|Process \d)")
+
+
+def decode(data: bytes) -> Snapshot:
+    """The dumps in a text. Raises NotThisKindError if there is none."""
+    text = _STYLE.sub("", data.decode("utf-8", "replace")) if b"\x1b" in data else data.decode("utf-8", "replace")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    sections = [(match.start(), int(match[1])) for match in _SECTION.finditer(text)]
+    starts = [match.start() for match in _PROCESS.finditer(text)]
+    if starts and _BEGUN.search(text, starts[0]) is None:
+        starts = []
+    collector, errors = Collector(), [""]
+    if not starts:
+        errors.append(_without_process(text, collector))
+    cuts = sorted({*starts, *(start for start, _ in sections), len(text)})
+    for start in starts:
+        if collector.full:
+            break
+        own = text[start : cuts[bisect_right(cuts, start)]]
+        errors.append(_block(own, collector, _rank_at(sections, start)))
+    torn = "cut off" if not text.endswith("\n") and _is_torn(text[text.rfind("\n") + 1 :]) else ""
+    return collector.done([torn, next(filter(None, errors), "")])
+
+
+def _without_process(text: str, collector: Collector) -> str:
+    """Threads of one process that nothing names; returns the error that py-spy ended with, if any.
+
+    The main thread has the number of the process. Raises NotThisKindError.
+    """
+    threads = list(_BARE.finditer(text))
+    if not threads:
+        raise NotThisKindError("not a dump of py-spy")
+    heads = [found for thread in threads if (found := _THREAD.match(thread[0])) is not None]
+    mains = [found for found in heads if (found[3] or "").startswith(MAIN)]
+    pid = pid_of(_id(mains[0][1])) if len(mains) == 1 and mains[0][1].isdecimal() else None
+    return _threads(io.StringIO(text[threads[0].start() :]), collector.process(pid, None, "", ""), collector)
+
+
+def _rank_at(sections: Sequence[tuple[int, int]], at: int) -> int | None:
+    """The rank of the section in which a process stands."""
+    place = bisect_right(sections, (at, -1)) - 1
+    return sections[place][1] if place >= 0 else None
+
+
+def _block(text: str, collector: Collector, rank: int | None = None) -> str:
+    """One process; returns the error that py-spy ended with, if any."""
+    start = _PROCESS.match(text)
+    if start is None or _BEGUN.search(text) is None:
+        return ""
+    # a script given with -c stands in the command line with all of its lines
+    python = _PYTHON.search(text)
+    ends = python.start() if python else text.find("\n") if "\n" in text else len(text)
+    body = text[python.end() if python else ends :].lstrip("\n")
+    parent = _PARENT.match(body)
+    if parent is not None:
+        # it may have many lines too
+        body = body[parent.end() :]
+    parent_pid = pid_of(int(parent[1])) if parent else None
+    command = text[start.end() : ends].rstrip("\n")
+    index = collector.process(int(start[1]), parent_pid, command, parent[2] if parent else "", rank)
+    return _threads(io.StringIO(body), index, collector)
+
+
+def _threads(lines: Iterator[str], process: int, collector: Collector) -> str:
+    found: list[tuple[re.Match[str], list[StackFrame]]] = []
+    frames: list[StackFrame] = []
+    error = ""
+    known = collector.lines
+    for raw in lines:
+        if raw[:1] in " \t":
+            if len(frames) > FRAME_LIMIT:
+                continue
+            frame = known[raw] if raw in known else known.setdefault(raw, _written(raw))
+            if frame is not None:
+                frames.append(frame)
+        elif thread := _THREAD.match(raw):
+            frames = []
+            found.append((thread, frames))
+            if len(found) > THREAD_LIMIT:
+                break
+        elif raw.startswith("Error: "):
+            error = error or f"py-spy gave up: {clip(raw[7:].rstrip())[:200]}"
+            frames = []
+    held = any(thread[2].endswith("+gil") for thread, _ in found)
+    for thread, stack in found:
+        active, gil = _STATES.get(thread[2], (None, None))
+        state = active, False if held and gil is None else gil
+        collector.thread(process, (thread[3] or "").removesuffix('"'), _id(thread[1]), state, stack)
+    return error
+
+
+def _id(text: str) -> int | None:
+    value = int(text, 16 if text[:2] in ("0x", "0X") else 10)
+    return value if value <= INT64_LIMIT else None
+
+
+def _written(line: str) -> StackFrame | None:
+    """The frame in an indented line; None if it is one of the locals, or torn."""
+    frame = None if _DEEPER.match(line) else _FRAME.match(line)
+    return _frame(frame[1]) if frame else None
+
+
+def _frame(text: str) -> StackFrame | None:
+    """A frame as in "forward (model.py:88)", a native one as in "epoll_wait (libc.so.6)"; None if it is neither."""
+    text = text.rstrip()
+    if not text.endswith(")"):
+        return None
+    opening = _opening(text)
+    if opening <= 0:
+        return None
+    place = text[opening + 2 : -1]
+    line = _LINE.search(place)
+    file = place[: line.start()] if line else place
+    return StackFrame(clip(text[:opening]), clip(file), int(line[1]) if line else 0)
+
+
+def _opening(text: str) -> int:
+    """Where " (" begins the place of a frame. Names in C++ have parentheses and spaces, and so have paths."""
+    word = _ONE_WORD.match(text)
+    if word is not None and word[0].count("<") == word[0].count(">"):
+        return word.end()
+    depth = 0
+    for at in range(len(text) - 1, 0, -1):
+        depth += (text[at] == ")") - (text[at] == "(")
+        if depth == 0:
+            return at - 1 if text[at - 1] == " " else text.rfind(" (")
+    return text.rfind(" (")
+
+
+def _is_torn(last: str) -> bool:
+    """Whether a last line without an end is only the beginning of one."""
+    if frame := _FRAME.match(last):
+        return not _DEEPER.match(last) and _frame(frame[1]) is None
+    return bool(_TORN.match(last)) and not last.endswith('"') and not _THREAD.match(last)

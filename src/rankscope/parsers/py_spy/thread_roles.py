@@ -1,0 +1,141 @@
+"""Which of the processes in a file are ranks, which only serve one, and which start them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+from rankscope.parsers.flight_recorder.model import StackFrame
+from rankscope.parsers.py_spy.frame_interning import trees
+from rankscope.parsers.py_spy.model import MAIN, Process, Role, Snapshot
+
+STARTS, STARTED, SERVES = 1, 2, 4
+"""It starts ranks; it was started as one, and has the frames of its launcher below if it was forked; it serves one."""
+_MARKS: dict[str, tuple[tuple[str, int], ...]] = {
+    "launch_agent": (("torch/distributed/launcher/api.py", STARTS),),
+    "_invoke_run": (("torch/distributed/elastic/agent/server/api.py", STARTS),),
+    "start_processes": (("torch/multiprocessing/spawn.py", STARTS),),
+    "join": (("torch/multiprocessing/spawn.py", STARTS),),
+    "_wrap": (
+        ("torch/multiprocessing/spawn.py", STARTED),
+        ("torch/distributed/elastic/multiprocessing/api.py", STARTED),
+    ),
+    "_worker_loop": (("torch/utils/data/_utils/worker.py", SERVES),),
+    "main": (
+        ("torch/_inductor/compile_worker/__main__.py", SERVES),
+        ("multiprocessing/resource_tracker.py", SERVES),
+        ("multiprocessing/forkserver.py", SERVES),
+    ),
+    "_run_server": (("multiprocessing/managers.py", SERVES),),
+    "worker": (("multiprocessing/pool.py", SERVES),),
+    "_process_worker": (("concurrent/futures/process.py", SERVES),),
+}
+"""By function and the end of its file: where processes sit that torch and Python start, or that start them."""
+
+
+def roles_of(snapshot: Snapshot) -> list[Role]:
+    """The role of each process."""
+    processes = snapshot.processes
+    marks = _marks(snapshot)
+    roots = trees(processes)
+    places = {(root, process.pid): i for i, (root, process) in enumerate(zip(roots, processes, strict=True))}
+    above = [
+        None if root == i or process.parent_pid is None else places.get((root, process.parent_pid))
+        for i, (root, process) in enumerate(zip(roots, processes, strict=True))
+    ]
+    starts = _starters(processes, above, marks)
+    roles: list[Role] = []
+    for i, parent in enumerate(above):
+        if i in starts:
+            roles.append(Role(None, None))
+        elif parent is not None and parent < i and parent not in starts:
+            roles.append(Role(roles[parent].owner, processes[i].parent_pid))
+        else:
+            roles.append(Role(None if marks[i] & SERVES else i, None))
+    return roles
+
+
+def _starters(processes: list[Process], above: list[int | None], marks: list[int]) -> set[int]:
+    """Processes that start ranks: by their program, by where they wait, or because only their children say a rank."""
+    waits = [mark & STARTS and not mark & STARTED for mark in marks]
+    found = {i for i, process in enumerate(processes) if waits[i] or is_launcher(process.command)}
+    for process, parent in zip(processes, above, strict=True):
+        if parent is not None and says_rank(process.command) and not says_rank(processes[parent].command):
+            found.add(parent)
+    return found
+
+
+def _marks(snapshot: Snapshot) -> list[int]:
+    """For each process what the frames of its main thread tell."""
+    told = {i: mark for i, frame in enumerate(snapshot.frames) if (mark := _mark(frame))}
+    marks = [0] * len(snapshot.processes)
+    for thread in snapshot.threads if told else ():
+        if is_main(thread.name, thread.thread_id, snapshot.processes[thread.process].pid):
+            for place in snapshot.stacks[thread.stack]:
+                marks[thread.process] |= told.get(place, 0)
+    return marks
+
+
+def _mark(frame: StackFrame) -> int:
+    known = _MARKS.get(frame.function.rpartition(".")[2], ())
+    return next((mark for file, mark in known if frame.file.endswith(file)), 0)
+
+
+def is_main(name: str, thread_id: int | None, pid: int | None) -> bool:
+    """Whether a thread is the first of its process. It has no name where nothing imported `threading`."""
+    return name == MAIN or (not name and pid is not None and thread_id == pid)
+
+
+# What a command line tells of a process: which rank it is, or that it only starts ranks.
+
+LAUNCHERS = frozenset({
+    "torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed", "deepspeed.launcher.launch",
+    "deepspeed.launcher.runner", "accelerate", "accelerate.commands.launch", "accelerate.commands.accelerate_cli",
+    "horovodrun", "torchx",
+})  # fmt: skip
+"""Programs and modules that start one process for each rank and wait for them."""
+_INTERPRETER = re.compile(r"^(?:python|pypy)[\d.]*t?$")
+_WITH_VALUE = frozenset({"-X", "-W"})
+_RANK = re.compile(r"(?:^|\s)(?:--?(?:global[_-])?rank(?:=|\s+)|(?:GLOBAL_)?RANK=)(\d{1,6})(?=\s|$)")
+_LOCAL_RANK = re.compile(r"(?:^|\s)(?:--?local[_-]rank(?:=|\s+)|LOCAL_RANK=)(\d{1,6})(?=\s|$)")
+_ONE_NODE = re.compile(r"(?:^|\s)(?:--standalone|--nnodes(?:=|\s+)1(?:[:]1)?)(?=\s|$)")
+_PER_NODE = re.compile(r"(?:^|\s)--nproc[_-]per[_-]node(?:=|\s+)(\d{1,6})(?=\s|$)")
+
+
+def rank_in(command: str, parent: str) -> int | None:
+    """The global rank, if one and only one is given. Under a launcher it would be the script's own business."""
+    return None if is_launcher(parent) else _only(_RANK, command)
+
+
+def local_rank_in(command: str) -> int | None:
+    """The rank within the node, if one and only one is given."""
+    return _only(_LOCAL_RANK, command)
+
+
+def says_rank(command: str) -> bool:
+    """Whether any rank is given."""
+    return _RANK.search(command) is not None or _LOCAL_RANK.search(command) is not None
+
+
+def is_launcher(command: str) -> bool:
+    """Whether the program that runs is one that starts ranks."""
+    words = iter(command.split(maxsplit=16)[:16])
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words, "")
+        elif word == "-c":
+            return False
+        elif not word.startswith("-") and not _INTERPRETER.match(PurePosixPath(word).name):
+            return PurePosixPath(word).name in LAUNCHERS
+    return False
+
+
+def on_one_node(command: str, world: int) -> bool:
+    """Whether a launcher was told to start all ranks of a job of `world` ranks (0: unknown) on its own node."""
+    each = _only(_PER_NODE, command)
+    return is_launcher(command) and (_ONE_NODE.search(command) is not None or (world > 0 and each == world))
+
+
+def _only(pattern: re.Pattern[str], command: str) -> int | None:
+    found = {int(number) for number in pattern.findall(command)}
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,232 @@
+"""Events into columns, a piece at a time: what repeats is written once and pointed at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rankscope.parsers.flight_recorder.safe_values import TEXT_LIMIT, integer, text
+from rankscope.parsers.matrices import NULL, Numbers
+from rankscope.parsers.torch_profiler import event_names
+from rankscope.parsers.torch_profiler.events import BAD, COMMS, LINKS, NO_ARGS, Comms, Complete, Event, Link, Metadata
+from rankscope.parsers.torch_profiler.model import CALL_CODES, CALL_NUMBERS, CODES, NUMBERS, Call, Label, Lane
+
+Decoded = TypeVar("Decoded")
+_NAME, _LANE = attrgetter("name"), attrgetter("cat", "pid", "tid")
+_START, _DURATION = attrgetter("ts"), attrgetter("dur")
+LATEST_US, LONGEST_US = 4e15, 1e15
+"""Times behind this one (in 2096), and durations over 31 years, are no microseconds."""
+MOST_NAMES, MOST_LANES, MOST_TEXT = 1 << 20, 1 << 15, 128 << 20
+"""Names and threads of a trace, and characters in all of its names: more come from no profiler."""
+_QUARTER = 250
+_LONGEST_HASH = 24
+_ABSOLUTE_US = float(1 << 50)
+"""From here on a float has only quarters of a microsecond: time since the epoch, with decimals."""
+
+
+class _Table(dict[Any, int]):
+    """Gives each key the next number. Raises MemoryError if there are more than a trace can honestly have."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __missing__(self, key: Any) -> int:
+        if len(self) >= self.most:
+            raise MemoryError
+        self[key] = number = len(self)
+        return number
+
+
+class Columns:
+    """The columns in the making."""
+
+    def __init__(self) -> None:
+        self.names, self.lanes, self.calls = _Table(MOST_NAMES), _Table(MOST_LANES), _Table(MOST_NAMES)
+        self.labels: dict[Label, None] = {}
+        self.events = self.lost = self.rows = 0
+        self.fraction = self.quarters = False
+        self._telling = np.empty(0, np.bool_)
+        self._linked = np.empty(0, np.bool_)
+        self._callable = np.empty(0, np.bool_)
+        self._parts: dict[str, list[npt.NDArray[Any]]] = {
+            "numbers": [],
+            "codes": [],
+            "call_numbers": [],
+            "call_codes": [],
+        }
+
+    def add(self, events: list[Event]) -> None:
+        """Takes the events of a piece."""
+        self.events += len(events)
+        spans = [event for event in events if event.__class__ is Complete]
+        if len(spans) < len(events):
+            self._label(event for event in events if event.__class__ is Metadata)
+        if spans:
+            self._spans(spans)
+
+    def arrays(self) -> dict[str, Any]:
+        """The columns by the names of TraceContent."""
+        shapes = {"numbers": NUMBERS, "codes": CODES, "call_numbers": CALL_NUMBERS, "call_codes": CALL_CODES}
+        kinds = {name: np.int64 if "numbers" in name else np.int32 for name in shapes}
+        return {
+            name: np.concatenate([np.empty((len(rows), 0), kinds[name]), *self._parts[name]], axis=1)
+            for name, rows in shapes.items()
+        }
+
+    def tables(self) -> dict[str, Any]:
+        """The tables by the names of TraceContent. Raises MemoryError if they hold more text than a trace can have."""
+        if sum(map(len, self.names)) > MOST_TEXT or len(self.labels) > MOST_NAMES:
+            raise MemoryError
+        return {
+            "names": [text(name) or "" for name in self.names],
+            "lanes": [_lane(*key) for key in self.lanes],
+            "calls": [_call(key) for key in self.calls],
+            "labels": list(self.labels),
+        }
+
+    @property
+    def resolution_ns(self) -> int:
+        """Of the time stamps that were seen."""
+        return 1000 if not self.fraction else _QUARTER if self.quarters else 1
+
+    def _spans(self, spans: list[Complete]) -> None:
+        count = len(spans)
+        name = np.fromiter(map(self.names.__getitem__, map(_NAME, spans)), np.int32, count)
+        lane = np.fromiter(map(self.lanes.__getitem__, map(_LANE, spans)), np.int32, count)
+        start = np.fromiter(map(_START, spans), np.float64, count)
+        duration = np.fromiter(map(_DURATION, spans), np.float64, count)
+        good = np.abs(start) < LATEST_US
+        good &= np.abs(duration) < LONGEST_US
+        if not good.all():
+            self.lost += int((~good).sum())
+            spans = [span for span, keep in zip(spans, good.tolist(), strict=True) if keep]
+            name, lane, start, duration = name[good], lane[good], start[good], duration[good]
+        self._learn()
+        linked = np.flatnonzero(self._linked[lane])
+        correlation, telling = np.full(len(spans), NULL, np.int64), self._telling[name]
+        links = _decoded([spans[i].args for i in linked.tolist()], LINKS)
+        correlation[linked] = self._links(links)
+        # libraries call their kernels as they like: those of collectives say so
+        telling[linked] |= np.fromiter(
+            (x is not None and x.collective is not None for x in links), np.bool_, len(links)
+        )
+        called = np.flatnonzero(telling & self._callable[lane])
+        self._parts["numbers"].append(np.stack([self._ns(start), np.maximum(self._ns(duration), 0), correlation]))
+        self._parts["codes"].append(np.stack([name, lane]))
+        if len(called):
+            self._called(called + self.rows, [spans[i].args for i in called.tolist()])
+        self.rows += len(spans)
+
+    def _learn(self) -> None:
+        """Notes of new names and lanes what they mean."""
+        known = len(self._telling)
+        fresh = [event_names.is_collective(name) for name in list(self.names)[known:]]
+        self._telling = np.concatenate([self._telling, np.array(fresh, np.bool_)])
+        new = [event_names.today(key[0] or "", "") for key in list(self.lanes)[len(self._linked) :]]
+        self._linked = np.concatenate([self._linked, np.array([c not in event_names.UNLINKED for c in new], np.bool_)])
+        callable_ = [
+            c in ("cpu_op", "user_annotation") or c in event_names.ON_DEVICE - {"gpu_user_annotation"} for c in new
+        ]
+        self._callable = np.concatenate([self._callable, np.array(callable_, np.bool_)])
+
+    def _ns(self, microseconds: npt.NDArray[np.float64]) -> Numbers:
+        """Whole nanoseconds, exact: the part behind the point is rounded by itself."""
+        whole = np.floor(microseconds)
+        rest = np.rint((microseconds - whole) * 1000)
+        if rest.any():
+            self.fraction = True
+            self.quarters |= bool((whole > _ABSOLUTE_US).any())
+        return whole.astype(np.int64) * 1000 + rest.astype(np.int64)
+
+    def _links(self, found: list[Link | None]) -> Numbers:
+        values = [NULL if link is None else link.correlation for link in found]
+        try:
+            return np.array(values, np.int64)
+        except (TypeError, ValueError, OverflowError):
+            return np.array([_number(value) for value in values], np.int64)
+
+    def _called(self, rows: npt.NDArray[np.int64], args: list[msgspec.Raw]) -> None:
+        found = [value if value is not None else Comms() for value in _decoded(args, COMMS)]
+        external = [v.external if v.external is not None else v.external_2021 for v in found]
+        numbers = [external, [v.seq for v in found], [v.correlation for v in found]]
+        columns = [rows.tolist(), *([_number(value) for value in column] for column in numbers)]
+        table = np.array([*columns, [_hash(value.comms_id) for value in found]], np.int64)
+        calls = self.calls
+        self._parts["call_numbers"].append(table)
+        self._parts["call_codes"].append(np.array([[calls[_key(value)] for value in found]], np.int32))
+
+    def _label(self, events: Iterable[Metadata]) -> None:
+        for event in events:
+            args = event.args
+            if args is None:
+                continue
+            said = args.name if args.name is not None else args.labels
+            place = integer(event.pid), integer(event.tid)
+            self.labels[Label(event.name[:64], *place, _said(said) or "", integer(args.sort_index))] = None
+
+
+def _decoded(args: list[msgspec.Raw], decoder: msgspec.json.Decoder[list[Decoded]]) -> list[Decoded]:
+    """The arguments of several events at once; those that are no JSON are empty."""
+    try:
+        return decoder.decode(b"[" + b",".join(args) + b"]")
+    except BAD:
+        return [_one(one, decoder) for one in args]
+
+
+def _one(args: msgspec.Raw, decoder: msgspec.json.Decoder[list[Decoded]]) -> Decoded:
+    try:
+        return decoder.decode(b"[" + bytes(args) + b"]")[0]
+    except BAD:
+        return decoder.decode(b"[null]")[0]
+
+
+def _number(value: Any) -> int:
+    number = integer(value)
+    return NULL if number is None else number
+
+
+def _hash(value: Any) -> int:
+    """A hash of 64 bits, which some write without a sign; NULL where it is none."""
+    if type(value) is str and value.lstrip("-").isdecimal() and len(value) < _LONGEST_HASH:
+        value = int(value)
+    if type(value) is not int or not -(1 << 63) < value < 1 << 64:
+        return NULL
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _key(args: Comms) -> tuple[Any, ...]:
+    """What tells calls apart, cheap to compare."""
+    return (
+        args.collective, args.dtype, args.in_elements if args.in_elements is not None else args.in_size,
+        args.out_elements if args.out_elements is not None else args.out_size, args.group_size,
+        args.group if args.group is not None else args.group_id, args.description,
+        str(args.members) if isinstance(args.members, list) else args.members, args.rank, args.start, args.stride,
+        args.source, args.target, bytes(args.dims), bytes(args.types),
+    )  # fmt: skip
+
+
+def _call(key: tuple[Any, ...]) -> Call:
+    collective, dtype, in_elements, out_elements, size, group, description, members, *numbers, dims, types = key
+    rank, start, stride, source, target = map(integer, numbers)
+    return Call(
+        _said(collective), _said(dtype), integer(in_elements), integer(out_elements), integer(size), _said(group),
+        _said(description), _said(members), rank, start, stride, source, target, _shapes(dims), _shapes(types),
+    )  # fmt: skip
+
+
+def _said(value: Any) -> str | None:
+    return None if value is None else text(str(value))
+
+
+def _shapes(raw: bytes) -> str | None:
+    return None if raw == bytes(NO_ARGS) or len(raw) > TEXT_LIMIT else raw.decode("utf-8", "replace")
+
+
+def _lane(category: str | None, pid: int | str, tid: int | str) -> Lane:
+    return Lane(text(category) or "", integer(pid), integer(tid))

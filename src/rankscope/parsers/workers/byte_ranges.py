@@ -1,0 +1,91 @@
+"""Ranges of large logs and traces, put together again as their results come in."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from rankscope.kinds.input_kinds import LOG, TRACE
+from rankscope.parsers.contents import Decoded
+from rankscope.parsers.workers.pool import ARCHIVE_SUFFIXES, Result
+
+if TYPE_CHECKING:
+    from rankscope.parsers.logs.model import LogContent
+    from rankscope.parsers.logs.stretches import Joiner
+    from rankscope.parsers.torch_profiler.model import TraceContent
+
+
+class Ranges:
+    """Holds back results of files that are read in ranges, until all of a file are in."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, _File] = {}
+
+    def take(self, result: Result) -> Result | None:
+        """What is complete with a result: itself, a whole file, or nothing."""
+        task = result.task
+        if task.parts == 1 or result.inner or task.found.shown.endswith(ARCHIVE_SUFFIXES):
+            return result
+        file = self._files.setdefault(task.found.path, _File(task.parts))
+        whole = file.take(result)
+        if file.left == 0:
+            del self._files[task.found.path]
+        return whole
+
+
+class _File:
+    """One file: joins its ranges in their order, and keeps those that come too early."""
+
+    def __init__(self, parts: int) -> None:
+        self.left = parts
+        self._next = 0
+        self._results: defaultdict[int, list[Result]] = defaultdict(list)
+        self._ended: set[int] = set()
+        self._joiner: Joiner | None = None
+        self._trace: list[TraceContent] = []
+        self._other: Result | None = None
+        self._problems: list[str] = []
+
+    def take(self, result: Result) -> Result | None:
+        """A result of any range; the whole file with the last."""
+        self._results[result.task.part].append(result)
+        if not result.last:
+            return None
+        self.left -= 1
+        self._ended.add(result.task.part)
+        while self._next in self._ended:
+            for one in self._results.pop(self._next):
+                self._join(one)
+            self._next += 1
+        return None if self.left else self._whole(result)
+
+    def _join(self, result: Result) -> None:
+        if result.kind == TRACE.name and _is_ranged(result.decoded):
+            self._trace.append(cast("TraceContent", result.decoded))
+        elif result.kind == LOG.name and _is_ranged(result.decoded):
+            from rankscope.parsers.logs.stretches import Joiner
+
+            self._joiner = self._joiner or Joiner()
+            self._joiner.add(cast("LogContent", result.decoded))
+        elif result.kind is not None:
+            self._other = self._other or result
+            self._problems.append(f"range {result.task.part + 1} of {result.task.parts}: {result.problem}")
+
+    def _whole(self, last: Result) -> Result:
+        if self._trace:
+            from rankscope.parsers.torch_profiler.range_joiner import join
+
+            trace = join(self._trace, self._problems)
+            return replace(last, kind=TRACE.name, problem=trace.problem, decoded=trace)
+        if self._joiner is None:
+            return self._other or last
+        for problem in self._problems:
+            self._joiner.lost(problem)
+        content = self._joiner.done()
+        return replace(last, kind=LOG.name, problem=content.problem, decoded=content)
+
+
+def _is_ranged(decoded: Decoded | None) -> bool:
+    """Whether it is one of several ranges; only logs and traces have such."""
+    return bool(getattr(decoded, "ranged", False))

@@ -1,0 +1,68 @@
+"""The collectives of a job as the lanes need them: where each stands, who has a row of it, and which rows these are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from rankscope.analysis.arrays import filled, true_of
+from rankscope.analysis.collective_calls import PENDING
+from rankscope.analysis.disagreements import collectives_of
+from rankscope.schema import Dataset
+
+DENSE = 32
+"""Where there are no more pairs of an instance and a rank than this for each row, they are counted in a table."""
+SMALL = 1 << 25
+"""And where there are no more at all."""
+
+
+class Collectives(NamedTuple):
+    """The collectives of a job, and the rows of ops that are theirs."""
+
+    table: pl.DataFrame
+    """One row for each, sorted: group, seq, col (where it stands), members that have a row, pending."""
+    places: NDArray[np.int64]
+    """The number of each row of the table."""
+    rows: NDArray[np.int64]
+    """Rows of ops."""
+    code: NDArray[np.int64]
+    """The number of the collective each of these is of."""
+
+
+def collectives(dataset: Dataset, columns: NDArray[np.int64]) -> Collectives:
+    """All collectives, with the columns of the rows of ops."""
+    mine = collectives_of(dataset.ops)
+    known = mine.instances
+    code, count = known.code, len(known.group)
+    at, col = mine.of(columns), np.full(count, -1, np.int64)
+    col[code] = at
+    # members stand apart only where they wait for each other in a circle
+    apart = np.flatnonzero(at > col[code])
+    np.maximum.at(col, code[apart], at[apart])
+    pending = np.zeros(count, np.bool_)
+    pending[code[np.flatnonzero(mine.of(true_of(dataset.ops.select(PENDING).to_series())))]] = True
+    present = _members(code, mine.of(filled(dataset.ops["rank"], -1)), count)
+    places = np.flatnonzero(col >= 0)
+    table = pl.DataFrame(
+        {"group": known.group, "seq": known.seq, "col": col, "present": present, "pending": pending},
+        schema_overrides={"group": pl.UInt32, "present": pl.UInt32},
+    )
+    return Collectives(table[places], places, mine.of(np.arange(dataset.ops.height)), code)
+
+
+def _members(code: NDArray[np.int64], rank: NDArray[np.int32], count: int) -> NDArray[np.int64]:
+    """How many ranks each code stands beside."""
+    ranks = int(rank.max(initial=0)) + 2
+    pairs = code * ranks + rank + 1
+    if count * ranks <= max(SMALL, DENSE * len(code)):
+        there = np.zeros(count * ranks, np.bool_)
+        there[pairs] = True
+        if np.count_nonzero(there) == len(pairs):
+            return np.bincount(code, minlength=count)
+        counts: NDArray[np.int64] = np.count_nonzero(there.reshape(count, ranks), axis=1)
+        return counts
+    pairs.sort(kind="stable")
+    return np.bincount(pairs[np.flatnonzero(np.diff(pairs, prepend=-1))] // ranks, minlength=count)

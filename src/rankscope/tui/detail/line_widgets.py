@@ -1,0 +1,260 @@
+"""Widgets of lines: one to read, one to choose from. Only the lines in view are ever made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import ClassVar, Self
+
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.strip import Strip
+
+from rankscope.tui.detail.styled_lines import Line, Role, Span, cut, width_of
+from rankscope.tui.options import Palette, ViewOptions
+from rankscope.tui.palette import heat_style, named
+from rankscope.tui.text_bars import Unstyled
+
+WHEEL = 2
+"""Lines that the mouse scrolls by."""
+LineOf = Callable[[int, int], Line]
+"""The line at an index, for a width in cells."""
+
+
+def _keys(keys: str, action: str) -> list[BindingType]:
+    return [Binding(key, action, show=False) for key in keys.split()]
+
+
+def with_rest(parts: Line, more: int, width: int) -> Line:
+    """The last line in view, with the number of lines that follow below it."""
+    if more <= 0:
+        return parts
+    tag = f" +{more}"
+    shown = cut(parts, width - len(tag) - 1)
+    return (*shown, Span(" " * (width - len(tag) - 1 - width_of(shown))), Span(tag, "dim"))
+
+
+class Lines(Unstyled, can_focus=True):
+    """Lines to read, scrolled by keys and by the mouse.
+
+    It has its own window over the lines instead of a virtual size, with which each new text would lay out the screen.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *_keys("up k", "step(-1)"), *_keys("down j", "step(1)"),
+        *_keys("pageup b", "page(-1)"), *_keys("pagedown space", "page(1)"),
+        *_keys("home g", "edge(False)"), *_keys("end G", "edge(True)"),
+    ]  # fmt: skip
+    DEFAULT_CSS = "Lines { height: 1fr; width: 1fr; }"
+    marks_focus = True
+    """Whether the first words are reversed while the keys go here."""
+
+    def __init__(self, options: ViewOptions, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.options = options
+        self.count = 0
+        self.top = 0
+        """The first line in view."""
+        self._line_of: LineOf = lambda _index, _width: ()
+        self._drawn: dict[tuple[int, Size], Strip] = {}
+
+    def show_lines(self, lines: Sequence[Line]) -> None:
+        """Shows these lines from the first."""
+        self.show_rows(len(lines), lambda index, _width: lines[index])
+
+    def show_rows(self, count: int, line_of: LineOf, *, keep: bool = False) -> None:
+        """Shows `count` lines that `line_of` makes when they come into view; `keep` stays where the view is."""
+        self.count, self._line_of = count, line_of
+        self.scroll_to_line(self.top if keep else 0)
+
+    def scroll_to_line(self, top: int) -> None:
+        """Brings a line to the top, as far as there are lines below it."""
+        self.top = max(0, min(top, self.count - max(self.size.height, 1)))
+        self.refresh()
+
+    def action_step(self, by: int) -> None:
+        """Scrolls by lines."""
+        self.scroll_to_line(self.top + by)
+
+    def action_page(self, by: int) -> None:
+        """Scrolls by pages."""
+        self.action_step(by * max(self.size.height - 1, 1))
+
+    def action_edge(self, last: bool) -> None:
+        """Scrolls to the first or the last line."""
+        self.scroll_to_line(self.count if last else 0)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scrolls down."""
+        event.stop()
+        self.scroll_to_line(self.top + WHEEL)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scrolls up."""
+        event.stop()
+        self.scroll_to_line(self.top - WHEEL)
+
+    def on_resize(self) -> None:
+        """Leaves no room below the last line while there are lines above the first."""
+        self.scroll_to_line(self.top)
+
+    def on_focus(self) -> None:
+        """Shows that the keys go here."""
+        self.refresh()
+
+    def on_blur(self) -> None:
+        """Shows that the keys go elsewhere."""
+        self.refresh()
+
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        """Draws all lines in view anew."""
+        self._drawn.clear()
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
+
+    def render_line(self, y: int) -> Strip:
+        """The strip of one line of the widget."""
+        # a frame may come between a new size and the message that tells of it
+        key = y, self.size
+        if key not in self._drawn:
+            self._drawn[key] = self._draw(y)
+        return self._drawn[key]
+
+    def _draw(self, y: int) -> Strip:
+        width, index = self.size.width, y + self.top
+        if index >= self.count:
+            return Strip.blank(width, Style())
+        more = self.count - 1 - index if y == self.size.height - 1 else 0
+        return self._strip(index, with_rest(self._line_of(index, width), more, width), width)
+
+    def _strip(self, index: int, parts: Line, width: int, over: Style | None = None) -> Strip:
+        options = self.options
+        if self.has_focus and over is None and index == self.top and parts and self.marks_focus:
+            parts = (Span(parts[0].text, "mark"), *parts[1:])
+        segments = to_segments(parts, width, options.palette, ascii_only=options.ascii_only, over=over)
+        return Strip(segments).adjust_cell_length(width, over or Style())
+
+
+class LineList(Lines):
+    """Lines to choose from, with a cursor."""
+
+    BINDINGS: ClassVar[list[BindingType]] = _keys("enter", "choose")
+    DEFAULT_CSS = "LineList { height: 1fr; width: 1fr; }"
+    marks_focus = False
+    whole_row = True
+    """Whether the line under the cursor is reversed as a whole."""
+
+    class Moved(Message):
+        """The cursor is on another line."""
+
+        def __init__(self, sender: LineList) -> None:
+            super().__init__()
+            self.sender = sender
+
+        @property
+        def control(self) -> LineList:
+            """The list it is about."""
+            return self.sender
+
+    class Chosen(Moved):
+        """Enter was pressed on the line under the cursor."""
+
+    def __init__(self, options: ViewOptions, *, id: str | None = None) -> None:
+        super().__init__(options, id=id)
+        self.cursor = 0
+
+    def show_rows(self, count: int, line_of: LineOf, *, keep: bool = False) -> None:
+        """Shows `count` lines, the cursor on the first, or with `keep` where it was."""
+        super().show_rows(count, line_of, keep=keep)
+        self.move_to(self.cursor if keep else 0)
+
+    def move_to(self, index: int) -> None:
+        """Puts the cursor on a line and brings it into view."""
+        self.cursor = max(0, min(index, self.count - 1))
+        self._into_view()
+        self.post_message(self.Moved(self))
+
+    def _into_view(self) -> None:
+        lowest = max(self.top, self.cursor + 1 - self.size.height) if self.size.height else self.top
+        self.scroll_to_line(min(lowest, self.cursor))
+
+    def on_resize(self) -> None:
+        """Keeps the cursor in view."""
+        self._into_view()
+
+    def action_step(self, by: int) -> None:
+        """Moves the cursor by lines."""
+        self.move_to(self.cursor + by)
+
+    def action_edge(self, last: bool) -> None:
+        """Moves the cursor to the first or the last line."""
+        self.move_to(self.count - 1 if last else 0)
+
+    def action_choose(self) -> None:
+        """Says that the line under the cursor is chosen."""
+        if self.count:
+            self.post_message(self.Chosen(self))
+
+    def _strip(self, index: int, parts: Line, width: int, over: Style | None = None) -> Strip:
+        at = index == self.cursor
+        over = Style(reverse=True) if at and self.has_focus and self.whole_row else None
+        return super()._strip(index, (Span(">" if at else " "), *parts), width, over)
+
+    def on_click(self, event: events.Click) -> None:
+        """Puts the cursor where the mouse is; a second click chooses."""
+        index = event.y + self.top
+        if index == self.cursor:
+            self.action_choose()
+        elif index < self.count:
+            self.move_to(index)
+
+
+# What the roles of text look like, for every number of colours a terminal may have.
+
+_COLOURS: dict[Role, tuple[str, bool]] = {
+    "bad": ("vermillion", True),
+    "warn": ("orange", False),
+    "good": ("sky", False),
+    "head": ("sky", True),
+}
+HEAT: tuple[Role, ...] = ("heat0", "heat1", "heat2", "heat3", "heat4")
+"""The roles of the cells of a heat map, the hottest last."""
+_GREY: dict[Palette, int] = {"true": 245, "256": 245, "16": 8, "8": 7}
+
+
+@cache
+def role_style(role: Role, palette: Palette) -> Style:
+    """The style of a role; without colours bold is left to what matters."""
+    if role == "dim":
+        return Style() if palette == "none" else Style(color=Color.from_ansi(_GREY[palette]))
+    if role in HEAT:
+        return heat_style(HEAT.index(role), palette)
+    if role in ("bold", "mark"):
+        return Style(bold=True, reverse=role == "mark")
+    if role not in _COLOURS:
+        return Style()
+    colour, bold = _COLOURS[role]
+    return named(colour, palette, bold=bold)
+
+
+def to_segments(
+    parts: Line, width: int, palette: Palette, *, ascii_only: bool, over: Style | None = None
+) -> list[Segment]:
+    """A line in at most `width` cells as segments; with `over` all of it looks so, and only bold is kept."""
+    shown = tuple(Span(_ascii(span.text), span.role) for span in parts) if ascii_only else parts
+    styles = [(span.text, role_style(span.role, palette)) for span in cut(shown, width)]
+    return [Segment(text, style if over is None else over + Style(bold=style.bold)) for text, style in styles]
+
+
+def _ascii(text: str) -> str:
+    return text if text.isascii() else text.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def to_parts(parts: Line, width: int, options: ViewOptions) -> list[tuple[str, Style]]:
+    """A line in at most `width` cells, for a TextBar."""
+    segments = to_segments(parts, width, options.palette, ascii_only=options.ascii_only)
+    return [(segment.text, segment.style or Style()) for segment in segments]

@@ -1,0 +1,124 @@
+"""Operations, members and waits in words, as lines of spans; what the pane and the screens share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rankscope.analysis.model import Step
+from rankscope.analysis.presence import Absence
+from rankscope.tui.detail.format import clock, duration, plain, rank_ranges, tensors
+from rankscope.tui.detail.member_folds import Fold
+from rankscope.tui.detail.operation_index import Row
+from rankscope.tui.detail.peers import NOT_YET, PARTLY, UNFINISHED
+from rankscope.tui.detail.styled_lines import Line, Role, Span, line
+
+REASONS: dict[str, str] = {
+    Absence.NEVER_ISSUED: "never issued it",
+    Absence.NO_DUMP: "left no dump that can be read",
+    Absence.OVERWRITTEN: "overwritten: its ring has wrapped",
+    Absence.FILTERED: "finished it: its dump keeps only active operations",
+    Absence.UNKNOWN: "cannot be told: its dump is older, or lacks rows",
+    PARTLY: "cannot be told: its dump was read only in part",
+    NOT_YET: "not yet issued: the job still moves",
+}
+"""Why a member has no row, for people."""
+_OTHER_SIDE = "not pending on its side: never posted, or over"
+"""What it means that the other side of a send or receive is not known."""
+
+
+def reason(presence: str, *, is_p2p: bool = False) -> str:
+    """Why a member has no row, for people."""
+    return _OTHER_SIDE if is_p2p and presence == Absence.UNKNOWN else REASONS.get(presence, presence)
+
+
+def state_role(state: str) -> Role:
+    """How a state of an operation is written."""
+    if state in ("timed out", "aborted"):
+        return "bad"
+    return "warn" if state in UNFINISHED else "text"
+
+
+def op_name(row: Row) -> str:
+    """An operation with its number and peer: "all_reduce #12", "send to 3"."""
+    name = plain(row["op"]) or "?"
+    if row["is_p2p"]:
+        way = "from" if name == "recv" else "to"
+        return name if row["peer"] is None else f"{name} {way} {row['peer']}"
+    return name if row["seq"] is None else f"#{row['seq']} {name}"
+
+
+def took_ns(row: Row) -> int | None:
+    """How long an operation took: measured, or until its end was noticed; None where neither is known."""
+    if row["duration_ns"] is not None:
+        return int(row["duration_ns"])
+    if row["completed_ns"] is None or row["created_ns"] is None:
+        return None
+    return int(row["completed_ns"] - row["created_ns"])
+
+
+def progress(row: Row, now_ns: int | None) -> list[Span]:
+    """State and times of an operation: "done 14:02:10.113 in 3.2 ms", "PENDING since 14:02:11.113, for 10 min"."""
+    state, issued = row["label"], row["created_ns"]
+    if state == "done":
+        at, took = row["completed_ns"], took_ns(row)
+        how = "in" if row["duration_ns"] is not None else "seen after"
+        ended = f" {clock(at)} {how} {duration(took)}" if at is not None else f", issued {clock(issued)}"
+        return [Span("done" + ended)]
+    word = Span(state.upper(), state_role(state))
+    if issued is None:
+        return [word]
+    since = f" since {clock(issued)}"
+    held = f", for {duration(now_ns - issued)}" if now_ns is not None and now_ns > issued else ""
+    return [word, Span(since + held)]
+
+
+def carried(row: Row) -> str:
+    """What an operation carries: "[64,32] f32", "[8] f32 -> [64] f32"."""
+    ins = tensors(row["in_sizes"], row["in_dtypes"])
+    outs = tensors(row["out_sizes"], row["out_dtypes"])
+    return ins if not outs or outs == ins else f"{ins} -> {outs}" if ins else f"-> {outs}"
+
+
+def lag(fold: Fold) -> str:
+    """How far members were behind the first: "first", "+3.2 ms", "+0..3.2 ms"; "" where no time is known."""
+    if fold.lag_ns is None:
+        return ""
+    least, most = (duration(ns) if ns else "0" for ns in fold.lag_ns)
+    if len(fold.ranks) == 1 or least == most:
+        return "first" if fold.lag_ns[1] == 0 else f"+{most}"
+    return f"+{least.removesuffix(most[most.index(' ') :])}..{most}"
+
+
+def fold_state(fold: Fold) -> Span:
+    """What members did, in a word or two."""
+    if not fold.issued:
+        return Span(fold.presence, "bad" if fold.presence == Absence.NEVER_ISSUED else "warn")
+    return Span(fold.state, state_role(fold.state))
+
+
+def fold_op(fold: Fold) -> str:
+    """What members issued: "all_reduce [64] f32"; "" where they did not."""
+    if not fold.issued:
+        return ""
+    times = f" x{fold.parts}" if fold.parts > 1 else ""
+    return f"{plain(fold.op)}{times} {tensors(fold.sizes, fold.dtypes)}".rstrip()
+
+
+def who(fold: Fold, width: int = 28) -> str:
+    """The ranks of a fold and how many they are: "0-11,13 x13"."""
+    return rank_ranges(fold.ranks, width) + (f" x{len(fold.ranks)}" if len(fold.ranks) > 1 else "")
+
+
+def chain_line(chain: Sequence[Step], groups: Mapping[str, str] | None = None) -> Line:
+    """Who waits for whom: "for rank 13 (#31 all_reduce) -> rank 12 (#1121 all_reduce)".
+
+    `groups`, descriptions by name, are named where they are given.
+    """
+    parts: list[Span | str] = []
+    for number, step in enumerate(chain):
+        where = step.waits_in
+        ordinal = "" if where.seq is None else f"#{where.seq} "
+        parts += [" -> " if number else "for ", Span(f"rank {step.for_rank}", "bold")]
+        inside = "" if groups is None else f" in {plain(groups.get(where.group) or f'group {where.group}')}"
+        parts.append(Span(f" ({ordinal}{plain(where.op)}{inside})", "dim"))
+    return line(*parts)

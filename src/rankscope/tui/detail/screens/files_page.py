@@ -1,0 +1,124 @@
+"""Every input: what it is, which rank it is of and how that was found, and what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from rankscope.analysis.model import Analysis
+from rankscope.schema import BLIND_HOOK, HOOK, Dataset
+from rankscope.tui.detail.format import byte_count, clipped, clock, counted, plain, rank_phrase
+from rankscope.tui.detail.operation_index import index_of
+from rankscope.tui.detail.screens.page import ListPage
+from rankscope.tui.detail.styled_lines import Line, Role, Span, line, wrapped
+from rankscope.tui.options import ViewOptions
+
+_SOURCES = {"option": "as told", "name": "name", "content": "content", "guess": "GUESSED", "sidecar": "told"}
+
+HOOKED = {
+    HOOK: "recorded by torch's hook: no starts, ends up to 1 s late, batches done at issue",
+    BLIND_HOOK: "recorded by torch's hook, which this backend tells of no end",
+}
+
+
+def ordered_files(dataset: Dataset) -> pl.DataFrame:
+    """The files as they are listed: problems first, then guesses, then by attempt and rank."""
+    trouble = (
+        pl.when(pl.col("problem").is_not_null()).then(0).when(pl.col("rank_source") == "guess").then(1).otherwise(2)
+    )
+    return dataset.files.sort(trouble, "attempt", "rank", "path", nulls_last=True)
+
+
+def file_line(row: dict[str, Any]) -> Line:
+    """A file in a line: rank, how it was found, rows, kind, path, problem."""
+    rank = "-" if row["rank"] is None else str(row["rank"])
+    source = _SOURCES.get(row["rank_source"] or "", "")
+    trouble = plain(row["problem"])
+    mark: Role = "bad" if trouble and not row["used"] else "warn" if trouble else "text"
+    return line(
+        Span("! " if mark == "bad" else "~ " if trouble else "  ", mark),
+        Span(f"{rank:>6} ", "bold"),
+        Span(f"{source:<8} ", "warn" if source.isupper() else "dim"),
+        f"{row['rows'] or 0:>8} ",
+        f"{clipped(plain(row['kind']), 15):<15} ",
+        f"{plain(row['path'])}",
+        Span(f"  {trouble}" if trouble else "", mark),
+    )
+
+
+def file_detail(row: dict[str, Any], width: int) -> list[Line]:
+    """What is known of a file, in whole lines: path, problem, versions, what it lacks."""
+    lacks = [name for name in ("stacks", "timing", "status") if row[f"has_{name}"] is False]
+    facts = [
+        f"format {plain(row['version'])}" if row["version"] else "",
+        f"library {plain(row['library_version'])}" if row["library_version"] else "",
+        f"host {plain(row['host'])}" if row["host"] else "",
+        byte_count(row["size"]) if row["size"] is not None else "",
+        f"written {clock(row['mtime_ns'])[:8]}" if row["mtime_ns"] is not None else "",
+        f"attempt {row['attempt']}" if row["attempt"] is not None else "",
+        "ring wrapped: older entries are gone" if row["wrapped"] else "",
+        "only active entries" if row["filtered"] == "only-active" else "",
+        HOOKED.get(row["recorder"], ""),
+        f"without {', '.join(lacks)}" if lacks else "",
+    ]
+    lines = [line(Span(plain(row["path"]), "bold"))]
+    if row["problem"]:
+        lines.append(line(Span(plain(row["problem"]), "warn" if row["used"] else "bad")))
+    return wrapped([*lines, line("; ".join(filter(None, facts)))], width, 2)
+
+
+class FilesScreen(ListPage):
+    """The inputs; dismisses with the last operation of the rank of the one that was chosen."""
+
+    FIND_HINT = "part of a path, a problem or a kind; or a rank"
+
+    def __init__(self, dataset: Dataset, analysis: Analysis | None = None, options: ViewOptions | None = None) -> None:
+        super().__init__(options or ViewOptions())
+        del analysis  # The files speak for themselves; all screens are opened alike.
+        self.dataset = dataset
+        self.files = ordered_files(dataset)
+        self._shown = self.files
+
+    def heading(self) -> list[Line]:
+        """How many files there are, what could not be read, ranks without a file, and the columns."""
+        files, missing = self.dataset.files, self.dataset.missing_ranks
+        trouble = pl.col("problem").is_not_null()
+        unread, partly = (files.filter(trouble & used).height for used in (~pl.col("used"), pl.col("used")))
+        parts = [counted(files.height, "file"), f"{files['rows'].sum() or 0} rows"]
+        parts += [f"{unread} not read"] if unread else []
+        parts += [f"{partly} read in part"] if partly else []
+        gone = Span(f", no dump of {rank_phrase(missing, 24)}", "warn") if missing else ""
+        columns = f"   {'rank':>6} {'found by':<8} {'rows':>8} {'kind':<15} path"
+        return [line(Span(" files", "head"), f"  {', '.join(parts)}", gone), line(Span(columns, "dim"))]
+
+    def search(self, text: str) -> int:
+        """Lists the files with `text` in them, or of a rank."""
+        self._shown = self.files.filter(_has(text)) if text else self.files
+        return self._shown.height
+
+    def entry_line(self, at: int, width: int) -> Line:
+        """A file of the list."""
+        del width
+        return file_line(self._shown.row(at, named=True))
+
+    def entry_text(self, at: int, width: int) -> list[Line]:
+        """What is known of a file."""
+        return file_detail(self._shown.row(at, named=True), width)
+
+    def choose(self, at: int) -> None:
+        """Goes to what the rank of the file issued last."""
+        row = self._shown.row(at, named=True)
+        if row["rank"] is None or not row["used"]:
+            self.note("nothing of this file is in the lanes")
+            return
+        self.dismiss(index_of(self.dataset).last_operation(row["rank"]))
+
+
+def _has(text: str) -> pl.Expr:
+    if text.isdigit():
+        return (pl.col("rank") == int(text)).fill_null(False)
+    return pl.any_horizontal(
+        pl.col(name).str.to_lowercase().str.contains(text, literal=True).fill_null(False)
+        for name in ("path", "problem", "kind", "host")
+    )

@@ -1,0 +1,92 @@
+"""All findings: a list, and everything there is to say about the one under the cursor."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rankscope.analysis.model import Analysis, Finding
+from rankscope.kinds.finding_kinds import SEVERITIES
+from rankscope.report.words import descriptions
+from rankscope.schema import Dataset
+from rankscope.tui.detail.finding_text import full_text, severity_role
+from rankscope.tui.detail.format import counted, plain
+from rankscope.tui.detail.screens.page import ListPage
+from rankscope.tui.detail.styled_lines import Line, Span, line
+from rankscope.tui.options import ViewOptions
+
+_KIND_FROM = 60
+"""Cells of the list from which on the kind of a finding is shown."""
+
+
+def finding_line(finding: Finding, width: int) -> Line:
+    """A finding in a line: root mark, severity, ranks held up, kind where there is room, title."""
+    role = severity_role(finding)
+    held = max(finding.blast_radius, len(finding.waiting_ranks))
+    kind = f"{plain(finding.kind):<20} " if width >= _KIND_FROM + 40 else ""
+    return line(
+        Span("ROOT " if finding.root_cause else "     ", "bad"),
+        Span(f"{SEVERITIES[finding.severity].badge} ", role),
+        f"{held or '':>6} ",
+        Span(kind, "dim"),
+        Span(plain(finding.title), "bold" if finding.root_cause else "text"),
+    )
+
+
+class FindingsScreen(ListPage):
+    """The findings; dismisses with the index of the one to show in the lanes."""
+
+    DEFAULT_CSS = """
+    FindingsScreen #list { height: 40%; }
+    FindingsScreen #text { height: 1fr; }
+    FindingsScreen.-wide > #body { layout: horizontal; }
+    FindingsScreen.-wide #list { width: 45%; height: 100%; }
+    FindingsScreen.-wide #text { width: 1fr; height: 100%; border-top: none; border-left: ascii $secondary; }
+    """
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]
+    FIND_HINT = "kind, title, rank, group"
+
+    def __init__(
+        self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None, index: int = 0
+    ) -> None:
+        super().__init__(options or ViewOptions())
+        self.analysis = analysis
+        self._groups = descriptions(dataset)
+        self._shown = list(range(len(analysis.findings)))
+        self._first = index
+
+    def heading(self) -> list[Line]:
+        """How many findings there are, and the verdict."""
+        findings = self.analysis.findings
+        counts = Counter(f.severity for f in findings)
+        roots = sum(f.root_cause for f in findings)
+        parts = [counted(roots, "root cause"), *(f"{n} {name}" for name, n in counts.items())]
+        title = f"  {', '.join(parts)}" if findings else "  none"
+        return [line(Span(" findings", "head"), title), line(" ", Span(plain(self.analysis.verdict), "bold"))]
+
+    def on_mount(self) -> None:
+        """Fills the list, the cursor on the finding it was opened for."""
+        self.fill()
+        self.call_after_refresh(self.listing.move_to, self._first)
+
+    def search(self, text: str) -> int:
+        """Lists the findings with `text` in them."""
+        self._shown = [i for i, f in enumerate(self.analysis.findings) if text in _searched(f)]
+        return len(self._shown)
+
+    def entry_line(self, at: int, width: int) -> Line:
+        """A finding of the list."""
+        return finding_line(self.analysis.findings[self._shown[at]], width)
+
+    def entry_text(self, at: int, width: int) -> list[Line]:
+        """A finding in full."""
+        return full_text(self.analysis, self.analysis.findings[self._shown[at]], self._groups, width)
+
+    def choose(self, at: int) -> None:
+        """Shows the finding in the lanes."""
+        self.dismiss(self._shown[at])
+
+
+def _searched(finding: Finding) -> str:
+    ranks = " ".join(f"rank {rank}" for rank in finding.culprit_ranks[:64])
+    group = f"{finding.group.id} {finding.group.description}" if finding.group else ""
+    return f"{finding.kind} {finding.severity} {finding.title} {ranks} {group}".lower()

@@ -1,0 +1,308 @@
+"""The heat map: a digit for each rank and step, to be looked at before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widget import Widget
+
+from rankscope.analysis.model import Analysis
+from rankscope.analysis.traces.model import TraceAnalysis
+from rankscope.schema import Dataset
+from rankscope.tui.detail.format import duration, rank_ranges
+from rankscope.tui.detail.line_widgets import HEAT, LineList, Lines
+from rankscope.tui.detail.screens.page import ListPage
+from rankscope.tui.detail.styled_lines import Line, Role, Span, cut, line, wrapped
+from rankscope.tui.lane_folding import rank_label
+from rankscope.tui.options import ViewOptions
+from rankscope.tui.selection import Moment
+
+_LABEL = 12
+"""Cells of ranks and their number before a row."""
+
+
+class HeatList(LineList):
+    """Rows of cells, with a cursor on one cell of the row it is in."""
+
+    whole_row = False
+
+
+class HeatScreen(ListPage):
+    """Ranks by steps; dismisses with the rank and the begin of the step that was chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m,right_square_bracket", "metric(1)", "metric", key_display="m M"),
+        Binding("M,left_square_bracket", "metric(-1)", "metric", show=False),
+        Binding("right,l", "cell(1)", "step", key_display="left right"),
+        Binding("left,h", "cell(-1)", "step", show=False),
+        Binding("u", "unfold", "unfold"),
+        Binding("x", "hottest", "hottest"),
+    ]
+    ENTER = "go there"
+    FIND_HINT = "a rank: 12"
+
+    def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
+        super().__init__(options or ViewOptions())
+        self.dataset, self.analysis = dataset, analysis
+        self.traces = analysis.traces or TraceAnalysis()
+        self.metric = 0
+        self.heat = build_heat(self.traces.steps, METRICS[0])
+        self._folded = True
+        self._shown: list[HeatRow] = []
+        self._cell = 0
+        self._first = 0
+        """The step at the left edge."""
+
+    def body(self) -> Iterable[Widget]:
+        """The grid, and the numbers of the cell under the cursor."""
+        yield Container(HeatList(self.options, id="list"), Lines(self.options, id="text"), id="body")
+
+    def heading(self) -> list[Line]:
+        """The metric, the scale, and the numbers of steps."""
+        title = line(Span(" heat map", "head"), "  ranks by steps  ")
+        if not self.heat.steps:
+            return [line(*title, Span("no steps: the traces hold no ProfilerStep, or were not analysed", "dim"))]
+        metric = Span(f"{METRICS[self.metric].name} ", "bold")
+        scale = Span(f" {self._scale()}", "dim")
+        return [line(*title, metric, *_legend(), scale), self._ruler()]
+
+    def _scale(self) -> str:
+        return f"0 is {duration(round(self.heat.low))}, 9 is {duration(round(self.heat.high))}"
+
+    @property
+    def _chars(self) -> int:
+        """Characters of a cell."""
+        return 2 if len(self.heat.steps) * 2 <= self._room else 1
+
+    @property
+    def _room(self) -> int:
+        return max(self.size.width - _LABEL - 2, 1)
+
+    def _ruler(self) -> Line:
+        chars, every = self._chars, 10 if self._chars == 1 else 5
+        text = [" "] * (self._room + 8)
+        for at in range(self._first, len(self.heat.steps)):
+            place = (at - self._first) * chars
+            if (at % every == 0 or at == self._first) and place < self._room - 6:
+                label = f"|{self.heat.steps[at]}"
+                if all(char == " " for char in text[place : place + len(label) + 1]):
+                    text[place : place + len(label)] = label
+        return line(Span(f"  {'step':<{_LABEL - 1}}" + "".join(text)[: self._room], "dim"))
+
+    def search(self, text: str) -> int:
+        """Lists the rows with a rank."""
+        apart = frozenset(self.heat.ranks) if not self._folded else frozenset(self.analysis.culprits)
+        rows = fold_rows(self.heat, apart)
+        rank = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+        self._shown = [row for row in rows if rank is None or rank in row.ranks]
+        self._digits = self.heat.digits
+        return len(self._shown)
+
+    def entry_line(self, at: int, width: int) -> Line:
+        """A row of the grid."""
+        row = self._shown[at]
+        count = f"x{len(row.ranks)}" if len(row.ranks) > 1 else ""
+        mark = "!" if not set(row.ranks).isdisjoint(self.analysis.culprits) else " "
+        head = f"{mark}{rank_label(row.ranks, _LABEL - 7):<{_LABEL - 7}} {count:>4} "
+        cells = self._cells(row.at, cursor=at == self.listing.cursor)
+        return cut(line(Span(head, "bad" if mark == "!" else "text"), *cells), width)
+
+    def _cells(self, at: int, *, cursor: bool) -> list[Span]:
+        chars = self._chars
+        last = min(self._first + self._room // chars, len(self.heat.steps))
+        out = []
+        for step in range(self._first, last):
+            digit = int(self._digits[at, step])
+            text = " " if digit == MISSING else str(digit)
+            role: Role = HEAT[digit // 2] if digit != MISSING else "text"
+            role = "mark" if cursor and step == self._cell else role
+            out.append(Span(text * chars if role == "mark" and chars == 1 else text.ljust(chars), role))
+        return out
+
+    def entry_text(self, at: int, width: int) -> list[Line]:
+        """The numbers of the cell under the cursor, beside the median of all ranks in that step."""
+        row = self._shown[at]
+        if not self.heat.steps:
+            return []
+        rank, step = self.heat.ranks[row.at], self.heat.steps[self._cell]
+        who = Span(f"rank{'s' if len(row.ranks) > 1 else ''} {rank_ranges(row.ranks, 24)}", "head")
+        lines = [line(who, f"  step {step}")]
+        parts: list[Span | str] = []
+        for metric in METRICS:
+            heat = build_heat(self.traces.steps.filter(step=step), metric)
+            if rank not in heat.ranks:
+                return [*lines, line(Span("its trace does not hold this step", "dim"))]
+            value, middle = heat.values[heat.ranks.index(rank), 0], float(np.nanmedian(heat.values))
+            odd = value > 1.2 * middle + 1e6
+            parts += ["; " if parts else "", f"{metric.name} ", Span(duration(round(value)), "warn" if odd else "bold")]
+            parts += [Span(f" ({duration(round(middle))})", "dim")]
+        return wrapped([*lines, line(*parts, Span("; in brackets the median of all ranks", "dim"))], width, 2)
+
+    def on_mount(self) -> None:
+        """Puts the cursor on the highest value."""
+        super().on_mount()
+        self.call_after_refresh(self.action_hottest)
+
+    def action_metric(self, by: int) -> None:
+        """Shows the next metric."""
+        self.metric = (self.metric + by) % len(METRICS)
+        self.heat = build_heat(self.traces.steps, METRICS[self.metric])
+        self._relist()
+
+    def action_unfold(self) -> None:
+        """Gives each rank a row, or folds those that look alike."""
+        self._folded = not self._folded
+        self._relist()
+
+    def _relist(self) -> None:
+        rank = self._shown[self.listing.cursor].ranks[0] if self._shown else None
+        self.fill()
+        for at, row in enumerate(self._shown):
+            if rank in row.ranks:
+                self.listing.move_to(at)
+        self.draw_bars()
+
+    def action_cell(self, by: int) -> None:
+        """Moves along the steps."""
+        self.go_step(self._cell + by)
+
+    def go_step(self, at: int) -> None:
+        """Puts the cursor on a step and brings it into view."""
+        self._cell = max(0, min(at, len(self.heat.steps) - 1))
+        fitting = max(self._room // self._chars, 1)
+        self._first = max(min(self._first, self._cell), self._cell - fitting + 1, 0)
+        self.draw_bars()
+        self.listing.move_to(self.listing.cursor)
+
+    def action_hottest(self) -> None:
+        """Goes to the highest value of all."""
+        if not self._shown or not len(self.heat.steps):
+            return
+        rows = np.nan_to_num(self.heat.values[[row.at for row in self._shown]], nan=-1)
+        row, step = np.unravel_index(int(rows.argmax()), rows.shape)
+        self.listing.move_to(int(row))
+        self.go_step(int(step))
+
+    def choose(self, at: int) -> None:
+        """Goes to the lane of the rank where it begins the step."""
+        row = self._shown[at]
+        start = int(self.heat.starts[row.at, self._cell])
+        step = self.traces.steps.filter(rank=self.heat.ranks[row.at], step=self.heat.steps[self._cell])
+        if start >= 0 and step.height:
+            self.dismiss(Moment(self.heat.ranks[row.at], start, int(step["end_ns"][0])))
+
+
+def _legend() -> list[Span]:
+    return [Span(f"{2 * level}{2 * level + 1}", role) for level, role in enumerate(HEAT)]
+
+
+# The heat map as a grid of digits: ranks by steps, 0 the least and 9 the most. No widget, no terminal.
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MISSING = -1
+"""The digit of a step that a rank's trace does not hold."""
+NOISE = 0.05
+"""Share of a step that the scale spans at least: less is noise, and must not look like heat."""
+STEP_TIME = "step time"
+
+
+class Metric(NamedTuple):
+    """What can be shown of a step."""
+
+    name: str
+    column: pl.Expr
+    """In nanoseconds."""
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("late", pl.col("late_ns")),
+    Metric(STEP_TIME, pl.col("end_ns") - pl.col("start_ns")),
+    Metric("compute", pl.col("compute_ns")),
+    Metric("exposed communication", pl.col("exposed_ns")),
+    Metric("waiting in collectives", pl.col("waited_ns")),
+    Metric("idle", pl.col("idle_ns")),
+    Metric("host gap", pl.col("host_gap_ns")),
+)
+"""What the heat map shows, in the order in which keys walk through it."""
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A metric of all ranks and steps."""
+
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    values: Floats
+    """Nanoseconds, ranks x steps; NaN where a trace does not hold the step."""
+    starts: Ints
+    """When each rank begins each step; -1 where it does not."""
+    low: float
+    high: float
+    """What digits 0 and 9 stand for."""
+
+    @property
+    def digits(self) -> NDArray[np.int8]:
+        """Each cell from 0 to 9, MISSING where nothing is known."""
+        size = self.high - self.low
+        share = (self.values - self.low) / size if size > 0 else np.zeros_like(self.values)
+        known = ~np.isnan(self.values)
+        tenths = np.floor(np.clip(np.where(known, share, 0), 0, 1) * 9.999)
+        return np.where(known, tenths, MISSING).astype(np.int8)
+
+
+def build_heat(steps: pl.DataFrame, metric: Metric) -> Heat:
+    """The grid of a metric over `TraceAnalysis.steps`; a step that is there twice counts with its worst."""
+    table = steps.select("rank", "step", "start_ns", metric.column.cast(pl.Float64).alias("value"))
+    table = table.group_by("rank", "step").agg(pl.col("value").max(), pl.col("start_ns").min())
+    ranks = sorted(table["rank"].drop_nulls().unique().to_list())
+    numbers = sorted(table["step"].drop_nulls().unique().to_list())
+    table = table.drop_nulls(["rank", "step"])
+    row = np.searchsorted(ranks, table["rank"].to_numpy()) if ranks else np.zeros(0, np.int64)
+    column = np.searchsorted(numbers, table["step"].to_numpy()) if numbers else np.zeros(0, np.int64)
+    values = np.full((len(ranks), len(numbers)), np.nan)
+    starts = np.full(values.shape, -1, np.int64)
+    values[row, column] = table["value"].fill_null(float("nan")).to_numpy()
+    starts[row, column] = table["start_ns"].fill_null(-1).to_numpy()
+    known = values[~np.isnan(values)]
+    low = _least(known) if metric.name == STEP_TIME else min(_least(known), 0.0)
+    high = max(float(known.max()), low + NOISE * _median_step(steps)) if len(known) else low
+    return Heat(tuple(ranks), tuple(numbers), values, starts, low, high)
+
+
+def _least(known: Floats) -> float:
+    return float(known.min()) if len(known) else 0.0
+
+
+def _median_step(steps: pl.DataFrame) -> float:
+    length = (steps["end_ns"] - steps["start_ns"]).median()
+    return float(length) if isinstance(length, (int, float)) else 0.0
+
+
+class HeatRow(NamedTuple):
+    """A row of the grid: ranks with equal digits that follow each other."""
+
+    ranks: tuple[int, ...]
+    at: int
+    """The row of `Heat.values` that stands for them."""
+
+
+def fold_rows(heat: Heat, apart: frozenset[int]) -> list[HeatRow]:
+    """The rows of the grid; ranks in `apart` share none."""
+    digits = heat.digits
+    out: list[HeatRow] = []
+    for at, rank in enumerate(heat.ranks):
+        before = out[-1] if out else None
+        alone = before is None or rank in apart or before.ranks[-1] in apart
+        if before is not None and not alone and bool((digits[before.at] == digits[at]).all()):
+            out[-1] = before._replace(ranks=(*before.ranks, rank))
+        else:
+            out.append(HeatRow((rank,), at))
+    return out

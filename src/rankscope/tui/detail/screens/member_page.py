@@ -1,0 +1,371 @@
+"""All members of a collective: a list of who did what, and the tree of their stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widget import Widget
+
+from rankscope.analysis.model import Analysis
+from rankscope.analysis.presence import Absence
+from rankscope.schema import Dataset, Frame
+from rankscope.tui.detail import operation_text
+from rankscope.tui.detail.compact_detail import brief
+from rankscope.tui.detail.expanded_detail import stack_lines
+from rankscope.tui.detail.format import clock, counted, duration, group_label, plain, rank_ranges
+from rankscope.tui.detail.line_widgets import LineList, Lines
+from rankscope.tui.detail.member_folds import Fold, fold, members
+from rankscope.tui.detail.operation_index import OpIndex, index_of
+from rankscope.tui.detail.peers import Peers
+from rankscope.tui.detail.screens.page import Page
+from rankscope.tui.detail.selection_facts import look_up, peers_of, select
+from rankscope.tui.detail.stack_tree import TreeLine, forest, frame_at, one_line, user_frames, with_mark
+from rankscope.tui.detail.styled_lines import Line, Span, line, wrap
+from rankscope.tui.filters import parse_ranks
+from rankscope.tui.options import ViewOptions
+from rankscope.tui.selection import Selection
+
+
+class TreeList(LineList):
+    """Lines of a tree, with a cursor on one frame of the line it is in."""
+
+    whole_row = False
+
+
+class MemberScreen(Page):
+    """Who issued a collective, when, and from where; dismisses with the same collective on the rank that was chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("u", "unfold", "unfold"),
+        Binding("e", "edit", "source"),
+        Binding("i", "internals", "internals"),
+        Binding("right,l", "frame(1)", "frame", show=False),
+        Binding("left,h", "frame(-1)", "frame", show=False),
+    ]
+    DEFAULT_CSS = """
+    MemberScreen #members, MemberScreen #tree { height: 1fr; }
+    MemberScreen #text { height: 7; border-top: ascii $secondary; }
+    MemberScreen.-tall #text { height: 40%; }
+    """
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]
+    ENTER = "go to rank"
+    FIND_HINT = "ranks (0-7,64), or an operation or a state"
+
+    def __init__(
+        self, dataset: Dataset, analysis: Analysis, selection: Selection, options: ViewOptions | None = None
+    ) -> None:
+        super().__init__(options or ViewOptions())
+        self.index, self.analysis = index_of(dataset), analysis
+        self.selection = _with_operation(self.index, selection)
+        self.peers = peers_of(self.index, analysis, self.selection)
+        self.roster = Roster(self.peers) if self.peers else None
+        self.internals = False
+        self._trees: list[TreeLine] = []
+        self._frame = 0
+
+    def body(self) -> Iterable[Widget]:
+        """The list, the tree, and what is known of the member under the cursor."""
+        members, tree = LineList(self.options, id="members"), TreeList(self.options, id="tree")
+        tree.display = False
+        yield Container(members, tree, Lines(self.options, id="text"), id="body")
+
+    @property
+    def _members(self) -> LineList:
+        return self.query_one("#members", LineList)
+
+    @property
+    def _tree(self) -> TreeList:
+        return self.query_one("#tree", TreeList)
+
+    def heading(self) -> list[Line]:
+        """The operation, who issued it and when, which pane is shown, and the columns."""
+        if self.peers is None:
+            return [line(Span(f" rank {self.selection.rank}", "head"), "  no operation here")]
+        number = "" if self.peers.seq is None else f"#{self.peers.seq} "
+        title = line(Span(f" {number}{plain(self.peers.op)}", "head"), f" in {group_label(self.peers.group)}")
+        return [title, _arrivals(self.peers), self._tabs()]
+
+    def _tabs(self) -> Line:
+        if self._tree.display:
+            return line("  members ", Span(" [stacks]", "bold"), Span("   left and right choose a frame", "dim"))
+        ranks = columns_of(self.size.width - 1)[0]
+        return line(Span(" [members]", "bold"), f"{'  stacks':<{ranks - 6}} ", Span(titles(self.size.width - 1), "dim"))
+
+    def fill(self) -> None:
+        """Lists the members that have what is looked for."""
+        self._list(keep=False)
+
+    def _list(self, keep: bool = True) -> None:
+        roster = self.roster
+        if roster is None:
+            self._members.show_rows(1, lambda _at, _width: line("nothing is known of an operation here"))
+            return
+        roster.wanted = self.wanted
+        roster.list_entries()
+        self._members.show_rows(len(roster.entries), self._entry, keep=keep)
+
+    def _entry(self, at: int, width: int) -> Line:
+        roster = self.roster
+        if roster is None:
+            return ()
+        one, inside, p2p = roster.entries[at], roster.inside(at), self.selection.is_p2p
+        return entry_line(one, self.index.dataset, width - 1, inside=inside, usual=roster.usual, is_p2p=p2p)
+
+    def on_resize(self) -> None:
+        """Writes everything anew for the new width."""
+        self.draw_bars()
+        self._grow()
+        self.call_after_refresh(self._draw_text)
+
+    def _grow(self) -> None:
+        """Draws the trees for the width there is."""
+        if not self._tree.display or self.peers is None:
+            return
+        self._trees = forest(self.index, self.peers, self.size.width - 1, internals=self.internals)
+        self._tree.show_rows(len(self._trees), self._tree_line, keep=True)
+        if self._tree.cursor == 0:
+            # The first line is a heading: the first frames come after it.
+            self._tree.move_to(1)
+
+    def _tree_line(self, at: int, width: int) -> Line:
+        del width
+        shown = self._trees[at]
+        return (with_mark(shown, self._frame) if at == self._tree.cursor else shown).parts
+
+    @on(LineList.Moved)
+    def _moved(self, event: LineList.Moved) -> None:
+        if event.sender is self._tree:
+            self._frame = len(self._trees[self._tree.cursor].frames) - 1 if self._trees else 0
+        self._draw_text()
+
+    def _draw_text(self) -> None:
+        text = self.query_one("#text", Lines)
+        rank = self._rank()
+        if rank is None or not text.size.width:
+            text.show_lines([])
+            return
+        detail = look_up(self.index, self.analysis, self._on(rank))
+        if self._tree.display:
+            text.show_lines(self._about_frame(text.size.width))
+        else:
+            frames = stack_lines(detail.stack) if self.has_class("-tall") else []
+            text.show_lines([*brief(detail, text.size.width), *frames])
+
+    def _about_frame(self, width: int) -> list[Line]:
+        frame = self._current_frame()
+        ranks = self._trees[self._tree.cursor].ranks if self._trees else ()
+        who = line(Span(counted(len(ranks), "rank"), "bold"), f"  {rank_ranges(ranks, 2 * width)}")
+        if frame is None:
+            return wrap(who, width, 2)
+        where = line(Span(plain(frame.function), "bold"), f"  {plain(frame.file)}:{frame.line}")
+        return [*wrap(where, width, 2), *wrap(who, width, 2)]
+
+    def _rank(self) -> int | None:
+        """The first rank under the cursor."""
+        if self._tree.display:
+            ranks = self._trees[self._tree.cursor].ranks if self._trees else ()
+        else:
+            entries = self.roster.entries if self.roster else []
+            ranks = entries[self._members.cursor].ranks if entries else ()
+        return ranks[0] if ranks else None
+
+    def _on(self, rank: int) -> Selection:
+        """The collective on another rank."""
+        entry = self.peers.of_rank(rank) if self.peers else None
+        if entry is None:
+            return replace(self.selection, rank=rank)
+        return select(self.selection, rank, *entry)
+
+    @on(LineList.Chosen)
+    def _chosen(self) -> None:
+        roster, rank = self.roster, self._rank()
+        if rank is None or roster is None:
+            return
+        if not self._tree.display and len(roster.entries[self._members.cursor].ranks) > 1:
+            self.action_unfold()
+            return
+        self.dismiss(self._on(rank))
+
+    def action_unfold(self) -> None:
+        """Opens or closes the members that are folded into one line."""
+        if self.roster is not None and self.roster.entries and not self._tree.display:
+            at = self.roster.toggle(self._members.cursor)
+            self._list()
+            self._members.move_to(at)
+
+    def action_other_pane(self) -> None:
+        """Changes between members and stacks."""
+        self._tree.display, self._members.display = self._members.display, self._tree.display
+        shown = self._tree if self._tree.display else self._members
+        shown.focus()
+        self.draw_bars()
+        self._grow()
+        self.call_after_refresh(self._draw_text)
+
+    def action_internals(self) -> None:
+        """Shows or hides the frames of torch, C++ and the interpreter."""
+        self.internals = not self.internals
+        self._grow()
+
+    def action_frame(self, by: int) -> None:
+        """Moves to another frame of the line."""
+        if not self._trees or not self._tree.display:
+            return
+        last = len(self._trees[self._tree.cursor].frames) - 1
+        self._frame = max(0, min(self._frame + by, last))
+        self._tree.refresh()
+        self._draw_text()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys of the pane that is not shown do nothing."""
+        del parameters
+        if not self.is_mounted:
+            return True
+        return {"unfold": not self._tree.display, "internals": self._tree.display}.get(action, True)
+
+    def _current_frame(self) -> Frame | None:
+        return frame_at(self._trees[self._tree.cursor], self._frame) if self._trees else None
+
+    def action_edit(self) -> None:
+        """Opens the source of the frame under the cursor, in the list the innermost of the user's."""
+        if self._tree.display:
+            self.open_source(self._current_frame())
+            return
+        rank = self._rank()
+        stack = look_up(self.index, self.analysis, self._on(rank)).stack if rank is not None else ()
+        self.open_source(next(iter(user_frames(stack)), None))
+
+
+def _with_operation(index: OpIndex, selection: Selection) -> Selection:
+    """The selection, or where it has no operation what its rank issued last."""
+    if selection.group is not None and (selection.seq is not None or selection.is_p2p):
+        return selection
+    return replace(index.last_operation(selection.rank), finding=selection.finding)
+
+
+def _arrivals(peers: Peers) -> Line:
+    """Who issued it, who came first and who last."""
+    table = peers.table.drop_nulls("created_ns").sort("created_ns", "rank")
+    if table.is_empty():
+        return line(f" {counts(peers)}")
+    first, last = table.row(0, named=True), table.row(-1, named=True)
+    times = f"; first {first['rank']} at {clock(first['created_ns'])}"
+    if table.height > 1 and not last["lag_ns"]:
+        times = f"; all at {clock(first['created_ns'])}"
+    elif table.height > 1:
+        times += f", last {last['rank']} +{duration(last['lag_ns'])}"
+    return line(f" {counts(peers)}", Span(times, "dim"))
+
+
+# The list of members of a collective: folds that open, found by rank or by what they issued.
+
+
+@dataclass
+class Roster:
+    """Folds of members, some of them opened to single members."""
+
+    peers: Peers
+    wanted: str = ""
+    """Ranks ("0-7,64"), or part of what is written in a line."""
+    opened: set[tuple[int, ...]] = field(default_factory=set)
+    entries: list[Fold] = field(default_factory=list)
+    """What is listed now."""
+    usual: str = ""
+    """What most members issued."""
+
+    def __post_init__(self) -> None:
+        self._folds = fold(self.peers)
+        most = max((f for f in self._folds if f.issued), key=lambda f: len(f.ranks), default=None)
+        self.usual = operation_text.fold_op(most) if most else ""
+        self.list_entries()
+
+    def list_entries(self) -> None:
+        """Lists what `wanted` and `opened` call for."""
+        ranks = self._ranks()
+        if ranks is not None:
+            self.entries = members(self.peers, ranks)
+            return
+        wanted = self.wanted.lower()
+        self.entries = []
+        for one in self._folds:
+            if wanted in searched(one):
+                self.entries += [one, *(members(self.peers, one.ranks) if one.ranks in self.opened else [])]
+
+    def toggle(self, at: int) -> int:
+        """Opens or closes the fold at an entry, or the one it is in; returns where that fold stands."""
+        entry = self.entries[at]
+        whole = next((f for f in self._folds if set(entry.ranks) <= set(f.ranks)), entry)
+        if len(whole.ranks) < 2:
+            return at
+        self.opened ^= {whole.ranks}
+        self.list_entries()
+        return next((i for i, f in enumerate(self.entries) if f.ranks == whole.ranks), at)
+
+    def inside(self, at: int) -> bool:
+        """Whether an entry is a member of an opened fold."""
+        return len(self.entries[at].ranks) == 1 and any(self.entries[at].ranks[0] in ranks for ranks in self.opened)
+
+    def _ranks(self) -> frozenset[int] | None:
+        highest = max(self.peers.table["rank"].to_list(), default=0)
+        try:
+            return parse_ranks(self.wanted, highest) if self.wanted else None
+        except ValueError:
+            return None
+
+
+def searched(one: Fold) -> str:
+    """What a search looks at in an entry."""
+    return f"{one.presence} {one.state} {operation_text.fold_op(one)} {one.host or ''}".lower()
+
+
+def columns_of(width: int) -> tuple[int, int, int]:
+    """The cells for ranks, state and lag in a list `width` wide."""
+    return (20, 12, 13) if width < 100 else (36, 12, 16)
+
+
+def titles(width: int) -> str:
+    """The heads of the columns of `entry_line`, but for the first."""
+    _, state, lag = columns_of(width)
+    return f"{'state':<{state}} {'behind':<{lag}} where"
+
+
+def entry_line(
+    one: Fold, dataset: Dataset, width: int, *, inside: bool = False, usual: str = "", is_p2p: bool = False
+) -> Line:
+    """Members in a line: mark, ranks, state, lag; then where they were, and what they issued unless it is `usual`."""
+    ranks, state, lag = columns_of(width)
+    count = f" x{len(one.ranks)}" if len(one.ranks) > 1 else ""
+    label = ("  " if inside else "") + rank_ranges(one.ranks, ranks - len(count) - 2) + count
+    said = operation_text.fold_state(one)
+    mark = Span(f"{one.mark or ' '} ", "bad" if one.mark in ("!", "*") else "warn")
+    head = line(
+        mark,
+        Span(f"{label:<{ranks}} ", "bold" if one.accused else "text"),
+        Span(f"{said.text:<{state}} ", said.role),
+        f"{operation_text.lag(one):<{lag}} ",
+    )
+    return (*head, *_what(one, dataset, width - ranks - state - lag - 6, usual, is_p2p=is_p2p))
+
+
+def _what(one: Fold, dataset: Dataset, room: int, usual: str, *, is_p2p: bool) -> Line:
+    if not one.issued:
+        guilty = one.presence == Absence.NEVER_ISSUED
+        blame = Span("to blame" if guilty else ", to blame", "bad") if one.accused else ""
+        return line("" if guilty else operation_text.reason(one.presence, is_p2p=is_p2p), blame)
+    what = operation_text.fold_op(one)
+    what = "" if what == usual and not one.differs else f"{what}  "
+    where = one_line(dataset.stack(one.stack_id), max(room - len(what), 12))
+    return line(Span(what, "bad" if one.differs else "text"), where)
+
+
+def counts(peers: Peers) -> str:
+    """How many members issued it, how many did not and why: "7 of 8 issued it, 1 never issued"."""
+    presence = peers.table["presence"].to_list()
+    issued = presence.count("issued")
+    why = {text: presence.count(text) for text in dict.fromkeys(presence) if text != "issued"}
+    return ", ".join([f"{issued} of {len(presence)} issued it", *(f"{n} {plain(text)}" for text, n in why.items())])

@@ -1,0 +1,98 @@
+"""Why the rank under the cursor is accused, or why it is not: rule, evidence, chain, and how close it came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widget import Widget
+
+from rankscope.analysis.explanations import NoSuchRankError, explain
+from rankscope.analysis.model import Analysis, Why
+from rankscope.report.words import why_sections
+from rankscope.schema import Dataset
+from rankscope.tui.detail.format import plain
+from rankscope.tui.detail.line_widgets import Lines
+from rankscope.tui.detail.operation_index import index_of
+from rankscope.tui.detail.screens.page import Page
+from rankscope.tui.detail.styled_lines import BLANK, Line, Span, line, text_of, wrap
+from rankscope.tui.options import ViewOptions
+
+_LABEL, _INDENT = 11, 2
+
+
+def why_lines(why: Why, width: int) -> list[Line]:
+    """An answer in lines of `width` cells."""
+    head = Span(plain(why.title[:1].upper() + why.title[1:]), "bad" if why.accused else "bold")
+    lines = [*wrap(line(head), width, _INDENT), BLANK]
+    for label, texts in why_sections(why):
+        for at, text in enumerate(texts):
+            title = Span(f"{'' if at else label:<{_LABEL}}", "head")
+            lines += wrap(line(title, plain(text)), width, _LABEL + _INDENT)
+    return lines
+
+
+class WhyScreen(Page):
+    """The answer for one rank; dismisses with the finding it names, or with what the rank issued last."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", show=False),
+        Binding("c", "chain", "of whom it waits for"),
+    ]
+    DEFAULT_CSS = "WhyScreen #text { height: 1fr; }"
+    ENTER = "to the finding"
+    FIND_HINT = "part of a line"
+
+    def __init__(self, dataset: Dataset, analysis: Analysis, rank: int, options: ViewOptions | None = None) -> None:
+        super().__init__(options or ViewOptions())
+        self.dataset, self.analysis, self.rank = dataset, analysis, rank
+        self.why = self._ask(rank)
+
+    def _ask(self, rank: int) -> Why:
+        try:
+            return explain(self.dataset, self.analysis, rank)
+        except NoSuchRankError as error:
+            return Why(rank, False, None, str(error))
+
+    def heading(self) -> list[Line]:
+        """Whose answer it is, and the verdict."""
+        title = line(Span(" why", "head"), f"  rank {self.why.rank}")
+        return [title, line(" ", Span(plain(self.analysis.verdict), "bold"))]
+
+    def body(self) -> Iterable[Widget]:
+        """The lines."""
+        yield Container(Lines(self.options, id="text"), id="body")
+
+    def fill(self) -> None:
+        """Shows the lines with what is looked for in them."""
+        text = self.query_one("#text", Lines)
+        if not text.size.width:
+            return
+        lines = why_lines(self.why, text.size.width)
+        found = [parts for parts in lines if self.wanted.lower() in text_of(parts).lower()]
+        text.show_lines(found or [line(Span("nothing found", "dim"))])
+
+    def on_resize(self) -> None:
+        """Writes everything anew for the new width."""
+        self.draw_bars()
+        self.call_after_refresh(self.fill)
+
+    def action_chain(self) -> None:
+        """Asks the same of the rank that this one waits for."""
+        steps = self.analysis.waits.get(self.why.rank)
+        if not steps:
+            self.note(f"rank {self.why.rank} waits for nobody")
+            return
+        self.why = self._ask(steps[0].for_rank)
+        self.fill()
+        self.draw_bars()
+
+    def action_choose(self) -> None:
+        """Goes to the finding, or to what the rank issued last."""
+        ids = [finding.id for finding in self.analysis.findings]
+        if self.why.finding in ids:
+            self.dismiss(ids.index(self.why.finding))
+        else:
+            self.dismiss(index_of(self.dataset).last_operation(self.why.rank))

@@ -1,0 +1,191 @@
+"""What there is to say about a selection, looked up once; the lines of the pane are made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import polars as pl
+
+from rankscope.analysis.group_frontiers import Frontier
+from rankscope.analysis.host_stacks import HostStack, host_stacks
+from rankscope.analysis.model import Analysis, Finding, Step
+from rankscope.schema import SOURCES, Dataset, Frame, Group
+from rankscope.tui.detail.format import group_short
+from rankscope.tui.detail.member_folds import Fold, fold
+from rankscope.tui.detail.message_list import Around, around, zones_for
+from rankscope.tui.detail.operation_index import OpIndex, Row, one
+from rankscope.tui.detail.pairs import pair, waiting_for
+from rankscope.tui.detail.peers import PARTLY, UNFINISHED, Peers, collective, state_label
+from rankscope.tui.selection import Absence, Selection
+
+_ABSENCES: tuple[Absence, ...] = get_args(Absence)
+
+
+@dataclass(frozen=True)
+class Detail:
+    """Everything known of a selection."""
+
+    selection: Selection
+    group: Group | None
+    row: Row | None
+    """The operation, with `label`, its state in a word; None where the rank has none there."""
+    peers: Peers | None
+    folds: tuple[Fold, ...]
+    history: History
+    stack: tuple[Frame, ...]
+    """The operation's, or of what the rank did last; innermost first."""
+    chain: tuple[Step, ...]
+    """What the rank waits for, up to the root."""
+    finding: Finding | None
+    now_ns: int | None
+    """When the dumps were written, as far as can be told."""
+    files: tuple[tuple[str, str | None], ...]
+    """The inputs of the rank: path, and what is wrong with it."""
+    has_dump: bool
+    """Whether a dump of the rank was read."""
+    is_cut: bool
+    """Whether only a part of it was: what it waits in may be in the rest."""
+    frontier: Frontier | None
+    """How far the rank came in the group."""
+    groups: dict[int, str]
+    """What people call the groups of the operations in `history`."""
+    descriptions: Mapping[str, str]
+    """What people call groups, by their names."""
+    messages: Around
+    """What the logs say around the operation."""
+    host: HostStack | None = None
+    """Where py-spy saw the rank."""
+    where: str = ""
+    """The place of the rank on the mesh: "pp 1, dp 2, tp 0"; "" if it has none."""
+
+
+def look_up(index: OpIndex, analysis: Analysis, selection: Selection) -> Detail:
+    """Everything there is to say about `selection`."""
+    row = None if selection.row is None else _labelled(index, selection.row)
+    peers = peers_of(index, analysis, selection)
+    past = history(index, selection.rank, selection.group)
+    shown = row or past.last_in_group or past.last
+    at_ns = shown["created_ns"] if shown else None
+    return Detail(
+        selection=selection,
+        group=index.group(selection.group),
+        row=row,
+        peers=peers,
+        folds=tuple(fold(peers, alone=[selection.rank])) if peers else (),
+        history=past,
+        stack=index.dataset.stack((row or past.last or {}).get("stack_id")),
+        chain=analysis.waits.get(selection.rank, ()),
+        finding=finding_of(analysis, selection),
+        now_ns=now_ns(index, analysis),
+        files=_files(index.dataset, selection.rank),
+        has_dump=selection.rank in index.presence.seen,
+        is_cut=index.presence.cut(selection.rank),
+        frontier=_frontier(index, selection),
+        groups=_group_names(index, past),
+        descriptions=index.descriptions,
+        messages=around(index.dataset, selection.rank, at_ns, zones_for(index, shown["source"] if shown else None)),
+        host=host_stacks(index.dataset, [selection.rank]).get(selection.rank),
+        where=analysis.mesh.where(selection.rank) if analysis.mesh is not None else "",
+    )
+
+
+def _frontier(index: OpIndex, selection: Selection) -> Frontier | None:
+    """How far the rank came in the group; it counts collectives, and says nothing of sends and receives."""
+    if selection.group is None or selection.is_p2p:
+        return None
+    return index.presence.frontiers.get((selection.rank, selection.group))
+
+
+def peers_of(index: OpIndex, analysis: Analysis, selection: Selection) -> Peers | None:
+    """The members of what is selected; None where no operation is."""
+    if selection.is_p2p:
+        row = selection.row
+        if row is None and selection.group is not None:
+            row = waiting_for(index, selection.rank, selection.group, selection.seq)
+        return None if row is None else pair(index, analysis, row)
+    if index.group(selection.group) is None or selection.group is None or selection.seq is None:
+        return None
+    return collective(index, analysis, selection.group, selection.seq)
+
+
+def select(like: Selection, rank: int, row: int | None, presence: str) -> Selection:
+    """The same collective on another rank, which has a row of it or a reason why not."""
+    absence = as_absence(presence) if row is None else None
+    return replace(like, rank=rank, row=row, absence=absence)
+
+
+def as_absence(presence: str | None) -> Absence | None:
+    """The reason as a selection names it; None where it is none."""
+    if presence == PARTLY:
+        return "unknown"
+    return next((known for known in _ABSENCES if known == presence), None)
+
+
+def now_ns(index: OpIndex, analysis: Analysis) -> int | None:
+    """When the dumps were written, as far as their files tell, or else their events; None where neither is believed."""
+    if analysis.frozen_for_ns is None:
+        return None
+    if index.written_ns is not None:
+        return index.written_ns
+    return None if index.newest_ns is None else index.newest_ns + analysis.frozen_for_ns
+
+
+def finding_of(analysis: Analysis, selection: Selection) -> Finding | None:
+    """The finding about the collective that is selected, or else the one that is shown."""
+    if selection.group is not None and selection.seq is not None:
+        key = (selection.group, selection.seq)
+        about = next((f for f in analysis.findings if f.group and (f.group.key, f.seq) == key), None)
+        if about is not None:
+            return about
+    shown = selection.finding
+    return analysis.findings[shown] if shown is not None and 0 <= shown < len(analysis.findings) else None
+
+
+def _group_names(index: OpIndex, past: History) -> dict[int, str]:
+    keys = {row["group"] for row in (past.last, past.last_in_group, past.waiting_in) if row}
+    return {key: group_short(index.group(key)) for key in keys if index.group(key)}
+
+
+def _labelled(index: OpIndex, position: int) -> Row:
+    frame = index.frame(one(position)).with_columns(state_label().alias("label"))
+    return frame.row(0, named=True)
+
+
+def _files(dataset: Dataset, rank: int) -> tuple[tuple[str, str | None], ...]:
+    files = dataset.files.filter((pl.col("rank") == rank) & (pl.col("attempt") == dataset.attempt).fill_null(True))
+    own_first = files.sort(pl.col("kind") != SOURCES[0], maintain_order=True)
+    return tuple(own_first.select("path", "problem").iter_rows())
+
+
+# What a rank did last, and what it is waiting in.
+
+
+@dataclass(frozen=True)
+class History:
+    """The end of a rank's story, as its dump tells it. Rows carry `label`, their state in a word."""
+
+    last: Row | None
+    """The operation it issued last."""
+    last_in_group: Row | None
+    """The one it issued last in the group that was asked for."""
+    waiting_in: Row | None
+    """The oldest operation it has not finished."""
+    pending: int
+    """How many it has not finished."""
+
+
+def history(index: OpIndex, rank: int, group: int | None = None) -> History:
+    """What `rank` did last, overall and in `group`, and what it waits in."""
+    issued = index.rank_frame(rank).with_columns(state_label().alias("label"))
+    # What is inside a coalesced group stays "scheduled" in some dumps: the closer says how it went.
+    alone = issued.filter(pl.col("coalesced") != "inner")
+    issued = alone if alone.height else issued
+    waiting = issued.filter(pl.col("label").is_in(UNFINISHED))
+    in_group = issued.filter((pl.col("group") == group) & ~pl.col("is_p2p")) if group is not None else issued.clear()
+    return History(_at(issued, -1), _at(in_group, -1), _at(waiting, 0), waiting.height)
+
+
+def _at(rows: pl.DataFrame, position: int) -> Row | None:
+    return rows.row(position, named=True) if rows.height else None

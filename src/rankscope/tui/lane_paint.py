@@ -1,0 +1,149 @@
+"""Turns what a board shows into lines of the screen: gutter, cells, remarks."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from rankscope.tui.board import Board
+from rankscope.tui.lane_cells import Cells, draw
+from rankscope.tui.lane_folding import rank_label
+from rankscope.tui.letters import SHIFT, Codes, Mark
+from rankscope.tui.marks import REASONS
+from rankscope.tui.options import Palette
+from rankscope.tui.palette import CURSOR, MEMBER, cell_style, named
+
+_KEPT = 512
+
+
+@dataclass(frozen=True)
+class Gutter:
+    """Widths of what stands left of the cells."""
+
+    label: int
+    count: int
+
+    @property
+    def width(self) -> int:
+        """All of it: two marks, label, count, and a space after it."""
+        return 2 + self.label + 1 + self.count + 1
+
+
+def gutter_for(width: int, lanes: int) -> Gutter:
+    """The gutter of a widget `width` wide that shows `lanes` lanes."""
+    digits = len(str(max(lanes - 1, 0)))
+    return Gutter(max(2 * digits + 1, 6) if width < 100 else min(4 * digits + 4, 20), digits + 1)
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a row shows; equal lines look equal."""
+
+    head: str
+    blamed: bool
+    current: bool
+    text: bytes
+    styles: bytes
+
+
+class Painter:
+    """Makes strips of the rows of a board, and keeps those it made."""
+
+    def __init__(self, palette: Palette) -> None:
+        self.palette: Palette = palette
+        self._kept: OrderedDict[tuple[Line, int], Strip] = OrderedDict()
+
+    def rows(self, lines: list[Line], width: int) -> list[Strip]:
+        """A strip for each of the lines."""
+        return [self._strip(line, width) for line in lines]
+
+    def _strip(self, line: Line, width: int) -> Strip:
+        key = (line, width)
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = Strip(self._segments(line), len(line.head) + len(line.text))
+            found = self._kept[key] = found.adjust_cell_length(width, Style())
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(key)
+        return found
+
+    def _segments(self, line: Line) -> list[Segment]:
+        head = named("vermillion", self.palette, bold=True) if line.blamed else Style(bold=line.current)
+        styles = np.frombuffer(line.styles, np.uint8)
+        text = line.text.decode("ascii")
+        cuts = [0, *(np.flatnonzero(np.diff(styles)) + 1).tolist(), len(text)]
+        runs = [Segment(text[a:b], cell_style(int(styles[a]), self.palette)) for a, b in pairwise(cuts) if b > a]
+        return [Segment(line.head, head), *runs]
+
+
+def compose(board: Board, gutter: Gutter) -> list[Line]:
+    """What the rows in view show."""
+    leads = board.rows.leads(board.top, board.top + board.height)
+    cells = draw(board.model, board.times, board.view, leads, board.width)
+    text, styles = _to_width(cells, board.width)
+    row = board.row - board.top
+    if not len(leads):
+        return []
+    _mark_cursor(board, text, styles, row, board.members_at_cursor(leads))
+    out = []
+    for at in range(len(leads)):
+        ranks = board.ranks_of(board.top + at)
+        blamed = not board.blamed.isdisjoint(ranks)
+        _remark(text[at], styles[at], cells.codes[at], board, int(leads[at]))
+        failed = not board.model.failed.isdisjoint(ranks)
+        head = head_text(ranks, gutter, current=at == row, blamed=blamed, failed=failed)
+        head = head if board.fresh.isdisjoint(ranks) else f"{head[:-1]}*"
+        out.append(Line(head, blamed, at == row, text[at].tobytes(), styles[at].tobytes()))
+    return out
+
+
+def head_text(ranks: list[int], gutter: Gutter, *, current: bool, blamed: bool, failed: bool = False) -> str:
+    """`> 0-11     x12 `: the cursor, `!` for ranks to blame, `E` for others with a cause in a log, ranks, number."""
+    count = f"x{len(ranks)}" if len(ranks) > 1 else ""
+    marks = (">" if current else " ") + ("!" if blamed else "E" if failed else " ")
+    return f"{marks}{rank_label(ranks, gutter.label):<{gutter.label}} {count:>{gutter.count}} "
+
+
+def _to_width(cells: Cells, width: int) -> tuple[Codes, Codes]:
+    """Text and styles of `cells`, filled up with blanks to `width` characters."""
+    missing = width - cells.text.shape[1]
+    pad = ((0, 0), (0, max(missing, 0)))
+    text = np.pad(cells.text, pad, constant_values=ord(" "))[:, :width]
+    return text, np.pad(cells.styles, pad)[:, :width]
+
+
+def _mark_cursor(board: Board, text: Codes, styles: Codes, row: int, members: np.typing.NDArray[np.bool_]) -> None:
+    chars = board.view.chars
+    at = board.view.cell_of(board.unit) * chars
+    if not 0 <= at < text.shape[1]:
+        return
+    styles[members, at] |= MEMBER
+    if 0 <= row < len(styles):
+        styles[row, at : at + min(chars, 2 if chars < 8 else chars)] |= CURSOR
+
+
+def _remark(text: Codes, styles: Codes, codes: Codes, board: Board, lane: int) -> None:
+    """Writes after the last cell of a row why it ends, where there is room."""
+    if board.view.kind != "sequence":
+        return
+    known = np.flatnonzero(codes)
+    if not len(known):
+        return
+    last = int(known[-1])
+    words = ""
+    if codes[last] >> SHIFT == Mark.ABSENT:
+        words = "<- never arrived"
+    elif codes[last] >> SHIFT == Mark.GONE and board.model.gap_until[lane]:
+        words = f"<- {REASONS[board.model.gap_reason[lane]]}"
+    at = (last + 1) * board.view.chars + 1
+    if words and at + len(words) <= len(text):
+        text[at : at + len(words)] = np.frombuffer(words.encode("ascii"), np.uint8)
+        styles[at : at + len(words)] = 0

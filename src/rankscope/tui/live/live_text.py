@@ -1,0 +1,142 @@
+"""What the lines of the screen say of a job that is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from rich.style import Style
+
+from rankscope.analysis.live_state import Live, State
+from rankscope.analysis.model import Analysis, Status
+from rankscope.analysis.wording import plural
+from rankscope.tui.detail.format import clock, duration
+from rankscope.tui.lane_folding import rank_label
+from rankscope.tui.text_bars import Parts
+from rankscope.watching.update import Reading, Update
+
+MOST_RATES = 4
+"""Groups that are named in the verdict."""
+OLD_NS = 15_000_000_000
+"""How old the last news may be before that is said."""
+WIDE = 110
+"""Columns of a wide screen."""
+_SECOND = 1_000_000_000
+_BOLD, _DIM, _REVERSE = Style(bold=True), Style(dim=True), Style(reverse=True)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When the state of a job is written, and where."""
+
+    now_ns: int
+    """On the clock that never goes back."""
+    lag_s: float
+    """How long after it was noticed the update was shown."""
+    room: int
+    """Columns; what tells least is left out where there are too few."""
+    wide: bool
+    """Whether the screen has room for the moment that a job froze, besides for how long."""
+    ascii_only: bool
+
+
+def state_text(update: Update, reading: Reading, held: Update | None, moment: Moment) -> str:
+    """How the job is and how old that is: "WATCHING . progressing 12.3/s . 0.4 s lag".
+
+    Where the screen is paused it shows the update that is `held`, and `update` is the newest all the same:
+    "PAUSED . now HANG, FROZEN for 34 s".
+    """
+    live = update.live
+    # of what nobody can see now it is not known whether it still stands
+    news_ns = moment.now_ns - live.news_at_ns if live.news_at_ns is not None and reading.away is None else None
+    job = _job_text(update.analysis, live, news_ns, wide=moment.wide)
+    other = held is not None and _kind(held) != _kind(update)
+    pieces = ["WATCHING" if held is None else "PAUSED", f"now {job}" if other else job]
+    if reading.away is not None:
+        pieces.append("AWAY")
+    lag = f"{moment.lag_s:.1f} s lag" if moment.lag_s >= 0.05 and held is None else ""
+    old = news_ns is not None and news_ns >= OLD_NS and not live.is_stopped
+    news = f"news {_coarse(news_ns)} old" if news_ns is not None and old else ""
+    polled = f"every {reading.polled_s:g} s" if reading.polled_s is not None and reading.away is None else ""
+    return _joined(pieces, [lag, news, polled], moment)
+
+
+def _joined(pieces: Sequence[str], more: Sequence[str], moment: Moment) -> str:
+    """The pieces in one line, and as many `more` as there is room for; of these the first tells most."""
+    dot = " - " if moment.ascii_only else " \u00b7 "
+    room, told = moment.room - len(dot.join(pieces)), []
+    for piece in more:
+        if piece and len(dot) + len(piece) <= room:
+            room -= len(dot) + len(piece)
+            told.append(piece)
+    return dot.join([*pieces, *reversed(told)])
+
+
+def _kind(update: Update) -> tuple[State, Status | None]:
+    """What of a job is another state, and no other number."""
+    return update.live.state, update.analysis.status if _is_bad(update.analysis) else None
+
+
+def _is_bad(analysis: Analysis) -> bool:
+    return analysis.status in ("hang", "mismatch", "failed", "slow")
+
+
+def _job_text(analysis: Analysis, live: Live, news_ns: int | None, *, wide: bool) -> str:
+    """The state in a few words; `news_ns`: how long ago the last news came, None if that tells nothing."""
+    if live.state == "progressing":
+        text = f"progressing {live.per_s:.3g}/s" if live.rates else "progressing"
+    elif live.state == "frozen":
+        text = _frozen_text(live, news_ns, wide=wide)
+    elif live.state == "silent" and news_ns is not None:
+        text = f"silent for {_whole(news_ns)}"
+    elif live.state == "still" and live.still_ns is not None:
+        text = f"still {duration(live.still_ns)}"
+    else:
+        text = live.state
+    return f"{analysis.status.upper()}, {text}" if _is_bad(analysis) else text
+
+
+def _frozen_text(live: Live, news_ns: int | None, *, wide: bool) -> str:
+    since = f"since {clock(live.since_ns)[:8]}" if live.since_ns is not None else ""
+    if news_ns is None:
+        return f"FROZEN {since}".rstrip()
+    lasts = f"FROZEN for {_whole(news_ns + (live.still_ns or 0))}"
+    return f"{lasts}, {since}" if wide and since else lasts
+
+
+def _whole(ns: int) -> str:
+    """A duration in whole seconds, one at least: a counter that ticks."""
+    seconds = max(ns // _SECOND, 1)
+    return f"{seconds} s" if seconds < 60 else duration(seconds * _SECOND)
+
+
+def _coarse(ns: int) -> str:
+    """A duration in its largest unit."""
+    return " ".join(_whole(ns).split()[:2])
+
+
+def with_rates(analysis: Analysis, live: Live) -> Analysis:
+    """The analysis of a job that goes on, whose verdict says how fast its groups do: the fastest first."""
+    if analysis.status != "progressing" or live.state != "progressing" or not live.rates:
+        return analysis
+    told = ", ".join(f"{rate.description or rate.group} {rate.per_s:.3g}/s" for rate in live.rates[:MOST_RATES])
+    left = len(live.rates) - MOST_RATES
+    more = f", and {plural(left, 'more group')}" if left > 0 else ""
+    return replace(analysis, verdict=f"{analysis.verdict}: {told}{more}")
+
+
+def footer_parts(following: bool, paused: bool, waiting: int, writing: int, changed: Collection[int]) -> Parts:
+    """What stands before the keys: whether the newest is followed, what waits, and who changed since the last key."""
+    parts: Parts = [(" ", Style())]
+    if paused:
+        text = f"PAUSED, {plural(waiting, 'update')} waiting" if waiting else "PAUSED"
+        parts += [(f" {text} ", _REVERSE), (" ", Style()), ("space", _BOLD), (" go on  ", _DIM)]
+    elif following:
+        parts += [(" FOLLOWING ", _REVERSE), (" ", Style()), ("space", _BOLD), (" pause  ", _DIM)]
+    else:
+        parts += [("F", _BOLD), (" follow  ", _DIM), ("space", _BOLD), (" pause  ", _DIM)]
+    if writing:
+        parts.append((f"{plural(writing, 'file')} being written  ", _DIM))
+    if changed:
+        parts.append((f"* changed: {rank_label(sorted(changed), 14)}  ", _DIM))
+    return parts

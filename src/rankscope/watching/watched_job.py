@@ -1,0 +1,267 @@
+"""From the sources that are shown to one update: assembled and analysed, with what earlier updates told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from rankscope.analysis import analyse
+from rankscope.assemble.repeats import first_version, next_version
+from rankscope.assemble.sources import Source
+from rankscope.kinds.input_kinds import DUPLICATE
+from rankscope.parsers.files.directory_walk import printable
+from rankscope.watching.clock import CLOCK, Clock
+
+if TYPE_CHECKING:
+    from rankscope.analysis.freeze import Freeze
+    from rankscope.analysis.live_state import Gate, Live
+    from rankscope.analysis.model import Analysis
+    from rankscope.schema import Dataset
+
+AGES_NS = 10**18
+"""No file is older."""
+NOW_NS = 2 * 10**9
+"""Clocks that are no further apart are taken for one."""
+REST_NS = 10 * 10**9
+"""A job that does not move is judged no more often, as long as its dumps say the same again and again."""
+SHORT_REST_NS = 10**9
+"""And one of which that is not known yet."""
+
+
+class Job:
+    """One job that is watched. Memory is that of its files, however many updates there were."""
+
+    def __init__(
+        self,
+        root: str,
+        pattern: re.Pattern[str] | None,
+        world_size: int | None,
+        freeze_after_ns: int | None,
+        errors: str | None = None,
+        clock: Clock = CLOCK,
+    ) -> None:
+        from rankscope.analysis.live_state import Gate
+        from rankscope.assemble.logs.comm_lifetimes import Recall
+
+        self._root, self._pattern, self._world_size, self._errors = printable(root), pattern, world_size, errors
+        self._clock = clock
+        self._gate: Gate = Gate(freeze_after_ns)
+        self._history, self._recall = History(), Recall()
+        self._taken: list[Source] = []
+        """All sources as they were taken last."""
+        self._waits = False
+        """Whether they are not assembled yet."""
+        self._dataset: Dataset | None = None
+        self._silent: Dataset | None = None
+        """The dataset with operations that wait, where nothing is printed any more."""
+        self._fresh = False
+        """The dataset was not judged yet."""
+        self._judged: tuple[Freeze, Analysis] | None = None
+        """The standstill as it was taken for the dataset, and its analysis."""
+        self._rests_until_ns = 0
+        self._alarmed = False
+        self._alarmed_since_ns: int | None = None
+        """The newest event when somebody was told last."""
+        self._known_processes: dict[int, tuple[str | None, int]] = {}
+        """By rank, as they were when somebody was told last, or since nothing is wrong."""
+
+    def take(self, sources: Sequence[Source], at_ns: int) -> bool:
+        """Takes all sources at a moment of a clock that never goes back; whether it is to be judged at once.
+
+        Where they tell nothing it is not, and where they say the same again of a job that does not move it is later.
+        """
+        if not any(source.tells for source in sources):
+            return False
+        before, self._taken, self._waits = self._taken, list(sources), True
+        again = len(before) == len(self._taken) and all(map(_says_same, before, self._taken))
+        return not again or at_ns >= self._rests_until_ns
+
+    def assemble(self) -> None:
+        """Assembles what was taken last, unless that is done."""
+        if not self._waits:
+            return
+        self._dataset, self._silent, self._judged = self._assembled(), None, None
+        self._waits, self._fresh = False, True
+
+    def _assembled(self) -> Dataset:
+        from rankscope.assemble.assembly import assemble
+        from rankscope.assemble.repeats import repeat_table
+
+        asked = self._root, self._pattern, self._world_size, None, self._errors, self._recall
+        sources = [source.renewed() for source in self._taken]
+        dataset = assemble(sources, *asked)
+        if self._history.link(sources):
+            sources = self._history.without_former(sources)
+            dataset = assemble(sources, *asked)
+            self._history.link(sources)
+        return replace(dataset, repeats=repeat_table(sources))
+
+    @property
+    def dataset(self) -> Dataset:
+        """What was assembled last, with who waits if its logs are silent; RuntimeError before that."""
+        if self._dataset is None:
+            raise RuntimeError("nothing is assembled yet")
+        return self._silent or self._dataset
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is anything to be judged."""
+        return self._dataset is not None
+
+    def judge(self, at_ns: int, *, unread: bool) -> tuple[Analysis, Live]:
+        """What is to be said of it at a moment. `unread`: there are files of which nothing was read yet."""
+        from rankscope.analysis.live_state import with_state
+
+        self.assemble()
+        self._silent = None
+        analysis, live = self._judge(at_ns, unread)
+        self._rests_until_ns = at_ns + _rest_ns(live)
+        if not self.dataset.from_traces:
+            # of these nobody can tell whether the job goes on, but what they say of it stays true
+            analysis = with_state(analysis, live, len(self.dataset.seen_ranks), logs=self.dataset.from_logs)
+        return analysis, live
+
+    def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, Live]:
+        from rankscope.analysis.progress_history import Look
+        from rankscope.analysis.root_cause import standstill
+
+        said: list[tuple[Freeze, Live]] = []
+        age_ns = self._age_ns()
+        look = Look(at_ns, self._fresh, max(0, age_ns), unread, -age_ns if age_ns < -NOW_NS else 0)
+        self._fresh = False
+
+        def settle(freeze: Freeze) -> Freeze:
+            self._gate, live, allowed = self._gate.look(self.dataset, freeze, look)
+            said.append((allowed, live))
+            return allowed
+
+        if self._judged is None:
+            analysis = analyse(self.dataset, settle)
+        else:
+            # of the same operations the same is said, unless the job is taken for more or less still than before
+            (taken, analysis), allowed = self._judged, settle(standstill(self.dataset))
+            analysis = analysis if allowed == taken else analyse(self.dataset, lambda _: allowed)
+        allowed, live = said[0]
+        self._judged = allowed, analysis
+        return self._of_silence(analysis, allowed, live), live
+
+    def _of_silence(self, analysis: Analysis, freeze: Freeze, live: Live) -> Analysis:
+        """What is to be said where nothing is printed any more: then who has not come is waited for by the others."""
+        from rankscope.analysis.unfinished_operations import as_waiting, if_it_runs
+
+        if live.state != "silent" or not self.dataset.from_logs or analysis.is_critical:
+            return analysis
+        waiting = as_waiting(self.dataset)
+        if waiting is None:
+            return analysis
+        self._silent = waiting
+        found = analyse(waiting, lambda _: replace(freeze, stopped=True, reason=live.reason))
+        return if_it_runs(found, live.reason)
+
+    def resumed(self, at_ns: int) -> None:
+        """The files can be seen again after a time in which they could not."""
+        self._gate = self._gate.resumed(at_ns)
+
+    def alarm(self, analysis: Analysis, live: Live) -> bool:
+        """Whether somebody is to be told: once when it stops or fails, and again after it went on or was restarted."""
+        silent = live.state == "silent" and live.came and analysis.status != "healthy"
+        # a profiler that has done its steps writes no more
+        silent = silent and not self.dataset.from_traces
+        bad = live.state == "frozen" or silent or analysis.is_critical
+        processes = self._processes()
+        others = [rank for rank, process in processes.items() if self._known_processes.get(rank, process) != process]
+        restarted = bool(others) and 2 * len(others) >= len(processes)
+        alarm = bad and (restarted or not self._alarmed)
+        if restarted:
+            # the others will be replaced as well
+            self._known_processes = {rank: processes[rank] for rank in others}
+        elif not self._alarmed:
+            self._known_processes = processes
+        went_on = live.state == "progressing" and live.since_ns != self._alarmed_since_ns
+        self._alarmed = bad or (self._alarmed and not went_on and not restarted)
+        self._alarmed_since_ns = live.since_ns if alarm else self._alarmed_since_ns
+        return alarm
+
+    def _processes(self) -> dict[int, tuple[str | None, int]]:
+        """Host and process id of each rank, as far as sidecars tell them; those of the newest one."""
+        known = self.dataset.files.filter(pl.col("pid").is_not_null() & pl.col("rank").is_not_null())
+        newest = known.sort("mtime_ns", nulls_last=False).select("rank", "host", "pid")
+        return {rank: (host, pid) for rank, host, pid in newest.iter_rows()}
+
+    def judge_at_ns(self, *, away: bool = False) -> int | None:
+        """When it is to be judged again though nothing new is written; None if never.
+
+        `away`: nothing can be seen, so that there is nothing to be said.
+        """
+        rests = self._rests_until_ns if self._waits else None
+        return None if away else min((at for at in (self._gate.judge_at_ns, rests) if at is not None), default=None)
+
+    def _age_ns(self) -> int:
+        """How old the newest file is; less than 0 if it is from the future."""
+        newest = self.dataset.files.filter(self.dataset.files["used"])["mtime_ns"].max()
+        return max(-AGES_NS, min(self._clock.unix_ns() - newest, AGES_NS)) if isinstance(newest, int) else 0
+
+
+def _says_same(one: Source, other: Source) -> bool:
+    """Whether a file says what it said: content that does is the very same object."""
+    if one is other:
+        return True
+    told = (one.shown, one.kind, one.problem), (other.shown, other.kind, other.problem)
+    return one.content is other.content and told[0] == told[1]
+
+
+def _rest_ns(live: Live) -> int:
+    """For how long nothing is missed of a job that says the same again and again."""
+    if live.state == "still":
+        return min(REST_NS, max(0, live.needed_ns - (live.still_ns or 0)))
+    return SHORT_REST_NS if live.state in ("progressing", "waiting") else REST_NS
+
+
+# What versions of dumps said that are no longer there: since when each rank stands still, and who restarted.
+
+CERTAIN = ("option", "name", "content")
+"""How a rank must be known for its dumps to be compared."""
+
+
+class History:
+    """Keeps of each rank's recorders the newest dump, and what is known of the time before it."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, str], Source] = {}
+        self._began_ns = 0
+        """When the newest attempt began that was seen to take the place of another."""
+
+    def link(self, sources: Sequence[Source]) -> bool:
+        """Gives each dump that is used what its versions say; whether some are of an attempt before the newest."""
+        dumps = [s for s in sources if s.used and s.dump is not None and s.rank is not None]
+        for source in dumps:
+            if source.rank_source in CERTAIN:
+                self._link(source, (source.rank or 0, min(source.libraries, default="")))
+        return any(map(self.is_former, dumps))
+
+    def _link(self, source: Source, key: tuple[int, str]) -> None:
+        last = self._last.get(key)
+        if last is not None and last.content is source.content and last.mtime_ns == source.mtime_ns:
+            source.versions = last.versions
+        else:
+            source.versions = first_version(source) if last is None else next_version(last, source)
+            if source.versions is not None and source.versions.restarted and source.span is not None:
+                self._began_ns = max(self._began_ns, source.span[0])
+        self._last[key] = source
+
+    def is_former(self, source: Source) -> bool:
+        """Whether a dump ends before the newest attempt began: its rank has written none of that yet."""
+        return source.dump is not None and source.span is not None and source.span[1] < self._began_ns
+
+    def without_former(self, sources: Sequence[Source]) -> list[Source]:
+        """The same to be assembled again, without the rows of earlier attempts."""
+        return [_set_aside(s) if self.is_former(s) else s.renewed() for s in sources]
+
+
+def _set_aside(source: Source) -> Source:
+    note = "of an earlier attempt: the job was started again"
+    return Source(source.shown, DUPLICATE.name, source.size, source.mtime_ns, note)
