@@ -52,7 +52,7 @@ TRACE = InputKind(
 )  # fmt: skip
 SIDECAR = InputKind(
     name="sidecar", meaning="who wrote the dumps beside it, as `rankscope.capture` says",
-    begins="parsers.sidecar.decode:looks_like_card", decode="parsers.sidecar.decode:decode",
+    begins="parsers.sidecar.model:looks_like_card", decode="parsers.sidecar.model:decode",
     restore="parsers.sidecar.model:card_from",
     told_if_broken=False,
 )  # fmt: skip
