@@ -84,8 +84,8 @@ WAYS: dict[str, Callable[[Path], int]] = {
 EXPLANATION = """A log of {lines:,} COLL lines of 8 processes, {mb} MB. *re.finditer*: one compiled expression with
 named groups over the mapped file, matches counted and thrown away. *rankscope*: the whole decoder, with ordinals for
 each communicator, tails and fingerprints; on all cores with the start of the worker processes and the joining of
-their ranges. Best of {times} runs, all ways in turn; *ratio* is speed over that of re.finditer. *Line by line*: the same
-decoder without its columns of whole blocks, each line by a regular expression, on a sixteenth of the log, once."""
+their ranges. Best of {times} runs, all ways in turn; *ratio* is speed over that of re.finditer. *Line by line*: the
+same decoder without its columns of whole blocks, each line by a regular expression, on a sixteenth of the log, once."""
 
 
 def seconds(path: Path, lines: int, times: int) -> dict[str, float]:
