@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankscope.analysis import analyse
-
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.assemble.load import Kept, LoadOptions, Progress
@@ -88,6 +86,8 @@ class Source:
 @cache
 def _prepare() -> Callable[[Dataset], Analysis]:
     """Imports the analysis; called when the first file is read, while other processes read the rest."""
+
+    from rankscope.analysis import analyse
 
     return analyse
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope.analysis import analyse
 from rankscope.assemble.repeats import first_version, next_version
 from rankscope.assemble.sources import Source
 from rankscope.kinds.input_kinds import DUPLICATE
@@ -127,7 +126,7 @@ class Job:
 
     def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, Live]:
         from rankscope.analysis.progress_history import Look
-        from rankscope.analysis.root_cause import standstill
+        from rankscope.analysis.root_cause import analyse, standstill
 
         said: list[tuple[Freeze, Live]] = []
         age_ns = self._age_ns()
@@ -151,6 +150,7 @@ class Job:
 
     def _of_silence(self, analysis: Analysis, freeze: Freeze, live: Live) -> Analysis:
         """What is to be said where nothing is printed any more: then who has not come is waited for by the others."""
+        from rankscope.analysis import analyse
         from rankscope.analysis.unfinished_operations import as_waiting, if_it_runs
 
         if live.state != "silent" or not self.dataset.from_logs or analysis.is_critical:
