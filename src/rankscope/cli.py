@@ -159,10 +159,10 @@ def _on_local_paths(command: Callable[..., int], options: dict[str, Any], *, aga
 
 def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
     """The options with those of following as one."""
-    from rankscope.commands.watch import Follow
+    from rankscope.commands.watch import FollowOptions
 
     rest = {name: value for name, value in options.items() if name not in _FOLLOWING}
-    return {**rest, "follow": Follow(*(options[name] for name in _FOLLOWING))}
+    return {**rest, "follow": FollowOptions(*(options[name] for name in _FOLLOWING))}
 
 
 @rankscope.command()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.tui.live.prepared import prepare
-from rankscope.watching.update import Update
+from rankscope.watching.update import JobUpdate
 from rankscope.watching.watched_file import SETTLED
 from tests.watching.following import Following
 from tests.watching.hand_clock import HandClock
@@ -24,7 +24,7 @@ def dumps(tmp_path: Path) -> Path:
     return tmp_path / "dumps"
 
 
-def size(update: Update) -> int:
+def size(update: JobUpdate) -> int:
     """Bytes of the log."""
     files = update.dataset.files
     return int(files.filter(files["path"].str.ends_with("job.log"))["size"].sum())

@@ -21,7 +21,7 @@ Doing = Literal[
 
 
 @dataclass(frozen=True)
-class Row:
+class FramePattern:
     """A pattern of a frame and what it means."""
 
     tier: int
@@ -43,57 +43,63 @@ CALLED_BACK = 6
 _C10D = r"torch/distributed/(distributed_c10d|_functional_collectives\w*|nn/functional)\.py$"
 
 TABLE = (
-    Row(0, "exit", "in {}", r"destroy_process_group|_shutdown_backend|_?abort_process_group", _C10D),
-    Row(1, "setup", "setting up process groups, in {}",
+    FramePattern(0, "exit", "in {}", r"destroy_process_group|_shutdown_backend|_?abort_process_group", _C10D),
+    FramePattern(1, "setup", "setting up process groups, in {}",
         r"init_process_group|new_\w*group\w*|split_group|_store_based_barrier|_new_process_group_helper|"
         r"_create_process_group_wrapper", _C10D),
-    Row(1, "setup", "setting up process groups, in {}", r"_?init_device_mesh|_init_process_groups",
+    FramePattern(1, "setup", "setting up process groups, in {}", r"_?init_device_mesh|_init_process_groups",
         r"torch/distributed/device_mesh\.py$"),
-    Row(1, "setup", "meeting the other ranks at the store", r"\w+", r"torch/distributed/rendezvous\.py$"),
-    Row(1, "setup", "meeting the other ranks at the store", r"c10d::\w*Store::.*", native=True),
-    Row(2, "p2p", "in {}", r"i?send|i?recv|(send|recv)_object_list|batch_isend_irecv", _C10D),
-    Row(2, "collective", "in {}",
+    FramePattern(1, "setup", "meeting the other ranks at the store", r"\w+", r"torch/distributed/rendezvous\.py$"),
+    FramePattern(1, "setup", "meeting the other ranks at the store", r"c10d::\w*Store::.*", native=True),
+    FramePattern(2, "p2p", "in {}", r"i?send|i?recv|(send|recv)_object_list|batch_isend_irecv", _C10D),
+    FramePattern(2, "collective", "in {}",
         r"(monitored_)?barrier|(all_)?(gather|reduce|to_all)\w*|_?reduce_scatter\w*|_all_gather\w*|broadcast\w*|"
         r"scatter\w*|_?wait_tensor", _C10D),
-    Row(2, "collective", "waiting for other ranks, in {}",
+    FramePattern(2, "collective", "waiting for other ranks, in {}",
         r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|GroupEnd|CommInit\w*|CommSplit)\w*|gloo::.*|"
         r"c10d::ProcessGroup.*|c10d::Work::.*", native=True),
-    Row(3, "debugger", "in a debugger", r"interaction|_?cmdloop|set_trace", r"^(.*/)?(pdb|bdb|cmd|code)\.py$"),
-    Row(3, "compile", "building an extension", r"load|load_inline|_jit_compile|_write_ninja\w*|_run_ninja\w*|wait",
+    FramePattern(3, "debugger", "in a debugger", r"interaction|_?cmdloop|set_trace", r"^(.*/)?(pdb|bdb|cmd|code)\.py$"),
+    FramePattern(3, "compile", "building an extension",
+        r"load|load_inline|_jit_compile|_write_ninja\w*|_run_ninja\w*|wait",
         r"torch/utils/(cpp_extension|file_baton|_cpp_extension\w*)\.py$"),
-    Row(3, "compile", "compiling",
+    FramePattern(3, "compile", "compiling",
         r"_?compile\w*|fx_codegen\w*|codegen\w*|_?convert_frame\w*|transform\w*|autotune\w*|benchmark\w*",
         r"torch/_(dynamo|inductor)/|triton/(compiler|runtime)/"),
-    Row(3, "storage", "in torch.{}", r"save|load", r"torch/serialization\.py$"),
-    Row(4, "storage", "reading or writing a checkpoint", r"\w+",
+    FramePattern(3, "storage", "in torch.{}", r"save|load", r"torch/serialization\.py$"),
+    FramePattern(4, "storage", "reading or writing a checkpoint", r"\w+",
         r"torch/(serialization\.py$|distributed/checkpoint/)|(^|/)safetensors/"),
-    Row(4, "storage", "reading or writing remote storage", r"\w+",
+    FramePattern(4, "storage", "reading or writing remote storage", r"\w+",
         r"(^|/)(fsspec|s3fs|gcsfs|boto3|botocore|aiobotocore|smart_open)/"),
-    Row(4, "storage", "copying or packing files", r"\w+", r"^(.*/)?(shutil|tarfile|zipfile|gzip)\.py$"),
-    Row(4, "data", "waiting for the data loader", r"_try_get_data|_get_data|_next_data|__next__",
+    FramePattern(4, "storage", "copying or packing files", r"\w+", r"^(.*/)?(shutil|tarfile|zipfile|gzip)\.py$"),
+    FramePattern(4, "data", "waiting for the data loader", r"_try_get_data|_get_data|_next_data|__next__",
         r"torch/utils/data/dataloader\.py$"),
-    Row(4, "data", "reading data", r"\w+", r"torch/utils/data/|(^|/)(datasets|webdataset|torchdata|streaming)/"),
-    Row(4, "device", "waiting for the device, in {}", r"synchronize|wait", r"torch/(cuda|npu|xpu|accelerator)/"),
-    Row(4, "device", "reading a value from the device, as .item() does", r".*_local_scalar_dense.*", native=True),
-    Row(5, "device", "waiting for the device, in {}", r"(cuda|hip|cu|aclrt)\w*(Synchronize|EventQuery|Memcpy)\w*",
+    FramePattern(4, "data", "reading data",
+        r"\w+", r"torch/utils/data/|(^|/)(datasets|webdataset|torchdata|streaming)/"),
+    FramePattern(4, "device", "waiting for the device, in {}",
+        r"synchronize|wait", r"torch/(cuda|npu|xpu|accelerator)/"),
+    FramePattern(4, "device", "reading a value from the device, as .item() does",
+        r".*_local_scalar_dense.*", native=True),
+    FramePattern(5, "device", "waiting for the device, in {}",
+        r"(cuda|hip|cu|aclrt)\w*(Synchronize|EventQuery|Memcpy)\w*",
         native=True),
-    Row(5, "lock", "waiting for the GIL", r"take_gil|PyGILState_Ensure|PyEval_RestoreThread",
+    FramePattern(5, "lock", "waiting for the GIL", r"take_gil|PyGILState_Ensure|PyEval_RestoreThread",
         native=True),
-    Row(5, "gc", "collecting garbage", r"gc_collect\w*|_?PyGC_Collect|deduce_unreachable", native=True),
-    Row(5, "storage", "in {}, on a file", r"\w*?(p?read|p?write|f(data)?sync|open(at)?|fallocate)(64)?",
+    FramePattern(5, "gc", "collecting garbage", r"gc_collect\w*|_?PyGC_Collect|deduce_unreachable", native=True),
+    FramePattern(5, "storage", "in {}, on a file", r"\w*?(p?read|p?write|f(data)?sync|open(at)?|fallocate)(64)?",
         r"libc[-.]|libpthread", native=True),
-    Row(6, "network", "talking to a server", r"\w+",
+    FramePattern(6, "network", "talking to a server", r"\w+",
         r"(^|/)(http|urllib3|requests|huggingface_hub|wandb|grpc|aiohttp|httpx)/|^(.*/)?(ssl|socket)\.py$"),
-    Row(6, "process", "waiting for another process", r"_?(wait|poll|communicate|join|recv|get)\w*|acquire|__enter__",
+    FramePattern(6, "process", "waiting for another process",
+        r"_?(wait|poll|communicate|join|recv|get)\w*|acquire|__enter__",
         r"^(.*/)?(subprocess|multiprocessing/\w+)\.py$"),
-    Row(6, "thread", "waiting for another thread",
+    FramePattern(6, "thread", "waiting for another thread",
         r"wait|join|_wait_for_tstate_lock|get|put|result|wait_for|_?shutdown|acquire|__enter__",
         r"^(.*/)?(threading|queue|concurrent/futures/\w+)\.py$"),
-    Row(6, "thread", "in an event loop", r"run_forever|run_until_complete|_run_once|select",
+    FramePattern(6, "thread", "in an event loop", r"run_forever|run_until_complete|_run_once|select",
         r"^(.*/)?(asyncio/\w+|selectors)\.py$"),
-    Row(6, "sleep", "sleeping", r"(pysleep|time_sleep|\w*nanosleep)\w*", native=True),
-    Row(7, "backward", "in backward", r"_engine_run_backward|backward", r"torch/(autograd/|_tensor\.py$)"),
-    Row(8, "import", "importing modules", r"_find_and_load\w*|exec_module|create_module|get_data|get_code",
+    FramePattern(6, "sleep", "sleeping", r"(pysleep|time_sleep|\w*nanosleep)\w*", native=True),
+    FramePattern(7, "backward", "in backward", r"_engine_run_backward|backward", r"torch/(autograd/|_tensor\.py$)"),
+    FramePattern(8, "import", "importing modules", r"_find_and_load\w*|exec_module|create_module|get_data|get_code",
         r"^<frozen importlib"),
 )  # fmt: skip
 """Every pattern, in no order but that of the tiers."""
@@ -119,7 +125,7 @@ _LONGEST = 200
 
 
 @dataclass(frozen=True)
-class Activity:
+class StackActivity:
     """What a stack shows."""
 
     doing: Doing
@@ -129,20 +135,20 @@ class Activity:
     """The frame that tells it; None where none does."""
 
 
-def classify(stack: Sequence[Frame], active: bool | None = None) -> Activity:
+def classify(stack: Sequence[Frame], active: bool | None = None) -> StackActivity:
     """What the stack of a thread shows, innermost frame first; `active` is whether it was running."""
     if not stack:
-        return Activity("none", "without a frame")
+        return StackActivity("none", "without a frame")
     own = next((depth for depth, frame in enumerate(stack) if kind_of(frame) == "user"), len(stack))
     rows = [(row, depth) for depth, frame in enumerate(stack) if (row := _row(frame)) is not None]
     hits = [(row.tier, row.native, depth, row) for row, depth in rows if row.tier < CALLED_BACK or depth < own]
     if hits:
         *_, depth, row = min(hits, key=lambda hit: hit[:3])
-        return Activity(row.doing, row.words.format(name_of(stack[depth])), stack[depth])
+        return StackActivity(row.doing, row.words.format(name_of(stack[depth])), stack[depth])
     if active:
-        return Activity("running", "running")
+        return StackActivity("running", "running")
     # of a stack alone nobody knows whether the thread ran
-    return Activity("blocked", "busy or waiting" if active is None else "in a call that the stack does not name")
+    return StackActivity("blocked", "busy or waiting" if active is None else "in a call that the stack does not name")
 
 
 def name_of(frame: Frame) -> str:
@@ -151,7 +157,7 @@ def name_of(frame: Frame) -> str:
 
 
 @lru_cache(1 << 16)
-def _row(frame: Frame) -> Row | None:
+def _row(frame: Frame) -> FramePattern | None:
     """The row of the table that fits a frame."""
     name, file, native = name_of(frame), frame.file.replace("\\", "/"), is_native(frame)
     fits = (

@@ -10,13 +10,13 @@ from functools import cached_property
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.freeze import Repeats
+from rankscope.analysis.freeze import DumpPairs
 from rankscope.analysis.graph import Root
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.model import Evidence
 from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.replicas import Signature, signature
-from rankscope.analysis.sink_rules import Judge
+from rankscope.analysis.sink_rules import SinkRules
 from rankscope.analysis.wording import duration, fold, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 
@@ -31,10 +31,10 @@ LEAST = 3
 
 
 @dataclass(frozen=True)
-class Doubter:
+class JobCounterEvidence:
     """Asks one job for what speaks against its roots; what all of them need is worked out once."""
 
-    judge: Judge
+    judge: SinkRules
 
     @property
     def facts(self) -> Facts:
@@ -43,7 +43,7 @@ class Doubter:
 
     def against(self, root: Root) -> tuple[Evidence, ...]:
         """Everything that speaks against one root, the culprits in order; empty if nothing does."""
-        asked = Doubts(self, root)
+        asked = RootCounterEvidence(self, root)
         kind = FINDINGS[root.kind]
         if kind.differs:
             return tuple(asked.of_votes())
@@ -70,9 +70,9 @@ class Doubter:
         return sorted(((ns, rank) for rank, ns in last.items()), key=lambda item: (-item[0], item[1]))
 
     @cached_property
-    def repeats(self) -> Repeats:
+    def repeats(self) -> DumpPairs:
         """What earlier dumps say."""
-        return Repeats(self.facts.dataset)
+        return DumpPairs(self.facts.dataset)
 
     @cached_property
     def last(self) -> pl.DataFrame:
@@ -109,10 +109,10 @@ def not_always_last(times: int, of: int, label: str) -> tuple[Evidence, ...]:
 
 
 @dataclass(frozen=True)
-class Doubts:
+class RootCounterEvidence:
     """Asks the dumps about one root."""
 
-    job: Doubter
+    job: JobCounterEvidence
     root: Root
 
     @property

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.replicas import Cohorts
+from rankscope.analysis.replicas import ReplicaCohorts
 
 
-class Count(NamedTuple):
+class P2pCount(NamedTuple):
     """Operations a rank had issued in a group with sends and receives when it came to a collective."""
 
     own: int
@@ -35,24 +35,24 @@ class Count(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Counters:
+class ReplicaCounters:
     """Compares ranks with their replicas."""
 
     facts: Facts
-    cohorts: Cohorts
+    cohorts: ReplicaCohorts
 
-    def compare(self, ranks: Iterable[int]) -> dict[int, Count]:
+    def compare(self, ranks: Iterable[int]) -> dict[int, P2pCount]:
         """For each of `ranks` that can be compared where it stands against the majority of its stage."""
         return {rank: count for rank in ranks if (count := self._last(rank)) is not None}
 
-    def _last(self, rank: int) -> Count | None:
+    def _last(self, rank: int) -> P2pCount | None:
         stage = self.cohorts.stage_of(rank)
         replicas = [
             r for r, other in self.cohorts.stages.items() if other == stage and r != rank and self.facts.alike(r, rank)
         ]
         return self._seen(rank, replicas) or self._told(rank, replicas)
 
-    def _told(self, rank: int, replicas: Iterable[int]) -> Count | None:
+    def _told(self, rank: int, replicas: Iterable[int]) -> P2pCount | None:
         """By `pg_status`, where the entries before the last collective are gone."""
         own = self._standings.get(rank)
         others = (self._standings[r] for r in replicas if r in self._standings)
@@ -60,9 +60,9 @@ class Counters:
         if own is None or found is None:
             return None
         label, op, seq = own.place
-        return Count(found.own, found.usual, found.votes, found.group, f"{op} #{seq} of {label}", found.what)
+        return P2pCount(found.own, found.usual, found.votes, found.group, f"{op} #{seq} of {label}", found.what)
 
-    def _seen(self, rank: int, replicas: list[int]) -> Count | None:
+    def _seen(self, rank: int, replicas: list[int]) -> P2pCount | None:
         """By `op_id`, where the entries between the last send or receive and a collective are there."""
         own = self._table.filter(pl.col("rank") == rank)
         others = self._table.filter(pl.col("rank").is_in(replicas)).join(
@@ -76,11 +76,11 @@ class Counters:
         ):
             ranked = votes.get((counter, label, seq), Counter[int]()).most_common(1)
             if ranked and 2 * ranked[0][1] > votes[counter, label, seq].total():
-                return Count(count, *ranked[0], counter, f"{op} #{seq} of {label}")
+                return P2pCount(count, *ranked[0], counter, f"{op} #{seq} of {label}")
         return None
 
     @cached_property
-    def _standings(self) -> dict[int, Standing]:
+    def _standings(self) -> dict[int, RankCounts]:
         return standings(self.facts)
 
     @cached_property
@@ -124,7 +124,7 @@ _EMPTY = pl.DataFrame(
 # Where a rank stands at the end of a dump that has forgotten most of what was before.
 
 
-class Standing(NamedTuple):
+class RankCounts(NamedTuple):
     """What a rank has issued."""
 
     record_id: int
@@ -136,12 +136,12 @@ class Standing(NamedTuple):
     pairs: tuple[tuple[str, int], ...]
     """The counter of the last operation on every group with them."""
 
-    def together(self, other: Standing) -> bool:
+    def together(self, other: RankCounts) -> bool:
         """Whether both have come to the same place."""
         return (self.place, self.collectives) == (other.place, other.collectives)
 
 
-def standings(facts: Facts) -> dict[int, Standing]:
+def standings(facts: Facts) -> dict[int, RankCounts]:
     """For each rank whose last entry is a collective that waits, and whose dump has `pg_status`, where it stands."""
     paired = {g.id for g in facts.groups if g.has_p2p}
     last = facts.dataset.ops.group_by("rank", maintain_order=True).last()
@@ -153,14 +153,14 @@ def standings(facts: Facts) -> dict[int, Standing]:
     for rank, record, group, op, seq in last.select("rank", "record_id", "group", "op", "seq").iter_rows():
         told = counters.get(rank)
         if told:
-            found[rank] = Standing(
+            found[rank] = RankCounts(
                 record, (facts.label(group), op, seq), _labelled(facts, told, set(told) - paired),
                 _labelled(facts, told, set(told) & paired),
             )  # fmt: skip
     return found
 
 
-class Deviation(NamedTuple):
+class CounterDeviation(NamedTuple):
     """Where a rank and most others that have come to the same place differ; if nowhere, their first counter."""
 
     group: str
@@ -172,7 +172,7 @@ class Deviation(NamedTuple):
     """What is counted: a batch is one operation, of which every part and the end are records."""
 
 
-def deviation(own: Standing, others: Iterable[Standing]) -> Deviation | None:
+def deviation(own: RankCounts, others: Iterable[RankCounts]) -> CounterDeviation | None:
     """A rank held against `others`; None if they do not agree, or their record numbers do not bear it out."""
     alike = [other for other in others if own.together(other)]
     ranked = Counter((other.pairs, other.record_id) for other in alike).most_common(1)
@@ -182,12 +182,12 @@ def deviation(own: Standing, others: Iterable[Standing]) -> Deviation | None:
     if [group for group, _ in usual] != [group for group, _ in own.pairs]:
         return None
     pairs = zip(own.pairs, usual, strict=True)
-    both = [Deviation(group, mine, theirs, votes) for (group, mine), (_, theirs) in pairs]
+    both = [CounterDeviation(group, mine, theirs, votes) for (group, mine), (_, theirs) in pairs]
     differs = [one for one in both if one.own != one.usual]
     if not differs and own.record_id != record:
         collectives = sum(count for _, count in own.collectives) - 1  # records are numbered from 0
         groups = " and ".join(group for group, _ in own.pairs)
-        return Deviation(groups, own.record_id - collectives, record - collectives, votes, "records")
+        return CounterDeviation(groups, own.record_id - collectives, record - collectives, votes, "records")
     borne_out = all(_sign(own.record_id - record) == _sign(one.own - one.usual) for one in differs)
     return (*differs, both[0])[0] if borne_out else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, Root, WaitGraph
+from rankscope.analysis.graph import Root, WaitGraph, WaitNode
 from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.reliability import Reliability, shows
@@ -24,7 +24,7 @@ class DeviceRules:
     graph: WaitGraph
     reliability: Reliability
 
-    def stopped(self, nodes: list[Node]) -> list[Root]:
+    def stopped(self, nodes: list[WaitNode]) -> list[Root]:
         """One root for devices that stopped in groups they share, or else one for each."""
         open_nodes, roots = list(nodes), []
         while open_nodes:
@@ -40,7 +40,7 @@ class DeviceRules:
     def _lagging(self, rank: int) -> list[int]:
         return self.reliability.lagging_groups(self.facts, rank)
 
-    def _device(self, nodes: tuple[Node, ...]) -> Root:
+    def _device(self, nodes: tuple[WaitNode, ...]) -> Root:
         ranks = tuple(node.rank for node in nodes)
         own = [i for node in nodes for i in self.graph.instances.values() if node.rank in i.waiting() and not i.is_pair]
         focus = min(
@@ -77,7 +77,7 @@ class DeviceRules:
         return () if any(rank in focus.entries for rank in done) else tuple(sorted(done))
 
     def _apart(
-        self, ranks: tuple[int, ...], nodes: tuple[Node, ...], focus: Instance, where: str, peers: tuple[int, ...]
+        self, ranks: tuple[int, ...], nodes: tuple[WaitNode, ...], focus: Instance, where: str, peers: tuple[int, ...]
     ) -> Root:
         """Counters alone do not tell a dead device from another collective under the same number."""
         alone = len(peers) > len(ranks)
@@ -103,7 +103,7 @@ class DeviceRules:
             ),
         )
 
-    def joined(self, node: Node) -> Root | None:
+    def joined(self, node: WaitNode) -> Root | None:
         """Everybody joined and nobody moves on: a device that never got there, or the network."""
         focus = self.graph.instances[node.key]  # type: ignore[index]
         if self._incomplete(focus) or self._unnoticed(focus):
@@ -125,7 +125,7 @@ class DeviceRules:
         group = self.facts.groups[focus.group]
         return not focus.is_pair and len(group.ranks) == 1 and group.membership == "inferred"
 
-    def _without_peers(self, focus: Instance, node: Node) -> Root:
+    def _without_peers(self, focus: Instance, node: WaitNode) -> Root:
         """What the others of the group did stands in dumps that are not there."""
         label, missing = f"{focus.name} of {self.facts.label(focus.group)}", self.facts.dataset.missing_ranks
         left = f"; no dump of {ranks_text(missing)} could be read" if missing else ""
@@ -143,7 +143,7 @@ class DeviceRules:
             next_steps=("Collect the dumps of all ranks; rankscope.capture writes down who is in a group.",),
         )
 
-    def _stuck(self, focus: Instance, node: Node, label: str) -> Root:
+    def _stuck(self, focus: Instance, node: WaitNode, label: str) -> Root:
         """The network, or what the recorder does not show in front of it."""
         hooked = focus.group in self.facts.hook_groups
         front = "a device kernel or a batch of sends and receives" if hooked else "a device kernel"
@@ -174,7 +174,7 @@ class DeviceRules:
             return False
         return not any(self.reliability.overdue(rank, focus.entries[rank].created_ns) for rank in focus.waiting())
 
-    def _left_behind(self, focus: Instance, node: Node) -> Root | None:
+    def _left_behind(self, focus: Instance, node: WaitNode) -> Root | None:
         """Others have finished an operation that takes part of everybody: the device of who has not is dead."""
         done = [entry.row for entry in focus.entries.values() if not entry.pending]
         finished_ns = self.facts.dataset.ops["completed_ns"].gather(done).min()
@@ -207,7 +207,7 @@ class DeviceRules:
             return len(focus.entries) < 2
         return set(focus.entries) < set(self.facts.groups[focus.group].ranks)
 
-    def _before(self, focus: Instance, node: Node, waiting: tuple[int, ...], label: str) -> Root:
+    def _before(self, focus: Instance, node: WaitNode, waiting: tuple[int, ...], label: str) -> Root:
         root = Root(
             kind="gpu-stuck",
             culprits=waiting,

@@ -20,7 +20,7 @@ _MUST_AGREE = {"ops": "key", "sizes": "elements", "dtypes": "dtype"}
 
 
 @dataclass(frozen=True)
-class Instances:
+class CollectiveInstances:
     """The collectives of all groups, by group and sequence number; numbers without a row may be among them."""
 
     group: Array
@@ -37,7 +37,7 @@ class Instances:
         return dict(zip(self.group[last].tolist(), self.seq[last].tolist(), strict=True))
 
 
-def disagreements(calls: pl.DataFrame, instances: Instances) -> pl.DataFrame:
+def disagreements(calls: pl.DataFrame, instances: CollectiveInstances) -> pl.DataFrame:
     """Instances (group, seq) whose members issued different things, sorted by group and seq.
 
     Columns `ops`, `sizes`, `dtypes` say in what they differ, `members` how many issued it, `finished` whether all are
@@ -64,7 +64,7 @@ def disagreements(calls: pl.DataFrame, instances: Instances) -> pl.DataFrame:
     )  # fmt: skip
 
 
-class Collectives:
+class CollectiveRows:
     """The rows of ops that are collectives with a number, and which of them belong together."""
 
     def __init__(self, ops: pl.DataFrame) -> None:
@@ -81,18 +81,18 @@ class Collectives:
         return column if self.rows is None else column[self.rows]
 
 
-def collectives_of(ops: pl.DataFrame) -> Collectives:
+def collectives_of(ops: pl.DataFrame) -> CollectiveRows:
     """The collectives of a frame; rules, lanes and columns ask, so those found last are kept as long as their frame."""
     last = _last.get("ops")
     if last is None or last[0]() is not ops:
-        last = _last["ops"] = ref(ops, lambda _: _last.clear()), Collectives(ops)
+        last = _last["ops"] = ref(ops, lambda _: _last.clear()), CollectiveRows(ops)
     return last[1]
 
 
-_last: dict[str, tuple[ref[pl.DataFrame], Collectives]] = {}
+_last: dict[str, tuple[ref[pl.DataFrame], CollectiveRows]] = {}
 
 
-def instances(calls: pl.DataFrame) -> Instances:
+def instances(calls: pl.DataFrame) -> CollectiveInstances:
     """Every instance, sorted by group and sequence number.
 
     Sequence numbers are dense, so that a row's instance is found by counting; numbers that lie far apart are sorted.
@@ -111,14 +111,14 @@ def instances(calls: pl.DataFrame) -> Instances:
     shift[groups] = firsts[:-1] - lows
     steps = np.repeat(np.arange(len(groups)), np.diff(firsts))
     seqs = np.arange(firsts[-1]) - (firsts[:-1] - lows)[steps]
-    return Instances(groups[steps], seqs, shift[group] + seq)
+    return CollectiveInstances(groups[steps], seqs, shift[group] + seq)
 
 
-def _sorted(calls: pl.DataFrame, group: Array, seq: Array) -> Instances:
+def _sorted(calls: pl.DataFrame, group: Array, seq: Array) -> CollectiveInstances:
     code = calls.select(pl.struct("group", "seq").rank("dense")).to_series().to_numpy().astype(np.int64) - 1
     row_of = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
     row_of[code] = np.arange(len(code))
-    return Instances(group[row_of], seq[row_of], code)
+    return CollectiveInstances(group[row_of], seq[row_of], code)
 
 
 def _differ(column: pl.Series, code: Array, count: int) -> Mask:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Edge, Node, Root, WaitGraph
+from rankscope.analysis.graph import Root, WaitEdge, WaitGraph, WaitNode
 from rankscope.analysis.instances import CallKey, Instance, calls_at
 from rankscope.analysis.model import Divergence, Finding, GroupRef
 from rankscope.analysis.presence import Absence
@@ -99,12 +99,12 @@ def follow_failures(facts: Facts, graph: WaitGraph, certain: Sequence[Root]) -> 
     for rank, key, op in _last(facts, idle):
         if key in wrong:
             graph.edges.setdefault(wrong[key], [])
-            graph.edges[idle[rank]] = [Edge(wrong[key], rank)]
+            graph.edges[idle[rank]] = [WaitEdge(wrong[key], rank)]
         elif op not in ROOTED and not _went_on(facts, key):
-            graph.edges[idle[rank]] = [Edge(node, rank) for node in _never_came(facts, graph, key)]
+            graph.edges[idle[rank]] = [WaitEdge(node, rank) for node in _never_came(facts, graph, key)]
 
 
-def _last(facts: Facts, ranks: dict[int, Node]) -> Iterator[tuple[int, CallKey, str]]:
+def _last(facts: Facts, ranks: dict[int, WaitNode]) -> Iterator[tuple[int, CallKey, str]]:
     """(rank, collective, operation) of ranks that issued a collective of gloo last."""
     last = facts.dataset.ops.filter(pl.col("rank").is_in(list(ranks))).group_by("rank", maintain_order=True).last()
     found = last.filter(
@@ -126,10 +126,10 @@ def _went_on(facts: Facts, key: CallKey) -> bool:
     return bool(rows.select(behind.any()).item())
 
 
-def _never_came(facts: Facts, graph: WaitGraph, key: CallKey) -> Iterator[Node]:
+def _never_came(facts: Facts, graph: WaitGraph, key: CallKey) -> Iterator[WaitNode]:
     group, seq = key
     for rank in facts.groups[group].ranks:
         absence = facts.presence.absence(rank, group, seq)
         kind = {Absence.NEVER_ISSUED: "host", Absence.NO_DUMP: "no-dump"}.get(absence)
-        if kind and Node(kind, rank) in graph.edges:
-            yield Node(kind, rank)
+        if kind and WaitNode(kind, rank) in graph.edges:
+            yield WaitNode(kind, rank)

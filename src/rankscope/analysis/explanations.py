@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rankscope.analysis.model import Analysis, Divergence, Evidence, Finding, Reason, Step, Why
+from rankscope.analysis.model import Analysis, ChainStep, Divergence, Evidence, Finding, RankExplanation, Reason
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.rank_view import RankView, group_of, label_of, name_of, step_evidence, subject
 from rankscope.analysis.wording import duration, plural, ranks_text
@@ -25,7 +25,7 @@ class NoSuchRankError(LookupError):
     """The job has no such rank; the message is for a person."""
 
 
-def explain(dataset: Dataset, analysis: Analysis, rank: int) -> Why:
+def explain(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplanation:
     """Why `rank` is accused or not, with what supports it. Raises NoSuchRankError where the job has no such rank."""
     view = RankView(dataset, rank)
     if not (0 <= rank < dataset.world_size or view.seen or view.groups):
@@ -40,7 +40,7 @@ def explain(dataset: Dataset, analysis: Analysis, rank: int) -> Why:
     if not accusing:
         return acquit(view, analysis)
     first, *others = accusing
-    return Why(
+    return RankExplanation(
         rank, True, first.id or None, f"rank {rank} is accused: {first.title}", tuple(_accused(view, first, others))
     )
 
@@ -88,7 +88,7 @@ LATER_NS = 1_000_000_000
 """By so much a dump must be older for it to be said."""
 
 
-def acquit(view: RankView, analysis: Analysis) -> Why:
+def acquit(view: RankView, analysis: Analysis) -> RankExplanation:
     """The answer for a rank that no finding accuses."""
     cause = _cause(view, analysis)
     lines = (
@@ -96,7 +96,7 @@ def acquit(view: RankView, analysis: Analysis) -> Why:
         *_unlike(view, cause), *_close(view, analysis),
     )  # fmt: skip
     title = f"rank {view.rank} is not accused: {_short(view, analysis, cause)}"
-    return Why(view.rank, False, cause.id or None if cause else None, title, lines)
+    return RankExplanation(view.rank, False, cause.id or None if cause else None, title, lines)
 
 
 def _cause(view: RankView, analysis: Analysis) -> Finding | None:
@@ -158,7 +158,7 @@ def _states(view: RankView, analysis: Analysis, cause: Finding | None) -> Iterat
         yield from _end(view, steps, cause)
 
 
-def _end(view: RankView, steps: Sequence[Step], cause: Finding) -> Iterator[Reason]:
+def _end(view: RankView, steps: Sequence[ChainStep], cause: Finding) -> Iterator[Reason]:
     """How far the rank came with which the waiting ends."""
     last = [step.for_rank for step in steps[-1:] if step.for_rank in cause.culprit_ranks]
     for rank in (*last, *cause.culprit_ranks)[:1]:
@@ -170,7 +170,7 @@ def _end(view: RankView, steps: Sequence[Step], cause: Finding) -> Iterator[Reas
             yield Reason("state", replace(evidence, text=f"{evidence.text}{idle}"))
 
 
-def _groups_of_steps(view: RankView, steps: Sequence[Step], cause: Finding | None) -> list[int]:
+def _groups_of_steps(view: RankView, steps: Sequence[ChainStep], cause: Finding | None) -> list[int]:
     """The groups that matter: where it waits, where it began, else where it was last."""
     found = [group_of(view.dataset, step) for step in steps if step.rank == view.rank]
     found += view.pending["group"].to_list()

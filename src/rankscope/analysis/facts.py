@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.collective_calls import PENDING, collect_calls
-from rankscope.analysis.disagreements import Instances, collectives_of, disagreements, instances
+from rankscope.analysis.disagreements import CollectiveInstances, collectives_of, disagreements, instances
 from rankscope.analysis.group_frontiers import NONE, Completions, completions
 from rankscope.analysis.presence import Presence
 from rankscope.analysis.signatures import count
@@ -55,7 +55,7 @@ class Facts:
         return self.calls[self.calls.select(PENDING).to_series().arg_true()]
 
     @cached_property
-    def instances(self) -> Instances:
+    def instances(self) -> CollectiveInstances:
         """Which of the calls belong together."""
         known = collectives_of(self.dataset.ops)
         # unless operations of a coalesced group became one call, the calls are all of them

@@ -8,13 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
-from rankscope.analysis.counter_evidence import Doubter
+from rankscope.analysis.counter_evidence import JobCounterEvidence
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, Root, WaitGraph
+from rankscope.analysis.graph import Root, WaitGraph, WaitNode
 from rankscope.analysis.instances import Instance
-from rankscope.analysis.model import Evidence, Finding, GroupRef, Severity, Step, Wait
+from rankscope.analysis.model import ChainStep, Evidence, Finding, GroupRef, Severity, Wait
 from rankscope.analysis.places import Places
-from rankscope.analysis.sink_rules import Judge, absent_reason
+from rankscope.analysis.sink_rules import SinkRules, absent_reason
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Frame
 
@@ -27,20 +27,20 @@ CHAIN = 6
 
 
 @dataclass(frozen=True)
-class Writer:
+class FindingWriter:
     """Makes findings of roots."""
 
     facts: Facts
     graph: WaitGraph
-    judge: Judge
+    judge: SinkRules
 
     @cached_property
     def _paths(self) -> dict[int, str]:
         return dict(self.facts.dataset.files.select("file", "path").iter_rows())
 
     @cached_property
-    def _doubter(self) -> Doubter:
-        return Doubter(self.judge)
+    def _doubter(self) -> JobCounterEvidence:
+        return JobCounterEvidence(self.judge)
 
     @cached_property
     def places(self) -> Places:
@@ -78,15 +78,15 @@ class Writer:
         )
         return self._with_place(found)
 
-    def chains(self, root: Root) -> dict[int, tuple[Step, ...]]:
+    def chains(self, root: Root) -> dict[int, tuple[ChainStep, ...]]:
         """For each rank that waits for a root its chain."""
         if id(root) not in self._chains:
-            chains = Chains(self.facts, self.graph, root, self.judge.reverse).by_rank()
+            chains = WaitChains(self.facts, self.graph, root, self.judge.reverse).by_rank()
             self._chains[id(root)] = root, chains
         return self._chains[id(root)][1]
 
     @cached_property
-    def _chains(self) -> dict[int, tuple[Root, dict[int, tuple[Step, ...]]]]:
+    def _chains(self) -> dict[int, tuple[Root, dict[int, tuple[ChainStep, ...]]]]:
         """By identity of the root, which is kept so that the identity stays its own."""
         return {}
 
@@ -105,9 +105,9 @@ class Writer:
         _, src, dst, _ = root.focus.key
         return dst if root.culprits[0] == src else src
 
-    def _chain(self, root: Root) -> tuple[Step, ...]:
+    def _chain(self, root: Root) -> tuple[ChainStep, ...]:
         if root.cycle:
-            return Chains(self.facts, self.graph, root, self.judge.reverse).around()
+            return WaitChains(self.facts, self.graph, root, self.judge.reverse).around()
         found = [steps for steps in self.chains(root).values() if len(steps) <= CHAIN]
         return max(found, key=len, default=())
 
@@ -184,16 +184,16 @@ LONGEST = 64
 
 
 @dataclass(frozen=True)
-class Chains:
+class WaitChains:
     """Shortest ways through the graph from waiting ranks to one root."""
 
     facts: Facts
     graph: WaitGraph
     root: Root
-    reverse: dict[Node, list[Node]]
+    reverse: dict[WaitNode, list[WaitNode]]
     """`reverse_edges` of the graph."""
 
-    def by_rank(self) -> dict[int, tuple[Step, ...]]:
+    def by_rank(self) -> dict[int, tuple[ChainStep, ...]]:
         """For each rank that waits for the root its chain."""
         onward = self._onward()
         out = {}
@@ -203,14 +203,14 @@ class Chains:
                 out[rank] = steps
         return out
 
-    def around(self) -> tuple[Step, ...]:
+    def around(self) -> tuple[ChainStep, ...]:
         """The circle of a deadlock, ending where it began."""
         ranks = self.root.cycle
         steps = []
         for rank, after in zip(ranks, (*ranks[1:], *ranks[:1]), strict=True):
             node = self._waiting_for(rank, after)
             if node is not None:
-                steps.append(Step(rank, self._wait(node, rank), after))
+                steps.append(ChainStep(rank, self._wait(node, rank), after))
         return tuple(steps)
 
     def _waiting_for(self, rank: int, other: int) -> Instance | None:
@@ -223,9 +223,9 @@ class Chains:
                 return instance
         return None
 
-    def _onward(self) -> dict[Node, tuple[Node, int] | None]:
+    def _onward(self) -> dict[WaitNode, tuple[WaitNode, int] | None]:
         """For each node that waits for the root, the next node on a shortest way and the rank in between."""
-        onward: dict[Node, tuple[Node, int] | None] = dict.fromkeys(self.root.nodes)
+        onward: dict[WaitNode, tuple[WaitNode, int] | None] = dict.fromkeys(self.root.nodes)
         queue = deque(self.root.nodes)
         while queue:
             node = queue.popleft()
@@ -235,20 +235,22 @@ class Chains:
                     queue.append(before)
         return onward
 
-    def _walk(self, rank: int, start: Node, onward: dict[Node, tuple[Node, int] | None]) -> tuple[Step, ...]:
-        steps: list[Step] = []
+    def _walk(
+        self, rank: int, start: WaitNode, onward: dict[WaitNode, tuple[WaitNode, int] | None]
+    ) -> tuple[ChainStep, ...]:
+        steps: list[ChainStep] = []
         node = start
         while (following := onward[node]) is not None and len(steps) < LONGEST:
             target, via = following
             instance = self.graph.instance(node)
             if instance is not None and via != rank:
-                steps.append(Step(rank, self._wait(instance, rank), via))
+                steps.append(ChainStep(rank, self._wait(instance, rank), via))
                 rank = via
             node = target
         last = self.graph.instance(node)
         accused = [r for r in self.root.culprits if r != rank]
         if last is not None and accused and not self.root.cycle and rank not in self.root.culprits:
-            steps.append(Step(rank, self._wait(last, rank), accused[0]))
+            steps.append(ChainStep(rank, self._wait(last, rank), accused[0]))
         return tuple(steps)
 
     def _wait(self, instance: Instance, rank: int) -> Wait:

@@ -61,7 +61,7 @@ class Freeze:
 
 def judge_freeze(facts: Facts) -> Freeze:
     """Weighs the age of the newest event against the usual gap between events, timeouts, and earlier dumps."""
-    freeze, repeats = _weigh(facts), Repeats(facts.dataset)
+    freeze, repeats = _weigh(facts), DumpPairs(facts.dataset)
     if facts.dataset.repeats.is_empty():
         return freeze
     since, until = repeats.still or (0, 0)
@@ -218,7 +218,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Repeats:
+class DumpPairs:
     """The pairs of dumps of a Dataset; only those whose times can be believed."""
 
     dataset: Dataset

@@ -20,7 +20,7 @@ from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.signatures import ROOTED, wire_name
 
 
-class Node(NamedTuple):
+class WaitNode(NamedTuple):
     """A node: `kind` is op, host, device, no-dump or unknown; `rank` is -1 for an operation."""
 
     kind: str
@@ -28,10 +28,10 @@ class Node(NamedTuple):
     key: CallKey | PairKey | None = None
 
 
-class Edge(NamedTuple):
+class WaitEdge(NamedTuple):
     """`target` holds up the source, through rank `via`."""
 
-    target: Node
+    target: WaitNode
     via: int
 
 
@@ -40,20 +40,20 @@ class WaitGraph:
     """Unfinished operations and what they wait for."""
 
     instances: dict[CallKey | PairKey, Instance] = field(default_factory=dict)
-    edges: dict[Node, list[Edge]] = field(default_factory=dict)
-    order: dict[int, list[tuple[int, Node]]] = field(default_factory=dict)
+    edges: dict[WaitNode, list[WaitEdge]] = field(default_factory=dict)
+    order: dict[int, list[tuple[int, WaitNode]]] = field(default_factory=dict)
     """For each rank its unfinished operations as (position, node), in the order in which it issued them."""
 
-    def heads(self, rank: int) -> list[Node]:
+    def heads(self, rank: int) -> list[WaitNode]:
         """The unfinished operations a rank issued first: more than one where they were launched as a batch."""
         own = self.order.get(rank, [])
         return [node for position, node in own if position == own[0][0]]
 
-    def instance(self, node: Node) -> Instance | None:
+    def instance(self, node: WaitNode) -> Instance | None:
         """The operation of a node; None for hosts and the like, and for operations that are finished."""
         return self.instances.get(node.key) if node.key is not None else None
 
-    def waiting(self, node: Node) -> list[int]:
+    def waiting(self, node: WaitNode) -> list[int]:
         """Ranks that wait in the operation of a node."""
         found = self.instance(node)
         return found.waiting() if found else []
@@ -72,38 +72,38 @@ def build_graph(facts: Facts, reliability: Reliability, unmatched: Sequence[Inst
         retired = instance.group in facts.gloo_groups and _mostly_finished(instance)
         for rank, entry in instance.entries.items():
             if entry.pending and not retired:
-                graph.order.setdefault(rank, []).append((entry.position, Node("op", -1, key)))
+                graph.order.setdefault(rank, []).append((entry.position, WaitNode("op", -1, key)))
     for own in graph.order.values():
         own.sort(key=lambda item: (item[0], item[1].key or ()))
-    builder = _Builder(facts, reliability, graph)
+    builder = _GraphBuilder(facts, reliability, graph)
     for key in sorted(graph.instances, key=lambda k: (len(k), k)):
-        builder.add_operation(Node("op", -1, key))
+        builder.add_operation(WaitNode("op", -1, key))
     return graph
 
 
 @dataclass
-class _Builder:
+class _GraphBuilder:
     facts: Facts
     reliability: Reliability
     graph: WaitGraph
 
-    def add_operation(self, node: Node) -> None:
+    def add_operation(self, node: WaitNode) -> None:
         """Adds the edges of an operation, one for each member that holds it up."""
         instance = self.graph.instances[node.key]  # type: ignore[index]
-        edges: list[Edge] = []
+        edges: list[WaitEdge] = []
         for rank in self._members(instance):
             entry = instance.entries.get(rank)
             if entry is None:
                 target = self._absent(instance, rank)
             elif entry.pending:
                 target = self._held(node, rank, entry.position)
-                edges.extend(Edge(other, rank) for other in self._batch(instance, rank, entry.position))
+                edges.extend(WaitEdge(other, rank) for other in self._batch(instance, rank, entry.position))
             else:
                 target = None
             if target is not None:
-                edges.append(Edge(target, rank))
+                edges.append(WaitEdge(target, rank))
         if instance.group in self.facts.open_groups:
-            edges.append(Edge(self._leaf("unknown", -1), -1))
+            edges.append(WaitEdge(self._leaf("unknown", -1), -1))
         self.graph.edges[node] = edges
 
     def _members(self, instance: Instance) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ class _Builder:
             return (instance.key[1], instance.key[2])
         return self.facts.groups[instance.group].ranks
 
-    def _held(self, node: Node, rank: int, position: int) -> Node | None:
+    def _held(self, node: WaitNode, rank: int, position: int) -> WaitNode | None:
         """What keeps a rank that issued an operation from running it: its device, or an older operation."""
         if rank in self.reliability.dead_devices:
             return self._leaf("device", rank)
@@ -119,7 +119,7 @@ class _Builder:
         older = next(iter(self.graph.order.get(rank, ())), None)
         return older[1] if older is not None and older[0] < position and older[1] != node else None
 
-    def _batch(self, instance: Instance, rank: int, position: int) -> list[Node]:
+    def _batch(self, instance: Instance, rank: int, position: int) -> list[WaitNode]:
         """What a send or receive that both have posted waits for on one of them, launched together with others.
 
         All of a batch are finished when the last one is: one of which the other side is finished waits for those that
@@ -134,7 +134,7 @@ class _Builder:
         together = [node for place, node in own if place == position]
         return [node for node in together if _progress(self.graph.instances[node.key]) < stage]  # type: ignore[index]
 
-    def _absent(self, instance: Instance, rank: int) -> Node | None:
+    def _absent(self, instance: Instance, rank: int) -> WaitNode | None:
         """What keeps a rank from issuing an operation; None where it has long finished it."""
         presence = self.facts.presence
         if not presence.told(rank, instance.group):
@@ -153,16 +153,16 @@ class _Builder:
             return self._leaf("unknown", rank)
         return self._host(rank)
 
-    def _leaf(self, kind: str, rank: int) -> Node:
-        node = Node(kind, rank)
+    def _leaf(self, kind: str, rank: int) -> WaitNode:
+        node = WaitNode(kind, rank)
         self.graph.edges.setdefault(node, [])
         return node
 
-    def _host(self, rank: int) -> Node:
+    def _host(self, rank: int) -> WaitNode:
         """The host of a rank: presumably blocked on what it issued first, or stuck if there is nothing."""
-        node = Node("host", rank)
+        node = WaitNode("host", rank)
         if node not in self.graph.edges:
-            self.graph.edges[node] = [Edge(head, rank) for head in self.graph.heads(rank)]
+            self.graph.edges[node] = [WaitEdge(head, rank) for head in self.graph.heads(rank)]
         return node
 
 
@@ -177,7 +177,7 @@ def _progress(instance: Instance) -> int:
     return len(instance.entries) - 1 if len(instance.waiting()) == len(instance.entries) else 2
 
 
-def components(graph: WaitGraph) -> list[tuple[Node, ...]]:
+def components(graph: WaitGraph) -> list[tuple[WaitNode, ...]]:
     """Strongly connected components in reverse topological order: sinks first (Tarjan 1972, without recursion)."""
     state = _Tarjan()
     for node in graph.edges:
@@ -188,13 +188,13 @@ def components(graph: WaitGraph) -> list[tuple[Node, ...]]:
 
 @dataclass
 class _Tarjan:
-    index: dict[Node, int] = field(default_factory=dict)
-    low: dict[Node, int] = field(default_factory=dict)
-    stack: list[Node] = field(default_factory=list)
-    on_stack: set[Node] = field(default_factory=set)
-    found: list[tuple[Node, ...]] = field(default_factory=list)
+    index: dict[WaitNode, int] = field(default_factory=dict)
+    low: dict[WaitNode, int] = field(default_factory=dict)
+    stack: list[WaitNode] = field(default_factory=list)
+    on_stack: set[WaitNode] = field(default_factory=set)
+    found: list[tuple[WaitNode, ...]] = field(default_factory=list)
 
-    def visit(self, graph: WaitGraph, root: Node) -> None:
+    def visit(self, graph: WaitGraph, root: WaitNode) -> None:
         work = [(root, iter(graph.edges[root]))]
         self._enter(root)
         while work:
@@ -212,12 +212,12 @@ class _Tarjan:
                 if work:
                     self.low[work[-1][0]] = min(self.low[work[-1][0]], self.low[node])
 
-    def _enter(self, node: Node) -> None:
+    def _enter(self, node: WaitNode) -> None:
         self.index[node] = self.low[node] = len(self.index)
         self.stack.append(node)
         self.on_stack.add(node)
 
-    def _leave(self, node: Node) -> None:
+    def _leave(self, node: WaitNode) -> None:
         if self.low[node] != self.index[node]:
             return
         members = []
@@ -230,7 +230,7 @@ class _Tarjan:
         self.found.append(tuple(sorted(members, key=lambda n: (n.kind, n.rank, len(n.key or ()), n.key or ()))))
 
 
-def sinks(graph: WaitGraph) -> list[tuple[Node, ...]]:
+def sinks(graph: WaitGraph) -> list[tuple[WaitNode, ...]]:
     """Components that wait for nothing outside of themselves: the roots, in a fixed order."""
     out = []
     for members in components(graph):
@@ -240,16 +240,16 @@ def sinks(graph: WaitGraph) -> list[tuple[Node, ...]]:
     return sorted(out)
 
 
-def reverse_edges(graph: WaitGraph) -> dict[Node, list[Node]]:
+def reverse_edges(graph: WaitGraph) -> dict[WaitNode, list[WaitNode]]:
     """For each node the nodes that wait for it."""
-    out: dict[Node, list[Node]] = {}
+    out: dict[WaitNode, list[WaitNode]] = {}
     for node, edges in graph.edges.items():
         for edge in edges:
             out.setdefault(edge.target, []).append(node)
     return out
 
 
-def upstream(reverse: dict[Node, list[Node]], roots: tuple[Node, ...]) -> set[Node]:
+def upstream(reverse: dict[WaitNode, list[WaitNode]], roots: tuple[WaitNode, ...]) -> set[WaitNode]:
     """Every node that waits for one of `roots`, themselves included."""
     seen = set(roots)
     queue = deque(roots)
@@ -270,7 +270,7 @@ class Root:
 
     kind: str
     culprits: tuple[int, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[WaitNode, ...]
     """Nodes of the graph that stand for it; empty for what is no part of the graph."""
     focus: Instance | None
     """The operation to show."""

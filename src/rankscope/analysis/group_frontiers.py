@@ -34,7 +34,7 @@ class Frontier(NamedTuple):
     filtered: str
 
 
-class Columns(NamedTuple):
+class FrontierColumns(NamedTuple):
     """Frontiers one below the other, with NONE for what is not known."""
 
     rank: Ints
@@ -73,12 +73,12 @@ class Frontiers(Mapping[Key, Frontier]):
         return self.table.height
 
     @cached_property
-    def columns(self) -> Columns:
+    def columns(self) -> FrontierColumns:
         """All of them as arrays."""
         table = self.table
         rank, group = (table[name].to_numpy().astype(np.int64) for name in ("rank", "group"))
         enqueued, completed, first = (filled(table[name], NONE) for name in ("enqueued", "completed", "first_kept"))
-        return Columns(rank, group, enqueued, completed, first, true_of(table["wrapped"]))
+        return FrontierColumns(rank, group, enqueued, completed, first, true_of(table["wrapped"]))
 
     @cached_property
     def _places(self) -> dict[Key, int]:

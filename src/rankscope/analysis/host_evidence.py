@@ -11,8 +11,8 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_stacks import HostStack, host_stacks, sites
 from rankscope.analysis.model import Culprit, Evidence, Finding
-from rankscope.analysis.stack_outliers import Beside, find_alone, judge_few
-from rankscope.analysis.stack_text import Pattern, find_pattern, same_call, site_text, tools_of
+from rankscope.analysis.stack_outliers import LogContext, find_alone, judge_few
+from rankscope.analysis.stack_text import HostPattern, find_pattern, same_call, site_text, tools_of
 from rankscope.analysis.wording import duration, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 
@@ -37,7 +37,7 @@ def with_host_stacks(facts: Facts, findings: Sequence[Finding], still: bool) -> 
     if not facts.dataset.seen_ranks:
         alone = find_alone(hosts, _beside(facts, hosts))
         return [replace(f, id=f"f{i}") for i, f in enumerate([alone, *findings], 1)]
-    look = _Look(facts, hosts, still)
+    look = _HostEvidence(facts, hosts, still)
     return [look.joined(f) if f.root_cause else f for f in findings]
 
 
@@ -50,22 +50,22 @@ def _unanswered(facts: Facts, hosts: Collection[int]) -> dict[int, Evidence]:
     return {rank: Evidence(text, file=path, rank=rank, line=line) for rank, text, path, line in columns.iter_rows()}
 
 
-def _beside(facts: Facts, hosts: Collection[int]) -> Beside:
+def _beside(facts: Facts, hosts: Collection[int]) -> LogContext:
     """What logs tell beside the stacks."""
     messages = facts.dataset.messages
     harmed = messages.filter((pl.col("kind") == "watchdog-timeout") | (pl.col("role") == "victim"))
     waited = frozenset(harmed["rank"].drop_nulls().to_list())
-    return Beside(_unanswered(facts, hosts), waited, bool((messages["kind"] != NO_ANSWER).any()))
+    return LogContext(_unanswered(facts, hosts), waited, bool((messages["kind"] != NO_ANSWER).any()))
 
 
 @dataclass(frozen=True)
-class _Look:
+class _HostEvidence:
     facts: Facts
     hosts: dict[int, HostStack]
     still: bool
 
     @cached_property
-    def pattern(self) -> Pattern | None:
+    def pattern(self) -> HostPattern | None:
         return find_pattern(self.hosts)
 
     @cached_property

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.activities import AWAY, COMMUNICATION, ELSEWHERE, Activity, classify
+from rankscope.analysis.activities import AWAY, COMMUNICATION, ELSEWHERE, StackActivity, classify
 from rankscope.analysis.stack_frames import own_frames
 from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset, Frame
@@ -38,7 +38,7 @@ class HostThread:
     """Innermost first."""
     own: tuple[Frame, ...]
     """The frames of the job's own code, innermost first."""
-    activity: Activity
+    activity: StackActivity
     """What it was doing."""
 
     @property
@@ -47,7 +47,7 @@ class HostThread:
         return self.name or (f"thread {self.thread_id}" if self.thread_id is not None else "an unnamed thread")
 
 
-class _Row(NamedTuple):
+class _ThreadRow(NamedTuple):
     """What is needed of a row of `threads`."""
 
     rank: int
@@ -63,14 +63,14 @@ class _Row(NamedTuple):
     tool: str | None
 
 
-class _Maker:
+class _ThreadFactory:
     """Makes threads of rows, and looks at each stack once however many ranks were in it."""
 
     def __init__(self, dataset: Dataset, table: pl.DataFrame) -> None:
         self._dataset, self._table = dataset, table
-        self._known: dict[tuple[int | None, bool | None], tuple[tuple[Frame, ...], Activity]] = {}
+        self._known: dict[tuple[int | None, bool | None], tuple[tuple[Frame, ...], StackActivity]] = {}
 
-    def thread(self, row: _Row) -> HostThread:
+    def thread(self, row: _ThreadRow) -> HostThread:
         """The thread of a row."""
         stack = self._dataset.stack(row.stack_id)
         key = (row.stack_id, row.active)
@@ -78,11 +78,11 @@ class _Maker:
             self._known[key] = (own_frames(stack), classify(stack, row.active))
         return HostThread(row.thread or "", row.thread_id, bool(row.is_main), row.gil, stack, *self._known[key])
 
-    def process(self, row: _Row) -> list[_Row]:
+    def process(self, row: _ThreadRow) -> list[_ThreadRow]:
         """All threads of the process of a row, in the order of the dump."""
         first = int(self._table["rank"].search_sorted(row.rank, "left"))
         after = int(self._table["rank"].search_sorted(row.rank, "right"))
-        rows = map(_Row._make, self._table[first:after].iter_rows())
+        rows = map(_ThreadRow._make, self._table[first:after].iter_rows())
         return [other for other in rows if (other.file, other.pid) == (row.file, row.pid)]
 
 
@@ -99,8 +99,8 @@ class HostStack:
     """The main thread, or the one that works where the main thread waits for it."""
     holder: HostThread | None
     """The thread that held the interpreter lock, where it is another one than `trains`."""
-    _row: _Row = field(repr=False, compare=False)
-    _maker: _Maker = field(repr=False, compare=False)
+    _row: _ThreadRow = field(repr=False, compare=False)
+    _maker: _ThreadFactory = field(repr=False, compare=False)
 
     @cached_property
     def threads(self) -> tuple[HostThread, ...]:
@@ -113,7 +113,7 @@ class HostStack:
         return self._row.tool or "py-spy"
 
     @property
-    def activity(self) -> Activity:
+    def activity(self) -> StackActivity:
         """What the rank was doing."""
         return self.trains.activity
 
@@ -140,14 +140,14 @@ def host_stacks(dataset: Dataset, ranks: Collection[int] | None = None) -> dict[
     own = own.filter(newest.is_null() | (pl.col("written_ns") == newest)).sort(
         "rank", "file", "pid", maintain_order=True
     )
-    own = own.select(_Row._fields)
-    maker, paths = _Maker(dataset, own), dict(dataset.files.select("file", "path").iter_rows())
+    own = own.select(_ThreadRow._fields)
+    maker, paths = _ThreadFactory(dataset, own), dict(dataset.files.select("file", "path").iter_rows())
     telling = pl.col("is_main") | pl.col("gil") | pl.struct("rank", "file", "pid").is_first_distinct()
-    rows = map(_Row._make, own.filter(telling).iter_rows())
+    rows = map(_ThreadRow._make, own.filter(telling).iter_rows())
     return {rank: _of_rank(maker, list(found), paths) for rank, found in groupby(rows, lambda row: row.rank)}
 
 
-def _of_rank(maker: _Maker, rows: list[_Row], paths: dict[int, str]) -> HostStack:
+def _of_rank(maker: _ThreadFactory, rows: list[_ThreadRow], paths: dict[int, str]) -> HostStack:
     """Of several processes of a rank the one that communicates, or has got furthest into the job's own code."""
     processes = [list(found) for _, found in groupby(rows, lambda row: (row.file, row.pid))]
     made = [(own, *_trains(maker, own)) for own in processes]
@@ -156,7 +156,7 @@ def _of_rank(maker: _Maker, rows: list[_Row], paths: dict[int, str]) -> HostStac
     return HostStack(row.rank, row.pid, paths.get(row.file) or "", row.written_ns, trains, holder, row, maker)
 
 
-def _trains(maker: _Maker, rows: Sequence[_Row]) -> tuple[_Row, HostThread]:
+def _trains(maker: _ThreadFactory, rows: Sequence[_ThreadRow]) -> tuple[_ThreadRow, HostThread]:
     """The main thread; where that waits for another one, the other that works."""
     main = next((row for row in rows if row.is_main), rows[0])
     thread = maker.thread(main)
@@ -169,7 +169,7 @@ def _trains(maker: _Maker, rows: Sequence[_Row]) -> tuple[_Row, HostThread]:
 
 
 @dataclass(frozen=True)
-class Site:
+class StackSite:
     """Ranks whose hosts were at one place, doing one thing."""
 
     ranks: tuple[int, ...]
@@ -177,17 +177,17 @@ class Site:
     """The stack of the lowest of them."""
 
     @property
-    def activity(self) -> Activity:
+    def activity(self) -> StackActivity:
         """What they were doing."""
         return self.first.activity
 
 
-def sites(hosts: Iterable[HostStack]) -> list[Site]:
+def sites(hosts: Iterable[HostStack]) -> list[StackSite]:
     """The hosts by place, the place of most ranks first."""
     found: dict[tuple[str, tuple[Frame, ...]], list[HostStack]] = {}
     for host in hosts:
         found.setdefault((host.activity.words, host.trains.own), []).append(host)
-    made = [Site(tuple(h.rank for h in same), same[0]) for same in found.values()]
+    made = [StackSite(tuple(h.rank for h in same), same[0]) for same in found.values()]
     return sorted(made, key=lambda site: (-len(site.ranks), site.ranks))
 
 

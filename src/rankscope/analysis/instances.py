@@ -23,7 +23,7 @@ EVICTED = -1
 """Row and position of a pending operation whose entry the ring has overwritten."""
 
 
-class Entry(NamedTuple):
+class InstanceMember(NamedTuple):
     """One member's side of an instance."""
 
     row: int
@@ -43,7 +43,7 @@ class Instance:
     """One collective, or one pair of send and receive, that some rank has not finished."""
 
     key: CallKey | PairKey
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, InstanceMember] = field(default_factory=dict)
     """By rank; for a pair at most the sender's and the receiver's."""
     counted: bool = True
     """Whether k of a pair is counted from the first; else from the first that is not finished."""
@@ -113,11 +113,11 @@ def pending_calls(facts: Facts) -> dict[CallKey, Instance]:
     out: dict[CallKey, Instance] = {}
     positions = _told_together(facts.dataset.ops)
     for group, seq, rank, row, op, state, pending, elements, dtype, created in rows.iter_rows():
-        entry = Entry(row, positions.get(row, row), op, state, pending, elements, dtype, created)
+        entry = InstanceMember(row, positions.get(row, row), op, state, pending, elements, dtype, created)
         out.setdefault((group, seq), Instance((group, seq))).entries[rank] = entry
     for rank, key in _evicted(facts):
         out.setdefault(key, Instance(key)).entries.setdefault(
-            rank, Entry(EVICTED, EVICTED, "", "scheduled", True, None, None, None)
+            rank, InstanceMember(EVICTED, EVICTED, "", "scheduled", True, None, None, None)
         )
     return out
 
@@ -156,7 +156,7 @@ def pending_pairs(facts: Facts) -> dict[PairKey, Instance]:
     out: dict[PairKey, Instance] = {}
     for group, src, dst, k, counted, rank, row, batch, op, state, pending, elements, created in rows.iter_rows():
         instance = out.setdefault((group, src, dst, k), Instance((group, src, dst, k), counted=counted))
-        instance.entries[rank] = Entry(row, batch, op, state, pending, elements, None, created)
+        instance.entries[rank] = InstanceMember(row, batch, op, state, pending, elements, None, created)
     return out
 
 
@@ -168,5 +168,5 @@ def calls_at(facts: Facts, keys: pl.DataFrame) -> dict[CallKey, Instance]:
     )  # fmt: skip
     out: dict[CallKey, Instance] = {}
     for group, seq, rank, row, *told in rows.iter_rows():
-        out.setdefault((group, seq), Instance((group, seq))).entries[rank] = Entry(row, row, *told)
+        out.setdefault((group, seq), Instance((group, seq))).entries[rank] = InstanceMember(row, row, *told)
     return out

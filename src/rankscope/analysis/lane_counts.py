@@ -26,7 +26,7 @@ AHEAD = 8
 """A host issues no more than so many collectives of all of these ranks before it waits for the device."""
 
 
-class Part(NamedTuple):
+class SideSection(NamedTuple):
     """The operations of one side behind one collective."""
 
     number: int
@@ -34,7 +34,7 @@ class Part(NamedTuple):
     """The next collective of all ranks of the lane; None if it has not come to one."""
 
 
-class Stretch(NamedTuple):
+class LaneSection(NamedTuple):
     """The operations of a lane behind one collective."""
 
     anchor: int
@@ -60,16 +60,16 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shortfall:
+class LaneShortfall:
     """A lane whose sides differ for the first time behind a collective."""
 
-    lane: Lane
-    at: Stretch
-    before: tuple[Stretch, ...]
+    lane: P2pLane
+    at: LaneSection
+    before: tuple[LaneSection, ...]
     """The stretches before it, in which both sides fit."""
 
     @property
-    def waiting(self) -> Side:
+    def waiting(self) -> LaneSide:
         """The side that has one too many, and waits."""
         if self.at.missing > 0:
             return self.lane.receiver
@@ -97,10 +97,10 @@ class Shortfall:
         return tuple(sorted({*(side.rank for side in self.lane.senders), self.lane.dst}))
 
 
-class OpenEnd(NamedTuple):
+class OpenLaneEnd(NamedTuple):
     """Receives at the end of a lane that the sender has not come to."""
 
-    lane: Lane
+    lane: P2pLane
     sender: int
     number: int
     """Which of the operations of the receiver is the first of them, counted from 0."""
@@ -112,38 +112,38 @@ class LaneCounts:
 
     facts: Facts
 
-    def shortfalls(self) -> list[Shortfall]:
+    def shortfalls(self) -> list[LaneShortfall]:
         """Every lane whose sides ceased to fit, and that nothing shows to have gone on."""
         return [found for lane in self._lanes if self._uneven(lane) and (found := self._shortfall(lane)) is not None]
 
-    def open_ends(self) -> list[OpenEnd]:
+    def open_ends(self) -> list[OpenLaneEnd]:
         """Lanes at whose end the receiver waits for one sender, if the job stands still."""
         return [found for lane in self._lanes if self._uneven(lane) and (found := self._open_end(lane)) is not None]
 
-    def _open_end(self, lane: Lane) -> OpenEnd | None:
+    def _open_end(self, lane: P2pLane) -> OpenLaneEnd | None:
         received, *sent = self._all_counts(lane)
         anchor = next((key for key in reversed(received) if all(key in own for own in sent)), None)
         if anchor is None:
             return None
         lack = self._tail_lack(lane, anchor)
         due = self._due(lane, anchor) if len(sent) > 1 else [lane.senders[0].rank]
-        return OpenEnd(lane, due[0], len(lane.receiver.rows) - lack) if lack > 0 and len(due) == 1 else None
+        return OpenLaneEnd(lane, due[0], len(lane.receiver.rows) - lack) if lack > 0 and len(due) == 1 else None
 
-    def _due(self, lane: Lane, anchor: int) -> list[int]:
+    def _due(self, lane: P2pLane, anchor: int) -> list[int]:
         """The senders that have sent less behind a collective than in the last stretch before it with traffic."""
         before = [s for s in self.stretches(lane) if s.received and s.anchor != anchor]
         usual = before[-1].sent if before else [1] * len(lane.senders)
         counts = self._all_counts(lane)[1:]
         return [s.rank for s, own, n in zip(lane.senders, counts, usual, strict=True) if own[anchor].number < n]
 
-    def _tail_lack(self, lane: Lane, anchor: int) -> int:
+    def _tail_lack(self, lane: P2pLane, anchor: int) -> int:
         """How many more operations the receiver has than all senders, from a collective to the end."""
         tails = [
             sum(part.number for part in list(own.values())[list(own).index(anchor) :]) for own in self._all_counts(lane)
         ]
         return tails[0] - sum(tails[1:])
 
-    def _all_counts(self, lane: Lane) -> list[dict[int, Part]]:
+    def _all_counts(self, lane: P2pLane) -> list[dict[int, SideSection]]:
         """The counts of the receiver, and of each sender, by collective."""
         if id(lane) not in self._counted:
             places = self._places_of(lane)
@@ -151,11 +151,11 @@ class LaneCounts:
         return self._counted[id(lane)]
 
     @cached_property
-    def _counted(self) -> dict[int, list[dict[int, Part]]]:
+    def _counted(self) -> dict[int, list[dict[int, SideSection]]]:
         """By identity of the lane, all of which are kept."""
         return {}
 
-    def _places_of(self, lane: Lane) -> Array:
+    def _places_of(self, lane: P2pLane) -> Array:
         """The groups of all ranks of a lane at whose collectives both sides have always stood at equal numbers.
 
         A group of which a collective comes behind a send on one rank, and before its receive on the other, is none.
@@ -163,7 +163,7 @@ class LaneCounts:
         common = self._common({lane.dst, *(side.rank for side in lane.senders)})
         return np.array([group for group in common.tolist() if self._in_step(lane, group)], np.int64)
 
-    def _in_step(self, lane: Lane, group: int) -> bool:
+    def _in_step(self, lane: P2pLane, group: int) -> bool:
         sides = (lane.receiver, *lane.senders)
         passed = [self._passed(side, group) for side in sides]
         both = sorted(set(passed[0]).intersection(*passed[1:]))
@@ -172,24 +172,24 @@ class LaneCounts:
         whole = all(self.facts.presence.whole(side.rank) for side in sides)
         return bool((early == (0 if whole else early[0])).all()) if len(early) else True
 
-    def _passed(self, side: Side, group: int) -> dict[int, int]:
+    def _passed(self, side: LaneSide, group: int) -> dict[int, int]:
         """How many operations of a side come before each collective of a group."""
         rows, keys = self._anchors(side.rank, np.array([group]))
         return dict(zip(keys.tolist(), np.searchsorted(side.rows, rows).tolist(), strict=True))
 
-    def replicas(self, lane: Lane) -> list[Lane]:
+    def replicas(self, lane: P2pLane) -> list[P2pLane]:
         """The lanes at the same place of other groups of the same description."""
         places = self._places(lane)
         return [other for other in self._lanes if other.group != lane.group and self._places(other) == places]
 
-    def _places(self, lane: Lane) -> tuple[str, tuple[int, ...]]:
+    def _places(self, lane: P2pLane) -> tuple[str, tuple[int, ...]]:
         group = self.facts.groups[lane.group]
         return group.description, (
             len(group.ranks),
             *(group.ranks.index(r) for r in (lane.dst, *(s.rank for s in lane.senders))),
         )
 
-    def _shortfall(self, lane: Lane) -> Shortfall | None:
+    def _shortfall(self, lane: P2pLane) -> LaneShortfall | None:
         stretches = self.stretches(lane)
         first = next((i for i, stretch in enumerate(stretches) if stretch.missing), None)
         if first is None or len(stretches) - first > 1 + AHEAD:
@@ -198,21 +198,21 @@ class LaneCounts:
             return None  # the sides were posted before and behind a collective that is no common place
         if any(stretch.missing for stretch in stretches[first + 1 :]):
             return None
-        found = Shortfall(lane, stretches[first], tuple(stretches[:first]))
+        found = LaneShortfall(lane, stretches[first], tuple(stretches[:first]))
         return None if self._went_on(found) else found
 
-    def place(self, found: Shortfall) -> int:
+    def place(self, found: LaneShortfall) -> int:
         """Which operation of the waiting side has no other side, counted from 0.
 
         The k-th send meets the k-th receive: later ones take the place of what is missing, and the last ones wait.
         """
         return max(0, len(found.waiting.rows) - abs(self._tail_lack(found.lane, found.at.anchor)))
 
-    def stretches(self, lane: Lane) -> list[Stretch]:
+    def stretches(self, lane: P2pLane) -> list[LaneSection]:
         """The stretches that begin at a collective to which all ranks of a lane came, in the receiver's order."""
         received, *sent = self._all_counts(lane)
         return [
-            Stretch(
+            LaneSection(
                 anchor, tuple(own[anchor].number for own in sent), part.number,
                 tuple(own[anchor].end for own in sent), part.end,
             )
@@ -220,17 +220,17 @@ class LaneCounts:
             if all(anchor in own for own in sent)
         ]  # fmt: skip
 
-    def _counts(self, side: Side, common: Array) -> dict[int, Part]:
+    def _counts(self, side: LaneSide, common: Array) -> dict[int, SideSection]:
         """For each collective in one of the `common` groups what follows it on one side."""
         rows, keys = self._anchors(side.rank, common)
         counts = np.bincount(np.searchsorted(rows, side.rows), minlength=len(rows) + 1).tolist()
         names = [START, *keys.tolist()]
-        told = {key: Part(*part) for key, *part in zip(names, counts, [*names[1:], None], strict=True)}
+        told = {key: SideSection(*part) for key, *part in zip(names, counts, [*names[1:], None], strict=True)}
         if not self.facts.presence.whole(side.rank):
             del told[START]
         return told
 
-    def _went_on(self, found: Shortfall) -> bool:
+    def _went_on(self, found: LaneShortfall) -> bool:
         """Whether the side that has one too many finished a collective that it issued after the next one."""
         side = found.waiting
         anchors, _ = self._anchors(side.rank, self._places_of(found.lane))
@@ -280,11 +280,11 @@ class LaneCounts:
         return dict(zip(table["rank"].gather(starts).to_list(), zip(*parts, strict=True), strict=True))
 
     @cached_property
-    def _lanes(self) -> list[Lane]:
+    def _lanes(self) -> list[P2pLane]:
         """All lanes, by group and receiver."""
         return lanes_of(self.facts.dataset.ops)
 
-    def _uneven(self, lane: Lane) -> bool:
+    def _uneven(self, lane: P2pLane) -> bool:
         """Whether both sides do not count the same, or cannot be counted from the beginning."""
         ranks = {lane.dst, *(side.rank for side in lane.senders)}
         if not ranks <= self.facts.presence.seen:
@@ -299,7 +299,7 @@ _NONE = np.empty(0, np.int64)
 # Lanes: what is sent to one rank in a group by one other, or by any other where it receives from any source.
 
 
-class Side(NamedTuple):
+class LaneSide(NamedTuple):
     """The operations of one rank in a lane."""
 
     rank: int
@@ -308,21 +308,21 @@ class Side(NamedTuple):
     """Rows of ops, in order."""
 
 
-class Lane(NamedTuple):
+class P2pLane(NamedTuple):
     """All that is sent to one rank in a group by one other, or by any other where it receives from any source."""
 
     group: int
     dst: int
-    senders: tuple[Side, ...]
-    receiver: Side
+    senders: tuple[LaneSide, ...]
+    receiver: LaneSide
 
 
-def lanes_of(ops: pl.DataFrame) -> list[Lane]:
+def lanes_of(ops: pl.DataFrame) -> list[P2pLane]:
     """All lanes of the sends and receives in `ops`, by group and receiver."""
     return [lane for (group, dst), sides in _sides(ops).items() for lane in _lanes_into(group, dst, sides)]
 
 
-def _sides(ops: pl.DataFrame) -> dict[tuple[int, int], list[tuple[int | None, Side]]]:
+def _sides(ops: pl.DataFrame) -> dict[tuple[int, int], list[tuple[int | None, LaneSide]]]:
     """By group and receiver: the sender (None: any) and the operations of one side."""
     places = ops["is_p2p"].fill_null(value=False).arg_true()
     rows = (
@@ -335,22 +335,24 @@ def _sides(ops: pl.DataFrame) -> dict[tuple[int, int], list[tuple[int | None, Si
             dst=pl.when("is_send").then("peer").otherwise("rank"),
         )
     )  # fmt: skip
-    out: dict[tuple[int, int], list[tuple[int | None, Side]]] = {}
+    out: dict[tuple[int, int], list[tuple[int | None, LaneSide]]] = {}
     lanes = rows.group_by("group", "src", "dst", "is_send", maintain_order=True).agg("row")
     for group, src, dst, is_send, own in lanes.iter_rows():
-        side = Side(src if is_send else dst, is_send, np.array(own, np.int64))
+        side = LaneSide(src if is_send else dst, is_send, np.array(own, np.int64))
         out.setdefault((group, dst), []).append((src, side))
     return out
 
 
-def _lanes_into(group: int, dst: int, sides: list[tuple[int | None, Side]]) -> list[Lane]:
+def _lanes_into(group: int, dst: int, sides: list[tuple[int | None, LaneSide]]) -> list[P2pLane]:
     """The lanes to one rank: one for each sender, or one for all where it receives from any source."""
     senders = {src: side for src, side in sides if src is not None and side.is_send}
     posted = {src: side for src, side in sides if not side.is_send}
     if None in posted:
         rows = np.sort(np.concatenate([side.rows for side in posted.values()]))
-        return [Lane(group, dst, tuple(senders.values()), Side(dst, False, rows))] if senders else []
+        return [P2pLane(group, dst, tuple(senders.values()), LaneSide(dst, False, rows))] if senders else []
     return [
-        Lane(group, dst, (senders.get(src, Side(src, True, _NONE)),), posted.get(src, Side(dst, False, _NONE)))
+        P2pLane(
+            group, dst, (senders.get(src, LaneSide(src, True, _NONE)),), posted.get(src, LaneSide(dst, False, _NONE))
+        )
         for src in sorted({*senders, *(src for src in posted if src is not None)})
     ]

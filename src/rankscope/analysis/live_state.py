@@ -15,15 +15,15 @@ from typing import Literal
 import polars as pl
 
 from rankscope.analysis.collective_calls import PENDING
-from rankscope.analysis.freeze import Freeze, Repeats, interval_ns
+from rankscope.analysis.freeze import DumpPairs, Freeze, interval_ns
 from rankscope.analysis.model import Analysis, Finding, Status
 from rankscope.analysis.progress_history import (
     LONGER,
     SECOND,
     WRITING_NS,
-    Look,
-    Memory,
-    Rate,
+    CollectiveRate,
+    JobProgress,
+    ProgressHistory,
     pause_ns,
     rates_of,
     remember,
@@ -48,7 +48,7 @@ _SEEN: Mapping[str, Status] = {"progressing": "progressing", "silent": "unknown"
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveState:
     """How a job that is watched is."""
 
     state: State
@@ -59,7 +59,7 @@ class Live:
     """From when on it is called frozen."""
     since_ns: int | None = None
     """When the newest event was, by the clocks of the ranks."""
-    rates: tuple[Rate, ...] = ()
+    rates: tuple[CollectiveRate, ...] = ()
     """Of the groups that move, the fastest first; none of a job that does not just now."""
     came: bool = False
     """Whether anything was written while it was watched."""
@@ -78,21 +78,21 @@ class Live:
 
 
 @dataclass(frozen=True)
-class Gate:
+class VerdictGate:
     """Says with each look how the job is, and lets verdicts about waiting through only once it is frozen."""
 
     freeze_after_ns: int | None = None
     """As the user wants it; None: as the job itself tells."""
-    memory: Memory = field(default_factory=Memory)
+    memory: ProgressHistory = field(default_factory=ProgressHistory)
     judge_at_ns: int | None = None
     """When it is to be judged again if nothing comes before; None if that changes nothing."""
 
-    def resumed(self, at_ns: int) -> Gate:
+    def resumed(self, at_ns: int) -> VerdictGate:
         """The same after a time in which nothing could be seen: that nothing came then says nothing."""
         known = self.memory.fresh_at_ns is not None
         return replace(self, memory=replace(self.memory, fresh_at_ns=at_ns)) if known else self
 
-    def look(self, dataset: Dataset, freeze: Freeze, look: Look) -> tuple[Gate, Live, Freeze]:
+    def look(self, dataset: Dataset, freeze: Freeze, look: JobProgress) -> tuple[VerdictGate, LiveState, Freeze]:
         """The gate for the next look, how the job is, and what its standstill is to be taken for."""
         memory = remember(self.memory, dataset, look)
         freeze = _on_one_clock(freeze, max(look.ahead_ns, (memory.least_ns or 0) if memory.has_moved else 0))
@@ -113,11 +113,13 @@ def _on_one_clock(freeze: Freeze, ahead_ns: int) -> Freeze:
     return replace(freeze, still_ns=max(0, freeze.still_ns - ahead_ns), proven=proven)
 
 
-def _judge(memory: Memory, asked_ns: int | None, dataset: Dataset, freeze: Freeze, look: Look) -> Live:
+def _judge(
+    memory: ProgressHistory, asked_ns: int | None, dataset: Dataset, freeze: Freeze, look: JobProgress
+) -> LiveState:
     needed = asked_ns or max(FROZEN_NS, freeze.needed_ns, LONGER * memory.got_over_ns)
     still, why = _still(dataset, freeze)
     moving = len(memory.samples) > 1
-    live = Live("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, rates_of(memory))
+    live = LiveState("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, rates_of(memory))
     live = replace(live, reason="operations go on" if moving else "nothing tells yet whether operations go on")
     live = replace(live, came=bool(memory.gaps_ns), news_at_ns=memory.news_at_ns)
     if look.unread or look.at_ns - memory.ranks_at_ns < _complete_ns(dataset, asked_ns):
@@ -131,8 +133,15 @@ def _judge(memory: Memory, asked_ns: int | None, dataset: Dataset, freeze: Freez
 
 
 def _stopped(
-    live: Live, memory: Memory, asked_ns: int | None, dataset: Dataset, freeze: Freeze, look: Look, *, pending: bool
-) -> Live | None:
+    live: LiveState,
+    memory: ProgressHistory,
+    asked_ns: int | None,
+    dataset: Dataset,
+    freeze: Freeze,
+    look: JobProgress,
+    *,
+    pending: bool,
+) -> LiveState | None:
     """How a job is that has ended, is frozen, or writes nothing any more; None of any other."""
     stopped, reasons = replace(live, rates=()), _ended(dataset)
     if not pending and reasons == {"exit"}:
@@ -147,7 +156,7 @@ def _stopped(
     return _quiet(stopped, memory, asked_ns, dataset, look, pending or dataset.dumps.is_empty())
 
 
-def _paused(live: Live, memory: Memory, freeze: Freeze, why: str, *, pending: bool) -> Live:
+def _paused(live: LiveState, memory: ProgressHistory, freeze: Freeze, why: str, *, pending: bool) -> LiveState:
     """A job that is not known to have stopped, with how long it has not moved.
 
     A log that says nothing more of operations may be that of a job which replays a graph of them: it is no standstill.
@@ -163,7 +172,9 @@ def _paused(live: Live, memory: Memory, freeze: Freeze, why: str, *, pending: bo
     return replace(live, reason=why, rates=()) if live.rates and live.still_ns > pause_ns(memory) else live
 
 
-def _quiet(live: Live, memory: Memory, asked_ns: int | None, dataset: Dataset, look: Look, waits: bool) -> Live | None:
+def _quiet(
+    live: LiveState, memory: ProgressHistory, asked_ns: int | None, dataset: Dataset, look: JobProgress, waits: bool
+) -> LiveState | None:
     """How the job is if nothing was written for long; None if something was."""
     quiet = look.at_ns - (memory.fresh_at_ns if memory.fresh_at_ns is not None else look.at_ns)
     if quiet < _silent_ns(memory, live.needed_ns, asked_ns, dataset):
@@ -189,7 +200,7 @@ def _complete_ns(dataset: Dataset, asked_ns: int | None) -> int:
     return wait if asked_ns is None else min(wait, asked_ns)
 
 
-def _silent_ns(memory: Memory, needed: int, asked_ns: int | None, dataset: Dataset) -> int:
+def _silent_ns(memory: ProgressHistory, needed: int, asked_ns: int | None, dataset: Dataset) -> int:
     """For how long nothing may come: the median gap between what came tells it, or how often each rank dumps."""
     usual = sorted(memory.gaps_ns)[len(memory.gaps_ns) // 2] if memory.gaps_ns else interval_ns(dataset)
     if usual is None:
@@ -208,12 +219,12 @@ def _still(dataset: Dataset, freeze: Freeze) -> tuple[int | None, str]:
 
 def _unchanged(dataset: Dataset) -> tuple[int | None, str]:
     """For how long newer dumps show the same."""
-    since, until = Repeats(dataset).still or (0, 0)
+    since, until = DumpPairs(dataset).still or (0, 0)
     same = until - since
     return (same, f"dumps {duration(same)} apart show the same frontiers") if same > 0 else (None, "")
 
 
-def _allowed(live: Live, freeze: Freeze) -> Freeze:
+def _allowed(live: LiveState, freeze: Freeze) -> Freeze:
     """The standstill as the analysis is to take it."""
     freeze = replace(freeze, watched=True)
     if live.state == "frozen":
@@ -225,7 +236,7 @@ def _allowed(live: Live, freeze: Freeze) -> Freeze:
     return replace(freeze, stopped=False, reason=_doubt(live))
 
 
-def with_state(analysis: Analysis, live: Live, ranks: int, *, logs: bool = False) -> Analysis:
+def with_state(analysis: Analysis, live: LiveState, ranks: int, *, logs: bool = False) -> Analysis:
     """The analysis of a job that is watched; where there is no verdict, it says how the job is instead.
 
     `logs`: they are all that is known of it.
@@ -262,7 +273,7 @@ def _suspected(finding: Finding) -> Finding:
     )  # fmt: skip
 
 
-def _doubt(live: Live) -> str:
+def _doubt(live: LiveState) -> str:
     if live.state == "still":
         return f"{live.reason}; it is called frozen after {duration(live.needed_ns)}"
     return "the job is watched and was not seen to stand still"

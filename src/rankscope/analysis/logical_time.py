@@ -183,7 +183,7 @@ CIRCLE_WORK = 16
 """Members looked at to find circles, for each row there is; after that ranks go on in program order."""
 
 
-class _Lanes:
+class _LanePositions:
     """Where every lane stands. A last row that nobody can join ends each lane."""
 
     def __init__(self, instance: Ints, bounds: Ints) -> None:
@@ -235,7 +235,7 @@ def columns_in_waves(instance: Ints, bounds: Ints, longest: int = LONGEST) -> In
     Where lanes wait for each other in a circle, one operation of each circle is let go without its other members.
     After `longest` columns, or where there are circles without end, what is left follows in program order.
     """
-    lanes = _Lanes(instance, bounds)
+    lanes = _LanePositions(instance, bounds)
     for column in range(longest):
         ready = _ready(lanes)
         if ready is None:
@@ -246,7 +246,7 @@ def columns_in_waves(instance: Ints, bounds: Ints, longest: int = LONGEST) -> In
     return columns
 
 
-def _ready(lanes: _Lanes) -> NDArray[np.bool_] | None:
+def _ready(lanes: _LanePositions) -> NDArray[np.bool_] | None:
     """The lanes that can go on; None if none can, or if finding out which takes too long."""
     current = lanes.rows[lanes.head]
     ready: NDArray[np.bool_] = lanes.missing[current] == 0
@@ -258,7 +258,7 @@ def _ready(lanes: _Lanes) -> NDArray[np.bool_] | None:
     return np.isin(current, _one_of_each_circle(lanes, np.unique(current[waiting])))
 
 
-def _one_of_each_circle(lanes: _Lanes, stuck: Ints) -> Ints:
+def _one_of_each_circle(lanes: _LanePositions, stuck: Ints) -> Ints:
     """Of each circle of instances that wait for each other, the first."""
     after = np.searchsorted(stuck, _waits_for(lanes, stuck))
     lowest = np.arange(len(stuck))
@@ -269,7 +269,7 @@ def _one_of_each_circle(lanes: _Lanes, stuck: Ints) -> Ints:
     return stuck[np.unique(lowest[after])]
 
 
-def _waits_for(lanes: _Lanes, stuck: Ints) -> Ints:
+def _waits_for(lanes: _LanePositions, stuck: Ints) -> Ints:
     """For each stuck instance, the one at which a member stands that has yet to reach it."""
     sizes = lanes.offsets[stuck + 1] - lanes.offsets[stuck]
     starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -282,7 +282,7 @@ def _waits_for(lanes: _Lanes, stuck: Ints) -> Ints:
     return waits_for
 
 
-def _in_program_order(lanes: _Lanes) -> None:
+def _in_program_order(lanes: _LanePositions) -> None:
     """Places what is left after the last column that was given."""
     left = np.arange(len(lanes.rows)) - lanes.head[lanes.lane]
     lanes.columns = np.where(left >= 0, lanes.columns.max(initial=-1) + 1 + left, lanes.columns)

@@ -42,7 +42,7 @@ def _union(groups: Sequence[Group]) -> tuple[int, ...]:
     return tuple(sorted({rank for group in groups for rank in group.ranks}))
 
 
-def _mesh(grid: Grid, found: list[Partition], ranks: Ints, world_size: int) -> Mesh:
+def _mesh(grid: RankGrid, found: list[Partition], ranks: Ints, world_size: int) -> Mesh:
     ordered = sorted(grid.dimensions, key=lambda d: -int(ranks[d.classes[0, 1]] - ranks[d.classes[0, 0]]))
     names = _names(ordered, found)
     places = np.stack([d.place for d in ordered], axis=1).tolist()
@@ -72,7 +72,7 @@ def _names(ordered: Sequence[Partition], found: Sequence[Partition]) -> list[str
     return names
 
 
-def _also(grid: Grid, found: Sequence[Partition], ranks: Ints) -> tuple[tuple[Dimension, dict[int, int]], ...]:
+def _also(grid: RankGrid, found: Sequence[Partition], ranks: Ints) -> tuple[tuple[Dimension, dict[int, int]], ...]:
     """Expert parallel dimensions, which run across those of the grid."""
     there = {d.name for d in grid.dimensions}
     across = distinct([p for p in found if p.name in EXPERT and p.name not in there])
@@ -83,7 +83,7 @@ def _placed(one: Partition, ranks: Ints) -> dict[int, int]:
     return dict(zip(ranks.tolist(), one.place.tolist(), strict=True))
 
 
-def _misfits(grid: Grid, found: Sequence[Partition]) -> tuple[Misfit, ...]:
+def _misfits(grid: RankGrid, found: Sequence[Partition]) -> tuple[Misfit, ...]:
     """What does not fit into a grid that is clear without it."""
     own = [p for p in found if p.misfits and grid.holds(p)]
     sure = [p for p in own if not grid.rest or p.fitting >= SURE * len(p.misfits)]
@@ -99,7 +99,7 @@ REST = "rest"
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class RankGrid:
     """Partitions whose places together say which rank it is."""
 
     dimensions: tuple[Partition, ...]
@@ -131,7 +131,7 @@ def distinct(partitions: Sequence[Partition]) -> list[Partition]:
     return list(best.values())
 
 
-def choose(partitions: Sequence[Partition], count: int) -> Grid | None:
+def choose(partitions: Sequence[Partition], count: int) -> RankGrid | None:
     """The grid of `count` ranks with the most dimensions; those of its own names before experts and left-overs."""
     candidates = sorted(partitions, key=lambda p: (score(p.name), -p.size, p.name))[:MOST]
     fitting = [[a is not b and a.across(b) for b in candidates] for a in candidates]
@@ -142,7 +142,7 @@ def choose(partitions: Sequence[Partition], count: int) -> Grid | None:
     return min(grids, key=_preference, default=None)
 
 
-def _preference(grid: Grid) -> tuple[bool, bool, int, int]:
+def _preference(grid: RankGrid) -> tuple[bool, bool, int, int]:
     names = [d.name for d in grid.dimensions]
     return (
         grid.rest,
@@ -163,7 +163,7 @@ def _cliques(
             yield from _cliques(candidates, fitting, count, (*chosen, i))
 
 
-def _grid(chosen: list[Partition], partitions: Sequence[Partition], count: int) -> Grid | None:
+def _grid(chosen: list[Partition], partitions: Sequence[Partition], count: int) -> RankGrid | None:
     """The chosen ones as a grid, with what is left as one more dimension; None if they are none."""
     key = np.zeros(count, np.int64)
     for one in chosen:
@@ -172,14 +172,14 @@ def _grid(chosen: list[Partition], partitions: Sequence[Partition], count: int) 
     if (np.bincount(key) != left).any():
         return None
     if left == 1:
-        return Grid(tuple(chosen)) if len(chosen) > 1 else None
+        return RankGrid(tuple(chosen)) if len(chosen) > 1 else None
     rest = Partition(REST, np.argsort(key, kind="stable").reshape(-1, left))
     if not all(rest.across(one) for one in chosen):
         return None
     name = _name_of_rest(rest, chosen, partitions)
     if name is None and all(score(one.name) or one.misfits for one in chosen):
         return None
-    return Grid((*chosen, replace(rest, name=name or REST)))
+    return RankGrid((*chosen, replace(rest, name=name or REST)))
 
 
 def _name_of_rest(rest: Partition, chosen: Sequence[Partition], partitions: Sequence[Partition]) -> str | None:

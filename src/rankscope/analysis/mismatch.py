@@ -13,9 +13,9 @@ import orjson
 import polars as pl
 
 from rankscope.analysis.facts import NAMELESS, Facts
-from rankscope.analysis.graph import Node, Root
+from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance, calls_at
-from rankscope.analysis.replicas import Cohorts, Signature, signature
+from rankscope.analysis.replicas import ReplicaCohorts, Signature, signature
 from rankscope.analysis.wording import fold, plural, ranks_text
 from rankscope.schema import Dataset
 
@@ -23,7 +23,7 @@ WHOLE = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
 """Operations that carry all that each member puts in: what is as long on all members can finish, whichever they are."""
 
 
-def find_mismatches(facts: Facts, cohorts: Cohorts) -> list[Root]:
+def find_mismatches(facts: Facts, cohorts: ReplicaCohorts) -> list[Root]:
     """The first disagreement of every group that did not go on together afterwards, oldest first.
 
     Different types meet without a hang where they are equally long, and so do different operations: then the results
@@ -59,7 +59,7 @@ def _met(facts: Facts) -> pl.DataFrame:
     return found.join(met, on=["group", "seq"], how="semi")
 
 
-def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
+def _judge(facts: Facts, cohorts: ReplicaCohorts, instance: Instance) -> Root:
     votes = {rank: signature(e) for rank, e in instance.entries.items() if e.op}
     without_name = instance.group in facts.open_groups and unnamed(facts.dataset, instance.group)
     several = without_name and are_several(facts.dataset, instance.group)
@@ -76,7 +76,7 @@ def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
     root = Root(
         kind=kind,
         culprits=() if several else tuple(culprits),
-        nodes=(Node("op", -1, instance.key),),
+        nodes=(WaitNode("op", -1, instance.key),),
         focus=instance,
         title=_title(instance, kind, culprits, votes, facts.label(instance.group)),
         explanation=_explain(facts, instance, votes, culprits, shifted),
@@ -97,7 +97,7 @@ def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
 
 
 def _accuse(
-    cohorts: Cohorts, instance: Instance, votes: dict[int, Signature], silent: int
+    cohorts: ReplicaCohorts, instance: Instance, votes: dict[int, Signature], silent: int
 ) -> tuple[list[int], Signature | None, tuple[str, ...]]:
     """(culprits, what was right, why less sure): the minority; in a tie what the replicas say; else everybody.
 
@@ -241,7 +241,7 @@ def find_wrong_splits(facts: Facts) -> list[Root]:
             continue
         amounts = _amounts(facts, instance)
         if amounts is not None and (amounts[0] != amounts[1]).any():
-            roots.append(_root(facts, instance, *amounts, Node("op", -1, key)))
+            roots.append(_root(facts, instance, *amounts, WaitNode("op", -1, key)))
     return roots
 
 
@@ -271,7 +271,7 @@ def _elements(sizes: list[str | None], count: int) -> Amounts | None:
     return np.array([[min(prod(shape), 2**62) for shape in shapes] for shapes in lists], np.int64)
 
 
-def _root(facts: Facts, instance: Instance, sent: Amounts, expected: Amounts, node: Node) -> Root:
+def _root(facts: Facts, instance: Instance, sent: Amounts, expected: Amounts, node: WaitNode) -> Root:
     members = facts.groups[instance.group].ranks
     wrong = np.argwhere(sent != expected).tolist()
     pairs = [(members[i], members[j], int(sent[i, j]), int(expected[i, j])) for i, j in wrong]

@@ -8,9 +8,9 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, Root
+from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance
-from rankscope.analysis.sink_rules import Judge
+from rankscope.analysis.sink_rules import SinkRules
 from rankscope.analysis.wording import duration, ranks_text, wait_text
 from rankscope.schema import AT_CRASH
 
@@ -20,7 +20,7 @@ OLDER_NS = 10_000_000_000
 """A dump that is older than the newest by this much was not written with it."""
 
 
-def find_missing(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
+def find_missing(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
     """The ranks without a dump that somebody waits for, unless roots with evidence explain all of the waiting."""
     nodes = tuple(m[0] for m in judge.sinks if len(m) == 1 and m[0].kind == "no-dump")
     if not nodes:
@@ -30,7 +30,7 @@ def find_missing(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
     return [_root(facts, judge, nodes, frozenset(behind))] if waiting - _explained(judge, others) else []
 
 
-def find_gone(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
+def find_gone(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
     """Ranks of which the only dump is from before the others came to what they wait in: suspects, not culprits."""
     written = judge.reliability.written_ns
     newest = max(written.values(), default=0)
@@ -38,13 +38,13 @@ def find_gone(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
     return [_gone(facts, judge, nodes, newest)] if nodes else []
 
 
-def find_cut(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
+def find_cut(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
     """Ranks somebody waits for whose dumps were read only in part: what they issued may be in the rest. Suspects."""
     nodes = _suspects(judge, others, facts.presence.cut)
     return [_cut(facts, judge, nodes)] if nodes else []
 
 
-def _suspects(judge: Judge, others: list[Root], fits: Callable[[int], bool]) -> tuple[Node, ...]:
+def _suspects(judge: SinkRules, others: list[Root], fits: Callable[[int], bool]) -> tuple[WaitNode, ...]:
     """Ranks of which it is not known what they do, and that hold up somebody whom no other root explains."""
     nodes = tuple(
         m[0] for m in judge.sinks if len(m) == 1 and m[0].kind == "unknown" and fits(m[0].rank) and judge.direct(m[0])
@@ -53,11 +53,11 @@ def _suspects(judge: Judge, others: list[Root], fits: Callable[[int], bool]) -> 
     return nodes if waiting - _explained(judge, others) else ()
 
 
-def _explained(judge: Judge, others: list[Root]) -> set[int]:
+def _explained(judge: SinkRules, others: list[Root]) -> set[int]:
     return set().union(*(judge.held_up(root.nodes) for root in others if not root.residual))
 
 
-def _gone(facts: Facts, judge: Judge, nodes: tuple[Node, ...], newest: int) -> Root:
+def _gone(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], newest: int) -> Root:
     suspect = _suspect(facts, judge, nodes)
     who, it = ranks_text(suspect.candidates), "it" if len(nodes) == 1 else "them"
     age = duration(newest - max(judge.reliability.written_ns[rank] for rank in suspect.candidates))
@@ -73,7 +73,7 @@ def _gone(facts: Facts, judge: Judge, nodes: tuple[Node, ...], newest: int) -> R
     )
 
 
-def _cut(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
+def _cut(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
     suspect = _suspect(facts, judge, nodes)
     who, it = ranks_text(suspect.candidates), "it" if len(nodes) == 1 else "them"
     rows = facts.dataset.dumps.select("rank", "path", "problem").drop_nulls()
@@ -89,7 +89,7 @@ def _cut(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
     )
 
 
-def _suspect(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
+def _suspect(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
     """What is the same of all suspects: the title is what is waited for, the explanation who waits for it."""
     ranks, focus = tuple(sorted(node.rank for node in nodes)), _focus(judge, nodes)
     label = f"{focus.name} of {facts.label(focus.group)}"
@@ -97,7 +97,7 @@ def _suspect(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
     return Root("missing-rank", (), nodes, focus, label, waiting, candidates=ranks, confidence="low")
 
 
-def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...], behind: frozenset[int]) -> Root:
+def _root(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], behind: frozenset[int]) -> Root:
     """The root of ranks without a dump; others that are `behind` and tell of no wait may be it as well."""
     ranks = tuple(sorted(node.rank for node in nodes))
     focus = _focus(judge, nodes)
@@ -156,7 +156,7 @@ def _told(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], alive: 
     return "".join(f"; {part}" for part in (f"{broken}{more}", left) if part)
 
 
-def _focus(judge: Judge, nodes: tuple[Node, ...]) -> Instance:
+def _focus(judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Instance:
     """The first operation that waits for one of them."""
     found = (i for node in nodes for i in judge.direct(node)[:1])
     return min(found, key=lambda i: (i.is_pair, i.since_ns or 0, i.key))

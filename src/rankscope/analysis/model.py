@@ -40,7 +40,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Step:
+class ChainStep:
     """One step of a chain: `rank` waits in an operation for `for_rank`."""
 
     rank: int
@@ -92,7 +92,7 @@ class Finding:
     """How many ranks it holds up."""
     confidence: Confidence = "high"
     confidence_reasons: tuple[str, ...] = ()
-    chain: tuple[Step, ...] = ()
+    chain: tuple[ChainStep, ...] = ()
     group: GroupRef | None = None
     seq: int | None = None
     op: str | None = None
@@ -137,7 +137,7 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Why:
+class RankExplanation:
     """Why a rank is accused, or why not."""
 
     rank: int
@@ -162,9 +162,9 @@ class Analysis:
     """How long nothing had happened when the dumps were written; None where nothing tells."""
     hang_since_ns: int | None = None
     """When the first operation that never completed was issued."""
-    waits: dict[int, tuple[Step, ...]] = field(default_factory=dict)
+    waits: dict[int, tuple[ChainStep, ...]] = field(default_factory=dict)
     """For each waiting rank, its chain to the root."""
-    whys: tuple[Why, ...] = ()
+    whys: tuple[RankExplanation, ...] = ()
     """Answers for ranks that somebody asked about."""
     mesh: Mesh | None = None
     """The grid that the groups form; None where they do not clearly form one."""

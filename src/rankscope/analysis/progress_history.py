@@ -22,7 +22,7 @@ RATE_NS = 30 * SECOND
 
 
 @dataclass(frozen=True)
-class Rate:
+class CollectiveRate:
     """How fast the ranks of a group issue collectives."""
 
     group: str
@@ -31,7 +31,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Look:
+class JobProgress:
     """What one update shows of the job."""
 
     at_ns: int
@@ -51,7 +51,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Memory:
+class ProgressHistory:
     """What earlier looks leave behind; bounded however many there were."""
 
     samples: tuple[tuple[int, Mapping[Key, int]], ...] = ()
@@ -86,7 +86,7 @@ class Memory:
     """The newest event when it had gone on after a standstill: rates are not taken over that."""
 
 
-def remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
+def remember(memory: ProgressHistory, dataset: Dataset, look: JobProgress) -> ProgressHistory:
     """The memory after a look at a whole job."""
     fronts = _frontiers(dataset)
     issued = _issued(dataset)
@@ -106,7 +106,7 @@ def remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
     return replace(told, least_ns=_least_ns(dataset, memory.least_ns))
 
 
-def _newest(memory: Memory, dataset: Dataset, issued: int) -> tuple[int | None, int | None]:
+def _newest(memory: ProgressHistory, dataset: Dataset, issued: int) -> tuple[int | None, int | None]:
     """The newest event, and when a log was written to last where that is all that tells it."""
     newest = _newest_ns(dataset)
     printed = _printed_ns(dataset) if newest is None and issued else None
@@ -116,7 +116,7 @@ def _newest(memory: Memory, dataset: Dataset, issued: int) -> tuple[int | None, 
     return printed if not memory.samples or issued != memory.issued else memory.newest_ns, printed
 
 
-def _moved(memory: Memory, newest: int | None, fronts: Mapping[Key, int]) -> Memory:
+def _moved(memory: ProgressHistory, newest: int | None, fronts: Mapping[Key, int]) -> ProgressHistory:
     """The memory with the newest event and the frontiers as they are now; the event is not noted yet."""
     moved = memory.newest_ns is not None and newest is not None and newest > memory.newest_ns
     resumed = moved and memory.still_ns > pause_ns(memory)
@@ -133,7 +133,7 @@ def _moved(memory: Memory, newest: int | None, fronts: Mapping[Key, int]) -> Mem
     )  # fmt: skip
 
 
-def fresh(memory: Memory, at_ns: int) -> Memory:
+def fresh(memory: ProgressHistory, at_ns: int) -> ProgressHistory:
     """The same where files came at a moment."""
     if memory.fresh_at_ns is None:
         return memory
@@ -141,12 +141,12 @@ def fresh(memory: Memory, at_ns: int) -> Memory:
     return replace(memory, gaps_ns=gaps, fresh_at_ns=at_ns, news_at_ns=at_ns)
 
 
-def pause_ns(memory: Memory) -> int:
+def pause_ns(memory: ProgressHistory) -> int:
     """What does not move for longer has no rate any more."""
     return max(WRITING_NS, LONGER * memory.got_over_ns)
 
 
-def rates_of(memory: Memory) -> tuple[Rate, ...]:
+def rates_of(memory: ProgressHistory) -> tuple[CollectiveRate, ...]:
     """How fast the groups go that move, the fastest first."""
     samples = [sample for sample in memory.samples if sample[0] >= memory.resumed_ns]
     if len(samples) < 2:
@@ -156,7 +156,9 @@ def rates_of(memory: Memory) -> tuple[Rate, ...]:
     if seconds <= 0:
         return ()
     moved = [(key, count - first[key]) for key, count in last.items() if count > first.get(key, count)]
-    rates = [Rate(name.rpartition("@")[0], description, count / seconds) for (name, description), count in moved]
+    rates = [
+        CollectiveRate(name.rpartition("@")[0], description, count / seconds) for (name, description), count in moved
+    ]
     return tuple(sorted(rates, key=lambda rate: (-rate.per_s, rate.group)))
 
 

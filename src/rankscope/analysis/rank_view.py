@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from rankscope.analysis.collective_calls import PENDING
-from rankscope.analysis.freeze import Repeats
-from rankscope.analysis.model import Evidence, Finding, Step
+from rankscope.analysis.freeze import DumpPairs
+from rankscope.analysis.model import ChainStep, Evidence, Finding
 from rankscope.analysis.presence import Absence, Presence
 from rankscope.analysis.wording import duration, plural
 from rankscope.kinds.input_kinds import DUMP
@@ -117,7 +117,7 @@ class RankView:
 
     def repeats(self) -> tuple[Evidence | None, Evidence | None]:
         """(that two dumps of it show the same, that its operations went on between two), each with how far apart."""
-        spans = Repeats(self.dataset)
+        spans = DumpPairs(self.dataset)
         told = ((spans.unchanged, "show the same"), (spans.moved, "show that its operations went on"))
         still, moved = (
             self.evidence(f"two dumps of it, {duration(of[self.rank][1] - of[self.rank][0])} apart, {what}")
@@ -167,7 +167,7 @@ def condition(row: Row) -> str:
     return {"scheduled": "pending", "started": "started, not finished"}.get(row["state"], "its state is not known")
 
 
-def group_of(dataset: Dataset, step: Step) -> int | None:
+def group_of(dataset: Dataset, step: ChainStep) -> int | None:
     """The group that a step waits in."""
     if step.waits_in.row is not None:
         return int(dataset.ops["group"][step.waits_in.row])
@@ -175,7 +175,7 @@ def group_of(dataset: Dataset, step: Step) -> int | None:
     return found[0] if found else None
 
 
-def step_evidence(dataset: Dataset, step: Step) -> Evidence:
+def step_evidence(dataset: Dataset, step: ChainStep) -> Evidence:
     """A step of a chain as a line that points at the record of the rank that waits."""
     group = group_of(dataset, step)
     label = step.waits_in.group if group is None else label_of(dataset, group)

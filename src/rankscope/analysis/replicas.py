@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.instances import Entry, Instance, calls_at
+from rankscope.analysis.instances import Instance, InstanceMember, calls_at
 from rankscope.analysis.presence import Absence
 from rankscope.schema import Group
 
@@ -53,13 +53,13 @@ class Signature(NamedTuple):
         return (self.dtype or "").strip('[]"').replace('"', "")
 
 
-def signature(entry: Entry) -> Signature:
+def signature(entry: InstanceMember) -> Signature:
     """What one member issued."""
     return Signature(entry.op, entry.elements, entry.dtype)
 
 
 @dataclass(frozen=True)
-class Cohorts:
+class ReplicaCohorts:
     """Finds the replicas of a group and asks what they issued."""
 
     facts: Facts

@@ -20,7 +20,7 @@ LEAST = 3
 """Numbers of sends and receives at which all members have stood together, before a difference means anything."""
 
 
-class Odd(NamedTuple):
+class OddMember(NamedTuple):
     """The only member of a group that stands at another number than all others."""
 
     rank: int
@@ -35,7 +35,7 @@ class Odd(NamedTuple):
     """Members that did not come to `place`."""
 
 
-def find_odd(facts: Facts, group: Group) -> Odd | None:
+def find_odd(facts: Facts, group: Group) -> OddMember | None:
     """The member that fell out of step, if the others, two at least, agree, and all had been in step before.
 
     Who waits for what it left out does not come to the next collective any more: those that do are enough then. That
@@ -53,7 +53,7 @@ def find_odd(facts: Facts, group: Group) -> Odd | None:
         return None
     absent = tuple(sorted(set(group.ranks) - set(marks[before]["ranks"])))
     rank, own, usual = first
-    return None if absent and own > usual else Odd(rank, own, usual, marks[before]["place"], before, absent)
+    return None if absent and own > usual else OddMember(rank, own, usual, marks[before]["place"], before, absent)
 
 
 def _alone(ranks: list[int], counts: list[int]) -> tuple[int, int, int] | None:

@@ -8,20 +8,20 @@ from dataclasses import replace
 from rankscope.analysis.data_gaps import find_gaps
 from rankscope.analysis.divergence import find_consequences, find_divergences, follow_failures
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.finding_writer import Writer
+from rankscope.analysis.finding_writer import FindingWriter
 from rankscope.analysis.freeze import Freeze, judge_freeze
 from rankscope.analysis.graph import Root, WaitGraph, build_graph
 from rankscope.analysis.mesh_recovery import find_misfits, recover_mesh
 from rankscope.analysis.mismatch import find_mismatches, find_wrong_splits
 from rankscope.analysis.missing_ranks import find_cut, find_gone, find_missing
-from rankscope.analysis.model import Analysis, Finding, Step
+from rankscope.analysis.model import Analysis, ChainStep, Finding
 from rankscope.analysis.places import Places
 from rankscope.analysis.reliability import Reliability, judge_reliability
-from rankscope.analysis.replicas import Cohorts
-from rankscope.analysis.sink_rules import Judge
+from rankscope.analysis.replicas import ReplicaCohorts
+from rankscope.analysis.sink_rules import SinkRules
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs
-from rankscope.analysis.verdict import Situation, verdict
+from rankscope.analysis.verdict import VerdictBasis, verdict
 from rankscope.analysis.wording import duration
 from rankscope.schema import Dataset
 
@@ -35,20 +35,20 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     freeze = _freeze(facts)
     freeze = freeze if settle is None else settle(freeze)
     facts = _with_waits(facts, freeze)
-    reliability, cohorts = judge_reliability(facts), Cohorts(facts)
+    reliability, cohorts = judge_reliability(facts), ReplicaCohorts(facts)
     uneven = find_uneven_lanes(facts, still=freeze.stopped is True)
     graph = build_graph(facts, reliability, uneven.instances)
     lost = LostPairs(facts, graph, cohorts)
     certain = find_mismatches(facts, cohorts) + find_wrong_splits(facts) + uneven.roots + lost.out_of_step()
     _stop_at(graph, certain)
     follow_failures(facts, graph, certain)
-    judge = Judge(facts, graph, reliability, cohorts, lost, frozenset(node for r in certain for node in r.nodes))
+    judge = SinkRules(facts, graph, reliability, cohorts, lost, frozenset(node for r in certain for node in r.nodes))
     roots = certain + judge.judge()
     roots += find_missing(facts, judge, roots)
     roots += find_cut(facts, judge, roots)
     roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
     suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
-    return _traced(facts, _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects))
+    return _traced(facts, _conclude(FindingWriter(facts, graph, judge), reliability, freeze, roots, suspects))
 
 
 def _with_waits(facts: Facts, freeze: Freeze) -> Facts:
@@ -125,7 +125,7 @@ def _seen_once(facts: Facts, freeze: Freeze) -> bool:
 
 
 def _conclude(
-    writer: Writer, reliability: Reliability, freeze: Freeze, roots: list[Root], suspects: list[Root]
+    writer: FindingWriter, reliability: Reliability, freeze: Freeze, roots: list[Root], suspects: list[Root]
 ) -> Analysis:
     facts = writer.facts
     leading = [root for root in roots if not root.settled] or roots
@@ -150,7 +150,7 @@ def _conclude(
     if moves:
         findings = _held_back(findings)
     since = [i.since_ns for i in writer.graph.instances.values() if i.since_ns]
-    status, line = verdict(Situation(facts, findings, bool(since), freeze, reliability, writer.places))
+    status, line = verdict(VerdictBasis(facts, findings, bool(since), freeze, reliability, writer.places))
     return Analysis(
         verdict=line,
         status=status,
@@ -205,13 +205,13 @@ def _traced(facts: Facts, analysis: Analysis) -> Analysis:
     """The analysis with what profilers' traces say."""
     if not facts.dataset.has_traces:
         return analysis
-    from rankscope.analysis.traces.trace_story import Story
+    from rankscope.analysis.traces.trace_story import TraceStory
     from rankscope.analysis.traces.trace_verdict import with_traces
 
-    return with_traces(analysis, Story(facts.dataset))
+    return with_traces(analysis, TraceStory(facts.dataset))
 
 
-def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:
+def _moving(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> Finding:
     """What would be suspected if a job that was caught moving stayed as it is."""
     written = [writer.write(root) for root in suspects]
     first = max(written, key=lambda f: f.blast_radius)
@@ -242,8 +242,8 @@ def _not_seen_to_stand(first: Finding, freeze: Freeze) -> str:
     return "the job was still moving when these dumps were written"
 
 
-def _waits(writer: Writer, roots: list[Root]) -> dict[int, tuple[Step, ...]]:
-    out: dict[int, tuple[Step, ...]] = {}
+def _waits(writer: FindingWriter, roots: list[Root]) -> dict[int, tuple[ChainStep, ...]]:
+    out: dict[int, tuple[ChainStep, ...]] = {}
     for root in roots:
         for rank, steps in writer.chains(root).items():
             out.setdefault(rank, steps)

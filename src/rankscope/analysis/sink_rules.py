@@ -7,15 +7,15 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.deadlocks import Deadlocks
+from rankscope.analysis.deadlocks import DeadlockRules
 from rankscope.analysis.device_roots import DeviceRules
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, Root, WaitGraph, components, reverse_edges, sinks, upstream
+from rankscope.analysis.graph import Root, WaitGraph, WaitNode, components, reverse_edges, sinks, upstream
 from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.reliability import Reliability
-from rankscope.analysis.replicas import Cohorts
+from rankscope.analysis.replicas import ReplicaCohorts
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.wording import plural, ranks_text, wait_text
 from rankscope.kinds.finding_kinds import FINDINGS
@@ -25,28 +25,28 @@ CLOSE = 6
 
 
 @dataclass(frozen=True)
-class Judge:
+class SinkRules:
     """Turns the sinks of a graph into roots."""
 
     facts: Facts
     graph: WaitGraph
     reliability: Reliability
-    cohorts: Cohorts
+    cohorts: ReplicaCohorts
     lost: LostPairs
-    judged: frozenset[Node] = frozenset()
+    judged: frozenset[WaitNode] = frozenset()
     """Nodes that are roots already: mismatches, and what a rank that fell out of step left undone."""
 
     @cached_property
-    def reverse(self) -> dict[Node, list[Node]]:
+    def reverse(self) -> dict[WaitNode, list[WaitNode]]:
         """For each node the nodes that wait for it."""
         return reverse_edges(self.graph)
 
     @cached_property
-    def sinks(self) -> list[tuple[Node, ...]]:
+    def sinks(self) -> list[tuple[WaitNode, ...]]:
         """The components everything waits for."""
         return sinks(self.graph)
 
-    def held_up(self, nodes: tuple[Node, ...]) -> set[int]:
+    def held_up(self, nodes: tuple[WaitNode, ...]) -> set[int]:
         """Ranks that wait, directly or not, for one of `nodes`."""
         return {rank for node in upstream(self.reverse, nodes) for rank in self.graph.waiting(node)}
 
@@ -57,7 +57,7 @@ class Judge:
         devices = DeviceRules(self.facts, self.graph, self.reliability)
         roots += devices.stopped([n for n in single if n.kind == "device"])
         lost = self.lost
-        deadlocks = Deadlocks(self.facts, self.graph, self.cohorts)
+        deadlocks = DeadlockRules(self.facts, self.graph, self.cohorts)
         operations = [n for n in single if n.kind == "op" and n not in self.judged]
         roots += [root for n in operations if (root := lost.by_counters((n,)) or devices.joined(n)) is not None]
         roots += [self._circle(members, deadlocks) for members in self.sinks if len(members) > 1]
@@ -65,7 +65,7 @@ class Judge:
             roots += [self._circle(members, deadlocks) for members in self._circles]
         return [root for root in roots if self._matters(root)]
 
-    def _circle(self, members: tuple[Node, ...], deadlocks: Deadlocks) -> Root:
+    def _circle(self, members: tuple[WaitNode, ...], deadlocks: DeadlockRules) -> Root:
         """The root of operations that wait for each other."""
         lost = self.lost
         return (
@@ -75,13 +75,13 @@ class Judge:
         )  # fmt: skip
 
     @cached_property
-    def _circles(self) -> list[tuple[Node, ...]]:
+    def _circles(self) -> list[tuple[WaitNode, ...]]:
         """Circles that wait for nothing but operations that all have joined: those may wait for them, unrecorded."""
         found = [members for members in components(self.graph) if len(members) > 1]
         inside = {node for members in found for node in members}
         return [m for m in found if not (self._reached(m) - set(m)) & inside]
 
-    def _reached(self, nodes: tuple[Node, ...]) -> set[Node]:
+    def _reached(self, nodes: tuple[WaitNode, ...]) -> set[WaitNode]:
         """Every node that one of these waits for, over others."""
         seen, queue = set(nodes), list(nodes)
         while queue:
@@ -96,7 +96,7 @@ class Judge:
             return True
         return bool(self.held_up(root.nodes) - set(root.culprits))
 
-    def first(self, node: Node) -> Instance | None:
+    def first(self, node: WaitNode) -> Instance | None:
         """Of the operations that wait for a host the one that comes first in the program, as its replicas run it."""
         waits = self.direct(node)
         close = [i for i in waits[:CLOSE] if i.is_pair == waits[0].is_pair]
@@ -105,26 +105,26 @@ class Judge:
         behind = {i: sum(self.cohorts.precedes(other, i) for other in close if other is not i) for i in close}
         return min(close, key=lambda i: (behind[i], close.index(i)), default=None)
 
-    def direct(self, node: Node) -> list[Instance]:
+    def direct(self, node: WaitNode) -> list[Instance]:
         """The operations that wait for a node itself: collectives before pairs, oldest first."""
         found = [i for n in self.reverse.get(node, ()) if (i := self.graph.instance(n)) is not None]
         return sorted(found, key=lambda i: (i.is_pair, i.since_ns or 0, i.key))
 
-    def _hosts(self, nodes: list[Node]) -> list[Root]:
+    def _hosts(self, nodes: list[WaitNode]) -> list[Root]:
         """One root for each operation that hosts with nothing pending never issued."""
-        by_focus: dict[Instance, list[Node]] = {}
+        by_focus: dict[Instance, list[WaitNode]] = {}
         for node in nodes:
             focus = self.first(node)
             if focus is not None:
                 by_focus.setdefault(focus, []).append(node)
         return [self._host(focus, tuple(found)) for focus, found in by_focus.items()]
 
-    def _host(self, focus: Instance, nodes: tuple[Node, ...]) -> Root:
+    def _host(self, focus: Instance, nodes: tuple[WaitNode, ...]) -> Root:
         idle = tuple(sorted(node.rank for node in nodes))
         if focus.is_pair:
             return self._pair(focus, nodes, idle)
         members = self.facts.groups[focus.group].ranks
-        idle = tuple(r for r in members if r in idle or (Node("host", r) in self._idle and r not in focus.entries))
+        idle = tuple(r for r in members if r in idle or (WaitNode("host", r) in self._idle and r not in focus.entries))
         if 2 * len(idle) > len(members) and len(focus.waiting()) < len(idle):
             return self._few(focus, nodes, idle)
         label = f"{focus.name} of {self.facts.label(focus.group)}"
@@ -146,7 +146,7 @@ class Judge:
             ),
         )
 
-    def _behind(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...], label: str) -> Root:
+    def _behind(self, focus: Instance, nodes: tuple[WaitNode, ...], idle: tuple[int, ...], label: str) -> Root:
         """Ranks that are behind; of several nobody knows whether they wait for each other in what they issued.
 
         Neither does anybody know of one that may wait for a rank without a dump.
@@ -173,10 +173,10 @@ class Judge:
         )  # fmt: skip
 
     @cached_property
-    def _idle(self) -> frozenset[Node]:
+    def _idle(self) -> frozenset[WaitNode]:
         return frozenset(members[0] for members in self.sinks if len(members) == 1 and members[0].kind == "host")
 
-    def _few(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...]) -> Root:
+    def _few(self, focus: Instance, nodes: tuple[WaitNode, ...], idle: tuple[int, ...]) -> Root:
         """Most members never came, and wait for nothing: then the few that came are the odd ones."""
         few = tuple(focus.waiting())
         label = f"{focus.name} of {self.facts.label(focus.group)}"
@@ -207,7 +207,7 @@ class Judge:
         own = self.facts.dataset.ops.filter((pl.col("group") == focus.group) & (pl.col("coalesced") == "none"))
         return bool(own.select((pl.col("op_id") > pl.col("seq")).any()).item())
 
-    def _undecided(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...], label: str) -> Root:
+    def _undecided(self, focus: Instance, nodes: tuple[WaitNode, ...], idle: tuple[int, ...], label: str) -> Root:
         return Root(
             kind="missing-rank",
             culprits=(),
@@ -224,7 +224,7 @@ class Judge:
             next_steps=host_steps(self.facts.dataset, idle, "who waits in which send or recv?"),
         )
 
-    def _pair(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...]) -> Root:
+    def _pair(self, focus: Instance, nodes: tuple[WaitNode, ...], idle: tuple[int, ...]) -> Root:
         _, src, dst, _k = focus.key  # type: ignore[misc]
         verb = "receive from" if dst in idle else "send to"
         other = src if dst in idle else dst

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rankscope.analysis.host_stacks import HostStack, Site, sites
+from rankscope.analysis.host_stacks import HostStack, StackSite, sites
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.stack_text import find_pattern, host_text, site_text, tools_of
 from rankscope.analysis.wording import plural, ranks_text, wait_text
@@ -24,7 +24,7 @@ _UNTOLD = frozenset({"blocked", "device", "backward"})
 
 
 @dataclass(frozen=True)
-class Beside:
+class LogContext:
     """What logs tell beside the stacks."""
 
     unanswered: Mapping[int, Evidence] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Beside:
     """Whether they tell anything else."""
 
 
-def find_alone(hosts: Mapping[int, HostStack], beside: Beside) -> Finding:
+def find_alone(hosts: Mapping[int, HostStack], beside: LogContext) -> Finding:
     """One finding: the rank that stands apart, if it is clear which, or else how the hosts stand to each other."""
     pattern = find_pattern(hosts)
     found = sites(hosts.values())
@@ -85,12 +85,12 @@ def _candidates(hosts: Mapping[int, HostStack], leaving: Sequence[int], waited: 
     return tuple(sorted(set(hosts) - set(first.ranks)))
 
 
-def _front(hosts: Mapping[int, HostStack], beside: Beside) -> str:
+def _front(hosts: Mapping[int, HostStack], beside: LogContext) -> str:
     what = "py-spy dumps" if tools_of(hosts.values()) == "py-spy" else "stacks"
     return f"no flight recorder dump is here, but {what}" if beside.logs else f"only {what} are here"
 
 
-def _evidence(site: Site) -> Evidence:
+def _evidence(site: StackSite) -> Evidence:
     first = site.first
     return Evidence(
         f"{first.tool}: {site_text(site)}", file=first.path or None, rank=first.rank, time_ns=first.written_ns

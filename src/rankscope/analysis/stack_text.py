@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rankscope.analysis.activities import Activity, name_of
-from rankscope.analysis.host_stacks import HostStack, HostThread, Site, sites
+from rankscope.analysis.activities import StackActivity, name_of
+from rankscope.analysis.host_stacks import HostStack, HostThread, StackSite, sites
 from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Frame
 
@@ -53,12 +53,12 @@ def tools_of(hosts: Iterable[HostStack]) -> str:
     return " and ".join(sorted({host.tool for host in hosts})) or "py-spy"
 
 
-def site_text(site: Site) -> str:
+def site_text(site: StackSite) -> str:
     """ "ranks 0-2 in barrier, from main train.py:30"."""
     return f"{ranks_text(site.ranks)} {host_text(site.first)}"
 
 
-def same_call(op: str | None, activity: Activity) -> bool:
+def same_call(op: str | None, activity: StackActivity) -> bool:
     """Whether a thread was in a call that makes operations like `op`: all_gather_object makes _all_gather_base."""
     frame = activity.frame
     if op is None or frame is None or activity.doing not in ("collective", "p2p"):
@@ -78,32 +78,34 @@ MOST_SITES = 4
 
 
 @dataclass(frozen=True)
-class Pattern:
+class HostPattern:
     """How the hosts stand to each other; the letters are those of AReaL's guide to debugging."""
 
     letter: Literal["A", "B", "C"]
     """A: some leave their groups and others do not; B: they are at different places; C: all are at one."""
     text: str
-    sites: tuple[Site, ...]
+    sites: tuple[StackSite, ...]
     """All places, that of most ranks first."""
     leaving: tuple[int, ...] = ()
     """Ranks in destroy_process_group."""
 
 
-def find_pattern(hosts: Mapping[int, HostStack]) -> Pattern | None:
+def find_pattern(hosts: Mapping[int, HostStack]) -> HostPattern | None:
     """The pattern of at least two hosts."""
     if len(hosts) < 2:
         return None
     found = tuple(sites(hosts.values()))
     leaving = tuple(sorted(rank for rank, host in hosts.items() if host.activity.doing == "exit"))
     if leaving and len(leaving) < len(hosts):
-        return Pattern("A", _leaving_text(hosts, leaving), found, leaving)
+        return HostPattern("A", _leaving_text(hosts, leaving), found, leaving)
     if len(found) == 1:
-        return Pattern("C", f"all {len(hosts)} hosts have the same stack: {site_text(found[0])}", found)
-    return Pattern("B", f"{plural(len(hosts), 'host')} at {plural(len(found), 'place')}: {places_text(found)}", found)
+        return HostPattern("C", f"all {len(hosts)} hosts have the same stack: {site_text(found[0])}", found)
+    return HostPattern(
+        "B", f"{plural(len(hosts), 'host')} at {plural(len(found), 'place')}: {places_text(found)}", found
+    )
 
 
-def places_text(found: tuple[Site, ...]) -> str:
+def places_text(found: tuple[StackSite, ...]) -> str:
     """The places in words, those of most ranks first."""
     more = f"; and {plural(len(found) - MOST_SITES, 'more place')}" if len(found) > MOST_SITES else ""
     return "; ".join(map(site_text, found[:MOST_SITES])) + more

@@ -36,7 +36,7 @@ SIGMAS = 2.5
 """Standard errors by which a wait must be shorter."""
 
 
-class Last(NamedTuple):
+class LastArrival(NamedTuple):
     """Who comes last most often in one group, whatever that means."""
 
     group: int
@@ -51,7 +51,7 @@ class Last(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Late:
+class Straggler:
     """One rank that is late in one group."""
 
     rank: int
@@ -73,13 +73,13 @@ def find_stragglers(facts: Facts) -> list[Finding]:
     if facts.dataset.from_logs:
         return []
     last = _last(_met(facts))
-    design = Design(facts)
+    design = DesignLateness(facts)
     odd = [
         one for one in last if one.margin_ns >= one.worth_ns
         and not design.explains(facts.groups[one.group], one.rank, one.margin_ns, one.worth_ns)
     ]  # fmt: skip
     late = [found for one in odd if (found := _late(facts, one, last)) is not None and found.own_clock is not False]
-    best: dict[int, Late] = {}
+    best: dict[int, Straggler] = {}
     for found in late:
         known = best.get(found.rank)
         if known is None or found.margin_ns * found.times > known.margin_ns * known.times:
@@ -114,7 +114,7 @@ def _met(facts: Facts) -> pl.DataFrame:
     })  # fmt: skip
 
 
-def _last(met: pl.DataFrame) -> list[Last]:
+def _last(met: pl.DataFrame) -> list[LastArrival]:
     """For every group the rank that is last in most of its collectives; the first one, where all warm up, is out."""
     warm = met["group"].to_numpy()
     kept = np.flatnonzero(warm[1:] == warm[:-1]) + 1
@@ -128,7 +128,7 @@ def _last(met: pl.DataFrame) -> list[Last]:
     usual = FLOOR_SHARE * _medians(first[apart + 1] - first[apart], part[apart], len(starts))
     middle, length = _medians(margins, part, len(starts)), np.diff(bounds)
     return [
-        Last(
+        LastArrival(
             int(group[starts[one]]), int(rank[one]), int(times[one]), int(length[one]), int(middle[one]),
             int(max(FLOOR_NS, usual[one])), margins[bounds[one] : bounds[one + 1]],
         )
@@ -160,14 +160,14 @@ def _medians(values: Array, part: Array, parts: int) -> npt.NDArray[np.float64]:
     return np.where(counts > 0, (low + high) / 2, 0)
 
 
-def _late(facts: Facts, last: Last, everywhere: list[Last]) -> Late | None:
+def _late(facts: Facts, last: LastArrival, everywhere: list[LastArrival]) -> Straggler | None:
     low, high = _interval(last.margins)
     if low < last.worth_ns:
         return None
     groups = [one.group for one in everywhere if one.rank == last.rank]
     answers = [_own_clock(facts, group, last.rank, last.margin_ns) for group in groups]
     own_clock = any(answers) if any(answer is not None for answer in answers) else None
-    return Late(last.rank, last.group, last.times, last.of, last.margin_ns, low, high, own_clock)
+    return Straggler(last.rank, last.group, last.times, last.of, last.margin_ns, low, high, own_clock)
 
 
 def _interval(margins: npt.NDArray[np.int64]) -> tuple[int, int]:
@@ -223,12 +223,12 @@ def _waits_less(waits: pl.DataFrame, rank: int, margin: int) -> bool | None:
     return float(others.mean() - own.mean()) - SIGMAS * error > margin / 4
 
 
-def _because_of(facts: Facts, rank: int, late: list[Late]) -> bool:
+def _because_of(facts: Facts, rank: int, late: list[Straggler]) -> bool:
     """Whether a rank shares a group with another rank that is late in it: then it arrives late elsewhere as well."""
     return any(other.rank != rank and rank in facts.groups[other.group].ranks for other in late)
 
 
-def _finding(facts: Facts, late: Late) -> Finding:
+def _finding(facts: Facts, late: Straggler) -> Finding:
     label = facts.label(late.group)
     confidence: Confidence = "high" if late.own_clock else "medium"
     reasons = () if late.own_clock else ("no completion times: a clock that is off would look the same",)
@@ -275,7 +275,7 @@ Lateness = dict[int, float]
 """By group, nanoseconds that the rank at one place comes after the last of the others."""
 
 
-class Design:
+class DesignLateness:
     """Answers for places of the program how late they are in all replicas."""
 
     def __init__(self, facts: Facts) -> None:

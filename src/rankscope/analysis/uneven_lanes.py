@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, Root
-from rankscope.analysis.instances import Entry, Instance
-from rankscope.analysis.lane_counts import SHIFT, START, Lane, LaneCounts, Shortfall, Side
+from rankscope.analysis.graph import Root, WaitNode
+from rankscope.analysis.instances import Instance, InstanceMember
+from rankscope.analysis.lane_counts import SHIFT, START, LaneCounts, LaneShortfall, LaneSide, P2pLane
 from rankscope.analysis.wording import plural, ranks_text
 
 SURE = 2
@@ -20,10 +20,10 @@ _WHY = "No end of a batch of sends and receives is recorded, so only their count
 
 
 @dataclass(frozen=True)
-class Deviation:
+class LaneDeviation:
     """A lane that does not fit, and who is accused of it: all of its ranks where nothing tells them apart."""
 
-    shortfall: Shortfall
+    shortfall: LaneShortfall
     ranks: tuple[int, ...]
     replicas: int
     """How many other lanes in the same place of other pipelines say so."""
@@ -31,23 +31,23 @@ class Deviation:
     """The operation that waits for its other side."""
 
 
-class Unmatched(NamedTuple):
+class UnmatchedLanes(NamedTuple):
     """Sends and receives without their other side, and the roots that they show."""
 
     roots: list[Root]
     instances: list[Instance]
 
 
-def find_uneven_lanes(facts: Facts, *, still: bool) -> Unmatched:
+def find_uneven_lanes(facts: Facts, *, still: bool) -> UnmatchedLanes:
     """One root for each rank, or pair of ranks, that explains lanes whose sides do not fit.
 
     In a job that stands `still` receivers wait for whoever has not come to its send, too: that accuses nobody yet.
     """
     if not facts.hook_groups:
-        return Unmatched([], [])
+        return UnmatchedLanes([], [])
     judge = UnevenLanes(facts)
     ends = judge.waits() if still else []
-    return Unmatched(judge.roots(), [*ends, *(deviation.instance for deviation in judge.deviations)])
+    return UnmatchedLanes(judge.roots(), [*ends, *(deviation.instance for deviation in judge.deviations)])
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class UnevenLanes:
         return LaneCounts(self.facts)
 
     @cached_property
-    def deviations(self) -> list[Deviation]:
+    def deviations(self) -> list[LaneDeviation]:
         """The lanes that do not fit."""
         return [self._judged(shortfall) for shortfall in self.counts.shortfalls()]
 
     def roots(self) -> list[Root]:
         """The roots, those that accuse one rank first."""
-        by_rank: dict[tuple[int, ...], list[Deviation]] = {}
+        by_rank: dict[tuple[int, ...], list[LaneDeviation]] = {}
         for deviation in sorted(self.deviations, key=lambda d: len(d.ranks)):
             ranks = next(
                 (known for known in by_rank if len(known) == 1 and known[0] in deviation.ranks), deviation.ranks
@@ -76,7 +76,7 @@ class UnevenLanes:
             by_rank.setdefault(ranks, []).append(deviation)
         return [self._root(ranks, found) for ranks, found in _united(by_rank).items()]
 
-    def _judged(self, shortfall: Shortfall) -> Deviation:
+    def _judged(self, shortfall: LaneShortfall) -> LaneDeviation:
         """By the replicas of the lane, else by what its sides did before."""
         votes = Counter(self._replica_counts(shortfall))
         ranked = votes.most_common(1)
@@ -89,43 +89,43 @@ class UnevenLanes:
             ]
             odd += [shortfall.lane.dst] if shortfall.at.received != received else []
             if len(odd) == 1:
-                return Deviation(shortfall, tuple(odd), count, self._instance(shortfall, odd))
+                return LaneDeviation(shortfall, tuple(odd), count, self._instance(shortfall, odd))
         ranks = shortfall.deviating()
-        return Deviation(shortfall, ranks, 0, self._instance(shortfall, ranks))
+        return LaneDeviation(shortfall, ranks, 0, self._instance(shortfall, ranks))
 
     def waits(self) -> list[Instance]:
         """Receives at the end of a lane that their sender has not come to."""
         ends = self.counts.open_ends()
         return [self._waiting(end.lane, end.lane.receiver, end.sender, end.number) for end in ends]
 
-    def _instance(self, shortfall: Shortfall, accused: Sequence[int]) -> Instance:
+    def _instance(self, shortfall: LaneShortfall, accused: Sequence[int]) -> Instance:
         lane, side = shortfall.lane, shortfall.waiting
         src = side.rank if side.is_send else next((r for r in accused if r != lane.dst), lane.senders[0].rank)
         return self._waiting(lane, side, src, self.counts.place(shortfall))
 
-    def _waiting(self, lane: Lane, side: Side, src: int, number: int) -> Instance:
+    def _waiting(self, lane: P2pLane, side: LaneSide, src: int, number: int) -> Instance:
         """The operation of one side, as one that waits for the other."""
         row = int(side.rows[number])
         counted = len(lane.senders) == 1 and self.facts.presence.whole(side.rank)
         op, created = "send" if side.is_send else "recv", self.facts.dataset.ops["created_ns"][row]
-        entry = Entry(row, row, op, "unknown", True, None, None, created)
+        entry = InstanceMember(row, row, op, "unknown", True, None, None, created)
         return Instance((lane.group, src, lane.dst, number), {side.rank: entry}, counted)
 
-    def _replica_counts(self, shortfall: Shortfall) -> list[tuple[tuple[int, ...], int]]:
+    def _replica_counts(self, shortfall: LaneShortfall) -> list[tuple[tuple[int, ...], int]]:
         """What lanes at the same place of other groups count in the same stretch, if both sides fit there."""
         place = len(shortfall.before)
         counted = [self.counts.stretches(lane) for lane in self.counts.replicas(shortfall.lane)]
         same = [stretches[place] for stretches in counted if len(stretches) > place]
         return [(s.sent, s.received) for s in same if sum(s.sent) == s.received]
 
-    def _root(self, ranks: tuple[int, ...], deviations: Sequence[Deviation]) -> Root:
+    def _root(self, ranks: tuple[int, ...], deviations: Sequence[LaneDeviation]) -> Root:
         first = min(deviations, key=lambda d: (d.shortfall.waiting.rows[-1], d.shortfall.lane.dst))
         label = self.facts.label(first.shortfall.lane.group)
         did = _did(ranks, first.shortfall)
         return Root(
             kind="p2p-unmatched",
             culprits=ranks,
-            nodes=tuple(Node("op", -1, d.instance.key) for d in deviations),
+            nodes=tuple(WaitNode("op", -1, d.instance.key) for d in deviations),
             focus=first.instance,
             title=f"{ranks_text(ranks)} {did} in {label}",
             explanation=self._explain(first.shortfall),
@@ -136,7 +136,7 @@ class UnevenLanes:
             **_sureness(ranks, deviations),
         )
 
-    def _explain(self, shortfall: Shortfall) -> str:
+    def _explain(self, shortfall: LaneShortfall) -> str:
         at, lane = shortfall.at, shortfall.lane
         sent = f"{ranks_text([s.rank for s in lane.senders])} sent {_times(sum(at.sent))} to rank {lane.dst}"
         before = sum(1 for stretch in shortfall.before if stretch.received)
@@ -151,17 +151,17 @@ class UnevenLanes:
         return f"#{seq} of {self.facts.label(group)}"
 
 
-def _united(by_rank: dict[tuple[int, ...], list[Deviation]]) -> dict[tuple[int, ...], list[Deviation]]:
+def _united(by_rank: dict[tuple[int, ...], list[LaneDeviation]]) -> dict[tuple[int, ...], list[LaneDeviation]]:
     """Pairs of which nothing tells who it was, and that have a single rank in common, are put to that rank."""
     pairs = {ranks: found for ranks, found in by_rank.items() if len(ranks) > 1}
     common = set.intersection(*map(set, pairs)) if len(pairs) > 1 else set()
     if len(common) != 1:
         return by_rank
-    single: dict[tuple[int, ...], list[Deviation]] = {r: found for r, found in by_rank.items() if len(r) == 1}
+    single: dict[tuple[int, ...], list[LaneDeviation]] = {r: found for r, found in by_rank.items() if len(r) == 1}
     return {**single, tuple(common): [deviation for found in pairs.values() for deviation in found]}
 
 
-def _sureness(ranks: tuple[int, ...], deviations: Sequence[Deviation]) -> dict[str, Any]:
+def _sureness(ranks: tuple[int, ...], deviations: Sequence[LaneDeviation]) -> dict[str, Any]:
     if len(ranks) > 1:
         return {"confidence": "low", "reasons": ("nothing tells which of the two sides is the right one",)}
     known = max(sum(1 for s in d.shortfall.before if s.received) for d in deviations)
@@ -170,7 +170,7 @@ def _sureness(ranks: tuple[int, ...], deviations: Sequence[Deviation]) -> dict[s
     return {"confidence": "medium", "reasons": ("there is little before it to compare with",)}
 
 
-def _did(ranks: tuple[int, ...], shortfall: Shortfall) -> str:
+def _did(ranks: tuple[int, ...], shortfall: LaneShortfall) -> str:
     lane, missing = shortfall.lane, shortfall.at.missing
     alone = len(lane.senders) == 1
     if len(ranks) > 1:

@@ -13,12 +13,12 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.counters import Count, Counters
+from rankscope.analysis.counters import P2pCount, ReplicaCounters
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, Root, WaitGraph
+from rankscope.analysis.graph import Root, WaitGraph, WaitNode
 from rankscope.analysis.instances import Instance
-from rankscope.analysis.replicas import Cohorts
-from rankscope.analysis.ring_exchange import Odd, find_odd
+from rankscope.analysis.replicas import ReplicaCohorts
+from rankscope.analysis.ring_exchange import OddMember, find_odd
 from rankscope.analysis.wording import plural, ranks_text, wait_text
 from rankscope.schema import Group
 
@@ -29,9 +29,9 @@ class LostPairs:
 
     facts: Facts
     graph: WaitGraph
-    cohorts: Cohorts
+    cohorts: ReplicaCohorts
 
-    def by_replicas(self, component: tuple[Node, ...]) -> Root | None:
+    def by_replicas(self, component: tuple[WaitNode, ...]) -> Root | None:
         """The root of a circle that a lost send or receive made; None if the replicas do not say so."""
         for instance in self._unmatched(component):
             if not instance.counted and instance.group in self.facts.hook_groups:
@@ -41,7 +41,7 @@ class LostPairs:
                 return self._root(instance, component, with_it)
         return None
 
-    def by_counters(self, nodes: tuple[Node, ...]) -> Root | None:
+    def by_counters(self, nodes: tuple[WaitNode, ...]) -> Root | None:
         """The only rank of the pipeline that issued fewer or more than its stage.
 
         Asked where sends cannot be counted, or where those of later steps took the place of the one that is missing:
@@ -58,11 +58,11 @@ class LostPairs:
         return None
 
     @cached_property
-    def counters(self) -> Counters:
+    def counters(self) -> ReplicaCounters:
         """What ranks have issued, against their replicas."""
-        return Counters(self.facts, self.cohorts)
+        return ReplicaCounters(self.facts, self.cohorts)
 
-    def _odd(self, rank: int, count: Count, instance: Instance, nodes: tuple[Node, ...]) -> Root:
+    def _odd(self, rank: int, count: P2pCount, instance: Instance, nodes: tuple[WaitNode, ...]) -> Root:
         did = _deviation(count.own - count.usual)
         return self._left_out(
             rank, instance, nodes, count.votes,
@@ -75,7 +75,7 @@ class LostPairs:
         )  # fmt: skip
 
     def _left_out(
-        self, rank: int, instance: Instance, nodes: tuple[Node, ...], votes: int, *, title: str, explanation: str,
+        self, rank: int, instance: Instance, nodes: tuple[WaitNode, ...], votes: int, *, title: str, explanation: str,
         note: str, others: str = "its replicas",
     ) -> Root:  # fmt: skip
         """A rank that its replicas, or `others`, `votes` of them, prove to have left the schedule."""
@@ -106,7 +106,7 @@ class LostPairs:
         """Groups in which a send or receive waits."""
         return frozenset(i.group for i in self.graph.instances.values() if i.is_pair)
 
-    def _because_of(self, odd: Odd, group: int) -> tuple[Node, ...]:
+    def _because_of(self, odd: OddMember, group: int) -> tuple[WaitNode, ...]:
         """Sends and receives of which the rank left its side out, or which it has too many.
 
         If it has issued the like again since, that took the place of what it left out: the first of these waits. Who
@@ -121,9 +121,9 @@ class LostPairs:
         both = [] if surplus else [(i.since_ns or 0, key) for key, i in own if len(i.entries) == 2]
         found = sorted(alone) or [key for _, key in sorted(both)[:1]]
         held_up = {rank for key in found for rank in self.graph.instances[key].waiting() if rank != odd.rank}
-        return tuple(Node("op", -1, key) for key in found) if held_up.issuperset(odd.absent) else ()
+        return tuple(WaitNode("op", -1, key) for key in found) if held_up.issuperset(odd.absent) else ()
 
-    def _out_of_step(self, odd: Odd, instance: Instance, component: tuple[Node, ...]) -> Root:
+    def _out_of_step(self, odd: OddMember, instance: Instance, component: tuple[WaitNode, ...]) -> Root:
         rank, label = odd.rank, self.facts.label(instance.group)
         did = _deviation(odd.own - odd.usual)
         return self._left_out(
@@ -138,22 +138,22 @@ class LostPairs:
             others="the other members",
         )  # fmt: skip
 
-    def by_neighbours(self, component: tuple[Node, ...]) -> Root | None:
+    def by_neighbours(self, component: tuple[WaitNode, ...]) -> Root | None:
         """Without replicas, the only rank that explains all that is unmatched in a circle."""
         return find_common(self.facts, self._unmatched(component), component)
 
-    def by_exclusion(self, component: tuple[Node, ...]) -> Root | None:
+    def by_exclusion(self, component: tuple[WaitNode, ...]) -> Root | None:
         """Without replicas, a circle with a single unmatched send or receive is put to the two ranks of it."""
         unmatched = self._unmatched(component)
         if len(unmatched) == 1 and self._votes(unmatched[0]) == (0, 0):
             return self._either(unmatched[0], component)
         return None
 
-    def _unmatched(self, component: tuple[Node, ...]) -> list[Instance]:
+    def _unmatched(self, component: tuple[WaitNode, ...]) -> list[Instance]:
         found = [i for node in component if (i := self.graph.instance(node)) is not None]
         return [i for i in found if i.is_pair and len(i.entries) == 1]
 
-    def _either(self, instance: Instance, component: tuple[Node, ...]) -> Root:
+    def _either(self, instance: Instance, component: tuple[WaitNode, ...]) -> Root:
         _, src, dst, _ = instance.key  # type: ignore[misc]
         pair, label = tuple(sorted((src, dst))), self.facts.label(instance.group)
         waiting, absent = (src, dst) if src in instance.entries else (dst, src)
@@ -203,7 +203,7 @@ class LostPairs:
         )  # fmt: skip
         return found.height > 0
 
-    def _stranger(self, component: tuple[Node, ...], rank: int) -> Instance | None:
+    def _stranger(self, component: tuple[WaitNode, ...], rank: int) -> Instance | None:
         """A collective in which the rank waits alone, and the like of which no group of that kind ever ran."""
         for node in component:
             instance = self.graph.instance(node)
@@ -216,7 +216,7 @@ class LostPairs:
                 return instance
         return None
 
-    def _extra(self, instance: Instance, component: tuple[Node, ...], rank: int) -> Root:
+    def _extra(self, instance: Instance, component: tuple[WaitNode, ...], rank: int) -> Root:
         label = f"{instance.name} of {self.facts.label(instance.group)}"
         return Root(
             kind="extra-collective",
@@ -232,7 +232,7 @@ class LostPairs:
             next_steps=(f"Look at the stack of rank {rank}: a collective on a branch that only it takes.",),
         )
 
-    def _root(self, instance: Instance, component: tuple[Node, ...], replicas: int) -> Root:
+    def _root(self, instance: Instance, component: tuple[WaitNode, ...], replicas: int) -> Root:
         _, src, dst, k = instance.key  # type: ignore[misc]
         culprit, other = (src, dst) if src not in instance.entries else (dst, src)
         stranger = self._stranger(component, culprit)
@@ -263,7 +263,7 @@ def _stuck(instance: Instance) -> str:
 # Sends and receives that one rank never matched, told by all who wait for it, where there are no replicas.
 
 
-def find_common(facts: Facts, unmatched: Sequence[Instance], component: tuple[Node, ...]) -> Root | None:
+def find_common(facts: Facts, unmatched: Sequence[Instance], component: tuple[WaitNode, ...]) -> Root | None:
     """The rank that is an end of all that is unmatched, always the one that posted it, or never."""
     posted = {rank for i in unmatched for rank in i.entries}
     absent = {rank for i in unmatched for rank in i.key[1:3] if rank not in i.entries}

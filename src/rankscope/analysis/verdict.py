@@ -21,7 +21,7 @@ SHOWN_WAYS = 4
 
 
 @dataclass(frozen=True)
-class Situation:
+class VerdictBasis:
     """What the verdict rests on."""
 
     facts: Facts
@@ -33,7 +33,7 @@ class Situation:
     places: Places
 
 
-def verdict(situation: Situation) -> tuple[Status, str]:
+def verdict(situation: VerdictBasis) -> tuple[Status, str]:
     """(status, sentence) of the whole."""
     dataset = situation.facts.dataset
     if not dataset.seen_ranks and not dataset.told_by_logs:
@@ -50,7 +50,7 @@ def verdict(situation: Situation) -> tuple[Status, str]:
     return _quiet(situation)
 
 
-def _without_dumps(situation: Situation) -> str:
+def _without_dumps(situation: VerdictBasis) -> str:
     """What there is to say where nothing but stacks was read, or nothing at all."""
     looked = situation.facts.dataset.threads.height > 0
     if looked and situation.findings:
@@ -60,7 +60,7 @@ def _without_dumps(situation: Situation) -> str:
     return "only stacks are here, and nothing tells of which ranks they are" if looked else "no dump could be read"
 
 
-def _of_logs(situation: Situation) -> tuple[Status, str]:
+def _of_logs(situation: VerdictBasis) -> tuple[Status, str]:
     """Of logs alone: that a job ends without an error, or goes on, they do not say."""
     told = [f for f in situation.findings if f.severity == "warning"]
     ends = _ends(situation.facts.dataset)
@@ -142,7 +142,7 @@ def _shared(findings: list[Finding], places: Places) -> str:
     return f"; {shared.short}" if shared else ""
 
 
-def _quiet(situation: Situation) -> tuple[Status, str]:
+def _quiet(situation: VerdictBasis) -> tuple[Status, str]:
     """Nothing critical: all well, still moving, or not to be told from these dumps."""
     if situation.facts.dataset.dumps.is_empty() and not situation.pending:
         return _of_logs(situation)
@@ -154,7 +154,7 @@ def _quiet(situation: Situation) -> tuple[Status, str]:
     )
 
 
-def _in_motion(situation: Situation, ranks: str) -> tuple[Status, str] | None:
+def _in_motion(situation: VerdictBasis, ranks: str) -> tuple[Status, str] | None:
     """A job that was caught while it moved, or may have been; None of one that was not."""
     moving = next((f for f in situation.findings if f.kind == "not-frozen"), None)
     if moving is not None and situation.freeze.stopped is None:
@@ -168,7 +168,7 @@ def _in_motion(situation: Situation, ranks: str) -> tuple[Status, str] | None:
     return None
 
 
-def _at_rest(situation: Situation, ranks: str) -> tuple[Status, str] | None:
+def _at_rest(situation: VerdictBasis, ranks: str) -> tuple[Status, str] | None:
     """Dumps that show no divergence, and not enough to call the job healthy; None if they do."""
     nothing = next((f for f in situation.findings if f.kind == "nothing-recorded"), None)
     if nothing is not None:

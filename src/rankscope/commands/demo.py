@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rankscope.commands import report, view
-from rankscope.commands.output import Narrator, emit
-from rankscope.commands.source import Source, Step
-from rankscope.commands.watch import Follow
+from rankscope.commands.output import ProgressLine, emit
+from rankscope.commands.source import JobSource, LoadStep
+from rankscope.commands.watch import FollowOptions
 from rankscope.parsers.workers.machine_share import of_the_user
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _STANDS = 3
 
 
 @dataclass
-class Job:
+class DemoJob:
     """The job while it runs."""
 
     process: subprocess.Popen[bytes]
@@ -54,13 +54,13 @@ class Job:
 
     def wait(self) -> None:
         """Until every rank has left a dump; raises ClickException if that does not come about."""
-        narrator, end = Narrator(), time.monotonic() + STARTING_S
+        narrator, end = ProgressLine(), time.monotonic() + STARTING_S
         try:
             while self.dumps < RANKS:
                 if self.process.poll() is not None or time.monotonic() > end:
                     lines = self.output.read_text(errors="replace").strip().splitlines()
                     raise click.ClickException(f"the job does not start: {lines[-1] if lines else 'it says nothing'}")
-                narrator(Step(self.dumps, RANKS, "starting ranks"))
+                narrator(LoadStep(self.dumps, RANKS, "starting ranks"))
                 time.sleep(0.1)
         finally:
             narrator.close()
@@ -81,7 +81,7 @@ def run(scenario: str, at: int, ascii_only: bool = False) -> int:
 
 
 @contextlib.contextmanager
-def _job(scenario: str, at: int, scratch: Path) -> Generator[Job]:
+def _job(scenario: str, at: int, scratch: Path) -> Generator[DemoJob]:
     """The job, which ends with this context, and if this process is killed as well: it reads a pipe to its end."""
     output, directory = scratch / "output", scratch / "dumps"
     directory.mkdir()
@@ -92,7 +92,7 @@ def _job(scenario: str, at: int, scratch: Path) -> Generator[Job]:
             env=of_the_user(),
         )  # fmt: skip
     try:
-        yield Job(process, directory, output)
+        yield DemoJob(process, directory, output)
     finally:
         _end(process)
 
@@ -111,13 +111,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _watch(directory: Path, ascii_only: bool) -> int:
     """Opens the screen on the dumps as they come."""
-    follow = Follow(freeze_after=FROZEN_S)
+    follow = FollowOptions(freeze_after=FROZEN_S)
     return view.run((str(directory),), ascii_only=ascii_only, watch=True, follow=follow)
 
 
 def _report(directory: Path, ascii_only: bool) -> int:
     """Prints the report once it has said the same a few times in a row; its exit code."""
-    source, said = Source((str(directory),)), [""] * _STANDS
+    source, said = JobSource((str(directory),)), [""] * _STANDS
     end = time.monotonic() + LONGEST_S
     while True:
         time.sleep(LOOK_S)

@@ -28,13 +28,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.commands.source import YOUNG_ONLY, Source
-from rankscope.commands.watch import Follow, followed, watcher_for
+from rankscope.commands.source import YOUNG_ONLY, JobSource
+from rankscope.commands.watch import FollowOptions, followed, watcher_for
 from rankscope.parsers.workers.machine_share import interpreter
 
 if TYPE_CHECKING:
     from rankscope.tui.live.prepared import Prepared
-    from rankscope.watching.update import Reading, Update
+    from rankscope.watching.update import FollowProgress, JobUpdate
 
 BEHIND = 10
 """How nice the process and its workers are, to the one that answers keys."""
@@ -49,32 +49,32 @@ _START = (
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FollowRequest:
     """What is to be followed, and how."""
 
-    source: Source
-    follow: Follow
+    source: JobSource
+    follow: FollowOptions
     path_map: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
-class Failed:
+class FollowFailure:
     """Following has ended with an error."""
 
     text: str
 
 
-class Apart:
+class FollowerProcess:
     """What the screen is given to follow. Raises ClickException if the options are no good."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: FollowRequest) -> None:
         watcher_for(wanted.source, wanted.follow)
         self._wanted = wanted
         self._stopped = False
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self, publish: Callable[[Update | Reading | Prepared], None]) -> None:
+    def run(self, publish: Callable[[JobUpdate | FollowProgress | Prepared], None]) -> None:
         """Follows until `stop`; ClickException if the process cannot go on."""
         self._socket, theirs = socket.socketpair()
         try:
@@ -89,17 +89,19 @@ class Apart:
         if not self._stopped:
             raise click.ClickException(f"the process that follows the job has ended{_how(self._process)}")
 
-    def _pass_on(self, connection: Connection, publish: Callable[[Update | Reading | Prepared], None]) -> None:
-        from rankscope.watching.update import Reading
+    def _pass_on(
+        self, connection: Connection, publish: Callable[[JobUpdate | FollowProgress | Prepared], None]
+    ) -> None:
+        from rankscope.watching.update import FollowProgress
 
         updates = 0
         while not self._stopped:
             news = receive(connection)
-            if isinstance(news, Failed):
+            if isinstance(news, FollowFailure):
                 self.stop()
                 raise click.ClickException(news.text)
             publish(news)
-            if not isinstance(news, Reading):
+            if not isinstance(news, FollowProgress):
                 updates += 1
                 if updates <= SETTLED:
                     gc.freeze()
@@ -139,9 +141,9 @@ def main(descriptor: int) -> None:
     except (BrokenPipeError, EOFError):
         return
     except click.ClickException as error:
-        _send(connection, Failed(error.message))
+        _send(connection, FollowFailure(error.message))
     except Exception as error:  # noqa: BLE001 - the other end tells the user
-        _send(connection, Failed(f"{type(error).__name__}: {error}"))
+        _send(connection, FollowFailure(f"{type(error).__name__}: {error}"))
 
 
 def _stand_back() -> None:
@@ -154,18 +156,18 @@ def _stand_back() -> None:
 
 def _follow(connection: Connection) -> None:
     from rankscope.tui.live.prepared import prepare
-    from rankscope.watching.update import Reading
+    from rankscope.watching.update import FollowProgress
 
-    wanted: Wanted = connection.recv()
+    wanted: FollowRequest = connection.recv()
     following = followed(wanted.source, wanted.follow, wanted.path_map)
     threading.Thread(target=_end_with, args=(connection, following.stop), daemon=True).start()
     gc.freeze()
     gc.set_threshold(*YOUNG_ONLY)
     sending, tidied_at = threading.Lock(), monotonic()
 
-    def pass_on(news: Update | Reading) -> None:
+    def pass_on(news: JobUpdate | FollowProgress) -> None:
         nonlocal tidied_at
-        shown = news if isinstance(news, Reading) else prepare(news)
+        shown = news if isinstance(news, FollowProgress) else prepare(news)
         with sending:
             send(connection, shown)
         if monotonic() - tidied_at > TIDY_S:
@@ -182,7 +184,7 @@ def _end_with(connection: Connection, stop: Callable[[], None]) -> None:
     stop()
 
 
-def _send(connection: Connection, failed: Failed) -> None:
+def _send(connection: Connection, failed: FollowFailure) -> None:
     with contextlib.suppress(OSError):
         send(connection, failed)
 
@@ -196,7 +198,7 @@ _COLUMN = "values"
 _Table = pl.DataFrame | npt.NDArray[Any]
 
 
-class _Packer(pickle.Pickler):
+class _TablePickler(pickle.Pickler):
     """Leaves large tables out, and keeps them, each once."""
 
     def __init__(self, file: io.BytesIO) -> None:
@@ -212,7 +214,7 @@ class _Packer(pickle.Pickler):
         return _table, (number, obj.shape if isinstance(obj, np.ndarray) else None)
 
 
-class _Unpacker(pickle.Unpickler):
+class _TableUnpickler(pickle.Unpickler):
     """Puts large tables where they were."""
 
     def __init__(self, data: bytes, tables: list[pl.DataFrame]) -> None:
@@ -237,7 +239,7 @@ def _table(number: int, _shape: tuple[int, ...] | None) -> _Table:
 def send(connection: Connection, thing: object) -> None:
     """Sends anything that can be pickled. Raises OSError if the other end is gone, or if there is no memory left."""
     file = io.BytesIO()
-    packer = _Packer(file)
+    packer = _TablePickler(file)
     packer.dump(thing)
     connection.send(len(packer.tables))
     for _, table in packer.tables.values():
@@ -255,7 +257,7 @@ def send(connection: Connection, thing: object) -> None:
 def receive(connection: Connection) -> Any:
     """What was sent. Raises EOFError or OSError if the other end is gone."""
     tables = [_mapped(recv_handle(connection)) for _ in range(connection.recv())]
-    return _Unpacker(connection.recv_bytes(), tables).load()
+    return _TableUnpickler(connection.recv_bytes(), tables).load()
 
 
 def _mapped(descriptor: int) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from rankscope.commands.source import Step
+from rankscope.commands.source import LoadStep
 from rankscope.report.escape import plain
 from rankscope.report.output_files import overwrite, write_new
 
@@ -59,14 +59,14 @@ _INTERVAL_S = 0.1
 _WIDTH = 79
 
 
-class Narrator:
+class ProgressLine:
     """Says how far loading has come, and takes the line away at the end."""
 
     def __init__(self) -> None:
         self._shown = bool(sys.stderr) and sys.stderr.isatty()
         self._next = 0.0
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: LoadStep) -> None:
         """Shows a step, unless the last one was just now."""
         now = time.monotonic()
         if self._shown and now >= self._next:

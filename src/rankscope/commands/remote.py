@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankscope.commands.output import Narrator
-from rankscope.commands.source import Step
+from rankscope.commands.output import ProgressLine
+from rankscope.commands.source import LoadStep
 from rankscope.report.escape import plain
 from rankscope.report.output_files import overwrite
 
@@ -66,8 +66,8 @@ def _begin(address: str, place: Path, again: bool) -> DebugServer:
     from rankscope.triggers.debug_server import DebugServer, ServerError
 
     place.mkdir()
-    narrator = Narrator()
-    narrator(Step(0, 0, f"asking {address}"))
+    narrator = ProgressLine()
+    narrator(LoadStep(0, 0, f"asking {address}"))
     try:
         server = DebugServer(address)
         problems = (_poll(server, place) if again else server.poll(place)).problems

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rankscope.commands.output import Narrator, emit, refuse_existing
-from rankscope.commands.source import Source, with_local_paths
+from rankscope.commands.output import ProgressLine, emit, refuse_existing
+from rankscope.commands.source import JobSource, with_local_paths
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
@@ -40,7 +40,7 @@ def run(
     errors: str | None = None,
 ) -> int:
     """Writes the report; its exit code says whether anything critical was found."""
-    source = Source(paths, rank_from, world_size, attempt, jobs, errors, called)
+    source = JobSource(paths, rank_from, world_size, attempt, jobs, errors, called)
     source.check()
     refuse_existing(output, force)
     dataset, analysis = with_local_paths(*_load(source), path_map)
@@ -80,8 +80,8 @@ def _format_of(output: str | None) -> Format:
     return _SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
 
 
-def _load(source: Source) -> tuple[Dataset, Analysis]:
-    narrator = Narrator()
+def _load(source: JobSource) -> tuple[Dataset, Analysis]:
+    narrator = ProgressLine()
     try:
         return source.load(narrator)
     finally:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Step:
+class LoadStep:
     """How far loading has come."""
 
     done: int
@@ -29,7 +29,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Source:
+class JobSource:
     """The dumps to read, and what the user knows of them."""
 
     paths: tuple[str, ...]
@@ -64,7 +64,7 @@ class Source:
                 raise click.ClickException(f"{path}: {reason}") from error
 
     def load(
-        self, progress: Callable[[Step], None], *, detail: str = "all", kept: Kept | None = None
+        self, progress: Callable[[LoadStep], None], *, detail: str = "all", kept: Kept | None = None
     ) -> tuple[Dataset, Analysis]:
         """Reads and analyses; raises ClickException where there is nothing to read.
 
@@ -75,13 +75,13 @@ class Source:
 
         def tell(read: Progress) -> None:
             _prepare()
-            progress(Step(read.files_done, read.files_total, "reading"))
+            progress(LoadStep(read.files_done, read.files_total, "reading"))
 
         try:
             dataset = load([Path(p) for p in self.paths], replace(self.options, detail=detail), tell, kept)
         except InputError as error:
             raise click.ClickException(str(error)) from error
-        progress(Step(0, 0, "analysing"))
+        progress(LoadStep(0, 0, "analysing"))
         return dataset, _prepare()(dataset)
 
 

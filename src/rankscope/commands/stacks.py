@@ -34,7 +34,7 @@ MISSING = (
 
 
 @dataclass(frozen=True)
-class Sampling:
+class PySpySampling:
     """How py-spy is called."""
 
     program: str
@@ -58,7 +58,7 @@ def run(
     directory: str, *, pids: tuple[int, ...], as_json: bool, native: bool, nonblocking: bool, times: int, every: float
 ) -> int:
     """Dumps every rank of this host `times` times; exit code 2 if none could be."""
-    sampling = Sampling(_py_spy(), _made(directory), as_json, native, nonblocking)
+    sampling = PySpySampling(_py_spy(), _made(directory), as_json, native, nonblocking)
     dumped = 0
     for number in range(times):
         if number:
@@ -90,7 +90,7 @@ def _made(directory: str) -> Path:
     return path
 
 
-def _all(sampling: Sampling, found: dict[int, int | None]) -> int:
+def _all(sampling: PySpySampling, found: dict[int, int | None]) -> int:
     """Dumps processes next to each other, for one pauses only itself; returns how many could be."""
     at = datetime.now(UTC)
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -103,7 +103,7 @@ def _all(sampling: Sampling, found: dict[int, int | None]) -> int:
     return sum(problem is None for problem in problems.values())
 
 
-def _one(sampling: Sampling, pid: int, rank: int | None, at: datetime) -> str | None:
+def _one(sampling: PySpySampling, pid: int, rank: int | None, at: datetime) -> str | None:
     """Dumps a process; why it could not be."""
     try:
         done = subprocess.run(sampling.command(pid), capture_output=True, timeout=LONGEST_S, check=False)
@@ -135,7 +135,7 @@ PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
-class Process:
+class HostProcess:
     """A process of this host whose environment can be read."""
 
     pid: int
@@ -175,7 +175,7 @@ def ranks_here(directory: Path, pids: Iterable[int], proc: Path = PROC) -> dict[
     return dict(sorted(told.items(), key=lambda item: (item[1], item[0])))
 
 
-def _refuse_several_jobs(told: dict[int, int], processes: dict[int, Process]) -> None:
+def _refuse_several_jobs(told: dict[int, int], processes: dict[int, HostProcess]) -> None:
     claims = defaultdict(list)
     for pid, rank in told.items():
         claims[rank].append(pid)
@@ -185,7 +185,7 @@ def _refuse_several_jobs(told: dict[int, int], processes: dict[int, Process]) ->
             raise click.ClickException(f"several processes are rank {rank}: {shown}; choose with --pid")
 
 
-def _from_environment(processes: dict[int, Process], wanted: set[int]) -> dict[int, int]:
+def _from_environment(processes: dict[int, HostProcess], wanted: set[int]) -> dict[int, int]:
     """The interpreters that have a rank and are not below one that has the same: those are its workers."""
     name = next((n for n in RANK_NAMES if any(n in p.environment and p.is_python for p in processes.values())), None)
     ranked = {
@@ -200,11 +200,11 @@ def _from_environment(processes: dict[int, Process], wanted: set[int]) -> dict[i
     }
 
 
-def _is_above(above: int, pid: int, ranked: dict[int, int], processes: dict[int, Process]) -> bool:
+def _is_above(above: int, pid: int, ranked: dict[int, int], processes: dict[int, HostProcess]) -> bool:
     return ranked.get(above) == ranked[pid] and processes[above].job == processes[pid].job
 
 
-def _above(pid: int, processes: dict[int, Process]) -> list[int]:
+def _above(pid: int, processes: dict[int, HostProcess]) -> list[int]:
     found: list[int] = []
     at = processes[pid].parent
     while at in processes and at not in found:
@@ -213,7 +213,7 @@ def _above(pid: int, processes: dict[int, Process]) -> list[int]:
     return found
 
 
-def _processes(proc: Path) -> dict[int, Process]:
+def _processes(proc: Path) -> dict[int, HostProcess]:
     found = {}
     for directory in proc.iterdir():
         if directory.name.isdigit() and int(directory.name) != os.getpid():
@@ -222,7 +222,7 @@ def _processes(proc: Path) -> dict[int, Process]:
     return found
 
 
-def _process(directory: Path) -> Process:
+def _process(directory: Path) -> HostProcess:
     """Raises OSError for a process of somebody else, or one that has ended."""
     words = (directory / "cmdline").read_bytes().split(b"\0")
     pairs = (
@@ -233,7 +233,7 @@ def _process(directory: Path) -> Process:
     command = b" ".join(words).decode("utf-8", "replace")
     program = str((directory / "exe").readlink())
     kept = {name: value for name, _, value in pairs if name in (*RANK_NAMES, *JOB_NAMES)}
-    return Process(int(directory.name), int(parent), command, program, kept)
+    return HostProcess(int(directory.name), int(parent), command, program, kept)
 
 
 def _from_cards(directory: Path) -> dict[int, int]:

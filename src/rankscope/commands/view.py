@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from rankscope.commands import report
 from rankscope.commands import watch as watching
-from rankscope.commands.source import A_BIT_AT_A_TIME, Source, Step
-from rankscope.commands.watch import UNSAID, Follow
+from rankscope.commands.source import A_BIT_AT_A_TIME, JobSource, LoadStep
+from rankscope.commands.watch import UNSAID, FollowOptions
 from rankscope.report.escape import plain
 from rankscope.triggers.pipes import Pipe, ask, find_pipes
 
@@ -43,11 +43,11 @@ def run(
     jobs: int | None = None,
     errors: str | None = None,
     watch: bool = False,
-    follow: Follow = UNSAID,
+    follow: FollowOptions = UNSAID,
     bell: bool = True,
 ) -> int:
     """Opens the app on a terminal; elsewhere prints the report, with its exit code, or follows the job in lines."""
-    source = Source(paths, rank_from, world_size, attempt, jobs, errors, called)
+    source = JobSource(paths, rank_from, world_size, attempt, jobs, errors, called)
     if not on_terminal():
         without = partial(watching.run, follow=follow) if watch else report.run
         return without(
@@ -63,7 +63,7 @@ def run(
         os.environ.pop(name, None)
     options = from_environment(
         os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export, bell=bell,
-        export_traces=_export_traces, pipes=PipesOf(paths),
+        export_traces=_export_traces, pipes=PathPipes(paths),
     )  # fmt: skip
     if watch:
         _app_that_follows(source, follow, options).run()
@@ -73,16 +73,16 @@ def run(
     return 0
 
 
-def _app_that_follows(source: Source, follow: Follow, options: ViewOptions) -> RankscopeApp:
-    from rankscope.commands.follower_process import Apart, Wanted
+def _app_that_follows(source: JobSource, follow: FollowOptions, options: ViewOptions) -> RankscopeApp:
+    from rankscope.commands.follower_process import FollowerProcess, FollowRequest
     from rankscope.tui.app import RankscopeApp
 
     answer_keys()
-    apart = Apart(Wanted(source, follow, options.path_map))
+    apart = FollowerProcess(FollowRequest(source, follow, options.path_map))
     return RankscopeApp(load=None, title=source.title, options=options, watch=apart)
 
 
-def _readings(source: Source) -> tuple[Load, Load]:
+def _readings(source: JobSource) -> tuple[Load, Load]:
     """What is shown at first, and the rest, for which only traces are opened again."""
     from rankscope.assemble.load import Kept
 
@@ -90,7 +90,7 @@ def _readings(source: Source) -> tuple[Load, Load]:
     return partial(_first, source, kept), partial(source.load, kept=kept)
 
 
-def _first(source: Source, kept: Kept, progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
+def _first(source: JobSource, kept: Kept, progress: Callable[[LoadStep], None]) -> tuple[Dataset, Analysis]:
     """Of traces only their collectives and steps: they are there in a third of the time."""
     try:
         return source.load(progress, detail="collectives", kept=kept)
@@ -132,7 +132,7 @@ def on_terminal() -> bool:
 
 
 @dataclass(frozen=True)
-class PipesOf:
+class PathPipes:
     """The trigger pipes of some paths. What is asked first may be gone when it is written to: that is said."""
 
     paths: Sequence[str]

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rankscope.commands.source import Source, with_local_paths
+from rankscope.commands.source import JobSource, with_local_paths
 from rankscope.parsers.workers.machine_share import of_the_user
 from rankscope.report.escape import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rankscope.watching.update import Reading, Update
+    from rankscope.watching.update import FollowProgress, JobUpdate
     from rankscope.watching.watcher import Watcher
 
 
 @dataclass(frozen=True)
-class Follow:
+class FollowOptions:
     """How a job is to be followed, as the command line says."""
 
     poll: float | None = None
@@ -35,11 +35,11 @@ class Follow:
     on_freeze: str | None = None
 
 
-UNSAID = Follow()
+UNSAID = FollowOptions()
 """Nothing was said of how."""
 
 
-def watcher_for(source: Source, follow: Follow) -> Watcher:
+def watcher_for(source: JobSource, follow: FollowOptions) -> Watcher:
     """What follows the files of a source; ClickException if the options are no good."""
     from pathlib import Path
 
@@ -55,29 +55,29 @@ def watcher_for(source: Source, follow: Follow) -> Watcher:
 
 
 @dataclass
-class Followed:
+class FollowedJob:
     """What the screen is given to follow: every freeze goes to the command of the user's as well."""
 
     watcher: Watcher
     on_freeze: str | None
     path_map: tuple[tuple[str, str], ...]
 
-    def run(self, publish: Callable[[Update | Reading], None]) -> None:
+    def run(self, publish: Callable[[JobUpdate | FollowProgress], None]) -> None:
         """Follows until `stop`; ClickException if no process can be started."""
         from rankscope.parsers.workers.pool import WorkerError
-        from rankscope.watching.update import Reading
+        from rankscope.watching.update import FollowProgress
 
-        last: list[Reading] = [Reading()]
+        last: list[FollowProgress] = [FollowProgress()]
         said = [""]
 
         def tell(text: str) -> None:
             said[0] = text
             publish(replace(last[0], said=text))
 
-        hook = Hook(self.on_freeze, tell) if self.on_freeze is not None else None
+        hook = FreezeHook(self.on_freeze, tell) if self.on_freeze is not None else None
 
-        def pass_on(news: Update | Reading) -> None:
-            if isinstance(news, Reading):
+        def pass_on(news: JobUpdate | FollowProgress) -> None:
+            if isinstance(news, FollowProgress):
                 last[0] = replace(news, said=said[0])
                 publish(last[0])
                 return
@@ -100,12 +100,12 @@ class Followed:
         self.watcher.stop()
 
 
-def followed(source: Source, follow: Follow, path_map: tuple[tuple[str, str], ...]) -> Followed:
+def followed(source: JobSource, follow: FollowOptions, path_map: tuple[tuple[str, str], ...]) -> FollowedJob:
     """What the screen is given to follow; ClickException if the options are no good."""
-    return Followed(watcher_for(source, follow), follow.on_freeze, path_map)
+    return FollowedJob(watcher_for(source, follow), follow.on_freeze, path_map)
 
 
-def report_of(update: Update, path_map: tuple[tuple[str, str], ...] = ()) -> bytes:
+def report_of(update: JobUpdate, path_map: tuple[tuple[str, str], ...] = ()) -> bytes:
     """The JSON report of an update."""
     from rankscope.report.json import render_json
 
@@ -118,7 +118,7 @@ def run(
     called: tuple[str, ...] = (),
     form: Literal["text", "json"] = "text",
     until_frozen: bool = False,
-    follow: Follow = UNSAID,
+    follow: FollowOptions = UNSAID,
     ascii_only: bool = False,
     path_map: tuple[tuple[str, str], ...] = (),
     rank_from: str | None = None,
@@ -128,11 +128,11 @@ def run(
     errors: str | None = None,
 ) -> int:
     """Follows until a signal ends it; its exit code says whether anything critical was found last."""
-    source = Source(paths, rank_from, world_size, attempt, jobs, errors, called)
+    source = JobSource(paths, rank_from, world_size, attempt, jobs, errors, called)
     source.check(may_come=True)
     watcher = watcher_for(source, follow)
     gc.enable()
-    printer = _Printer(watcher, form, ascii_only, until_frozen, path_map, _hook(follow))
+    printer = _StatusPrinter(watcher, form, ascii_only, until_frozen, path_map, _hook(follow))
     with _ended_by_signals(watcher):
         _run(watcher, printer)
     if printer.hook is not None and until_frozen:
@@ -140,7 +140,7 @@ def run(
     return int(printer.critical or (until_frozen and printer.alarmed))
 
 
-def _run(watcher: Watcher, printer: _Printer) -> None:
+def _run(watcher: Watcher, printer: _StatusPrinter) -> None:
     from rankscope.parsers.workers.pool import WorkerError
 
     try:
@@ -149,15 +149,15 @@ def _run(watcher: Watcher, printer: _Printer) -> None:
         raise click.ClickException(str(error)) from error
 
 
-def _hook(follow: Follow) -> Hook | None:
+def _hook(follow: FollowOptions) -> FreezeHook | None:
     if follow.on_freeze is None:
         return None
 
-    return Hook(follow.on_freeze, _say)
+    return FreezeHook(follow.on_freeze, _say)
 
 
 @dataclass
-class _Printer:
+class _StatusPrinter:
     """Prints what is new of a job, and tells who is to be told."""
 
     watcher: Watcher
@@ -165,17 +165,17 @@ class _Printer:
     ascii_only: bool
     until_frozen: bool
     path_map: tuple[tuple[str, str], ...]
-    hook: Hook | None
+    hook: FreezeHook | None
     critical: bool = False
     alarmed: bool = False
     _said: object = None
     _trouble: str = field(default="")
 
-    def publish(self, news: Update | Reading) -> None:
+    def publish(self, news: JobUpdate | FollowProgress) -> None:
         """Takes what the watcher tells."""
-        from rankscope.watching.update import Reading
+        from rankscope.watching.update import FollowProgress
 
-        if isinstance(news, Reading):
+        if isinstance(news, FollowProgress):
             self._tell_trouble(news)
             return
         self._tell_trouble(news.reading)
@@ -188,7 +188,7 @@ class _Printer:
             if self.until_frozen:
                 self.watcher.stop()
 
-    def _print(self, update: Update) -> None:
+    def _print(self, update: JobUpdate) -> None:
         from rankscope.report.text import render_line_json, render_line_text, verdict_key
 
         key = verdict_key(update.analysis, update.live)
@@ -206,7 +206,7 @@ class _Printer:
         except BrokenPipeError:
             self.watcher.stop()
 
-    def _tell_trouble(self, reading: Reading) -> None:
+    def _tell_trouble(self, reading: FollowProgress) -> None:
         trouble = reading.trouble
         if trouble != self._trouble:
             self._trouble = trouble
@@ -238,7 +238,7 @@ LONGEST_QUOTE = 200
 """Characters of what a command that failed has said."""
 
 
-class Hook:
+class FreezeHook:
     """Runs the command beside everything else, never twice at a time; `tell` gets what became of it."""
 
     def __init__(self, command: str, tell: Callable[[str], None]) -> None:

@@ -9,7 +9,17 @@ from typing import Any
 import orjson
 
 from rankscope import __version__
-from rankscope.analysis.model import Analysis, Culprit, Dimension, Evidence, Finding, GroupRef, Mesh, Step, Why
+from rankscope.analysis.model import (
+    Analysis,
+    ChainStep,
+    Culprit,
+    Dimension,
+    Evidence,
+    Finding,
+    GroupRef,
+    Mesh,
+    RankExplanation,
+)
 from rankscope.report import log_excerpts, settings_section
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
@@ -79,7 +89,7 @@ def finding_json(f: Finding) -> Json:
     }
 
 
-def _why(w: Why) -> Json:
+def _why(w: RankExplanation) -> Json:
     lines = [{"about": r.about, **_evidence(r.evidence)} for r in w.lines]
     return {"rank": w.rank, "accused": w.accused, "finding": w.finding, "title": w.title, "lines": lines}
 
@@ -88,7 +98,7 @@ def _culprit(c: Culprit) -> Json:
     return {"rank": c.rank, "host": c.host, "pid": c.pid, "device": c.device}
 
 
-def _step(s: Step) -> Json:
+def _step(s: ChainStep) -> Json:
     wait = {"group": s.waits_in.group, "seq": s.waits_in.seq, "op": s.waits_in.op}
     return {"rank": s.rank, "waits_in": wait, "for_rank": s.for_rank}
 

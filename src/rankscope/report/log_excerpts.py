@@ -22,7 +22,7 @@ ROLES = ("root", "victim", "context", "", "noise")
 _NUMBERS = r"0x[0-9a-fA-F]+|\d+"
 
 
-class Said(NamedTuple):
+class LogExcerpt(NamedTuple):
     """What one or many ranks said, in words that differ only in their numbers."""
 
     role: str
@@ -88,7 +88,7 @@ def with_paths(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(paths, on="file", how="left", maintain_order="left")
 
 
-def folded(dataset: Dataset, rows: pl.DataFrame, most: int) -> tuple[list[Said], int]:
+def folded(dataset: Dataset, rows: pl.DataFrame, most: int) -> tuple[list[LogExcerpt], int]:
     """Rows of `narrow`, alike ones as one, the first `most` of them; and how many rows are in none of these."""
     ranks = pl.col("rank").drop_nulls().unique().sort().alias("ranks")
     grouped = rows.group_by("alike", maintain_order=True).agg(pl.col("row").first(), pl.len().alias("lines"), ranks)
@@ -98,19 +98,19 @@ def folded(dataset: Dataset, rows: pl.DataFrame, most: int) -> tuple[list[Said],
     return said, rows.height - sum(one.lines for one in said)
 
 
-def _said(row: dict[str, Any]) -> Said:
-    return Said(
+def _said(row: dict[str, Any]) -> LogExcerpt:
+    return LogExcerpt(
         row["role"] or "", row["kind"] or "", hide(row["text"] or ""), tuple(row["ranks"]), row["host"] or "",
         row["lines"], row["time_ns"], row["path"] or "", row["line"], '"utc":true' in (row["values"] or ""),
     )  # fmt: skip
 
 
-def shown(dataset: Dataset) -> tuple[list[Said], int]:
+def shown(dataset: Dataset) -> tuple[list[LogExcerpt], int]:
     """What a report for people lists, and how many lines are not in it."""
     return folded(dataset, accounts(dataset), MOST_SHOWN)
 
 
-def source(said: Said) -> str:
+def source(said: LogExcerpt) -> str:
     """Where and when the first was written: "rank3.err, line 12, 2023-11-14 22:13:20 local time of its host"."""
     parts = [said.file, f"line {said.line}" if said.line is not None else ""]
     zone = "UTC" if said.utc else "local time of its host"
@@ -118,13 +118,13 @@ def source(said: Said) -> str:
     return ", ".join(filter(None, parts))
 
 
-def text_lines(said: Sequence[Said], more: int) -> list[tuple[str, str]]:
+def text_lines(said: Sequence[LogExcerpt], more: int) -> list[tuple[str, str]]:
     """(role, line) for a report as text, with how many lines are left out."""
     lines = [(one.role, _line(one)) for one in said]
     return [*lines, ("", f"({more:,} more in the JSON report)")] if more else lines
 
 
-def _line(one: Said) -> str:
+def _line(one: LogExcerpt) -> str:
     times = f", {one.lines} lines" if one.lines > 1 else ""
     place = source(one)
     return f"{one.who}{times}: {one.text[:LONGEST]}" + (f" ({place})" if place else "")

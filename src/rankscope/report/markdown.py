@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rankscope import __version__
-from rankscope.analysis.model import Analysis, Evidence, Finding, Why
+from rankscope.analysis.model import Analysis, Evidence, Finding, RankExplanation
 from rankscope.analysis.wording import plural
 from rankscope.report import log_excerpts, settings_section, words
 from rankscope.report.escape import code_block, markdown
@@ -47,7 +47,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     yield from _facts(rows)
 
 
-def _why(why: Why) -> Iterator[str]:
+def _why(why: RankExplanation) -> Iterator[str]:
     yield f"## Why? {_inline(why.title[:1].upper() + why.title[1:])}"
     yield _table(("", ""), [(label, line) for label, lines in why_sections(why) for line in lines])
 

@@ -83,7 +83,7 @@ def write_merged(dataset: Dataset, analysis: Analysis, out: Output, *, flows: bo
     """Writes all spans as one document; returns how many events it has."""
     traces = analysis.traces or TraceAnalysis()
     base = _base(dataset, traces)
-    spans = _Spans(dataset, traces, base)
+    spans = _SpanPieces(dataset, traces, base)
     out.write(orjson.dumps({"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": base})[:-1])
     out.write(b',"traceEvents":[\n')
     written = 0
@@ -137,7 +137,7 @@ def _base(dataset: Dataset, traces: TraceAnalysis) -> int:
     return min(starts, default=0) // 1_000_000_000 * 1_000_000_000
 
 
-class _Spans:
+class _SpanPieces:
     """The spans with what their tracks say, in pieces."""
 
     def __init__(self, dataset: Dataset, traces: TraceAnalysis, base: int) -> None:
@@ -182,7 +182,7 @@ class _Spans:
         return self.placed(linked.collect())
 
 
-def _events(dataset: Dataset, traces: TraceAnalysis, spans: _Spans, flows: bool) -> Iterator[list[str]]:
+def _events(dataset: Dataset, traces: TraceAnalysis, spans: _SpanPieces, flows: bool) -> Iterator[list[str]]:
     yield _named(dataset)
     yield _named_beside(dataset, spans)
     for piece in spans.pieces():
@@ -211,7 +211,7 @@ def _named(dataset: Dataset) -> list[str]:
     return out
 
 
-def _named_beside(dataset: Dataset, spans: _Spans) -> list[str]:
+def _named_beside(dataset: Dataset, spans: _SpanPieces) -> list[str]:
     """Names of the rows beside threads, each behind its thread."""
     rows = _ordered(dataset).with_row_index("at").join(spans.beside, on="track").sort("at", "beside")
     out = []
@@ -285,7 +285,7 @@ def _launch_arrows(linked: pl.DataFrame, first: int) -> list[str]:
     return begin + _arrow(pairs, "f", "launch", ("pid_to", "tid_to", "ts_to"))
 
 
-def _collective_arrows(traces: TraceAnalysis, spans: _Spans, first: int) -> list[str]:
+def _collective_arrows(traces: TraceAnalysis, spans: _SpanPieces, first: int) -> list[str]:
     """An arrow through the members of each matched collective, in the order in which they came."""
     placed = spans.placed(spans.work).unique("op", keep="first").select("op", "pid", "tid", "ts")
     members = traces.matched.select("match", "arrived_ns", op=pl.col("row")).join(placed, on="op")

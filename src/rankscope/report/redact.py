@@ -42,7 +42,7 @@ def redact(
     column that `schema.text_columns` does not call rankscope's own, in the root and in the analysis.
     """
     told = replace(dataset, messages=_said(dataset))
-    names = Names([*_hosts(told, analysis), *hosts], [*users, *_valued(told, _NAME_A_USER)], keep_source_names)
+    names = StandInNames([*_hosts(told, analysis), *hosts], [*users, *_valued(told, _NAME_A_USER)], keep_source_names)
     roots = [dataset.root] if dataset.root and not _is_address(dataset.root) else []
     paths = [*roots, *(p for p in dataset.files["path"].drop_nulls() if p)]
     names.learn([*_strings(analysis), *_texts(told), *paths], paths)
@@ -58,7 +58,7 @@ def _tables(dataset: Dataset) -> dict[str, pl.DataFrame]:
     return {name: tables[name] for name in (*_FIRST, *_LOGS, *tables) if isinstance(tables[name], pl.DataFrame)}
 
 
-def _renamed(name: str, table: pl.DataFrame, names: Names) -> pl.DataFrame:
+def _renamed(name: str, table: pl.DataFrame, names: StandInNames) -> pl.DataFrame:
     """The table of that name with names replaced in all text that may be the user's."""
     change: dict[Holds, Callable[[str], str]] = {
         "host": names.host, "path": names.path, "text": lambda text: names.text(hide(text)),
@@ -67,7 +67,7 @@ def _renamed(name: str, table: pl.DataFrame, names: Names) -> pl.DataFrame:
     return table.with_columns(_mapped(table[column], change[what]) for column, what in held.items())
 
 
-def _root(root: str, names: Names) -> str:
+def _root(root: str, names: StandInNames) -> str:
     return names.text(root) if _is_address(root) else names.path(root)
 
 
@@ -133,7 +133,7 @@ def _mapped(column: pl.Series, change: Callable[[str], str]) -> pl.Series:
     return column.cast(pl.String).replace(changed).cast(column.dtype) if changed else column
 
 
-def _redacted(value: Any, names: Names, name: str = "") -> Any:
+def _redacted(value: Any, names: StandInNames, name: str = "") -> Any:
     """The same value with its text replaced; `name` is the field it stands in."""
     if isinstance(value, str):
         return value if name in _OWN_WORDS else _change(names, name)(value)
@@ -146,7 +146,7 @@ def _redacted(value: Any, names: Names, name: str = "") -> Any:
     return _of_parts(value, names, name)
 
 
-def _of_parts(value: Any, names: Names, name: str) -> Any:
+def _of_parts(value: Any, names: StandInNames, name: str) -> Any:
     """The same of a table, or of an object by its fields."""
     if isinstance(value, pl.DataFrame):
         return _renamed(name, value, names)
@@ -157,7 +157,7 @@ def _of_parts(value: Any, names: Names, name: str) -> Any:
     return replace(value, **{own: _redacted(getattr(value, own), names, said) for own, said in called.items()})
 
 
-def _change(names: Names, name: str) -> Callable[[str], str]:
+def _change(names: StandInNames, name: str) -> Callable[[str], str]:
     if name in _PATHS:
         return names.path
     return names.host if name in _HOSTS else names.text
@@ -206,7 +206,7 @@ _SHORTEST = 3
 """Users of one or two letters are replaced in paths only: in prose they would be half the words."""
 
 
-class Names:
+class StandInNames:
     """The stand-ins of one report: host-1, user-1, dir-1, name-1, handed out in the order of first sight."""
 
     def __init__(self, hosts: Iterable[str], users: Iterable[str], keep_source_names: bool = True) -> None:

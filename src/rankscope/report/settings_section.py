@@ -26,7 +26,7 @@ _OWN = re.compile(
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
 
 
-class Value(NamedTuple):
+class SettingValue(NamedTuple):
     """A value, and who has it."""
 
     value: str | None
@@ -44,11 +44,11 @@ class Value(NamedTuple):
         return missing if self.value is None else self.value or "(empty)"
 
 
-class Setting(NamedTuple):
+class ReportedSetting(NamedTuple):
     """A setting that somebody told."""
 
     name: str
-    values: tuple[Value, ...]
+    values: tuple[SettingValue, ...]
     """Those of most ranks first; last what is not told."""
 
     @property
@@ -74,7 +74,7 @@ class Setting(NamedTuple):
         return not self.is_own and (self.told > 1 or unset)
 
 
-def settings(dataset: Dataset) -> list[Setting]:
+def settings(dataset: Dataset) -> list[ReportedSetting]:
     """Every setting there is: those with different values first, then those that some did not tell; each by name.
 
     Of thousands of ranks it takes a second: made once for as long as one job is shown.
@@ -86,22 +86,22 @@ def settings(dataset: Dataset) -> list[Setting]:
     return _kept[0][1]
 
 
-_kept: list[tuple[pl.DataFrame, list[Setting]]] = []
+_kept: list[tuple[pl.DataFrame, list[ReportedSetting]]] = []
 
 
-def _folded(dataset: Dataset) -> list[Setting]:
+def _folded(dataset: Dataset) -> list[ReportedSetting]:
     texts = pl.col("name", "value", "source").cast(pl.Categorical)
     rows = dataset.settings.select(texts, "rank", "host", "pid", "file")
-    by_name: dict[str, list[Value]] = {}
+    by_name: dict[str, list[SettingValue]] = {}
     for name, value, ranks, unknown in _values(rows).iter_rows():
-        by_name.setdefault(name, []).append(Value(value_of(name, value or ""), tuple(ranks), unknown))
+        by_name.setdefault(name, []).append(SettingValue(value_of(name, value or ""), tuple(ranks), unknown))
     for name, unset, ranks in _silent(rows).iter_rows():
-        by_name[name].append(Value(None, tuple(ranks), unset=unset))
-    found = [Setting(name, tuple(values)) for name, values in by_name.items()]
+        by_name[name].append(SettingValue(None, tuple(ranks), unset=unset))
+    found = [ReportedSetting(name, tuple(values)) for name, values in by_name.items()]
     return sorted(found, key=lambda one: (not one.differs, one.is_own, one.told < 2, one.name))
 
 
-def differing(dataset: Dataset) -> list[Setting]:
+def differing(dataset: Dataset) -> list[ReportedSetting]:
     """The settings that differ between ranks."""
     return [one for one in settings(dataset) if one.differs]
 
@@ -139,7 +139,7 @@ def _silent(rows: pl.DataFrame) -> pl.DataFrame:
     return each.group_by("name", "unset").agg(pl.col("rank").sort()).sort("name", "unset")
 
 
-def value_phrase(value: Value) -> str:
+def value_phrase(value: SettingValue) -> str:
     """A value with who has it: "Tree on rank 15"."""
     who = [words.ranks_phrase(value.ranks)] if value.ranks else []
     who += [f"{value.unknown} process{'es' if value.unknown > 1 else ''} of unknown rank"] if value.unknown else []
@@ -154,14 +154,14 @@ def text_lines(dataset: Dataset) -> list[str]:
     return [*lines, f"({left:,} more in the JSON report)"] if left > 0 else lines
 
 
-def phrases(one: Setting) -> list[str]:
+def phrases(one: ReportedSetting) -> list[str]:
     """The values of a setting with who has them, the first few."""
     shown = [value_phrase(value) for value in one.values[:MOST_VALUES]]
     left = len(one.values) - MOST_VALUES
     return [*shown, f"{left:,} more values"] if left > 0 else shown
 
 
-def mentioned(one: Setting, analysis: Analysis) -> Finding | None:
+def mentioned(one: ReportedSetting, analysis: Analysis) -> Finding | None:
     """The first finding about settings or versions that speaks of this one."""
     name = re.compile(rf"(?<![A-Za-z0-9_:]){re.escape(one.name)}(?![A-Za-z0-9_])")
     about = (f for f in analysis.findings if f.kind in _OF_SETTINGS)

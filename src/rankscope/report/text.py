@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, tzinfo
 from typing import Any
 
-from rankscope.analysis.live_state import Live
-from rankscope.analysis.model import Analysis, Finding, Why
+from rankscope.analysis.live_state import LiveState
+from rankscope.analysis.model import Analysis, Finding, RankExplanation
 from rankscope.analysis.wording import plural
 from rankscope.report import log_excerpts, settings_section, words
 from rankscope.report.escape import plain
@@ -47,7 +47,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         yield from _wrap(f"no dump that can be read of {words.ranks_phrase(tuple(dataset.unread_dumps))}")
 
 
-def _why(why: Why) -> Iterator[str]:
+def _why(why: RankExplanation) -> Iterator[str]:
     yield "-" * WIDTH
     yield from _wrap(f"Why? {why.title[:1].upper()}{why.title[1:]}", indent=3)
     for label, lines in why_sections(why):
@@ -161,7 +161,7 @@ GROUPS = 32
 """Rates of no more groups are told, the fastest first."""
 
 
-def verdict_key(analysis: Analysis, live: Live) -> tuple[Any, ...]:
+def verdict_key(analysis: Analysis, live: LiveState) -> tuple[Any, ...]:
     """What is the same as long as nothing else is to be said of a job: whoever is late, not in which of its groups."""
     roots = [f for f in analysis.findings if f.root_cause]
     places = [(f.group and f.group.id, f.seq) if f.kind != "straggler" else () for f in roots]
@@ -169,7 +169,7 @@ def verdict_key(analysis: Analysis, live: Live) -> tuple[Any, ...]:
     return live.state, analysis.status, causes
 
 
-def render_line_json(dataset: Dataset, analysis: Analysis, live: Live, time_ns: int) -> bytes:
+def render_line_json(dataset: Dataset, analysis: Analysis, live: LiveState, time_ns: int) -> bytes:
     """One line of JSON; its form is described in docs/report.md."""
     return dump(
         {
@@ -194,7 +194,7 @@ def render_line_json(dataset: Dataset, analysis: Analysis, live: Live, time_ns: 
     )
 
 
-def render_line_text(analysis: Analysis, live: Live, time_ns: int, zone: tzinfo | None = None) -> str:
+def render_line_text(analysis: Analysis, live: LiveState, time_ns: int, zone: tzinfo | None = None) -> str:
     """One line: the time, the state, and the verdict."""
     clock = datetime.fromtimestamp(time_ns / 1e9, zone).strftime("%H:%M:%S")
     speed = f" {live.per_s:.3g}/s" if live.per_s else ""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.lateness import Turn, is_short, turns
+from rankscope.analysis.traces.lateness import LastRankRun, is_short, turns
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.analysis.traces.trace_story import group_label
 from rankscope.analysis.wording import fold, plural, short_duration
@@ -25,7 +25,7 @@ _PARTS = ("compute_ns", "communication_ns", "exposed_ns", "memory_ns", "idle_ns"
 Cells = tuple[str, ...]
 
 
-class _Row(NamedTuple):
+class _BreakdownRow(NamedTuple):
     rank: int
     step_ns: int
     late_ns: int
@@ -35,7 +35,7 @@ class _Row(NamedTuple):
 
 def breakdown(traces: TraceAnalysis) -> list[Cells]:
     """Where the median step of each rank went: who is late most first, ranks that look alike in one row."""
-    folded: list[tuple[_Row, list[int]]] = []
+    folded: list[tuple[_BreakdownRow, list[int]]] = []
     for row in sorted(_rows(traces), key=lambda r: (-r.late_ns, r.rank)):
         like = next((ranks for head, ranks in folded if _alike(head, row)), None)
         if like is None:
@@ -45,7 +45,7 @@ def breakdown(traces: TraceAnalysis) -> list[Cells]:
     return [_cells(row, ranks) for row, ranks in folded]
 
 
-def _rows(traces: TraceAnalysis) -> Iterator[_Row]:
+def _rows(traces: TraceAnalysis) -> Iterator[_BreakdownRow]:
     length = (pl.col("end_ns") - pl.col("start_ns")).alias("step_ns")
     table = traces.steps.with_columns(length).group_by("rank").agg(
         pl.col("step_ns").median(), pl.col("late_ns").median().fill_null(0.0),
@@ -53,10 +53,10 @@ def _rows(traces: TraceAnalysis) -> Iterator[_Row]:
     ).sort("rank")  # fmt: skip
     for rank, step, late, *shares in table.iter_rows():
         known = () if any(share is None for share in shares) else tuple(shares)
-        yield _Row(rank, int(step or 0), int(late or 0), known)
+        yield _BreakdownRow(rank, int(step or 0), int(late or 0), known)
 
 
-def _alike(one: _Row, other: _Row) -> bool:
+def _alike(one: _BreakdownRow, other: _BreakdownRow) -> bool:
     """Whether two ranks may stand in one row: also late by about the same."""
     if len(one.shares) != len(other.shares):
         return False
@@ -65,7 +65,7 @@ def _alike(one: _Row, other: _Row) -> bool:
     return bool(late <= ALIKE and (apart <= ALIKE).all())
 
 
-def _cells(row: _Row, ranks: list[int]) -> Cells:
+def _cells(row: _BreakdownRow, ranks: list[int]) -> Cells:
     shares = [f"{share:.0f} %" for share in row.shares] or ["?"] * len(_PARTS)
     late = short_duration(row.late_ns) if row.late_ns >= 1000 else "-"
     return words.fold_ranks(ranks), short_duration(row.step_ns), *shares, late
@@ -243,7 +243,7 @@ def _one_by_one(dataset: Dataset, traces: TraceAnalysis) -> Iterator[str]:
         yield f"{came}: {_how_sure(turn, traces.clock_error_ns)}"
 
 
-def _how_sure(turn: Turn, error: int | None) -> str:
+def _how_sure(turn: LastRankRun, error: int | None) -> str:
     """Against what clocks may be off by."""
     if not error:
         return "sure, on one clock" if turn.sure else "at once"

@@ -23,7 +23,7 @@ LONGEST_S = 60.0
 
 
 @dataclass(frozen=True)
-class Changes:
+class FileChanges:
     """What one look has found."""
 
     changed: tuple[Found, ...] = ()
@@ -48,7 +48,7 @@ def away_note(path: Path) -> Path:
     return whole.parent / f".{whole.name}.rankscope-away"
 
 
-class Census:
+class FileCensus:
     """The files below some paths."""
 
     def __init__(self, paths: Sequence[Path], clock: Clock = CLOCK) -> None:
@@ -66,7 +66,7 @@ class Census:
         """Seconds that the last two looks took."""
         self._devices: list[int] | None = None
 
-    def scan(self) -> Changes:
+    def scan(self) -> FileChanges:
         """Looks at everything. Raises AwayError."""
         begin = self._clock.now()
         try:
@@ -97,7 +97,7 @@ class Census:
         """
         return self.scanned_at + min(min(self._took) / AT_MOST, LONGEST_S)
 
-    def look(self, paths: Iterable[str]) -> tuple[Changes, bool]:
+    def look(self, paths: Iterable[str]) -> tuple[FileChanges, bool]:
         """Looks at a few paths, and says whether everything must be looked at: something new is there, or is gone."""
         changed: list[Found] = []
         missing, strange, everything = [], set(), False
@@ -119,7 +119,7 @@ class Census:
                     strange.add(about.st_ino)
                     self._note_link(path, about)
         gone, more = self._miss(missing, strange)
-        return Changes(tuple(changed), gone), everything or more
+        return FileChanges(tuple(changed), gone), everything or more
 
     def _again(self, known: Found, about: os.stat_result) -> list[Found]:
         """Takes a file as it is now; nothing if it is what it was."""
@@ -171,7 +171,7 @@ def _above(paths: Iterable[str]) -> set[str]:
     return above
 
 
-def _moved(changed: list[Found], gone: set[str], before: dict[str, Found]) -> Changes:
+def _moved(changed: list[Found], gone: set[str], before: dict[str, Found]) -> FileChanges:
     """Tells files that only got another name, as a log that is rotated, or a dump when it is whole."""
     left = gone | {one.path for one in changed if one.path in before}
     by_inode = {before[path].inode: before[path] for path in left if before[path].inode}
@@ -180,7 +180,7 @@ def _moved(changed: list[Found], gone: set[str], before: dict[str, Found]) -> Ch
         old = by_inode.get(one.inode)
         if old is not None and old.path != one.path and (old.size, old.mtime_ns) == (one.size, one.mtime_ns):
             moved[one.path] = (old.path, one)
-    return Changes(
+    return FileChanges(
         tuple(one for one in changed if one.path not in moved),
         tuple(gone - {old for old, _ in moved.values()}),
         tuple(moved.values()),

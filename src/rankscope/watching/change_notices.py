@@ -15,7 +15,7 @@ IDLE_MS = 250
 """So long a thread waits before it looks whether it is to end, and whether its directories are still in their place."""
 
 
-class Notice:
+class ChangeNotices:
     """Threads that wait for the kernel; what they were told of is taken with `take`. None of it has to be complete."""
 
     def __init__(self, wake: Callable[[], None], given: Sequence[Path] = ()) -> None:
@@ -67,7 +67,7 @@ class Notice:
         import watchfiles
 
         try:
-            places = _Places(paths)
+            places = _DirectoryIdentities(paths)
             for count, changes in enumerate(watchfiles.watch(
                 *paths, watch_filter=None, debounce=DEBOUNCE_MS, step=STEP_MS, stop_event=self._stop,
                 rust_timeout=IDLE_MS, yield_on_timeout=True, raise_interrupt=False, recursive=recursive,
@@ -87,7 +87,7 @@ class Notice:
             self._wake()
 
 
-class _Places:
+class _DirectoryIdentities:
     """Tells whether other directories are where some were."""
 
     def __init__(self, paths: Sequence[Path]) -> None:

@@ -22,7 +22,7 @@ class Clock:
         """Nanoseconds since 1970, as the times of files are told."""
         return time_ns()
 
-    def wait(self, wake: Wake, until: float) -> None:
+    def wait(self, wake: WakeSignal, until: float) -> None:
         """Returns when the clock reads `until`, in the seconds of `now`, or as soon as somebody wakes who waits."""
         wake.wait(max(0.0, until - self.now()))
 
@@ -34,7 +34,7 @@ CLOCK = Clock()
 # Waking a thread that waits, from any thread and from a signal handler.
 
 
-class Wake:
+class WakeSignal:
     """What can be set, and waited for.
 
     The handler of a signal runs in the main thread, wherever that is: if it is inside of an event, `Event.set` waits

@@ -11,22 +11,22 @@ from rankscope.kinds.input_kinds import NOT_A_FILE
 from rankscope.parsers.files.directory_walk import Found
 from rankscope.parsers.workers.machine_share import processes
 from rankscope.parsers.workers.pool import Result, Task, Tasks, WorkerError, WorkerThread
-from rankscope.watching.census import Changes
+from rankscope.watching.census import FileChanges
 from rankscope.watching.clock import CLOCK, Clock
-from rankscope.watching.watched_file import Entry
+from rankscope.watching.watched_file import WatchedFile
 
 GRACE = 0.6
 """A file that is gone for so many seconds is: some are deleted just before they are written anew."""
 
 
-class Store:
+class FileStore:
     """Times are those of the monotonic clock, in seconds."""
 
     def __init__(
         self, jobs: int | None = None, environment: Mapping[str, str] | None = None, clock: Clock = CLOCK
     ) -> None:
-        self._crew, self._clock = Crew(jobs, environment), clock
-        self.entries: dict[str, Entry] = {}
+        self._crew, self._clock = WorkerCrew(jobs, environment), clock
+        self.entries: dict[str, WatchedFile] = {}
         self._open: set[str] = set()
         """Paths of entries with something to do."""
         self._gone: dict[str, float] = {}
@@ -36,7 +36,7 @@ class Store:
         self.bytes_read = 0
         """Bytes that workers have read."""
 
-    def note(self, changes: Changes, now: float) -> None:
+    def note(self, changes: FileChanges, now: float) -> None:
         """Takes what a look at the files has found."""
         moving = [(self.entries.pop(old, None), found) for old, found in changes.moved]
         for old, found in changes.moved:
@@ -62,11 +62,11 @@ class Store:
         known = self.entries.get(found.path)
         if found.problem is not None:
             sources = (Source(found.shown, NOT_A_FILE.name, found.size, found.mtime_ns, found.problem),)
-            self.entries[found.path] = Entry(found, now, None, sources)
+            self.entries[found.path] = WatchedFile(found, now, None, sources)
             self.changed.add(found.path)
         elif known is None:
             age = max(0.0, (self._clock.unix_ns() - (found.mtime_ns or 0)) / 1e9)
-            self.entries[found.path] = Entry(found, now - age, now, noticed_at=now)
+            self.entries[found.path] = WatchedFile(found, now - age, now, noticed_at=now)
         else:
             known.seen(found, now)
         self._open.add(found.path)
@@ -83,13 +83,13 @@ class Store:
             del self._gone[path], self.entries[path]
             self.changed.add(path)
 
-    def _work_on(self, entry: Entry, now: float) -> None:
+    def _work_on(self, entry: WatchedFile, now: float) -> None:
         if entry.settle(now):
             self.changed.add(entry.found.path)
         elif (entry.due is not None or entry.tail_open) and (entry.next_at or 0.0) <= now:
             self._ask(entry, now)
 
-    def _ask(self, entry: Entry, now: float) -> None:
+    def _ask(self, entry: WatchedFile, now: float) -> None:
         self._crew.submit(entry.task(now))
 
     def take(self, seconds: float) -> None:
@@ -105,7 +105,7 @@ class Store:
             elif entry.take(result, self._clock.now()):
                 self.changed.add(entry.found.path)
 
-    def _entry_of(self, result: Result) -> Entry | None:
+    def _entry_of(self, result: Result) -> WatchedFile | None:
         """The entry that waits for a result; none if its file has gone meanwhile."""
         entry = self.entries.get(result.task.found.path)
         return entry if entry is not None and entry.asked is result.task.found else None
@@ -122,7 +122,7 @@ class Store:
         return any(entry.is_unread for entry in known)
 
     @property
-    def unfinished(self) -> list[Entry]:
+    def unfinished(self) -> list[WatchedFile]:
         """Files that are still written, as far as one can tell."""
         known = [self.entries[path] for path in self._open if path in self.entries]
         return [entry for entry in known if entry.held is not None or entry.tries]
@@ -174,7 +174,7 @@ def _renamed(source: Source, found: Found) -> Source:
 # Worker processes that stay, for files that are read again whenever they change.
 
 
-class Crew:
+class WorkerCrew:
     """Takes tasks at any time, and gives out results as they come; the processes start with the first tasks."""
 
     def __init__(self, jobs: int | None = None, environment: Mapping[str, str] | None = None) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from rankscope.watching.census import AwayError, Census, Changes
-from rankscope.watching.change_notices import Notice
+from rankscope.watching.census import AwayError, FileCensus, FileChanges
+from rankscope.watching.change_notices import ChangeNotices
 from rankscope.watching.clock import CLOCK, Clock
 
 POLL_S = 2.0
@@ -25,10 +25,10 @@ AWAY_S = 0.75
 
 
 @dataclass(frozen=True)
-class Sight:
+class FileSighting:
     """What a look has shown. Times are those of the monotonic clock, in seconds."""
 
-    changes: tuple[Changes, ...]
+    changes: tuple[FileChanges, ...]
     next_at: float
     """When to look again though nothing is told."""
     polled_s: float | None
@@ -41,7 +41,7 @@ class Sight:
     """A file system that can be written to has no room."""
 
 
-class Looker:
+class FileObserver:
     """Looks at the files below some paths; `told` is called in another thread when there is something to be seen."""
 
     def __init__(
@@ -49,8 +49,8 @@ class Looker:
     ) -> None:
         self._paths, self._poll_s, self._told, self._clock = list(paths), poll_s, told, clock
         self._begun = False
-        self._census = Census(paths, clock)
-        self._notice: Notice | None = None
+        self._census = FileCensus(paths, clock)
+        self._notice: ChangeNotices | None = None
         self._wanted = True
         self._why_polled = ""
         self._away: str | None = None
@@ -63,7 +63,7 @@ class Looker:
             self._why_polled = "as asked" if silent is None else f"{silent} tells of no changes"
             return
         self._why_polled = ""
-        self._notice = Notice(self._told, self._paths)
+        self._notice = ChangeNotices(self._told, self._paths)
         self._notice.watch([path for path in self._paths if path.is_dir()], recursive=True)
         self._notice.watch(list({path.parent for path in self._paths if not path.is_dir()}), recursive=False)
 
@@ -72,7 +72,7 @@ class Looker:
         if self._notice is not None:
             self._notice.close()
 
-    def look(self) -> Sight:
+    def look(self) -> FileSighting:
         """What has changed, as far as it is time to look. May take for ever."""
         if not self._begun:
             self._begun = True
@@ -82,9 +82,9 @@ class Looker:
         polled_s = self._every_s if polls and self._away is None else None
         why = self._why_polled or "the kernel watches no more directories"
         full = self._away is None and _is_full(self._paths)
-        return Sight(tuple(changes), self._next_at, polled_s, why if polled_s else "", self._away, full)
+        return FileSighting(tuple(changes), self._next_at, polled_s, why if polled_s else "", self._away, full)
 
-    def _changes(self) -> list[Changes]:
+    def _changes(self) -> list[FileChanges]:
         now, found = self._clock.now(), []
         told = self._notice.take() if self._notice is not None else set()
         if self._notice is not None:
@@ -98,7 +98,7 @@ class Looker:
             found += self._scan()
         return [changes for changes in found if changes]
 
-    def _scan(self) -> list[Changes]:
+    def _scan(self) -> list[FileChanges]:
         self._wanted = False
         try:
             changes = self._census.scan()
@@ -187,7 +187,7 @@ PATIENCE_S = 5.0
 _T = TypeVar("_T")
 
 
-class Asker(Generic[_T]):
+class PeriodicCall(Generic[_T]):
     """Calls something again and again, once at a time; `done` is called in its thread when an answer is there."""
 
     def __init__(self, call: Callable[[], _T], done: Callable[[], None], clock: Clock = CLOCK) -> None:

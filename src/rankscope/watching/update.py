@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rankscope.analysis.live_state import Live
+    from rankscope.analysis.live_state import LiveState
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
 
 
 @dataclass(frozen=True)
-class Reading:
+class FollowProgress:
     """How following goes."""
 
     files: int = 0
@@ -49,15 +49,15 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Update:
+class JobUpdate:
     """The job as it is now."""
 
     number: int
     """From 1 on."""
     dataset: Dataset
     analysis: Analysis
-    live: Live
-    reading: Reading
+    live: LiveState
+    reading: FollowProgress
     changed: int
     """Files that are not what they were in the update before."""
     noticed_at: float | None = None

@@ -28,7 +28,7 @@ ENDED = 5.0
 
 
 @dataclass
-class Entry:
+class WatchedFile:
     """A file. Times are those of the monotonic clock, in seconds."""
 
     found: Found

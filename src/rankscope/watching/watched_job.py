@@ -18,7 +18,7 @@ from rankscope.watching.clock import CLOCK, Clock
 
 if TYPE_CHECKING:
     from rankscope.analysis.freeze import Freeze
-    from rankscope.analysis.live_state import Gate, Live
+    from rankscope.analysis.live_state import LiveState, VerdictGate
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
 
@@ -32,7 +32,7 @@ SHORT_REST_NS = 10**9
 """And one of which that is not known yet."""
 
 
-class Job:
+class WatchedJob:
     """One job that is watched. Memory is that of its files, however many updates there were."""
 
     def __init__(
@@ -44,13 +44,13 @@ class Job:
         errors: str | None = None,
         clock: Clock = CLOCK,
     ) -> None:
-        from rankscope.analysis.live_state import Gate
+        from rankscope.analysis.live_state import VerdictGate
         from rankscope.assemble.logs.comm_lifetimes import Recall
 
         self._root, self._pattern, self._world_size, self._errors = printable(root), pattern, world_size, errors
         self._clock = clock
-        self._gate: Gate = Gate(freeze_after_ns)
-        self._history, self._recall = History(), Recall()
+        self._gate: VerdictGate = VerdictGate(freeze_after_ns)
+        self._history, self._recall = DumpHistory(), Recall()
         self._taken: list[Source] = []
         """All sources as they were taken last."""
         self._waits = False
@@ -112,7 +112,7 @@ class Job:
         """Whether there is anything to be judged."""
         return self._dataset is not None
 
-    def judge(self, at_ns: int, *, unread: bool) -> tuple[Analysis, Live]:
+    def judge(self, at_ns: int, *, unread: bool) -> tuple[Analysis, LiveState]:
         """What is to be said of it at a moment. `unread`: there are files of which nothing was read yet."""
         from rankscope.analysis.live_state import with_state
 
@@ -125,13 +125,13 @@ class Job:
             analysis = with_state(analysis, live, len(self.dataset.seen_ranks), logs=self.dataset.from_logs)
         return analysis, live
 
-    def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, Live]:
-        from rankscope.analysis.progress_history import Look
+    def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, LiveState]:
+        from rankscope.analysis.progress_history import JobProgress
         from rankscope.analysis.root_cause import standstill
 
-        said: list[tuple[Freeze, Live]] = []
+        said: list[tuple[Freeze, LiveState]] = []
         age_ns = self._age_ns()
-        look = Look(at_ns, self._fresh, max(0, age_ns), unread, -age_ns if age_ns < -NOW_NS else 0)
+        look = JobProgress(at_ns, self._fresh, max(0, age_ns), unread, -age_ns if age_ns < -NOW_NS else 0)
         self._fresh = False
 
         def settle(freeze: Freeze) -> Freeze:
@@ -149,7 +149,7 @@ class Job:
         self._judged = allowed, analysis
         return self._of_silence(analysis, allowed, live), live
 
-    def _of_silence(self, analysis: Analysis, freeze: Freeze, live: Live) -> Analysis:
+    def _of_silence(self, analysis: Analysis, freeze: Freeze, live: LiveState) -> Analysis:
         """What is to be said where nothing is printed any more: then who has not come is waited for by the others."""
         from rankscope.analysis.unfinished_operations import as_waiting, if_it_runs
 
@@ -166,7 +166,7 @@ class Job:
         """The files can be seen again after a time in which they could not."""
         self._gate = self._gate.resumed(at_ns)
 
-    def alarm(self, analysis: Analysis, live: Live) -> bool:
+    def alarm(self, analysis: Analysis, live: LiveState) -> bool:
         """Whether somebody is to be told: once when it stops or fails, and again after it went on or was restarted."""
         silent = live.state == "silent" and live.came and analysis.status != "healthy"
         # a profiler that has done its steps writes no more
@@ -214,7 +214,7 @@ def _says_same(one: Source, other: Source) -> bool:
     return one.content is other.content and told[0] == told[1]
 
 
-def _rest_ns(live: Live) -> int:
+def _rest_ns(live: LiveState) -> int:
     """For how long nothing is missed of a job that says the same again and again."""
     if live.state == "still":
         return min(REST_NS, max(0, live.needed_ns - (live.still_ns or 0)))
@@ -227,7 +227,7 @@ CERTAIN = ("option", "name", "content")
 """How a rank must be known for its dumps to be compared."""
 
 
-class History:
+class DumpHistory:
     """Keeps of each rank's recorders the newest dump, and what is known of the time before it."""
 
     def __init__(self) -> None:

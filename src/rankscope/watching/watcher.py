@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rankscope.assemble.load import LoadOptions, environment_of, pattern_of, root_of
-from rankscope.watching.clock import CLOCK, Clock, Wake
-from rankscope.watching.file_store import Store
-from rankscope.watching.observer import Asker, Looker, Sight
-from rankscope.watching.update import Reading, Update
-from rankscope.watching.watched_job import Job
+from rankscope.watching.clock import CLOCK, Clock, WakeSignal
+from rankscope.watching.file_store import FileStore
+from rankscope.watching.observer import FileObserver, FileSighting, PeriodicCall
+from rankscope.watching.update import FollowProgress, JobUpdate
+from rankscope.watching.watched_job import WatchedJob
 
 GATHER_S = 0.3
 """What has been read is shown after so long though more is still being read; after slow updates, later."""
@@ -26,7 +26,7 @@ OPENING_S = 0.1
 """So often it is told how many files of the first update are read."""
 LONGEST_S = 1.0
 """No wait is longer, whatever the clocks say."""
-Publish: TypeAlias = Callable[[Update | Reading], None]
+Publish: TypeAlias = Callable[[JobUpdate | FollowProgress], None]
 """Gets every update, and how following goes where only that has changed. Called in the thread of the watcher."""
 
 
@@ -51,15 +51,15 @@ class Watcher:
         errors = None if load.errors is None else str(load.errors.resolve())
         freeze_ns = None if options.freeze_after_s is None else round(options.freeze_after_s * 1e9)
         self._paths, self._clock = list(paths), clock
-        self._stopped, self._wake = False, Wake()
-        self._store = Store(load.jobs, environment, clock)
-        self._looker = Looker(paths, options.poll_s, self._tell, clock)
-        self._asker = Asker(self._looker.look, self._wake.set, clock)
+        self._stopped, self._wake = False, WakeSignal()
+        self._store = FileStore(load.jobs, environment, clock)
+        self._looker = FileObserver(paths, options.poll_s, self._tell, clock)
+        self._asker = PeriodicCall(self._looker.look, self._wake.set, clock)
         self._told = True
         """There is something to be seen, or nothing was seen yet."""
-        self._sight: Sight | None = None
-        self._job = Job(root_of(paths, load), pattern, load.world_size, freeze_ns, errors, clock)
-        self._reading: Reading | None = None
+        self._sight: FileSighting | None = None
+        self._job = WatchedJob(root_of(paths, load), pattern, load.world_size, freeze_ns, errors, clock)
+        self._reading: FollowProgress | None = None
         """What was told last of how following goes."""
         self._number, self._shown_at = 0, 0.0
         self._took = 0.0
@@ -162,7 +162,7 @@ class Watcher:
         alarm = self._job.alarm(analysis, live)
         self._number += 1
         self._reading = self._how()
-        publish(Update(self._number, self._job.dataset, analysis, live, self._reading, changed, noticed, alarm))
+        publish(JobUpdate(self._number, self._job.dataset, analysis, live, self._reading, changed, noticed, alarm))
         self._shown_at = self._clock.now()
         self._took = self._shown_at - begin
 
@@ -182,9 +182,9 @@ class Watcher:
             return f"{self._paths[0]}: the file system does not answer"
         return self._sight.away if self._sight is not None else None
 
-    def _how(self) -> Reading:
+    def _how(self) -> FollowProgress:
         sight, unfinished = self._sight, self._store.unfinished
-        reading = Reading(len(self._store.entries), len(unfinished), self._store.reading, away=self._away)
+        reading = FollowProgress(len(self._store.entries), len(unfinished), self._store.reading, away=self._away)
         if sight is None or reading.away is not None:
             return reading
         # once it was so, it is over with the room, and not with the files that are cut short
@@ -193,6 +193,6 @@ class Watcher:
         return replace(reading, polled_s=sight.polled_s, why_polled=sight.why_polled, full=full)
 
 
-def _is_news(before: Reading | None, now: Reading) -> bool:
+def _is_news(before: FollowProgress | None, now: FollowProgress) -> bool:
     """Whether something else is wrong than was before."""
     return before is None or replace(before, files=0, unread=0) != replace(now, files=0, unread=0)

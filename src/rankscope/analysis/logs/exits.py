@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, Line, apart_ns
+from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, LogLine, apart_ns
 
 STOPPED = ("terminated", "interrupted")
 """Reasons that are somebody's wish."""
 
 
 @dataclass(frozen=True)
-class End:
+class RankEnd:
     """The end of one rank."""
 
     rank: int
     reason: str
     """"exit", "exception", "terminated" or "interrupted"."""
-    line: Line
+    line: LogLine
 
     @property
     def error(self) -> str:
@@ -39,13 +39,15 @@ class End:
         return self.is_harm and self.line.values.get("id") in TIMEOUTS
 
 
-def read_ends(lines: Iterable[Line]) -> dict[int, End]:
+def read_ends(lines: Iterable[LogLine]) -> dict[int, RankEnd]:
     """The ends by rank; of those that nothing tells there is none."""
     told = (line for line in lines if line.kind == "process-end" and line.rank is not None)
-    return {line.rank: End(line.rank, str(line.values.get("reason")), line) for line in told if line.rank is not None}
+    return {
+        line.rank: RankEnd(line.rank, str(line.values.get("reason")), line) for line in told if line.rank is not None
+    }
 
 
-def earlier(one: Line, other: Line) -> bool:
+def earlier(one: LogLine, other: LogLine) -> bool:
     """Whether one is older for sure: clocks of two hosts may be apart."""
     if one.time_ns is None or other.time_ns is None:
         return False
@@ -53,16 +55,16 @@ def earlier(one: Line, other: Line) -> bool:
 
 
 @dataclass(frozen=True)
-class Scene:
+class JobEnds:
     """The ends of a job in which some ended because of others."""
 
-    ends: Mapping[int, End]
+    ends: Mapping[int, RankEnd]
     world: int
     own: frozenset[int] = frozenset()
     """Ranks that failed of themselves."""
 
     @property
-    def harmed(self) -> Sequence[End]:
+    def harmed(self) -> Sequence[RankEnd]:
         """Those that ended because of others."""
         return [end for end in self.ends.values() if end.is_harm and end.rank not in self.own]
 
@@ -77,12 +79,12 @@ class Scene:
         first = min((end.line.time_ns or 0 for end in self.harmed), default=0)
         return any(end.gave_up and (end.line.time_ns or 0) <= first + CLOCKS_NS for end in self.harmed)
 
-    def before(self, reasons: Sequence[str]) -> list[End]:
+    def before(self, reasons: Sequence[str]) -> list[RankEnd]:
         """Those that ended for one of these reasons before all of the harmed."""
         found = (end for end in self.ends.values() if end.reason in reasons)
         return [end for end in found if all(earlier(end.line, other.line) for other in self.harmed)]
 
-    def after(self, reasons: Sequence[str]) -> list[End]:
+    def after(self, reasons: Sequence[str]) -> list[RankEnd]:
         """Those that ended for one of these reasons after one of the harmed."""
         found = (end for end in self.ends.values() if end.reason in reasons)
         return [end for end in found if any(earlier(other.line, end.line) for other in self.harmed)]

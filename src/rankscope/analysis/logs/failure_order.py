@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from rankscope.analysis.logs.failures import Failure
-from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, Line, precedes
+from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, LogLine, precedes
 from rankscope.analysis.model import Confidence
 from rankscope.analysis.wording import duration
 from rankscope.kinds.event_kinds import EVENTS
@@ -16,7 +16,7 @@ from rankscope.schema import Dataset
 
 
 @dataclass(frozen=True)
-class First:
+class FirstFailures:
     """The failures that began it."""
 
     failures: tuple[Failure, ...]
@@ -30,13 +30,13 @@ class First:
 
 
 def find_first(
-    failures: Sequence[Failure], lines: Sequence[Line], alive: Collection[int] = (), clocks: Clocks | None = None
-) -> First:
+    failures: Sequence[Failure], lines: Sequence[LogLine], alive: Collection[int] = (), clocks: HostClocks | None = None
+) -> FirstFailures:
     """The earliest failure, with those of the same cause; `alive` are ranks that dumps show waiting for another.
 
     Times are taken as printed. What is known of clocks only takes away from who is blamed, and how surely.
     """
-    clocks = clocks or Clocks()
+    clocks = clocks or HostClocks()
     gave_up, went_on = _first_timeouts(lines), _last_timeouts(lines)
     late = [
         f for f in failures
@@ -45,7 +45,7 @@ def find_first(
     ]  # fmt: skip
     early = [f for f in failures if f not in late]
     if not early:
-        return First((), tuple(late))
+        return FirstFailures((), tuple(late))
     strongest = max(f.strength for f in early)
     heads = [f for f in early if not any(precedes(o.line, f.line) for o in early)]
     heads = [f for f in heads if f.strength == strongest] or heads
@@ -60,10 +60,10 @@ def find_first(
     if chosen and (earlier := [f for f in rest if _earlier(f.line, chosen[0].line, clocks)]):
         confidence, reasons = "low", (*reasons, _clocks_text(earlier[0], chosen[0], clocks))
         rivals += [f for f in earlier if f not in rivals]
-    return First((*chosen, *same), (*rest, *late), tuple(rivals), confidence, reasons)
+    return FirstFailures((*chosen, *same), (*rest, *late), tuple(rivals), confidence, reasons)
 
 
-def _chosen(heads: list[Failure], lines: Sequence[Line]) -> tuple[list[Failure], tuple[str, ...], Confidence]:
+def _chosen(heads: list[Failure], lines: Sequence[LogLine]) -> tuple[list[Failure], tuple[str, ...], Confidence]:
     """(failures, reasons, confidence) among those of which none is proven to be older than another."""
     if len({f.mark for f in heads}) == 1:
         return heads, (), "high"
@@ -90,17 +90,17 @@ def _alike(one: tuple[str, str], other: tuple[str, str]) -> bool:
     return one[0] == other[0] and (one[1] == other[1] or not one[1] or not other[1])
 
 
-def _before(one: Line, other: Line, clocks: Clocks) -> bool:
+def _before(one: LogLine, other: LogLine, clocks: HostClocks) -> bool:
     """Whether a line is older by far, as printed or on one clock."""
     return precedes(one, other, CLOCKS_NS) or clocks.precedes(one, other, CLOCKS_NS)
 
 
-def _earlier(one: Line, other: Line, clocks: Clocks) -> bool:
+def _earlier(one: LogLine, other: LogLine, clocks: HostClocks) -> bool:
     """Whether a line is older if both are put on one clock, though it does not look so as printed."""
     return one.file != other.file and clocks.skew(one, other) != 0 and clocks.precedes(one, other)
 
 
-def _clocks_text(rival: Failure, first: Failure, clocks: Clocks) -> str:
+def _clocks_text(rival: Failure, first: Failure, clocks: HostClocks) -> str:
     ahead = clocks.skew(rival.line, first.line)
     one, other = clocks.host(rival.line), clocks.host(first.line)
     fast, slow = (one, other) if ahead > 0 else (other, one)
@@ -121,23 +121,23 @@ def _close_text(first: Failure, rival: Failure) -> str:
     return f"{who} failed within moments of it, and {why}"
 
 
-def _last_timeouts(lines: Sequence[Line]) -> dict[object, list[Line]]:
+def _last_timeouts(lines: Sequence[LogLine]) -> dict[object, list[LogLine]]:
     """By process the last lines in which it gave up waiting: what it printed before had not ended it."""
-    found: dict[object, dict[int, Line]] = {}
+    found: dict[object, dict[int, LogLine]] = {}
     for line in lines:
         if line.rank is not None and line.pattern == "watchdog-timeout":
             found.setdefault(line.who, {})[line.file] = line
     return {who: list(of_file.values()) for who, of_file in found.items()}
 
 
-def _first_timeouts(lines: Sequence[Line]) -> list[Line]:
+def _first_timeouts(lines: Sequence[LogLine]) -> list[LogLine]:
     """Of each file and process the first line in which it gave up waiting."""
-    found: dict[tuple[int, object], Line] = {}
+    found: dict[tuple[int, object], LogLine] = {}
     for line in lines:
         if line.pattern in TIMEOUTS or EVENTS[line.kind].gave_up:
             found.setdefault((line.file, line.who), line)
     # a job of thousands of ranks: the first of a file, and of another process, is enough
-    first: dict[int, list[Line]] = {}
+    first: dict[int, list[LogLine]] = {}
     for (file, _), line in found.items():
         if len(first.setdefault(file, [])) < 2:
             first[file].append(line)
@@ -156,7 +156,7 @@ MOST_HOSTS = 512
 
 
 @dataclass(frozen=True)
-class Clocks:
+class HostClocks:
     """What is known of them."""
 
     ahead: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -166,15 +166,15 @@ class Clocks:
     hosts: dict[int, str] = field(default_factory=dict)
     """The host of each rank."""
 
-    def host(self, line: Line) -> str | None:
+    def host(self, line: LogLine) -> str | None:
         """Where a line was printed."""
         return line.host or (None if line.rank is None else self.hosts.get(line.rank))
 
-    def skew(self, one: Line, other: Line) -> int:
+    def skew(self, one: LogLine, other: LogLine) -> int:
         """By how many ns the clock behind one line is ahead of that behind another; 0 where nothing is known."""
         return self.ahead.get((self.host(one) or "", self.host(other) or ""), 0)
 
-    def precedes(self, one: Line, other: Line, apart_ns: int = 0) -> bool:
+    def precedes(self, one: LogLine, other: LogLine, apart_ns: int = 0) -> bool:
         """Whether a line is older, if both are put on one clock."""
         ahead = self.skew(one, other)
         times = (one.time_ns, one.since_ns, one.until_ns)
@@ -182,7 +182,7 @@ class Clocks:
         return precedes(replace(one, time_ns=moved[0], since_ns=moved[1], until_ns=moved[2]), other, apart_ns)
 
 
-def read_clocks(dataset: Dataset) -> Clocks:
+def read_clocks(dataset: Dataset) -> HostClocks:
     """What the communicators of logs tell."""
     rows = dataset.comms.filter(
         (pl.col("identity") != "") & pl.col("completed_ns").is_not_null() & pl.col("host").is_not_null()
@@ -191,7 +191,7 @@ def read_clocks(dataset: Dataset) -> Clocks:
     hosts: dict[int, str] = dict(known.iter_rows())
     names = rows["host"].unique()
     if not 1 < len(names) <= MOST_HOSTS:
-        return Clocks(hosts=hosts)
+        return HostClocks(hosts=hosts)
     ready = rows.group_by("identity", "host").agg(at=pl.col("completed_ns").median())
     pairs = ready.join(ready, on="identity", suffix="_b").filter(pl.col("host") != pl.col("host_b"))
     apart = pl.col("at") - pl.col("at_b")
@@ -204,4 +204,4 @@ def read_clocks(dataset: Dataset) -> Clocks:
         & (pl.col("ahead").abs() > SPREAD * pl.col("spread"))
     )
     both = {(a, b): (int(ahead), seen) for a, b, ahead, _, seen in sure.iter_rows()}
-    return Clocks({key: ahead for key, (ahead, _) in both.items()}, {key: n for key, (_, n) in both.items()}, hosts)
+    return HostClocks({key: ahead for key, (ahead, _) in both.items()}, {key: n for key, (_, n) in both.items()}, hosts)

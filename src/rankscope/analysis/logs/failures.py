@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rankscope.analysis.logs.exits import End, read_ends, short_name, tells_of_others
-from rankscope.analysis.logs.log_lines import Line
+from rankscope.analysis.logs.exits import RankEnd, read_ends, short_name, tells_of_others
+from rankscope.analysis.logs.log_lines import LogLine
 from rankscope.analysis.logs.process_names import label
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Frame
@@ -32,7 +32,7 @@ _SRUN = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "I
 class Failure:
     """Why one process ended, by its own fault as far as the log can tell."""
 
-    line: Line
+    line: LogLine
     what: str
     """Short: "ValueError: bad sample index 17", "CUDA out of memory", "killed by SIGKILL"."""
     mark: tuple[str, str]
@@ -52,7 +52,7 @@ class Failure:
         return self.line.rank
 
 
-def find_failures(lines: Sequence[Line]) -> list[Failure]:
+def find_failures(lines: Sequence[LogLine]) -> list[Failure]:
     """One for each process that failed of itself, its strongest and then its first; in the order of the files."""
     spared = _spared(lines)
     lines = with_ranks(lines)
@@ -69,19 +69,19 @@ def find_failures(lines: Sequence[Line]) -> list[Failure]:
     return [replace(f, seen_end=f.seen_end or f.line.who in ended) for f in best.values()]
 
 
-def _spared(lines: Iterable[Line]) -> set[int]:
+def _spared(lines: Iterable[LogLine]) -> set[int]:
     """Processes that the launcher ended: whatever their exit code is, it was not of themselves."""
     ended = (line for line in lines if line.kind == "signal" and line.values.get("sender") == "launcher")
     return {line.values["pid"] for line in ended if line.values.get("pid") is not None}
 
 
-def _exited(lines: Iterable[Line]) -> set[Any]:
+def _exited(lines: Iterable[LogLine]) -> set[Any]:
     return {line.who for line in lines if EVENTS[line.kind].exit_of == "process" and line.rank is not None}
 
 
-def raised(lines: Sequence[Line]) -> list[tuple[Line, list[Line]]]:
+def raised(lines: Sequence[LogLine]) -> list[tuple[LogLine, list[LogLine]]]:
     """Every traceback of a program, with the known errors that are lines of it."""
-    errors: defaultdict[Any, list[Line]] = defaultdict(list)
+    errors: defaultdict[Any, list[LogLine]] = defaultdict(list)
     for line in lines:
         if line.pattern:
             errors[line.file, line.who].append(line)
@@ -94,7 +94,7 @@ def raised(lines: Sequence[Line]) -> list[tuple[Line, list[Line]]]:
     ]
 
 
-def _near(traceback: Line, errors: Mapping[Any, Sequence[Line]]) -> list[Line]:
+def _near(traceback: LogLine, errors: Mapping[Any, Sequence[LogLine]]) -> list[LogLine]:
     """Known errors that may be lines of a traceback: of its process, or of one that either of them does not tell."""
     other = "harm" if traceback.who == _NOBODY else _NOBODY
     found = [
@@ -106,7 +106,7 @@ def _near(traceback: Line, errors: Mapping[Any, Sequence[Line]]) -> list[Line]:
     return sorted(found, key=lambda error: error.line)
 
 
-def _of_text(lines: Sequence[Line]) -> list[Failure]:
+def _of_text(lines: Sequence[LogLine]) -> list[Failure]:
     """From tracebacks and known errors; an error inside a traceback belongs to that."""
     tracebacks = raised(lines)
     inside = {(error.file, error.offset) for _, errors in tracebacks for error in errors}
@@ -116,7 +116,7 @@ def _of_text(lines: Sequence[Line]) -> list[Failure]:
     return sorted(found, key=lambda f: (f.line.file, f.line.offset))
 
 
-def _errors_in(traceback: Line, errors: Sequence[Line]) -> list[Line]:
+def _errors_in(traceback: LogLine, errors: Sequence[LogLine]) -> list[LogLine]:
     """Known errors that are lines of a traceback."""
     whole = _whole(traceback.values.get("exception"), traceback.values.get("message"))
     causes = [_whole(row[1], row[2]) for row in traceback.values.get("causes") or () if len(row) > 2]
@@ -132,7 +132,7 @@ def _same(text: str, whole: str) -> bool:
     return bool(text and whole) and (whole[:100] in text or text[:100] in whole)
 
 
-def _of_traceback(line: Line, errors: Sequence[Line]) -> list[Failure]:
+def _of_traceback(line: LogLine, errors: Sequence[LogLine]) -> list[Failure]:
     """What ended a process: the oldest exception of the chain decides, what followed it while cleaning up does not."""
     rows = [[None, line.values.get("exception"), line.values.get("message"), line.values.get("frames")]]
     rows += [row for row in line.values.get("causes") or () if len(row) > 3]
@@ -154,11 +154,11 @@ def _of_traceback(line: Line, errors: Sequence[Line]) -> list[Failure]:
     return []
 
 
-def _of_error(line: Line) -> Failure:
+def _of_error(line: LogLine) -> Failure:
     return _advised(Failure(line, label(line), (line.pattern, ""), 2), line)
 
 
-def _only_harm(failure: Failure, ends: Mapping[int, End]) -> bool:
+def _only_harm(failure: Failure, ends: Mapping[int, RankEnd]) -> bool:
     """Whether a traceback is of what ended its rank, and the rank knows that it came of a failure elsewhere."""
     end = ends.get(failure.rank) if failure.rank is not None else None
     if end is None or not end.is_harm or failure.line.kind != "traceback":
@@ -167,7 +167,7 @@ def _only_harm(failure: Failure, ends: Mapping[int, End]) -> bool:
     return _same(end.error, _whole(values.get("exception"), values.get("message")))
 
 
-def _of_capture(ends: Mapping[int, End], known: set[Any]) -> list[Failure]:
+def _of_capture(ends: Mapping[int, RankEnd], known: set[Any]) -> list[Failure]:
     """Exceptions that ended ranks, as they noted themselves, where there is no traceback of them."""
     return [
         _advised(
@@ -179,11 +179,11 @@ def _of_capture(ends: Mapping[int, End], known: set[Any]) -> list[Failure]:
     ]
 
 
-def _accuses_self(line: Line) -> bool:
+def _accuses_self(line: LogLine) -> bool:
     return line.role == "root" and line.values.get("accuses", "self") == "self"
 
 
-def _advised(failure: Failure, error: Line | None) -> Failure:
+def _advised(failure: Failure, error: LogLine | None) -> Failure:
     if error is None:
         return failure
     told = error.values
@@ -196,7 +196,7 @@ def cut(text: str) -> str:
     return text if len(text) <= LONGEST_QUOTE else f"{text[: LONGEST_QUOTE - 1]}…"
 
 
-def stack_of(line: Line) -> tuple[Frame, ...]:
+def stack_of(line: LogLine) -> tuple[Frame, ...]:
     """The frames of a traceback, innermost first."""
     return _frames(line.values.get("frames"))
 
@@ -205,7 +205,7 @@ def _frames(rows: Any) -> tuple[Frame, ...]:
     return tuple(Frame(str(r[0]), str(r[1]), int(r[2])) for r in rows or () if len(r) == 3)
 
 
-def _of_ends(lines: Sequence[Line], spared: set[int], aborted: bool) -> list[Failure]:
+def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> list[Failure]:
     """From exit codes, signals and the kernel's kills."""
     found = []
     for line in lines:
@@ -225,13 +225,13 @@ def _of_ends(lines: Sequence[Line], spared: set[int], aborted: bool) -> list[Fai
     return found
 
 
-def _died(line: Line) -> Failure:
+def _died(line: LogLine) -> Failure:
     advice = "Read the log of this worker, and dmesg of its host: it was killed, or crashed in native code."
     # others that die after it follow it: they are no failures of the same cause
     return Failure(line, "died unexpectedly", ("worker-died", str(line.who)), 1, advice=advice, seen_end=True)
 
 
-def _of_exit(line: Line) -> list[Failure]:
+def _of_exit(line: LogLine) -> list[Failure]:
     code = line.values.get("exitcode")
     how = str(line.values.get("how") or "")
     number = -code if isinstance(code, int) and code < 0 else code - 128 if isinstance(code, int) and code > 128 else 0
@@ -243,7 +243,7 @@ def _of_exit(line: Line) -> list[Failure]:
     return []
 
 
-def _signalled(line: Line, number: Any) -> Failure:
+def _signalled(line: LogLine, number: Any) -> Failure:
     name = SIGNALS[number]
     advice = "dmesg of its host: the kernel kills for memory; a scheduler or a person may have killed it too."
     how = "killed by SIGKILL" if number == 9 else f"ended by {name}"
@@ -253,7 +253,7 @@ def _signalled(line: Line, number: Any) -> Failure:
 # Ranks of processes: what one line tells of a process holds for its other lines.
 
 
-def with_ranks(lines: Sequence[Line]) -> list[Line]:
+def with_ranks(lines: Sequence[LogLine]) -> list[LogLine]:
     """The lines with the rank of their process, wherever another line tells both."""
     ranks = _ranks_by_process(lines)
     if not ranks:
@@ -261,15 +261,15 @@ def with_ranks(lines: Sequence[Line]) -> list[Line]:
     return [replace(line, rank=_rank_of(line, ranks)) if line.rank is None else line for line in lines]
 
 
-def _key(line: Line) -> tuple[str, int | None]:
+def _key(line: LogLine) -> tuple[str, int | None]:
     return line.host or "", line.pid
 
 
-def _rank_of(line: Line, ranks: Mapping[tuple[str, int | None], int]) -> int | None:
+def _rank_of(line: LogLine, ranks: Mapping[tuple[str, int | None], int]) -> int | None:
     return ranks.get(_key(line), None if line.pid is None else ranks.get(("", line.pid)))
 
 
-def _ranks_by_process(lines: Iterable[Line]) -> dict[tuple[str, int | None], int]:
+def _ranks_by_process(lines: Iterable[LogLine]) -> dict[tuple[str, int | None], int]:
     """The rank of a process, wherever a line told both; without the host where the process number is the only one."""
     found: defaultdict[tuple[str, int | None], set[int]] = defaultdict(set)
     for line in lines:

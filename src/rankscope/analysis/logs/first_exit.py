@@ -15,8 +15,8 @@ import polars as pl
 
 from rankscope.analysis.collective_calls import PENDING
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.logs.exits import STOPPED, End, Scene
-from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, Line, apart_ns, precedes
+from rankscope.analysis.logs.exits import STOPPED, JobEnds, RankEnd
+from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, LogLine, apart_ns, precedes
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text, wait_text
 
@@ -29,7 +29,7 @@ _READ = "Read the end of its log, and dmesg of its host (out of memory, signals)
 
 
 @dataclass(frozen=True)
-class Suspects:
+class FirstExitSuspects:
     """Who may be the one that the others ended because of."""
 
     left: tuple[int, ...] = ()
@@ -47,15 +47,15 @@ class Suspects:
         return tuple(sorted({*self.left, *self.stopped, *self.silent, *self.late}))
 
 
-def find_ended(scene: Scene, facts: Facts, place: Callable[[int], Culprit]) -> Finding | None:
+def find_ended(scene: JobEnds, facts: Facts, place: Callable[[int], Culprit]) -> Finding | None:
     """The rank that the others ended because of; a finding without culprits where only candidates can be named."""
     if not scene.harmed:
         return None
-    judge = _Judge(scene, facts, place)
+    judge = _FirstExitJudge(scene, facts, place)
     return judge.of_waiting() if scene.waited else judge.of_closing()
 
 
-def find_unheard(scene: Scene, facts: Facts) -> Finding | None:
+def find_unheard(scene: JobEnds, facts: Facts) -> Finding | None:
     """Few ranks of whose end nothing is told, where SIGTERM ended all others: a launcher does that when one ends.
 
     Not those that dumped afterwards: they were still there.
@@ -85,8 +85,8 @@ def find_unheard(scene: Scene, facts: Facts) -> Finding | None:
 
 
 @dataclass(frozen=True)
-class _Judge:
-    scene: Scene
+class _FirstExitJudge:
+    scene: JobEnds
     facts: Facts
     place: Callable[[int], Culprit]
 
@@ -100,7 +100,7 @@ class _Judge:
             return None
         exits = [e.rank for e in scene.ends.values() if e.reason == "exit" and e.rank not in over]
         left = [rank for rank in exits if self._behind(rank) is not False]
-        found = Suspects(tuple(left), tuple(stopped), tuple(sorted(scene.silent)))
+        found = FirstExitSuspects(tuple(left), tuple(stopped), tuple(sorted(scene.silent)))
         before = {end.rank for end in scene.before(("exit",))}
         sure = all(rank in before and self._behind(rank) for rank in left) and left == exits
         if left and not stopped and not scene.silent and len(left) >= len(harmed):
@@ -119,7 +119,7 @@ class _Judge:
         stopped = [end.rank for end in scene.ends.values() if end.reason in STOPPED]
         exits = [end.rank for end in scene.ends.values() if end.reason == "exit"]
         there = [rank for rank in (*exits, *stopped, *scene.silent, *scene.own) if self._behind(rank) is not False]
-        found = Suspects(silent=tuple(sorted(there)), late=self._late())
+        found = FirstExitSuspects(silent=tuple(sorted(there)), late=self._late())
         if len(found.all) != 1 or len(found.silent) > len(scene.harmed):
             return self._open(found.all) if 1 < len(found.all) < len(scene.harmed) else None
         return self._absent(found.all[0], bool(found.late))
@@ -174,7 +174,7 @@ class _Judge:
             "only, or an exception that was caught.",
         )  # fmt: skip
 
-    def _alone(self, found: Suspects) -> Finding | None:
+    def _alone(self, found: FirstExitSuspects) -> Finding | None:
         """Most came to their end: the few that went on communicating are the odd ones, if they did so at all."""
         if any(self._behind(rank) is not True for rank in found.left):
             return None
@@ -269,7 +269,7 @@ class _Judge:
         return tuple(end.line.evidence() for end in (*own, *others[:MOST_EVIDENCE]))
 
 
-def _after(issued_ns: int | None, end: End, other: End) -> bool:
+def _after(issued_ns: int | None, end: RankEnd, other: RankEnd) -> bool:
     """Whether something was issued by one rank when another had ended: clocks of two hosts may be apart."""
     return issued_ns is not None and issued_ns > (other.line.time_ns or 0) + apart_ns(end.line, other.line)
 
@@ -280,7 +280,7 @@ EXIT = "not-destroyed"
 MOST_LINES = 3
 
 
-def find_left(lines: Sequence[Line], place: Callable[[int], Culprit]) -> Finding | None:
+def find_left(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> Finding | None:
     """The ranks that left, fewer than those that gave up waiting later; None without any."""
     gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUTS}
     exits = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern == EXIT}

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rankscope.analysis.logs.failures import cut
-from rankscope.analysis.logs.log_lines import Line
+from rankscope.analysis.logs.log_lines import LogLine
 from rankscope.analysis.model import Finding
 from rankscope.analysis.wording import ranks_text
 
@@ -17,7 +17,7 @@ MOST_RANKS = 1 << 20
 _TAIL = re.compile(r"\s*(?:\bacross \d+ ranks)?(?: in comm 0x[0-9a-fA-F]+)?(?= for |,|$)")
 
 
-def find_diagnosed(lines: Sequence[Line], world: int) -> list[Finding]:
+def find_diagnosed(lines: Sequence[LogLine], world: int) -> list[Finding]:
     """At most one finding for faults and one for what differs. A check tells of the hardware, not of what broke a job.
 
     `world` is the number of ranks of the job, 0 if unknown.
@@ -31,8 +31,8 @@ def find_diagnosed(lines: Sequence[Line], world: int) -> list[Finding]:
     return found + ([_differing(differs)] if differs else [])
 
 
-def _faults(own: Sequence[Line], comms: dict[str | None, int], whole: int) -> Finding:
-    by_rank: defaultdict[int, list[Line]] = defaultdict(list)
+def _faults(own: Sequence[LogLine], comms: dict[str | None, int], whole: int) -> Finding:
+    by_rank: defaultdict[int, list[LogLine]] = defaultdict(list)
     for line in own:
         for rank in _ranks(line):
             by_rank[rank].append(line)
@@ -56,7 +56,7 @@ def _faults(own: Sequence[Line], comms: dict[str | None, int], whole: int) -> Fi
     )
 
 
-def _differing(own: Sequence[Line]) -> Finding:
+def _differing(own: Sequence[LogLine]) -> Finding:
     versions = all("version" in line.text for line in own)
     return Finding(
         kind="version-mismatch" if versions else "settings-mismatch",
@@ -71,11 +71,11 @@ def _differing(own: Sequence[Line]) -> Finding:
     )
 
 
-def _ranks(line: Line) -> list[int]:
+def _ranks(line: LogLine) -> list[int]:
     ranges = line.values.get("ranks") or []
     return [rank for low, high in ranges if high < MOST_RANKS for rank in range(low, high + 1)]
 
 
-def _short(line: Line) -> str:
+def _short(line: LogLine) -> str:
     """The words of a line without the size and the address of the communicator."""
     return _TAIL.sub("", line.text).strip(" ,")

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.logs.log_lines import Line, ranks_of, short_path
+from rankscope.analysis.logs.log_lines import LogLine, ranks_of, short_path
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import fold, plural, ranks_text
 from rankscope.schema import Dataset
@@ -153,9 +153,9 @@ def _sure(comm: _Comm, waited: bool, sure: bool) -> tuple[Confidence, tuple[str,
 MOST_LINES = 4
 
 
-def find_startup(lines: Sequence[Line], place: Callable[[int], Culprit]) -> list[Finding]:
+def find_startup(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> list[Finding]:
     """A finding for each barrier that did not open, or that too many came to."""
-    by_key: defaultdict[object, list[Line]] = defaultdict(list)
+    by_key: defaultdict[object, list[LogLine]] = defaultdict(list)
     for line in lines:
         known = line.kind == "store-barrier" and line.rank is not None
         if known and None not in (line.values.get("world_size"), line.values.get("came")):
@@ -164,7 +164,7 @@ def find_startup(lines: Sequence[Line], place: Callable[[int], Culprit]) -> list
     return [finding for finding in found if finding is not None]
 
 
-def _crowded(own: list[Line]) -> Finding | None:
+def _crowded(own: list[LogLine]) -> Finding | None:
     size, came = own[-1].values["world_size"], max(line.values["came"] for line in own)
     if came <= size:
         return None
@@ -185,7 +185,7 @@ def _crowded(own: list[Line]) -> Finding | None:
     )
 
 
-def _short(own: list[Line], place: Callable[[int], Culprit]) -> Finding | None:
+def _short(own: list[LogLine], place: Callable[[int], Culprit]) -> Finding | None:
     gave_up = [line for line in own if line.values.get("timed_out")]
     if not gave_up:
         return None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.logs.failures import cut, raised, stack_of
-from rankscope.analysis.logs.log_lines import TIMEOUTS, Line, earliest, ranks_of
+from rankscope.analysis.logs.log_lines import TIMEOUTS, LogLine, earliest, ranks_of
 from rankscope.analysis.logs.nccl_errors import failed_call
 from rankscope.analysis.logs.process_names import label, who_text
 from rankscope.analysis.logs.unmatched_sends import uneven
@@ -48,9 +48,9 @@ _STEPS = (
 )
 
 
-def known_causes(lines: Sequence[Line]) -> list[Finding]:
+def known_causes(lines: Sequence[LogLine]) -> list[Finding]:
     """A finding for each known cause that accuses nobody, the earliest in the logs first."""
-    by_pattern: defaultdict[str, list[Line]] = defaultdict(list)
+    by_pattern: defaultdict[str, list[LogLine]] = defaultdict(list)
     for line in lines:
         if line.role == "root" and line.values.get("accuses") in ("nobody", None) and line.pattern:
             by_pattern[line.pattern].append(line)
@@ -61,7 +61,7 @@ def known_causes(lines: Sequence[Line]) -> list[Finding]:
     return sorted(found, key=lambda f: (f.severity != "critical", f.evidence[0].time_ns or 0))
 
 
-def _cause(own: list[Line], fatal: bool) -> Finding:
+def _cause(own: list[LogLine], fatal: bool) -> Finding:
     first = earliest(own)
     told = first.values
     meaning = f"{told['meaning']} " if told.get("meaning") else ""
@@ -80,7 +80,7 @@ def _cause(own: list[Line], fatal: bool) -> Finding:
     )
 
 
-def gave_up(lines: Sequence[Line], dataset: Dataset) -> Finding | None:
+def gave_up(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
     """That ranks gave up waiting, where nothing tells for whom; None if none did."""
     own = [line for line in lines if line.pattern in TIMEOUTS or line.kind == "watchdog-timeout"]
     told = {line.who for line in own}
@@ -92,7 +92,7 @@ def gave_up(lines: Sequence[Line], dataset: Dataset) -> Finding | None:
     return _asked(asked) or _stuck([line for line in lines if line.kind == "heartbeat"])
 
 
-def _asked(own: list[Line]) -> Finding | None:
+def _asked(own: list[LogLine]) -> Finding | None:
     """Ranks that gave up waiting, as those say whom they asked for a dump."""
     if not own:
         return None
@@ -111,7 +111,7 @@ def _asked(own: list[Line]) -> Finding | None:
     )
 
 
-def _stuck(own: list[Line]) -> Finding | None:
+def _stuck(own: list[LogLine]) -> Finding | None:
     if not own:
         return None
     return Finding(
@@ -127,10 +127,10 @@ def _stuck(own: list[Line]) -> Finding | None:
     )
 
 
-def _waited(own: list[Line], sends: str) -> Finding:
+def _waited(own: list[LogLine], sends: str) -> Finding:
     first = earliest(own)
     ranks = ranks_of(own)
-    by_place: defaultdict[str, list[Line]] = defaultdict(list)
+    by_place: defaultdict[str, list[LogLine]] = defaultdict(list)
     named = {line.values.get("seq"): _waited_in(line) for line in own if line.values.get("op")}
     for line in (first, *own):
         by_place[named.get(line.values.get("at_work")) or _waited_in(line)].append(line)
@@ -160,7 +160,7 @@ def _waited(own: list[Line], sends: str) -> Finding:
     )
 
 
-def _waited_in(line: Line) -> str:
+def _waited_in(line: LogLine) -> str:
     """ " in allreduce #7"; empty where the line does not say."""
     op, seq = line.values.get("op"), line.values.get("seq")
     seq = line.values.get("at_work") if seq is None else seq
@@ -177,7 +177,7 @@ def _short(name: str) -> str:
     return name if len(name) <= NAME else f"{name[:8]}…"
 
 
-def ended(lines: Sequence[Line], *, moves: bool = False) -> Finding | None:
+def ended(lines: Sequence[LogLine], *, moves: bool = False) -> Finding | None:
     """That processes ended with errors of which these logs do not tell the cause; None if none did.
 
     Of a job that is watched and `moves`, a traceback without its end is still being written.
@@ -209,7 +209,7 @@ def ended(lines: Sequence[Line], *, moves: bool = False) -> Finding | None:
     )
 
 
-def harmed(lines: Sequence[Line]) -> Finding | None:
+def harmed(lines: Sequence[LogLine]) -> Finding | None:
     """That processes met harm from elsewhere, where nothing else is told; None if none did."""
     harm = [line for line in lines if line.role == "victim"]
     own = [line for line in harm if not _mild(line)] or harm
@@ -236,7 +236,7 @@ def harmed(lines: Sequence[Line]) -> Finding | None:
     )
 
 
-def _mild(line: Line) -> bool:
+def _mild(line: LogLine) -> bool:
     """Whether a line of harm does not show that the job broke."""
     foreign = line.pattern in _ANYBODY and (_OURS.search(line.text) is None or "retrying" in line.text)
     return foreign or line.pattern in _AT_END or line.pattern in _TRIED
@@ -250,7 +250,7 @@ class _Behind(NamedTuple):
     """Where the one that is furthest ahead waits."""
 
 
-def _behind(own: list[Line]) -> _Behind | None:
+def _behind(own: list[LogLine]) -> _Behind | None:
     """Who of a group gave up at the lowest number, where the lines only tell ranks within it."""
     lowest: dict[int, int] = {}
     ranks: dict[int, int] = {}
@@ -269,7 +269,7 @@ def _behind(own: list[Line]) -> _Behind | None:
     return _Behind(last, lowest[last], max(lowest.values()))
 
 
-def harm_finding(lines: Sequence[Line], dataset: Dataset) -> Finding | None:
+def harm_finding(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
     """One note that counts the lines that follow from others, and those that mean nothing."""
     harm = [line for line in lines if line.role == "victim"]
     noise = dataset.messages.filter(pl.col("role") == "noise").height

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, Line, precedes, ranks_of
+from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, LogLine, precedes, ranks_of
 from rankscope.analysis.model import Culprit, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text, wait_text
 from rankscope.kinds.event_kinds import EVENTS
@@ -20,23 +20,23 @@ MOST_EVIDENCE = 3
 
 
 @dataclass(frozen=True)
-class _Late:
+class _LateArrival:
     """Who was late to one collective."""
 
     group: int
     seq: int
-    late: tuple[Line, ...]
-    gave_up: tuple[Line, ...]
+    late: tuple[LogLine, ...]
+    gave_up: tuple[LogLine, ...]
 
     @property
     def ranks(self) -> tuple[int, ...]:
         return tuple(sorted(line.rank for line in self.late if line.rank is not None))
 
 
-def find_late(lines: Sequence[Line], dataset: Dataset, place: Callable[[int], Culprit]) -> Finding | None:
+def find_late(lines: Sequence[LogLine], dataset: Dataset, place: Callable[[int], Culprit]) -> Finding | None:
     """The rank that was late and waited for nobody itself; None unless it is one alone."""
     waits = {(line.rank, line.values.get("seq")) for line in lines if line.kind == "watchdog-timeout"}
-    told: defaultdict[int, dict[int, Line]] = defaultdict(dict)
+    told: defaultdict[int, dict[int, LogLine]] = defaultdict(dict)
     for line in lines:
         if line.kind == "pg-status" and line.group is not None and line.rank is not None:
             told[line.group].setdefault(line.rank, line)
@@ -51,7 +51,7 @@ def find_late(lines: Sequence[Line], dataset: Dataset, place: Callable[[int], Cu
     return _finding(named, len(found) == 1, dataset, place)
 
 
-def _in_group(group: int, first: dict[int, Line], waits: set[tuple[int | None, int | None]]) -> _Late | None:
+def _in_group(group: int, first: dict[int, LogLine], waits: set[tuple[int | None, int | None]]) -> _LateArrival | None:
     """Who gave up in a group, and who was late; `first` has the first counters that each rank printed of it."""
     gave_up = {rank: line for rank, line in first.items() if (rank, line.values.get("at_work")) in waits}
     if not gave_up:
@@ -63,15 +63,15 @@ def _in_group(group: int, first: dict[int, Line], waits: set[tuple[int | None, i
         if rank not in waited and line.values.get("at_work") is None and _before(line, seq)
         and any(precedes(other, line, CLOCKS_NS) for other in gave_up.values())
     )  # fmt: skip
-    return _Late(group, seq, late, tuple(line for line in gave_up.values() if line.values["at_work"] == seq))
+    return _LateArrival(group, seq, late, tuple(line for line in gave_up.values() if line.values["at_work"] == seq))
 
 
-def _before(line: Line, seq: int) -> bool:
+def _before(line: LogLine, seq: int) -> bool:
     enqueued = line.values.get("last_enqueued")
     return isinstance(enqueued, int) and enqueued < seq
 
 
-def _finding(one: _Late, only: bool, dataset: Dataset, place: Callable[[int], Culprit]) -> Finding:
+def _finding(one: _LateArrival, only: bool, dataset: Dataset, place: Callable[[int], Culprit]) -> Finding:
     group, own = dataset.group_list[one.group], one.late[0]
     waiting = ranks_of(one.gave_up)
     name = group.description or group.name
@@ -112,7 +112,7 @@ _ALONE = "it did not wait for the others, they waited for it."
 _UNNAMED = "a rank whose own watchdog saw no timeout had nothing pending, or was ended before it gave up."
 
 
-def find_silent(lines: Sequence[Line], world: int, place: Callable[[int], Culprit]) -> Finding | None:
+def find_silent(lines: Sequence[LogLine], world: int, place: Callable[[int], Culprit]) -> Finding | None:
     """Most ranks gave up waiting, a few that the log covers did not; one is named, several are only candidates."""
     gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUTS}
     hurt = {line.rank for line in lines if line.role == "victim" or EVENTS[line.kind].waited} - {None}
@@ -157,7 +157,7 @@ def find_silent(lines: Sequence[Line], world: int, place: Callable[[int], Culpri
     )
 
 
-def _closed(lines: Sequence[Line], covered: Collection[int], world: int) -> set[int]:
+def _closed(lines: Sequence[LogLine], covered: Collection[int], world: int) -> set[int]:
     """Ranks without a line of their own of which a launcher closed the processes.
 
     These are all that are missing, if they are as many; or processes whose numbers follow those of the other ranks.

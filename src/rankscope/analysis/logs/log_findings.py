@@ -12,7 +12,7 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.logs.c10d_reports import find_named
-from rankscope.analysis.logs.exits import Scene, read_ends
+from rankscope.analysis.logs.exits import JobEnds, read_ends
 from rankscope.analysis.logs.failure_order import find_first, read_clocks
 from rankscope.analysis.logs.failures import find_failures, with_ranks
 from rankscope.analysis.logs.first_exit import find_ended, find_left, find_unheard
@@ -20,7 +20,7 @@ from rankscope.analysis.logs.hardware_checks import find_diagnosed
 from rankscope.analysis.logs.initialisation import find_init_hangs, find_startup
 from rankscope.analysis.logs.known_causes import ended, gave_up, harm_finding, harmed, known_causes
 from rankscope.analysis.logs.late_arrival import find_late, find_silent
-from rankscope.analysis.logs.log_lines import TIMEOUTS, Line, read_lines
+from rankscope.analysis.logs.log_lines import TIMEOUTS, LogLine, read_lines
 from rankscope.analysis.logs.nccl_errors import returned, unknown_causes
 from rankscope.analysis.logs.rank_failures import failed_finding, late_finding
 from rankscope.analysis.logs.ras_findings import find_ras
@@ -46,7 +46,7 @@ def with_logs(facts: Facts, findings: Sequence[Finding], places: Places, *, move
     dataset = facts.dataset
     if not dataset.told_by_logs:
         return list(findings)
-    return _Story(facts, places, moves).joined(findings)
+    return _LogEvidence(facts, places, moves).joined(findings)
 
 
 def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
@@ -77,7 +77,7 @@ def _failed_last(facts: Facts) -> bool:
 
 
 @dataclass(frozen=True)
-class _Story:
+class _LogEvidence:
     """What the logs of one job tell."""
 
     facts: Facts
@@ -85,7 +85,7 @@ class _Story:
     moves: bool
 
     @cached_property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[LogLine]:
         return with_ranks(read_lines(self.facts.dataset))
 
     @property
@@ -93,7 +93,7 @@ class _Story:
         return self.facts.dataset.world_size
 
     def joined(self, findings: Sequence[Finding]) -> list[Finding]:
-        merged = Merged([f for f in findings if f.root_cause], [f for f in findings if not f.root_cause])
+        merged = MergedRoots([f for f in findings if f.root_cause], [f for f in findings if not f.root_cause])
         self._failed(merged)
         self._ended(merged)
         self._named(merged)
@@ -108,14 +108,14 @@ class _Story:
         return merged.numbered()
 
     @staticmethod
-    def _place(merged: Merged, silent: Finding | None) -> None:
+    def _place(merged: MergedRoots, silent: Finding | None) -> None:
         """A rank that may be silent leads what else is told, though it is no root cause."""
         if silent is not None and silent.root_cause:
             merged.roots.append(silent)
         elif silent is not None:
             merged.rest.insert(0, silent)
 
-    def _named(self, merged: Merged) -> None:
+    def _named(self, merged: MergedRoots) -> None:
         """Whom c10d, the setup of communicators and RAS name; where only logs tell of operations, they lead alone."""
         dataset, place = self.facts.dataset, self.places.culprit
         waited = any(line.pattern in TIMEOUTS for line in self.lines)
@@ -143,7 +143,7 @@ class _Story:
         ):
             merged.only(chief, lambda root: not set(root.culprit_ranks) & set(chief.culprit_ranks))
 
-    def _failed(self, merged: Merged) -> None:
+    def _failed(self, merged: MergedRoots) -> None:
         """A rank that failed explains what waits for it, for ranks without a dump, or for nobody that is known."""
         first = find_first(find_failures(self.lines), self.lines, self._alive(merged), read_clocks(self.facts.dataset))
         failed = failed_finding(first, self.lines, self.places.culprit, self._guessed, self.world)
@@ -159,12 +159,12 @@ class _Story:
         if later is not None:
             merged.rest.append(later)
 
-    def _ended(self, merged: Merged) -> None:
+    def _ended(self, merged: MergedRoots) -> None:
         """Who ended or stayed away first, where no rank failed of itself: it explains those that ended of that."""
         if any(FINDINGS[root.kind].ended for root in merged.roots):
             return
         own = {f.rank for f in find_failures(self.lines) if f.rank is not None}
-        scene = Scene(read_ends(self.lines), self.world, frozenset(own))
+        scene = JobEnds(read_ends(self.lines), self.world, frozenset(own))
         found = find_ended(scene, self.facts, self.places.culprit)
         if found is None and not self.moves:
             found = find_unheard(scene, self.facts)
@@ -181,13 +181,13 @@ class _Story:
         elif found is not None and not any(root.culprit_ranks for root in merged.roots):
             merged.rest.append(found)
 
-    def _alive(self, merged: Merged) -> frozenset[int]:
+    def _alive(self, merged: MergedRoots) -> frozenset[int]:
         """Ranks that wait, by their own dumps, for another rank that left a dump: they had not ended then."""
         dumped = set(self.facts.dataset.dumps["rank"].drop_nulls().to_list())
         proven = [r for r in merged.roots if r.culprit_ranks and dumped.issuperset(r.culprit_ranks)]
         return frozenset(rank for root in proven for rank in root.waiting_ranks if rank in dumped)
 
-    def _known(self, merged: Merged) -> None:
+    def _known(self, merged: MergedRoots) -> None:
         """Causes that accuse nobody lead where nobody is accused; harm leads only where it is all there is."""
         causes = known_causes(self.lines)
         if not merged.roots and not any(cause.severity == "critical" for cause in causes):
@@ -222,16 +222,16 @@ class _Story:
 MOST_EVIDENCE = 4
 
 
-def find_counted(lines: Sequence[Line], dataset: Dataset) -> list[Finding]:
+def find_counted(lines: Sequence[LogLine], dataset: Dataset) -> list[Finding]:
     """A finding for each group with such ranks; nobody is accused."""
-    by_group: defaultdict[int, list[Line]] = defaultdict(list)
+    by_group: defaultdict[int, list[LogLine]] = defaultdict(list)
     for line in lines:
         if line.kind == "log-counts" and line.group is not None:
             by_group[line.group].append(line)
     return [_finding(own, dataset) for own in by_group.values()]
 
 
-def _finding(own: list[Line], dataset: Dataset) -> Finding:
+def _finding(own: list[LogLine], dataset: Dataset) -> Finding:
     first = own[0]
     group = dataset.group_list[first.group or 0]
     ranks = {line.rank for line in own} | {line.values.get("other_rank") for line in own}
@@ -258,7 +258,7 @@ WITNESSES = 3
 
 
 @dataclass
-class Merged:
+class MergedRoots:
     """Roots, and what follows from them; ids are given out at the end."""
 
     roots: list[Finding]

@@ -28,7 +28,7 @@ _GPU = re.compile(r"\bGPU (\d{1,3})\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """One line of a log, or one event of several lines at its first."""
 
     kind: str
@@ -87,7 +87,7 @@ def short_path(path: str) -> str:
     return name if len(name) <= PATH else f"…{name[1 - PATH :]}"
 
 
-def read_lines(dataset: Dataset) -> list[Line]:
+def read_lines(dataset: Dataset) -> list[LogLine]:
     """All but bulk and noise, sorted by file and place in it."""
     if dataset.messages.is_empty():
         return []
@@ -99,14 +99,14 @@ def read_lines(dataset: Dataset) -> list[Line]:
     return [_line(row, paths) for row in told.iter_rows(named=True)]
 
 
-def _line(row: dict[str, Any], paths: dict[int, str]) -> Line:
+def _line(row: dict[str, Any], paths: dict[int, str]) -> LogLine:
     values = _values(row["values"])
     host, pid, device = row["host"], row["pid"], None
     if (head := _HEAD.match(row["text"])) is not None:
         host, pid, device = host or head[1], int(head[2]) if pid is None else pid, int(head[3])
     elif row["rank"] is None and (gpu := _GPU.search(row["text"])) is not None:
         device = int(gpu[1])
-    return Line(
+    return LogLine(
         kind=row["kind"], role=row["role"] or "", pattern=row["pattern"] or "", rank=row["rank"],
         host=host or values.get("host"), pid=values.get("pid") if pid is None else pid, device=device,
         group=row["group"], file=row["file"], path=paths.get(row["file"], ""), line=row["line"] or 0,
@@ -124,22 +124,22 @@ def _values(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def earliest(own: Sequence[Line]) -> Line:
+def earliest(own: Sequence[LogLine]) -> LogLine:
     """The first in time; of lines without a time the first in its file."""
     return min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
 
 
-def ranks_of(lines: Iterable[Line]) -> tuple[int, ...]:
+def ranks_of(lines: Iterable[LogLine]) -> tuple[int, ...]:
     """The ranks that these lines are of, sorted; lines of which it is not known are left out."""
     return tuple(sorted({line.rank for line in lines if line.rank is not None}))
 
 
-def apart_ns(one: Line, other: Line) -> int:
+def apart_ns(one: LogLine, other: LogLine) -> int:
     """How far apart the clocks may be that two times come from: those of one host are the same."""
     return 0 if one.host and one.host == other.host else CLOCKS_NS
 
 
-def precedes(one: Line, other: Line, apart_ns: int = 0) -> bool:
+def precedes(one: LogLine, other: LogLine, apart_ns: int = 0) -> bool:
     """Whether a line is proven to be older: by its place in the same file, or by times further apart than that."""
     if one.file == other.file:
         return one.offset < other.offset

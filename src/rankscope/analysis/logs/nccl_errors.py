@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rankscope.analysis.logs.failures import cut
-from rankscope.analysis.logs.log_lines import TIMEOUTS, Line, earliest, precedes, ranks_of
+from rankscope.analysis.logs.log_lines import TIMEOUTS, LogLine, earliest, precedes, ranks_of
 from rankscope.analysis.logs.process_names import who_text
 from rankscope.analysis.model import Finding
 
@@ -32,20 +32,20 @@ _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _HEAD = re.compile(r".*? NCCL (?:WARN|ERROR) |^\S+ \[\d+\] \S+ WARN ")
 
 
-def failed_call(line: Line) -> bool:
+def failed_call(line: LogLine) -> bool:
     """Whether the line is a warning whose error came out of NCCL, or ended a thread of it."""
     told = line.values.get("level") in ("WARN", "ERROR")
     return told and any(_OUTER.search(row) or _THREAD.search(row) for row in _rows(line))
 
 
-def unknown_causes(lines: Sequence[Line]) -> list[Finding]:
+def unknown_causes(lines: Sequence[LogLine]) -> list[Finding]:
     """A finding for the first of the warnings whose meaning is not known and that made a call fail."""
     own = _in_time([line for line in lines if line.role in ("", "context") and _trail(line)], lines)
     failed = [line for line in own if failed_call(line)]
     if not own:
         return []
     own = failed or own
-    alike: defaultdict[str, list[Line]] = defaultdict(list)
+    alike: defaultdict[str, list[LogLine]] = defaultdict(list)
     for line in own:
         alike[_NUMBERS.sub("", said(line))].append(line)
     first = earliest(own)
@@ -66,7 +66,7 @@ def unknown_causes(lines: Sequence[Line]) -> list[Finding]:
     ]
 
 
-def returned(lines: Sequence[Line]) -> Finding | None:
+def returned(lines: Sequence[LogLine]) -> Finding | None:
     """That calls failed of which no line says why, but only where in NCCL; None if none did."""
     own = [line for line in lines if sum(bool(_OUTER.search(row)) for row in _rows(line)) >= _DEEP]
     if not own:
@@ -86,30 +86,30 @@ def returned(lines: Sequence[Line]) -> Finding | None:
     )
 
 
-def _trail(line: Line) -> list[str]:
+def _trail(line: LogLine) -> list[str]:
     """The calls that returned the error of a warning."""
     own = _rows(line) if line.values.get("level") in ("WARN", "ERROR") else []
     return [row for row in own if _RESULT.search(row)]
 
 
-def _rows(line: Line) -> list[str]:
+def _rows(line: LogLine) -> list[str]:
     trail = line.values.get("trail")
     return [str(row) for row in trail] if isinstance(trail, list) else []
 
 
-def said(line: Line) -> str:
+def said(line: LogLine) -> str:
     """The words of a warning, without its head."""
     found = _HEAD.match(line.text)
     return line.text[found.end() :].strip() if found else line.text.strip()
 
 
-def _innermost(line: Line) -> str:
+def _innermost(line: LogLine) -> str:
     return str(line.values["trail"][0]).split(" ")[0]
 
 
-def _in_time(own: Sequence[Line], lines: Sequence[Line]) -> list[Line]:
+def _in_time(own: Sequence[LogLine], lines: Sequence[LogLine]) -> list[LogLine]:
     """Those that are proven to be older than any line of a rank that gave up: what is torn down fails too."""
-    first: dict[int, Line] = {}
+    first: dict[int, LogLine] = {}
     for line in lines:
         if line.pattern in TIMEOUTS:
             first.setdefault(line.file, line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from rankscope.analysis.logs.log_lines import Line
+from rankscope.analysis.logs.log_lines import LogLine
 from rankscope.analysis.model import Culprit
 from rankscope.analysis.wording import ranks_text
 
@@ -14,7 +14,7 @@ HOST = 24
 NOBODY = "a process"
 
 
-def culprits_of(lines: Sequence[Line], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
+def culprits_of(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
     """Each process once, ranks first; `place` says where a rank runs."""
     ranks = sorted({line.rank for line in lines if line.rank is not None})
     known = [_placed(place(rank), next(line for line in lines if line.rank == rank)) for rank in ranks]
@@ -22,7 +22,7 @@ def culprits_of(lines: Sequence[Line], place: Callable[[int], Culprit]) -> tuple
     return (*known, *(Culprit(None, line.host, line.pid, _device(line)) for line in unknown.values()))
 
 
-def who_text(lines: Sequence[Line]) -> str:
+def who_text(lines: Sequence[LogLine]) -> str:
     """ "rank 3", "ranks 3,5", "process 4711 on node07 (GPU 3)", "a process"."""
     ranks = sorted({line.rank for line in lines if line.rank is not None})
     rest = list({line.who: _process(line) for line in lines if line.rank is None}.values())
@@ -34,15 +34,15 @@ def who_text(lines: Sequence[Line]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def _placed(culprit: Culprit, line: Line) -> Culprit:
+def _placed(culprit: Culprit, line: LogLine) -> Culprit:
     return Culprit(culprit.rank, culprit.host or line.host, line.pid, culprit.device or _device(line))
 
 
-def _device(line: Line) -> str | None:
+def _device(line: LogLine) -> str | None:
     return None if line.device is None else f"GPU {line.device}"
 
 
-def _process(line: Line) -> str:
+def _process(line: LogLine) -> str:
     label = str(line.values.get("label") or "").strip(" :")
     local = line.values.get("local_rank")
     beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
@@ -109,7 +109,7 @@ _XID = re.compile(
 )
 
 
-def label(error: Line) -> str:
+def label(error: LogLine) -> str:
     """The id of a known error as words."""
     if error.pattern in ("xid", "xid-cleanup") and (told := _XID.search(error.text)) is not None:
         after = f" after Xid {told[3]}" if told[3] else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from rankscope.analysis.logs.failure_order import First
+from rankscope.analysis.logs.failure_order import FirstFailures
 from rankscope.analysis.logs.failures import Failure
-from rankscope.analysis.logs.log_lines import Line, ranks_of
+from rankscope.analysis.logs.log_lines import LogLine, ranks_of
 from rankscope.analysis.logs.process_names import culprits_of, who_text
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding
 from rankscope.analysis.wording import plural
@@ -20,7 +20,7 @@ QUOTED = 160
 
 
 def failed_finding(
-    first: First, lines: Sequence[Line], place: Callable[[int], Culprit], guessed: frozenset[int], world: int
+    first: FirstFailures, lines: Sequence[LogLine], place: Callable[[int], Culprit], guessed: frozenset[int], world: int
 ) -> Finding | None:
     """The root cause; None if nobody failed of itself. `guessed` are files whose rank is a guess."""
     if not first.failures:
@@ -53,7 +53,7 @@ def failed_finding(
     )
 
 
-def late_finding(first: First, place: Callable[[int], Culprit]) -> Finding | None:
+def late_finding(first: FirstFailures, place: Callable[[int], Culprit]) -> Finding | None:
     """Failures that came after others: worth knowing, no cause."""
     if not first.later:
         return None
@@ -70,7 +70,7 @@ def late_finding(first: First, place: Callable[[int], Culprit]) -> Finding | Non
     )
 
 
-def harmed_ranks(lines: Sequence[Line], without: Sequence[int]) -> tuple[int, ...]:
+def harmed_ranks(lines: Sequence[LogLine], without: Sequence[int]) -> tuple[int, ...]:
     """Ranks that wait, gave up or were taken down, as their lines tell."""
     ended = (-15, -6, -9)
     found = {
@@ -85,7 +85,7 @@ def harmed_ranks(lines: Sequence[Line], without: Sequence[int]) -> tuple[int, ..
     return tuple(sorted(found - set(without)))
 
 
-def _explained(first: First, people: str) -> str:
+def _explained(first: FirstFailures, people: str) -> str:
     chief = first.failures[0]
     text = f"The first failure that the logs hold is of {people}: {chief.what}"
     if chief.frames:
@@ -95,7 +95,7 @@ def _explained(first: First, people: str) -> str:
     return text
 
 
-def _sure(first: First, guessed: frozenset[int]) -> tuple[Confidence, tuple[str, ...]]:
+def _sure(first: FirstFailures, guessed: frozenset[int]) -> tuple[Confidence, tuple[str, ...]]:
     chief = first.failures[0]
     confidence, reasons = first.confidence, list(first.reasons)
     doubts = [
@@ -116,7 +116,7 @@ def _accused(failures: Sequence[Failure]) -> tuple[Evidence, ...]:
     return tuple(f.line.evidence() for f in failures[:ACCUSED])
 
 
-def _ends(lines: Sequence[Line], ranks: Sequence[int]) -> list[Evidence]:
+def _ends(lines: Sequence[LogLine], ranks: Sequence[int]) -> list[Evidence]:
     """How the launcher saw them end, and whom it takes for the root cause."""
     told = [line for line in lines if line.kind == "torchrun-failure"]
     own = [line.evidence() for line in told if line.rank in ranks][:ACCUSED]
@@ -127,7 +127,7 @@ def _ends(lines: Sequence[Line], ranks: Sequence[int]) -> list[Evidence]:
     ]
 
 
-def _harm(lines: Sequence[Line], chief: Line) -> list[Evidence]:
+def _harm(lines: Sequence[LogLine], chief: LogLine) -> list[Evidence]:
     """The first lines of others that only show harm, one of each kind."""
     kinds = Counter(line.pattern for line in lines if line.role == "victim")
     out = []

@@ -39,7 +39,7 @@ def find_ras(dataset: Dataset, still: bool, place: Callable[[int], Culprit]) -> 
     for (source, comm), rows in _by_comm(dataset).items():
         peers = list(_peers(rows, dataset))
         group = next((row["group"] for row in rows if row["group"] is not None), None)
-        told = _Told(dataset, source, comm, group, peers, place, _crowds(rows))
+        told = _CommReport(dataset, source, comm, group, peers, place, _crowds(rows))
         found += [*told.gone(), *told.laggards(still)]
     return sorted(found, key=lambda f: (not f.root_cause, -len(f.culprits)))
 
@@ -91,7 +91,7 @@ def _global(row: dict[str, Any], dataset: Dataset, size: int | None) -> int | No
 
 
 @dataclass(frozen=True)
-class _Told:
+class _CommReport:
     """One communicator."""
 
     dataset: Dataset

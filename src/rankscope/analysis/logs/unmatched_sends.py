@@ -25,7 +25,7 @@ _What = tuple[str | None, str | None]
 """Sizes and type of an operation."""
 
 
-class _Unmatched(NamedTuple):
+class _UnmatchedLane(NamedTuple):
     """Where what one rank sends is not what the other receives."""
 
     group: int
@@ -41,13 +41,13 @@ class _Unmatched(NamedTuple):
 
 def find_unmatched(dataset: Dataset) -> list[Finding]:
     """A finding for each group in which a send or receive was left out, or has another size than its counterpart."""
-    by_group: dict[int, list[_Unmatched]] = {}
+    by_group: dict[int, list[_UnmatchedLane]] = {}
     for one in _unmatched(dataset):
         by_group.setdefault(one.group, []).append(one)
     return [_finding(dataset, group, found) for group, found in sorted(by_group.items())]
 
 
-def _unmatched(dataset: Dataset) -> Iterator[_Unmatched]:
+def _unmatched(dataset: Dataset) -> Iterator[_UnmatchedLane]:
     rows = p2p_lines(dataset)
     if rows.is_empty():
         return
@@ -60,7 +60,7 @@ def _unmatched(dataset: Dataset) -> Iterator[_Unmatched]:
         found = _place(a, b)
         if found is not None:
             at, missing = found
-            yield _Unmatched(group, src, dst, at + 1, missing, a[at], b[at])
+            yield _UnmatchedLane(group, src, dst, at + 1, missing, a[at], b[at])
 
 
 def _place(sent: list[_What], received: list[_What]) -> tuple[int, int] | None:
@@ -78,7 +78,7 @@ def _place(sent: list[_What], received: list[_What]) -> tuple[int, int] | None:
     return (at, 0) if all(rest) and len(rest) >= BEHIND else None
 
 
-def _finding(dataset: Dataset, number: int, found: list[_Unmatched]) -> Finding:
+def _finding(dataset: Dataset, number: int, found: list[_UnmatchedLane]) -> Finding:
     group, first = dataset.group_list[number], found[0]
     more = f" (and {plural(len(found) - 1, 'more pair')})" if len(found) > 1 else ""
     return Finding(
@@ -98,7 +98,7 @@ def _finding(dataset: Dataset, number: int, found: list[_Unmatched]) -> Finding:
     )
 
 
-def _told(one: _Unmatched) -> str:
+def _told(one: _UnmatchedLane) -> str:
     if one.missing > 0:
         what = f"send #{one.at} of rank {one.src} to rank {one.dst} ({_size(one.sent)}) has no receive"
         return what if one.missing == 1 else f"{what}, nor do the next {one.missing - 1}"

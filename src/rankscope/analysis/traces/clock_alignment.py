@@ -33,7 +33,7 @@ TO_SIGMA = 1.4826
 
 
 @dataclass(frozen=True)
-class Clocks:
+class FileClocks:
     """How the clocks of files differ."""
 
     offsets: Mapping[int, int]
@@ -46,7 +46,7 @@ class Clocks:
     """What is not sure, for a person."""
 
 
-def align(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str]) -> Clocks:
+def align(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str]) -> FileClocks:
     """The clocks of all files of `traces`, which hold `matching`."""
     hosts = {file: host for file, host in traces.select("file", "host").iter_rows() if host}
     files = traces["file"].to_list()
@@ -63,7 +63,7 @@ def align(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str]) ->
     one_host = len(hosts) == len(files) and len(set(hosts.values())) == 1
     resolution = int(traces.select(pl.col("resolution_ns").max()).item() or 0)
     error = resolution + (0 if one_host else _error(matching.rows, offsets))
-    return Clocks(offsets, _residuals(matching.rows, offsets), error, tuple(doubts))
+    return FileClocks(offsets, _residuals(matching.rows, offsets), error, tuple(doubts))
 
 
 def _walk(

@@ -33,7 +33,7 @@ def among(column: str, names: Sequence[str]) -> pl.Expr:
 
 
 @dataclass(frozen=True)
-class Spans:
+class SpanIndex:
     """The spans of a dataset by the file that they are of: nothing is done for a file that nobody asks about."""
 
     dataset: Dataset
@@ -145,14 +145,14 @@ Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Busy:
+class BusyIntervals:
     """Intervals that do not overlap, sorted."""
 
     starts: Times
     ends: Times
 
     @classmethod
-    def of(cls, starts: Times, ends: Times) -> Busy:
+    def of(cls, starts: Times, ends: Times) -> BusyIntervals:
         """Merges intervals given in any order."""
         if not len(starts):
             return cls(starts, ends)
@@ -162,9 +162,9 @@ class Busy:
         last = np.concatenate((first[1:], [True]))
         return cls(starts[first], reach[last])
 
-    def joined(self, other: Busy) -> Busy:
+    def joined(self, other: BusyIntervals) -> BusyIntervals:
         """Both together."""
-        return Busy.of(np.concatenate((self.starts, other.starts)), np.concatenate((self.ends, other.ends)))
+        return BusyIntervals.of(np.concatenate((self.starts, other.starts)), np.concatenate((self.ends, other.ends)))
 
     def within(self, since: Times, until: Times) -> Times:
         """Busy time of each stretch."""

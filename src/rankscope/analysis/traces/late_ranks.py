@@ -38,7 +38,7 @@ ROUNDS = 500
 
 
 @dataclass(frozen=True)
-class Late:
+class LateRank:
     """A rank that is late by itself."""
 
     rank: int
@@ -70,7 +70,7 @@ class Late:
         return pl.col("unit") % self.every == self.phase
 
 
-def find_late(rows: pl.DataFrame, on_host: bool = False, by_step: bool = True) -> list[Late]:
+def find_late(rows: pl.DataFrame, on_host: bool = False, by_step: bool = True) -> list[LateRank]:
     """The ranks that are late by themselves, the costliest first.
 
     `rows` of blocking matches that all members are seen in, with `unit`, `own_ns`, `cost_ns`; `on_host`: of hosts that
@@ -85,7 +85,7 @@ def find_late(rows: pl.DataFrame, on_host: bool = False, by_step: bool = True) -
     table = by_channel.group_by(units).agg(pl.col("own_ns", "cost_ns").max()).sort(units)
     unit_ns, mean_ns = _unit_ns(rows)
     floor_ns, share = (HOST_FLOOR_NS, HOST_FLOOR_SHARE) if on_host else (FLOOR_NS, FLOOR_SHARE)
-    judge = _Judge(rows, table, unit_ns, mean_ns, max(floor_ns, share * unit_ns), by_step)
+    judge = _LatenessTest(rows, table, unit_ns, mean_ns, max(floor_ns, share * unit_ns), by_step)
     late = [found for rank in sorted(table["rank"].unique()) if (found := judge.late(rank))]
     return sorted(late, key=lambda one: -one.cost_ns)
 
@@ -102,7 +102,7 @@ def _unit_ns(rows: pl.DataFrame) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class _Judge:
+class _LatenessTest:
     rows: pl.DataFrame
     table: pl.DataFrame
     """own_ns and cost_ns of each rank and unit."""
@@ -111,7 +111,7 @@ class _Judge:
     floor_ns: float
     by_step: bool
 
-    def late(self, rank: int) -> Late | None:
+    def late(self, rank: int) -> LateRank | None:
         """The rank if it is late by itself."""
         own = self.table.filter(pl.col("rank") == rank)
         values = own["own_ns"].to_numpy()
@@ -120,11 +120,11 @@ class _Judge:
             return None
         needed = next(share for count, share in MOSTLY if len(values) >= count) * len(values)
         usual = float(np.quantile(others, OTHERS_FEW if len(values) < FEW else OTHERS))
-        always = Late(rank, -1, None, len(values), 0, 0, 0, 0, 0, self.unit_ns)
+        always = LateRank(rank, -1, None, len(values), 0, 0, 0, 0, 0, self.unit_ns)
         found = self._steadily(always, own, usual) if (values > self.floor_ns).sum() >= needed else None
         return self._now_and_then(rank, own, others) if found is None and self.by_step else found
 
-    def _now_and_then(self, rank: int, own: pl.DataFrame, others: npt.NDArray[np.int64]) -> Late | None:
+    def _now_and_then(self, rank: int, own: pl.DataFrame, others: npt.NDArray[np.int64]) -> LateRank | None:
         """The rank if it is late by itself in every so many-th step, by more than the floor on the average of all."""
         units, values = own["unit"].to_numpy(), own["own_ns"].to_numpy()
         usual = float(np.quantile(others, OTHERS_FEW))
@@ -133,13 +133,13 @@ class _Judge:
                 on = units % every == phase
                 if on.sum() < AGAIN or on.all() or values[on].min() <= every * self.floor_ns:
                     continue
-                among = Late(rank, -1, None, len(values), 0, 0, 0, 0, 0, self.mean_ns, every, phase)
+                among = LateRank(rank, -1, None, len(values), 0, 0, 0, 0, 0, self.mean_ns, every, phase)
                 found = self._steadily(among, own.filter(pl.Series(on)), usual)
                 if found is not None and (values[~on] * ABOVE > found.low_ns).sum() <= np.ceil(EXCEPT * (~on).sum()):
                     return found
         return None
 
-    def _steadily(self, late: Late, own: pl.DataFrame, usual: float) -> Late | None:
+    def _steadily(self, late: LateRank, own: pl.DataFrame, usual: float) -> LateRank | None:
         """The rank if in these units it is late by much the same, and by several times what is `usual`."""
         values = own["own_ns"].to_numpy()
         low, high = _interval(values)

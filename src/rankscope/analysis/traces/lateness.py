@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from rankscope.analysis.traces.device_spans import Busy, among
+from rankscope.analysis.traces.device_spans import BusyIntervals, among
 from rankscope.analysis.traces.late_ranks import LEAST
 from rankscope.analysis.traces.model import LAST
 from rankscope.analysis.wording import fold, short_duration
@@ -38,7 +38,7 @@ def with_work(rows: pl.DataFrame, traced: pl.DataFrame, begins: pl.DataFrame) ->
         own = traced.filter((pl.col("file") == file) & pl.col("completed_ns").is_not_null())
         own = own.select(start=pl.coalesce("started_ns", "created_ns"), end="completed_ns").drop_nulls()
         offset = part["offset_ns"].to_numpy()
-        busy = Busy.of(own["start"].to_numpy(), own["end"].to_numpy())
+        busy = BusyIntervals.of(own["start"].to_numpy(), own["end"].to_numpy())
         arrived = part["arrived_ns"].to_numpy()
         since = part.select(pl.min_horizontal("since_ns", "arrived_ns")).to_series().to_numpy()
         work = arrived - since - busy.within(since - offset, arrived - offset)
@@ -90,7 +90,7 @@ MOST_LISTED = 64
 
 
 @dataclass(frozen=True)
-class Turn:
+class LastRankRun:
     """Neighbouring collectives of a group to which the same rank came last, and equally surely."""
 
     group: int
@@ -129,7 +129,7 @@ def is_short(last: pl.DataFrame) -> bool:
     return 0 < last.height <= MOST_LISTED and units < LEAST
 
 
-def turns(last: pl.DataFrame) -> Iterator[Turn]:
+def turns(last: pl.DataFrame) -> Iterator[LastRankRun]:
     """The collectives of each group in their order, those alike that follow one another as one."""
     ordered = last.sort("group", "match")
     new = pl.any_horizontal(pl.col(name) != pl.col(name).shift() for name in ("group", "last", "sure"))
@@ -138,7 +138,9 @@ def turns(last: pl.DataFrame) -> Iterator[Turn]:
         first = part.row(0, named=True)
         margins = part["margin_ns"].to_list()
         seqs = tuple(part["seq"].to_list())
-        yield Turn(first["group"], first["last"], seqs, first["sure"], min(margins), max(margins), first["second"])
+        yield LastRankRun(
+            first["group"], first["last"], seqs, first["sure"], min(margins), max(margins), first["second"]
+        )
 
 
 def most(last: pl.DataFrame) -> str:

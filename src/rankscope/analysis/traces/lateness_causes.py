@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.device_spans import Busy, Spans, Times
+from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex, Times
 from rankscope.analysis.traces.host_time import HostTime, activity
-from rankscope.analysis.traces.late_ranks import Late
+from rankscope.analysis.traces.late_ranks import LateRank
 from rankscope.analysis.traces.lateness import MATCH, STEP
 from rankscope.analysis.traces.model import Lateness
 
@@ -34,17 +34,17 @@ PARTS = ("compute", "launch", "host")
 
 
 @dataclass(frozen=True)
-class Timeline:
+class FileTimeline:
     """One file's device and host in busy intervals, on its own clock."""
 
     kernels: pl.DataFrame
-    communication: Busy
-    device: Busy
-    waiting: Busy
+    communication: BusyIntervals
+    device: BusyIntervals
+    waiting: BusyIntervals
     """Nothing ran, and something was launched."""
 
     @classmethod
-    def of(cls, kernels: pl.DataFrame) -> Timeline:
+    def of(cls, kernels: pl.DataFrame) -> FileTimeline:
         """From what ran on the device with its launches (`Spans.launched`)."""
         start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
         comm = (kernels["what"] == "communication").to_numpy()
@@ -52,7 +52,12 @@ class Timeline:
         called = kernels["called_ns"].to_numpy()
         since = np.maximum(reach, np.where(np.isnan(called), start, called).astype(np.int64))
         held = start - since > QUICK_NS
-        return cls(kernels, Busy.of(start[comm], end[comm]), Busy.of(start, end), Busy.of(since[held], start[held]))
+        return cls(
+            kernels,
+            BusyIntervals.of(start[comm], end[comm]),
+            BusyIntervals.of(start, end),
+            BusyIntervals.of(since[held], start[held]),
+        )
 
     def parts(self, since: Times, until: Times) -> dict[str, Times]:
         """Nanoseconds of each of PARTS within each stretch, less what was communication."""
@@ -65,14 +70,14 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class Explainer:
+class LatenessExplainer:
     """Looks into spans for why ranks are late."""
 
-    spans: Spans
+    spans: SpanIndex
     rows: pl.DataFrame
     """Rows of matches with `since_ns` and `arrived_ns`, aligned."""
 
-    def explain(self, late: Late) -> Lateness:
+    def explain(self, late: LateRank) -> Lateness:
         """The cause, as far as spans tell."""
         here = late.rows(self.rows)
         mine = here.filter(pl.col("rank") == late.rank)
@@ -81,7 +86,7 @@ class Explainer:
             mine = mine.filter(pl.col("own_ns") >= pl.col("own_ns").quantile(LATEST) / 2)
         here = here.join(mine.select(MATCH), on=MATCH, how="semi").sort("file", "place")
         read = [f for f in here["file"].unique() if f in self.spans.whole and self.spans.device(f) is not None]
-        lines = {f: Timeline.of(self.spans.launched(f)) for f in read}
+        lines = {f: FileTimeline.of(self.spans.launched(f)) for f in read}
         if not set(mine["file"]) <= set(lines) or len(lines) < 2:
             return Lateness(late.rank, "unknown", "", 0.0)
         parts = {f: lines[f].parts(*_stretches(here, f)) for f in lines}
@@ -134,7 +139,7 @@ class Explainer:
         since, until = _stretches(here, file)
         if table is None or not len(since):
             return {}, 0.0, None
-        host, line = HostTime.of(table), Timeline.of(self.spans.launched(file))
+        host, line = HostTime.of(table), FileTimeline.of(self.spans.launched(file))
         moments, each = _idle_moments(line, since, until)
         places = host.innermost(moments)
         names = host.spans["name"].cast(pl.String)
@@ -158,11 +163,11 @@ def _more(parts: dict[int, dict[str, Times]], name: str, own: set[int], others: 
     return float(np.median(mine) - np.median([np.median(parts[f][name]) for f in others if len(parts[f][name])]))
 
 
-def _idle_moments(line: Timeline, since: Times, until: Times) -> tuple[Times, float]:
+def _idle_moments(line: FileTimeline, since: Times, until: Times) -> tuple[Times, float]:
     """Moments spread evenly over the time in which the device had nothing to do, and how much each stands for."""
     starts = np.concatenate((line.device.starts, line.waiting.starts))
     ends = np.concatenate((line.device.ends, line.waiting.ends))
-    busy = Busy.of(starts, ends)
+    busy = BusyIntervals.of(starts, ends)
     moments = []
     idle = until - since - busy.within(since, until)
     each = max(float(idle.sum()) / SAMPLES, 1.0)
@@ -178,7 +183,7 @@ def _idle_moments(line: Timeline, since: Times, until: Times) -> tuple[Times, fl
     return (np.concatenate(moments) if moments else np.empty(0, np.int64)), each
 
 
-def _kernels(lines: dict[int, Timeline], here: pl.DataFrame, file: int, others: list[int]) -> tuple[str, str]:
+def _kernels(lines: dict[int, FileTimeline], here: pl.DataFrame, file: int, others: list[int]) -> tuple[str, str]:
     """(the kernel that ran longest against the others', what is odd: more of it, or the same for longer)."""
     mine = _ran(lines[file].kernels, *_stretches(here, file)).with_columns(file=pl.lit(file))
     theirs = pl.concat([_ran(lines[f].kernels, *_stretches(here, f)) for f in others]).group_by("name").agg(

@@ -16,7 +16,7 @@ import polars as pl
 
 from rankscope.analysis.signatures import with_signatures
 from rankscope.analysis.traces.comms_ids import places_by_id, with_parts
-from rankscope.analysis.traces.window_offset import Sequence, Shift, at_shift, best_shift
+from rankscope.analysis.traces.window_offset import ChannelSequence, WindowShift, at_shift, best_shift
 from rankscope.analysis.wording import short_duration
 from rankscope.schema import Dataset
 
@@ -36,7 +36,7 @@ class Pairing:
     window: int
     reference: int
     file: int
-    shift: Shift
+    shift: WindowShift
 
 
 @dataclass(frozen=True)
@@ -124,22 +124,22 @@ class _Matcher:
             out.append((part, by if reason is None else None))
         return out
 
-    def _sequence(self, part: slice) -> Sequence:
+    def _sequence(self, part: slice) -> ChannelSequence:
         c = self._columns
-        return Sequence(c["token"][part], c["arrived_ns"][part], c["ended_ns"][part], c["blocking"][part])
+        return ChannelSequence(c["token"][part], c["arrived_ns"][part], c["ended_ns"][part], c["blocking"][part])
 
-    def _at_places(self, whole: slice, part: slice) -> Shift | None:
+    def _at_places(self, whole: slice, part: slice) -> WindowShift | None:
         """Of the operations of two files that have the same place, as numbers or ids tell it."""
         place = self._columns["place"]
         _, a, b = np.intersect1d(place[whole], place[part], assume_unique=True, return_indices=True)
         first, second = (
-            Sequence(s.tokens[at], s.starts[at], s.ends[at], s.blocking[at])
+            ChannelSequence(s.tokens[at], s.starts[at], s.ends[at], s.blocking[at])
             for s, at in ((self._sequence(whole), a), (self._sequence(part), b))
         )
         return at_shift(first, second, 0)
 
 
-def _doubt(shift: Shift | None, causal: float, *, told: bool) -> str | None:
+def _doubt(shift: WindowShift | None, causal: float, *, told: bool) -> str | None:
     """Why a match cannot be believed, for a person; None if it can."""
     if shift is None:
         return "its numbers name no operation of the others" if told else "the order of operations agrees nowhere"

@@ -36,7 +36,7 @@ _KEYS = ["rank", "group", "is_p2p"]
 
 
 @dataclass(frozen=True)
-class Series:
+class OperationSeries:
     """The operations of one rank and group in the order in which it issued them."""
 
     rows: Ints
@@ -45,15 +45,15 @@ class Series:
     issued_ns: Ints
 
 
-def series_of(table: pl.DataFrame) -> Series:
+def series_of(table: pl.DataFrame) -> OperationSeries:
     """Rows of `ops` or `traced`, with their place in it as `row`, that tell when they were issued."""
     number = pl.when("is_p2p").then("p2p_seq").otherwise("seq").fill_null(UNTOLD)
     known = table.filter(pl.col("created_ns").is_not_null()).sort("created_ns", "row")
     columns = known.select(pl.col("row").cast(pl.Int64), number=number, issued="created_ns")
-    return Series(*(columns[name].to_numpy() for name in columns.columns))
+    return OperationSeries(*(columns[name].to_numpy() for name in columns.columns))
 
 
-def same_operations(seen: Series, issued: Series) -> tuple[Ints, Ints]:
+def same_operations(seen: OperationSeries, issued: OperationSeries) -> tuple[Ints, Ints]:
     """Places in `seen` and in `issued` of the operations that are the same."""
     by_number = _by_number(seen, issued)
     if by_number is not None and _apart(seen, issued, by_number) <= NEAR_NS:
@@ -69,7 +69,7 @@ def same_operations(seen: Series, issued: Series) -> tuple[Ints, Ints]:
     return none, none
 
 
-def _by_number(seen: Series, issued: Series) -> tuple[Ints, Ints] | None:
+def _by_number(seen: OperationSeries, issued: OperationSeries) -> tuple[Ints, Ints] | None:
     """The places of equal numbers; None where they are not told, or do not tell operations apart."""
     own = np.flatnonzero(issued.numbers != UNTOLD)
     for numbers in (seen.numbers, issued.numbers[own]):
@@ -79,12 +79,12 @@ def _by_number(seen: Series, issued: Series) -> tuple[Ints, Ints] | None:
     return (a, own[b]) if len(a) else None
 
 
-def _apart(seen: Series, issued: Series, places: tuple[Ints, Ints]) -> int:
+def _apart(seen: OperationSeries, issued: OperationSeries, places: tuple[Ints, Ints]) -> int:
     a, b = places
     return int(np.median(np.abs(seen.issued_ns[a] - issued.issued_ns[b])))
 
 
-def _may_be_one_run(seen: Series, issued: Series, places: tuple[Ints, Ints]) -> bool:
+def _may_be_one_run(seen: OperationSeries, issued: OperationSeries, places: tuple[Ints, Ints]) -> bool:
     """Whether times differ by about the same everywhere, as clocks do, and not by so much that it is another run."""
     a, b = places
     apart = seen.issued_ns[a] - issued.issued_ns[b]

@@ -10,7 +10,7 @@ import polars as pl
 from rankscope.analysis.model import Evidence, Finding, GroupRef
 from rankscope.analysis.places import Places
 from rankscope.analysis.traces.lateness import MATCH
-from rankscope.analysis.traces.trace_story import Story, group_label
+from rankscope.analysis.traces.trace_story import TraceStory, group_label
 from rankscope.analysis.wording import plural, ranks_text, short_duration
 from rankscope.schema import Group
 
@@ -18,21 +18,21 @@ MOST_ROUTES = 8
 """Slow routes that are quoted."""
 
 
-def link_findings(story: Story, places: Places) -> list[Finding]:
+def link_findings(story: TraceStory, places: Places) -> list[Finding]:
     """One for each kind of group, or of pairs, of which a few are slow whatever they run."""
     routes = pl.concat([_groups(story), _pairs(story)])
     found = find_slow(routes, story.dataset.group_list, places.hosts, on_host=story.spans.on_host)
     return [_finding(story, slow, places) for slow in found]
 
 
-def _groups(story: Story) -> pl.DataFrame:
+def _groups(story: TraceStory) -> pl.DataFrame:
     members = story.joined.group_by(MATCH, maintain_order=True).agg(ranks=pl.col("rank").sort())
     return story.speeds.join(members, on=MATCH).select(
         "group", "ranks", "op", "bytes", "took_ns", pl.lit(False).alias("is_p2p")
     )
 
 
-def _pairs(story: Story) -> pl.DataFrame:
+def _pairs(story: TraceStory) -> pl.DataFrame:
     """Matched sends and receives: from when both were there to the end of the receive."""
     rows = story.matches.filter("is_p2p").join(story.sizes, on="row", how="left")
     return rows.group_by(MATCH, maintain_order=True).agg(
@@ -42,7 +42,7 @@ def _pairs(story: Story) -> pl.DataFrame:
     ).filter(pl.col("ranks").list.len() == 2).select("group", "ranks", "op", "bytes", "took_ns", "is_p2p")  # fmt: skip
 
 
-def _finding(story: Story, slow: Slow, places: Places) -> Finding:
+def _finding(story: TraceStory, slow: SlowLink, places: Places) -> Finding:
     first = slow.routes[0]
     found = story.dataset.group_list[first.group]
     label = group_label(story.dataset.group_list, first.group, story.dataset.world_size)
@@ -70,13 +70,13 @@ def _finding(story: Story, slow: Slow, places: Places) -> Finding:
     )
 
 
-def _reasons(slow: Slow) -> tuple[str, ...]:
+def _reasons(slow: SlowLink) -> tuple[str, ...]:
     window = "one window; what else used the network then is not known"
     few = slow.alike - len(slow.routes)
     return (window, f"only {few} to compare with") if slow.alike <= ALIKE else (window,)
 
 
-def _where(slow: Slow) -> str:
+def _where(slow: SlowLink) -> str:
     if slow.ranks:
         return ranks_text(slow.ranks)
     if slow.host:
@@ -84,7 +84,7 @@ def _where(slow: Slow) -> str:
     return ranks_text(sorted({rank for route in slow.routes for rank in route.ranks}))
 
 
-def _evidence(route: Route) -> Evidence:
+def _evidence(route: SlowRoute) -> Evidence:
     usual, took = short_duration(route.usual_ns), short_duration(route.took_ns)
     return Evidence(f"{ranks_text(route.ranks)}: {took} where {usual} is usual, in {plural(route.count, 'operation')}")
 
@@ -103,7 +103,7 @@ FLOOR_NS, HOST_FLOOR_NS = 50_000, 2_000_000
 
 
 @dataclass(frozen=True)
-class Route:
+class SlowRoute:
     """A group, or a pair of ranks of it, that is slow."""
 
     ranks: tuple[int, ...]
@@ -117,10 +117,10 @@ class Route:
 
 
 @dataclass(frozen=True)
-class Slow:
+class SlowLink:
     """Slow routes that share what makes them slow."""
 
-    routes: tuple[Route, ...]
+    routes: tuple[SlowRoute, ...]
     alike: int
     """How many routes were compared."""
     ranks: tuple[int, ...]
@@ -135,7 +135,7 @@ class Slow:
 
 def find_slow(
     speeds: pl.DataFrame, groups: Sequence[Group], hosts: Mapping[int, str], *, on_host: bool = False
-) -> list[Slow]:
+) -> list[SlowLink]:
     """Slow routes, by kind. `speeds`: group, ranks (of the route), op, bytes, took_ns of each operation.
 
     `on_host`: of hosts that communicate themselves.
@@ -170,7 +170,7 @@ def _next_high() -> pl.Expr:
     return pl.col("high").sort_by("took").slice(0, pl.len() - 1).max()
 
 
-def _of_kind(table: pl.DataFrame, hosts: Mapping[int, str]) -> Slow | None:
+def _of_kind(table: pl.DataFrame, hosts: Mapping[int, str]) -> SlowLink | None:
     routes = table.group_by("ranks", "group").agg(
         pl.col("factor").min(), pl.col("n").sum(), pl.col("usual").max(), pl.col("took").max(), pl.col("clear").all()
     )
@@ -183,13 +183,13 @@ def _of_kind(table: pl.DataFrame, hosts: Mapping[int, str]) -> Slow | None:
     # what is slow in half of all links is how things are; of two one may be
     if odd.is_empty() or odd.height * 2 >= routes.height + few:
         return None
-    found = [Route(tuple(r), g, f, n, int(u), int(t)) for r, g, f, n, u, t, _ in odd.iter_rows()]
+    found = [SlowRoute(tuple(r), g, f, n, int(u), int(t)) for r, g, f, n, u, t, _ in odd.iter_rows()]
     free = {rank for ranks in fine["ranks"] for rank in ranks.to_list()}
     shared = set(found[0].ranks).intersection(*(r.ranks for r in found)) - free
     of_hosts = [{hosts.get(rank, "") for rank in route.ranks} for route in found]
     common = set.intersection(*of_hosts) - {hosts.get(rank, "") for rank in free} - {""}
     lone = tuple(sorted(shared)) if len(shared) == 1 and len(found) > 1 else ()
-    return Slow(tuple(found), routes.height, lone, min(common) if len(common) == 1 else None)
+    return SlowLink(tuple(found), routes.height, lone, min(common) if len(common) == 1 else None)
 
 
 def _are_sisters(routes: Sequence[Sequence[int]], hosts: Mapping[int, str]) -> bool:

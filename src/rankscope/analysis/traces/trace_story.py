@@ -9,9 +9,9 @@ from functools import cached_property
 import polars as pl
 
 from rankscope.analysis.traces.bandwidth import bandwidth_table, sizes_of, with_speed
-from rankscope.analysis.traces.clock_alignment import Clocks, align
-from rankscope.analysis.traces.device_spans import Spans
-from rankscope.analysis.traces.late_ranks import Late, find_late
+from rankscope.analysis.traces.clock_alignment import FileClocks, align
+from rankscope.analysis.traces.device_spans import SpanIndex
+from rankscope.analysis.traces.late_ranks import LateRank, find_late
 from rankscope.analysis.traces.lateness import (
     MATCH,
     last_table,
@@ -21,7 +21,7 @@ from rankscope.analysis.traces.lateness import (
     with_units,
     with_work,
 )
-from rankscope.analysis.traces.lateness_causes import Explainer
+from rankscope.analysis.traces.lateness_causes import LatenessExplainer
 from rankscope.analysis.traces.matching import Matching, cluster_windows, executed_rows, jobs_of, match_rows
 from rankscope.analysis.traces.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
 from rankscope.analysis.traces.recorded_operations import recorded
@@ -34,15 +34,15 @@ MOST_REFUSED = 8
 
 
 @dataclass(frozen=True)
-class Story:
+class TraceStory:
     """What the traces of one job tell, each part worked out when it is asked for."""
 
     dataset: Dataset
 
     @cached_property
-    def spans(self) -> Spans:
+    def spans(self) -> SpanIndex:
         """What ran where."""
-        return Spans(self.dataset)
+        return SpanIndex(self.dataset)
 
     @cached_property
     def paths(self) -> dict[int, str]:
@@ -62,7 +62,7 @@ class Story:
         return match_rows(self.executed, cluster_windows(self.dataset.traces), untold)
 
     @cached_property
-    def clocks(self) -> Clocks:
+    def clocks(self) -> FileClocks:
         """How clocks differ."""
         return align(self.matching, self.dataset.traces, self.paths)
 
@@ -101,13 +101,13 @@ class Story:
         return rows.select(pl.coalesce("members", size)).to_series()
 
     @cached_property
-    def late(self) -> list[Late]:
+    def late(self) -> list[LateRank]:
         """Ranks that are late by themselves, the costliest first; each job that lies here is judged by itself."""
         window = pl.col("window")
         found = [late for own in jobs_of(self.joined) for late in self._late(self.joined.filter(window.is_in(own)))]
         return sorted(found, key=lambda late: -late.cost_ns)
 
-    def _late(self, rows: pl.DataFrame) -> list[Late]:
+    def _late(self, rows: pl.DataFrame) -> list[LateRank]:
         """Those of one job; not in groups across the stages of a pipeline, which differ by design."""
         own = pl.col("file").is_in(rows["file"].unique().implode())
         stages = pipeline_groups(self.dataset.traced.filter(own), self.dataset.group_list)
@@ -118,7 +118,7 @@ class Story:
     @cached_property
     def causes(self) -> dict[int, Lateness]:
         """By rank why it is late."""
-        explainer = Explainer(self.spans, self.joined)
+        explainer = LatenessExplainer(self.spans, self.joined)
         return {late.rank: explainer.explain(late) for late in self.late}
 
     @cached_property

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from rankscope.analysis.model import Analysis, Confidence, Evidence, Finding, GroupRef, Reason, Why
+from rankscope.analysis.model import Analysis, Confidence, Evidence, Finding, GroupRef, RankExplanation, Reason
 from rankscope.analysis.places import Places
 from rankscope.analysis.traces.host_time import spoken
-from rankscope.analysis.traces.late_ranks import ABOVE, FLOOR_SHARE, Late
+from rankscope.analysis.traces.late_ranks import ABOVE, FLOOR_SHARE, LateRank
 from rankscope.analysis.traces.lateness_causes import LATEST, PROFILER
 from rankscope.analysis.traces.model import Lateness, TraceAnalysis
-from rankscope.analysis.traces.trace_story import Story, group_label
+from rankscope.analysis.traces.trace_story import TraceStory, group_label
 from rankscope.analysis.wording import plural, short_duration
 from rankscope.schema import Dataset, Frame
 
@@ -38,17 +38,17 @@ BLIND = "Record with with_stack=True: no span shows what the host of rank {rank}
 
 
 @dataclass(frozen=True)
-class Writer:
+class StragglerWriter:
     """Makes findings of late ranks."""
 
-    story: Story
+    story: TraceStory
     places: Places
 
     def findings(self) -> list[Finding]:
         """One for each late rank, the costliest first."""
         return [self._finding(late) for late in self.story.late]
 
-    def _finding(self, late: Late) -> Finding:
+    def _finding(self, late: LateRank) -> Finding:
         cause = self.story.causes[late.rank]
         here = late.rows(self.story.joined)
         own = here.filter(pl.col("rank") == late.rank)
@@ -84,7 +84,7 @@ class Writer:
         found = latest.join(self.story.recorded, on="row", maintain_order="left")["op_row"]
         return self.story.dataset.stack(self.story.dataset.ops["stack_id"][found[0]]) if len(found) else ()
 
-    def _title(self, late: Late, own: pl.DataFrame, cause: Lateness) -> str:
+    def _title(self, late: LateRank, own: pl.DataFrame, cause: Lateness) -> str:
         typical = _typical(late, own)
         floor = typical // 10
         last = int((own["margin_ns"] > 0).sum())
@@ -95,14 +95,14 @@ class Writer:
         what = f"{how} of {own.height} {own['op'][0]} of {label}{when}, by {short_duration(typical)}"
         return f"rank {late.rank} {what}: {cause_text(cause)}; costs {self._cost(late)}"
 
-    def _cost(self, late: Late) -> str:
+    def _cost(self, late: LateRank) -> str:
         # of several late ranks each hides what the others cost
         lost = late.cost_ns if len(self.story.late) == 1 else late.median_ns // late.every
         if self.story.steps.is_empty():
             return f"{100 * lost / max(late.unit_ns, 1):.2g} % of the time"
         return f"{short_duration(lost)} of each {short_duration(late.unit_ns)} step"
 
-    def _explanation(self, late: Late, cause: Lateness, waiting: tuple[int, ...]) -> str:
+    def _explanation(self, late: LateRank, cause: Lateness, waiting: tuple[int, ...]) -> str:
         unit, each = ("steps", "") if not self.story.steps.is_empty() else ("parts of the window", " in each")
         when = "" if late.every == 1 else f", every {_ordinal(late.every)},"
         interval = f"{short_duration(late.low_ns)} to {short_duration(late.high_ns)}"
@@ -121,7 +121,7 @@ class Writer:
         ranks = self.story.joined.filter(pl.col("group").is_in(groups.implode()))["rank"].unique()
         return tuple(sorted(r for r in ranks if r != rank))
 
-    def _confidence(self, late: Late) -> tuple[Confidence, tuple[str, ...]]:
+    def _confidence(self, late: LateRank) -> tuple[Confidence, tuple[str, ...]]:
         reasons = []
         if late.units < FEW:
             reasons.append(f"only {plural(late.units, 'step')} were recorded")
@@ -131,7 +131,7 @@ class Writer:
             reasons.append(f"clocks may be off by {short_duration(self.story.clocks.error_ns)}")
         return ("medium" if reasons else "high"), tuple(reasons)
 
-    def _evidence(self, late: Late, here: pl.DataFrame, own: pl.DataFrame) -> tuple[Evidence, ...]:
+    def _evidence(self, late: LateRank, here: pl.DataFrame, own: pl.DataFrame) -> tuple[Evidence, ...]:
         """The collectives at which it came latest: its own arrival, and of the first the member that waited longest."""
         out = []
         worst = own.sort("own_ns", descending=True).head(MOST_EVIDENCE)
@@ -152,7 +152,7 @@ class Writer:
         step = "" if self.story.steps.is_empty() else f" of step {row['unit']}"
         return f"#{row['seq']}{step}" if row["seq"] is not None else f"{row['spot']}{step}"
 
-    def _against(self, late: Late, own: pl.DataFrame) -> tuple[Evidence, ...]:
+    def _against(self, late: LateRank, own: pl.DataFrame) -> tuple[Evidence, ...]:
         others = int((own["margin_ns"] <= 0).sum())
         text = f"in {others} of these {own.height} collectives another rank came last"
         steps = late.units - late.late_in if late.every == 1 else 0
@@ -185,7 +185,7 @@ def _cause_sentence(cause: Lateness) -> str:
     return f"It computed nothing in {share} of that time: {what}."
 
 
-def _typical(late: Late, own: pl.DataFrame) -> int:
+def _typical(late: LateRank, own: pl.DataFrame) -> int:
     """How late it comes to one collective; where units are no steps, several of which may lie in a unit."""
     if late.spot is not None:
         return late.median_ns
@@ -230,13 +230,13 @@ RULE = (
 CLEARS = "a trace of more steps in which it is not late, or a program in which it is meant to do more than the others"
 
 
-def explain_traced(dataset: Dataset, analysis: Analysis, rank: int) -> Why:
+def explain_traced(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplanation:
     """Why a rank is accused of being late, or not."""
     traces = analysis.traces or TraceAnalysis()
     accusing = next((f for f in analysis.findings if rank in f.culprit_ranks), None)
     if accusing is not None:
         rule = RULE if accusing.kind == "straggler" else accusing.explanation
-        return Why(rank, True, accusing.id or None, f"rank {rank} is accused: {accusing.title}", (
+        return RankExplanation(rank, True, accusing.id or None, f"rank {rank} is accused: {accusing.title}", (
             Reason("rule", Evidence(f"{accusing.kind}: {rule}")),
             *(Reason("evidence", e) for e in accusing.evidence),
             *_states(traces, rank),
@@ -244,13 +244,13 @@ def explain_traced(dataset: Dataset, analysis: Analysis, rank: int) -> Why:
             Reason("clears", Evidence(CLEARS)),
         ))  # fmt: skip
     if rank not in dataset.traces["rank"]:
-        return Why(rank, False, None, f"rank {rank} is not accused: there is no trace of it", ())
+        return RankExplanation(rank, False, None, f"rank {rank} is not accused: there is no trace of it", ())
     root = next((f for f in analysis.findings if f.root_cause), None)
     said = f"{root.id} {root.kind}: {root.title}" if root else f"nobody is accused: {analysis.verdict}"
     lines = [Reason("root", Evidence(said)), *_states(traces, rank)]
     lines += [reason for other in (root.culprit_ranks if root else ()) for reason in _states(traces, other)]
-    return Why(rank, False, root.id or None if root else None, f"rank {rank} is not accused: {_short(traces, rank)}",
-               tuple(lines))  # fmt: skip
+    caused_by = root.id or None if root else None
+    return RankExplanation(rank, False, caused_by, f"rank {rank} is not accused: {_short(traces, rank)}", tuple(lines))
 
 
 def _short(traces: TraceAnalysis, rank: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.device_spans import Busy, Spans, among
+from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex, among
 from rankscope.analysis.traces.model import IDLE, IDLE_KINDS, KERNELS, LAUNCHES, QUEUES, STEPS, Columns
 from rankscope.schema import Dataset
 
@@ -95,7 +95,7 @@ _OF_LAUNCHED: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
 _TOLD_LATER = ("late_ns", "waited_ns")
 
 
-def tables_of_all(spans: Spans, steps: pl.DataFrame) -> Alone:
+def tables_of_all(spans: SpanIndex, steps: pl.DataFrame) -> Alone:
     """The tables of all files, one after another in the order of files.
 
     `steps` are those that the program marked: file, step, begin_ns, end_ns.
@@ -121,7 +121,7 @@ def _windows(dataset: Dataset, steps: pl.DataFrame) -> dict[int, pl.DataFrame]:
     return {file: parts.get(file, part) for (file,), part in windows.partition_by("file", as_dict=True).items()}
 
 
-def _of(spans: Spans, file: int, steps: pl.DataFrame) -> Alone:
+def _of(spans: SpanIndex, file: int, steps: pl.DataFrame) -> Alone:
     ran, launched = spans.device(file), spans.launched(file)
     tables = {"steps": split_steps(spans, file, steps)}
     if ran is not None:
@@ -145,7 +145,7 @@ _WAITS = re.compile(r"Synchronize|StreamWait|EventQuery")
 """Calls in which the host only waits for its device."""
 
 
-def split_steps(spans: Spans, file: int, steps: pl.DataFrame) -> pl.DataFrame:
+def split_steps(spans: SpanIndex, file: int, steps: pl.DataFrame) -> pl.DataFrame:
     """Columns of STEPS but `rank`, `late_ns` and `waited_ns`, on the file's own clock.
 
     `steps`: file, step, begin_ns, end_ns, all of one file.
@@ -158,10 +158,10 @@ def split_steps(spans: Spans, file: int, steps: pl.DataFrame) -> pl.DataFrame:
     start, end, what = ran["start_ns"].to_numpy(), ran["end_ns"].to_numpy(), ran["what"].to_physical().to_numpy()
     computes, communicates = what == 0, what == 1
     both = computes | communicates
-    device = Busy.of(start, end)
-    compute = Busy.of(start[computes], end[computes]).within(since, until)
-    communication = Busy.of(start[communicates], end[communicates]).within(since, until)
-    either, any_ = Busy.of(start[both], end[both]).within(since, until), device.within(since, until)
+    device = BusyIntervals.of(start, end)
+    compute = BusyIntervals.of(start[computes], end[computes]).within(since, until)
+    communication = BusyIntervals.of(start[communicates], end[communicates]).within(since, until)
+    either, any_ = BusyIntervals.of(start[both], end[both]).within(since, until), device.within(since, until)
     active = device.joined(_active(spans, file)).within(since, until)
     table = steps.select(*_HEAD).with_columns(
         compute_ns=pl.Series(compute), communication_ns=pl.Series(communication),
@@ -179,12 +179,12 @@ _HEAD = ("file", "step", pl.col("begin_ns").alias("start_ns"), "end_ns")
 _PARTS = ("compute_ns", "communication_ns", "exposed_ns", "overlap_ns", "memory_ns", "idle_ns", "host_gap_ns")
 
 
-def _active(spans: Spans, file: int) -> Busy:
+def _active(spans: SpanIndex, file: int) -> BusyIntervals:
     """When any operation or launch ran on the host."""
     host = spans.host(file)
     if host is None:
-        return Busy(np.empty(0, np.int64), np.empty(0, np.int64))
+        return BusyIntervals(np.empty(0, np.int64), np.empty(0, np.int64))
     host = host.filter(among("category", _ACTIVE))
     waits = [name for name in host["name"].unique().cast(pl.String) if _WAITS.search(name)]
     active = host.filter(~among("name", waits))
-    return Busy.of(active["start_ns"].to_numpy(), active["end_ns"].to_numpy())
+    return BusyIntervals.of(active["start_ns"].to_numpy(), active["end_ns"].to_numpy())

@@ -10,16 +10,16 @@ from rankscope.analysis.places import Places
 from rankscope.analysis.traces.late_ranks import LEAST
 from rankscope.analysis.traces.lateness import MATCH, most
 from rankscope.analysis.traces.slow_links import link_findings
-from rankscope.analysis.traces.trace_story import Story
-from rankscope.analysis.traces.trace_stragglers import Writer
+from rankscope.analysis.traces.trace_story import TraceStory
+from rankscope.analysis.traces.trace_stragglers import StragglerWriter
 from rankscope.analysis.wording import plural, ranks_text
 
 
-def with_traces(analysis: Analysis, story: Story) -> Analysis:
+def with_traces(analysis: Analysis, story: TraceStory) -> Analysis:
     """The analysis with what traces say: findings, `traces`, and the verdict where nothing worse is known."""
     dataset = story.dataset
     places = Places(dataset)
-    late, links = Writer(story, places).findings(), link_findings(story, places)
+    late, links = StragglerWriter(story, places).findings(), link_findings(story, places)
     worse = any(f.severity == "critical" for f in analysis.findings)
     if worse:
         late = [replace(f, root_cause=False) for f in late]
@@ -62,7 +62,7 @@ def _supported(finding: Finding, dumped: Finding) -> Finding:
     return replace(finding, evidence=(*finding.evidence, said), counter_evidence=finding.counter_evidence)
 
 
-def _quiet(story: Story, links: Sequence[Finding]) -> tuple[Status, str]:
+def _quiet(story: TraceStory, links: Sequence[Finding]) -> tuple[Status, str]:
     """Of traces in which nobody is late again and again."""
     dataset = story.dataset
     ranks = sorted(dataset.traces["rank"].drop_nulls().unique().to_list())
@@ -73,7 +73,7 @@ def _quiet(story: Story, links: Sequence[Finding]) -> tuple[Status, str]:
     return _judged(story, links, len(ranks))
 
 
-def _judged(story: Story, links: Sequence[Finding], ranks: int) -> tuple[Status, str]:
+def _judged(story: TraceStory, links: Sequence[Finding], ranks: int) -> tuple[Status, str]:
     """Of traces of several ranks."""
     matched = story.matches.select(MATCH).unique().height
     if not matched:

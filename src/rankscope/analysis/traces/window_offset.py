@@ -39,7 +39,7 @@ Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Sequence:
+class ChannelSequence:
     """What one file tells of one channel, in its order."""
 
     tokens: npt.NDArray[np.int64]
@@ -47,17 +47,17 @@ class Sequence:
     ends: Times
     blocking: npt.NDArray[np.bool_]
 
-    def cut(self, at: int, count: int) -> Sequence:
+    def cut(self, at: int, count: int) -> ChannelSequence:
         """`count` operations from `at` on."""
         part = slice(at, at + count)
-        return Sequence(self.tokens[part], self.starts[part], self.ends[part], self.blocking[part])
+        return ChannelSequence(self.tokens[part], self.starts[part], self.ends[part], self.blocking[part])
 
     def __len__(self) -> int:
         return len(self.tokens)
 
 
 @dataclass(frozen=True)
-class Shift:
+class WindowShift:
     """A way to match two sequences: operation i of the other is i + by of the reference."""
 
     by: int
@@ -86,7 +86,7 @@ class Shift:
         return self.spread_ns + abs(self.offset_ns) * OFFSET_WEIGHT + 1
 
 
-def best_shift(reference: Sequence, other: Sequence) -> Shift | None:
+def best_shift(reference: ChannelSequence, other: ChannelSequence) -> WindowShift | None:
     """The shift at which the two agree best; None where the order of operations agrees nowhere."""
     near = _best(reference, other, NEAR)
     # what fits tightly where clocks put it, and not beside it, needs no search
@@ -95,7 +95,7 @@ def best_shift(reference: Sequence, other: Sequence) -> Shift | None:
     return _best(reference, other, REACH)
 
 
-def _best(reference: Sequence, other: Sequence, reach: int) -> Shift | None:
+def _best(reference: ChannelSequence, other: ChannelSequence, reach: int) -> WindowShift | None:
     candidates = _candidates(reference, other, reach)
     tried = [s for by in candidates if (s := _try(reference, other, by, FIRST_SAMPLE)) is not None]
     promising = sorted(tried, key=lambda s: (not s.sharp, s.spread_ns if s.sharp else s.score))[:PROMISING]
@@ -111,12 +111,12 @@ def _best(reference: Sequence, other: Sequence, reach: int) -> Shift | None:
     return replace(best, clear=clear)
 
 
-def at_shift(reference: Sequence, other: Sequence, by: int) -> Shift | None:
+def at_shift(reference: ChannelSequence, other: ChannelSequence, by: int) -> WindowShift | None:
     """What can be said of one shift, as where sequence numbers tell it."""
     return _try(reference, other, by, SAMPLE)
 
 
-def _candidates(reference: Sequence, other: Sequence, reach: int) -> Iterator[int]:
+def _candidates(reference: ChannelSequence, other: ChannelSequence, reach: int) -> Iterator[int]:
     """Shifts that leave at least half of the shorter one matched, near none or near where clocks put it."""
     least = (min(len(reference), len(other)) + 1) // 2
     middle = len(other) // 2
@@ -126,7 +126,7 @@ def _candidates(reference: Sequence, other: Sequence, reach: int) -> Iterator[in
     yield from sorted(by for by in near if low <= by <= high)
 
 
-def _try(reference: Sequence, other: Sequence, by: int, sample: int) -> Shift | None:
+def _try(reference: ChannelSequence, other: ChannelSequence, by: int, sample: int) -> WindowShift | None:
     count = min(len(reference) - max(by, 0), len(other) - max(-by, 0))
     if count < 1:
         return None
@@ -139,10 +139,10 @@ def _try(reference: Sequence, other: Sequence, by: int, sample: int) -> Shift | 
     allowed = AGREE_NS + AGREE_SHARE * np.minimum(a.ends - a.starts, b.ends - b.starts)
     as_is = _causal(a, b, 0)
     agree, causal = float(np.mean(off <= allowed)), max(as_is, _causal(a, b, offset))
-    return Shift(by, count, offset, int(np.median(off)), agree, causal, as_is >= AS_IS, True)
+    return WindowShift(by, count, offset, int(np.median(off)), agree, causal, as_is >= AS_IS, True)
 
 
-def _causal(a: Sequence, b: Sequence, offset: int) -> float:
+def _causal(a: ChannelSequence, b: ChannelSequence, offset: int) -> float:
     held = (a.starts <= b.ends + offset + AGREE_NS) & (b.starts + offset <= a.ends + AGREE_NS)
     both = a.blocking & b.blocking
     return float(np.mean(held[both] if both.any() else held))

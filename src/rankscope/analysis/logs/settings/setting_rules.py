@@ -17,7 +17,7 @@ from rankscope.schema import ENVIRONMENTS, Dataset
 _PACKAGE = "rankscope.analysis.logs.settings"
 
 
-class Rule(NamedTuple):
+class SettingRule(NamedTuple):
     """What is known of one setting."""
 
     name: str
@@ -43,9 +43,9 @@ class PackRule(NamedTuple):
 
 
 @cache
-def rules() -> dict[str, Rule]:
+def rules() -> dict[str, SettingRule]:
     """All rules by name."""
-    return {row[0]: Rule(*row) for row in _rows("rules.tsv")}
+    return {row[0]: SettingRule(*row) for row in _rows("rules.tsv")}
 
 
 @cache
@@ -71,7 +71,7 @@ ENV = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]{2,}")
 
 
 @dataclass
-class Process:
+class ProcessSettings:
     """One process, and what it told. What all told alike is kept once, behind the own values."""
 
     rank: int | None
@@ -96,7 +96,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class _Alike:
+class _SharedSettings:
     """Settings that all processes told with one value."""
 
     values: dict[str, str]
@@ -104,16 +104,16 @@ class _Alike:
     printed: int
 
 
-def names_of(told: Sequence[Process]) -> set[str]:
+def names_of(told: Sequence[ProcessSettings]) -> set[str]:
     """Every name that any of them told."""
     return {name for p in told for name in p.means} | (set(told[0].values) if told else set())
 
 
-def processes(dataset: Dataset) -> list[Process]:
+def processes(dataset: Dataset) -> list[ProcessSettings]:
     """All that told a setting or version, by rank where it is known; dumps tell the version of NCCL."""
     table = _table(dataset)
     alike, rest = _alike(table)
-    found: dict[tuple[int | None, str, int | None, int | None], Process] = {}
+    found: dict[tuple[int | None, str, int | None, int | None], ProcessSettings] = {}
     for rank, host, pid, alone, whole, files in table.group_by("rank", "host", "pid", "alone", maintain_order=True).agg(
         pl.col("source").is_in(ENVIRONMENTS).any(), pl.col("file").unique()
     ).iter_rows():  # fmt: skip
@@ -140,8 +140,8 @@ def _key(
     return (rank, "", None, None) if rank is not None else (None, host, pid, alone)
 
 
-def _process(rank: int | None, host: str, pid: int | None, alike: _Alike) -> Process:
-    return Process(rank, host, pid, ChainMap({}, alike.values), ChainMap({}, alike.places), alike.printed)
+def _process(rank: int | None, host: str, pid: int | None, alike: _SharedSettings) -> ProcessSettings:
+    return ProcessSettings(rank, host, pid, ChainMap({}, alike.values), ChainMap({}, alike.places), alike.printed)
 
 
 def _table(dataset: Dataset) -> pl.DataFrame:
@@ -159,7 +159,7 @@ def _table(dataset: Dataset) -> pl.DataFrame:
     return told.with_columns(pl.col("host").fill_null(""), alone)
 
 
-def _alike(table: pl.DataFrame) -> tuple[_Alike, pl.DataFrame]:
+def _alike(table: pl.DataFrame) -> tuple[_SharedSettings, pl.DataFrame]:
     """What all told with one value, and the rows of the rest: of thousands of ranks most say the same."""
     who = pl.coalesce(pl.format("r{}", "rank"), pl.format("{}:{}", "host", "pid"), pl.format("f{}", "alone"))
     table = table.with_columns(who=who)
@@ -170,14 +170,14 @@ def _alike(table: pl.DataFrame) -> tuple[_Alike, pl.DataFrame]:
     )  # fmt: skip
     same = by_name.filter((pl.col("values") == 1) & (pl.col("who") == people))
     rows = same.select("name", "value", "file", "line", "nccl").rows()
-    alike = _Alike(
+    alike = _SharedSettings(
         {name: value for name, value, *_ in rows}, {name: (file, line or 0) for name, _, file, line, _ in rows},
         sum(nccl and bool(ENV.fullmatch(name)) for name, _, _, _, nccl in rows),
     )  # fmt: skip
     return alike, table.filter(~pl.col("name").is_in(same["name"].implode())).drop("who")
 
 
-def _share(told: Sequence[Process]) -> None:
+def _share(told: Sequence[ProcessSettings]) -> None:
     writers = Counter(file for process in told for file in process.files)
     for process in told:
         process.alone = all(writers[file] == 1 for file in process.files)

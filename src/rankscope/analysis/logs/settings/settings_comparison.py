@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from rankscope.analysis.logs.settings.setting_rules import (
     ENV,
-    Process,
-    Rule,
+    ProcessSettings,
+    SettingRule,
     meaning,
     names_of,
     packs,
@@ -31,14 +31,14 @@ def find_settings(dataset: Dataset, place: Callable[[int], Culprit]) -> list[Fin
     if not told:
         return []
     paths = dict(dataset.files.select("file", "path").iter_rows())
-    by_people: defaultdict[tuple[object, ...], list[Split]] = defaultdict(list)
+    by_people: defaultdict[tuple[object, ...], list[SettingSplit]] = defaultdict(list)
     for split in find_splits(told):
         by_people[split.is_version, split.common is None, split.lost, tuple(id(p) for p in split.odd)].append(split)
     found = [_finding(splits, paths, place) for splits in by_people.values()]
     return [*found, *find_modes(told, paths, place), *find_misspelt(told, paths, place)]
 
 
-def _finding(splits: list[Split], paths: dict[int, str], place: Callable[[int], Culprit]) -> Finding:
+def _finding(splits: list[SettingSplit], paths: dict[int, str], place: Callable[[int], Culprit]) -> Finding:
     first = splits[0]
     people = who(first.odd)
     if first.common is None:
@@ -67,7 +67,7 @@ def _finding(splits: list[Split], paths: dict[int, str], place: Callable[[int], 
     )
 
 
-def _reasons(first: Split, absent: bool) -> tuple[str, ...]:
+def _reasons(first: SettingSplit, absent: bool) -> tuple[str, ...]:
     if first.lost:
         return ("several processes wrote to that log: a line may have been lost, and the setting be the same",)
     if absent:
@@ -75,36 +75,40 @@ def _reasons(first: Split, absent: bool) -> tuple[str, ...]:
     return ("there is no majority",) if first.common is None else ()
 
 
-def _own(split: Split) -> str:
+def _own(split: SettingSplit) -> str:
     shown = sorted({p.values[split.name] for p in split.odd if split.name in p.values})
     return " or ".join(shown[:NAMES]) if shown else "is not printed" if split.lost else "is not set"
 
 
-def _values(split: Split) -> list[str]:
+def _values(split: SettingSplit) -> list[str]:
     return sorted({p.values.get(split.name, "unset") for p in split.odd})[: NAMES + 1]
 
 
-def _evidence(split: Split, paths: dict[int, str]) -> list[Evidence]:
+def _evidence(split: SettingSplit, paths: dict[int, str]) -> list[Evidence]:
     return [told_by(process, split.name, paths) for process in split.odd[:NAMES]]
 
 
 # Settings on which processes do not agree, and who stands against most.
 
-UNKNOWN = Rule("", "same", "", "hang", "What it does is not known here; that ranks differ in it is seldom meant.")
-VERSION = Rule("", "same", "", "result", "Another version of a library may compute or communicate in another way.")
+UNKNOWN = SettingRule(
+    "", "same", "", "hang", "What it does is not known here; that ranks differ in it is seldom meant."
+)
+VERSION = SettingRule(
+    "", "same", "", "result", "Another version of a library may compute or communicate in another way."
+)
 HARMS = ("hang", "result", "speed", "evidence", "")
 """What a mismatch can do, the worst first."""
 
 
 @dataclass(frozen=True)
-class Split:
+class SettingSplit:
     """One setting that processes do not agree on."""
 
     name: str
-    rule: Rule
+    rule: SettingRule
     common: str | None
     """The value of most, as printed; None where no value has a majority."""
-    odd: tuple[Process, ...]
+    odd: tuple[ProcessSettings, ...]
     """The minority; all where there is none."""
     unprinted: bool = False
     """The odd ones printed no value: they are taken to have it unset."""
@@ -117,7 +121,7 @@ class Split:
         return self.name.startswith("version:") or self.name == "cuda-driver"
 
 
-def find_splits(told: Sequence[Process]) -> list[Split]:
+def find_splits(told: Sequence[ProcessSettings]) -> list[SettingSplit]:
     found = []
     for name in sorted({name for process in told for name in process.means}):
         rule = rules().get(name) or (VERSION if name.startswith("version:") else None)
@@ -130,7 +134,7 @@ def find_splits(told: Sequence[Process]) -> list[Split]:
     return sorted(found, key=lambda s: (HARMS.index(s.rule.harm), s.name))
 
 
-def _split(name: str, rule: Rule, told: Sequence[Process]) -> Split | None:
+def _split(name: str, rule: SettingRule, told: Sequence[ProcessSettings]) -> SettingSplit | None:
     """Who stands against most; None if all that can be compared agree."""
     printed = [p for p in told if name in p.means]
     values = {id(p): p.means[name] for p in printed}
@@ -152,17 +156,17 @@ def _split(name: str, rule: Rule, told: Sequence[Process]) -> Split | None:
     common = next((p.values[name] for p in printed if values[id(p)] == counts[0][0]), f"unset{unset and f' ({unset})'}")
     unprinted = majority and not any(p in printed for p in odd)
     lost = unprinted and not all(p.alone or p.whole for p in odd)
-    return Split(name, rule, common if majority else None, odd, unprinted, lost)
+    return SettingSplit(name, rule, common if majority else None, odd, unprinted, lost)
 
 
-def _usual(printed: Sequence[Process]) -> frozenset[str]:
+def _usual(printed: Sequence[ProcessSettings]) -> frozenset[str]:
     """Other variables that NCCL printed for most of those that printed one."""
     told = [p.printed for p in printed]
     counts = Counter(name for names in told for name in names)
     return frozenset(name for name, count in counts.items() if count * 2 > len(told))
 
 
-def _would_print(process: Process, name: str, usual: frozenset[str]) -> bool:
+def _would_print(process: ProcessSettings, name: str, usual: frozenset[str]) -> bool:
     """Whether that a process did not print a name means that it is unset.
 
     So it is where all of its environment is known; or where it printed at least half of what those usually printed
@@ -175,7 +179,7 @@ def _would_print(process: Process, name: str, usual: frozenset[str]) -> bool:
     return process.whole or 0 < expected <= 2 * seen
 
 
-def _apart(people: Sequence[Process], values: dict[int, str]) -> bool:
+def _apart(people: Sequence[ProcessSettings], values: dict[int, str]) -> bool:
     """Whether values differ only between hosts."""
     hosts: defaultdict[str, set[str]] = defaultdict(set)
     for process in people:
@@ -188,9 +192,11 @@ def _apart(people: Sequence[Process], values: dict[int, str]) -> bool:
 MOST_LINES = 8
 
 
-def find_modes(told: Sequence[Process], paths: dict[int, str], place: Callable[[int], Culprit]) -> list[Finding]:
+def find_modes(
+    told: Sequence[ProcessSettings], paths: dict[int, str], place: Callable[[int], Culprit]
+) -> list[Finding]:
     """Modes that are on, but not in all they need."""
-    found: defaultdict[tuple[str, str], list[tuple[Process, str]]] = defaultdict(list)
+    found: defaultdict[tuple[str, str], list[tuple[ProcessSettings, str]]] = defaultdict(list)
     effects: dict[tuple[str, str], str] = {}
     for rule in packs():
         for process in told:
@@ -215,7 +221,9 @@ def find_modes(told: Sequence[Process], paths: dict[int, str], place: Callable[[
     ]  # fmt: skip
 
 
-def find_misspelt(told: Sequence[Process], paths: dict[int, str], place: Callable[[int], Culprit]) -> list[Finding]:
+def find_misspelt(
+    told: Sequence[ProcessSettings], paths: dict[int, str], place: Callable[[int], Culprit]
+) -> list[Finding]:
     """Names that are almost those of known settings."""
     names = misspelt(names_of(told))
     out = []
@@ -286,7 +294,7 @@ def distance(one: str, other: str, most: int) -> int:
 HOSTS = 3
 
 
-def told_by(process: Process, name: str, paths: dict[int, str]) -> Evidence:
+def told_by(process: ProcessSettings, name: str, paths: dict[int, str]) -> Evidence:
     """Where a process told of a setting, or that it did not."""
     if name not in process.values:
         return Evidence(f"{name} is {'unset' if process.whole else 'not printed'}", rank=process.rank)
@@ -294,7 +302,7 @@ def told_by(process: Process, name: str, paths: dict[int, str]) -> Evidence:
     return Evidence(f"{name}={process.values[name]}", paths.get(file), process.rank, line=line or None)
 
 
-def who(people: Sequence[Process]) -> str:
+def who(people: Sequence[ProcessSettings]) -> str:
     """Ranks, and how many processes without one on which hosts."""
     ranks = sorted(p.rank for p in people if p.rank is not None)
     rest = [p for p in people if p.rank is None]
@@ -304,7 +312,7 @@ def who(people: Sequence[Process]) -> str:
     return " and ".join(part for part in (ranks_text(ranks) if ranks else "", more) if part)
 
 
-def culprits(people: Sequence[Process], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
+def culprits(people: Sequence[ProcessSettings], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
     """All of them, ranks first."""
     known = sorted(p.rank for p in people if p.rank is not None)
     return (*map(place, known), *(Culprit(None, p.host or None, p.pid) for p in people if p.rank is None))
