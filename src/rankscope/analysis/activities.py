@@ -1,4 +1,4 @@
-"""What a thread was doing, told from the frames of its stack."""
+"""Activities of threads, recognised by the frames of their stacks."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typing import Literal
 from rankscope.analysis.stack_frames import is_native, kind_of
 from rankscope.schema import Frame
 
-# Which frames tell what a thread does: functions and files of torch, CPython, NCCL, gloo, CUDA and common packages.
+# Patterns of functions and files of torch, CPython, NCCL, gloo, CUDA and common packages.
 
 Doing = Literal[
     "exit", "setup", "collective", "p2p", "device", "data", "storage", "network", "compile", "import", "thread",
     "process", "lock", "gc", "sleep", "debugger", "backward", "none", "running", "blocked",
 ]  # fmt: skip
-"""What a thread can be doing. "running" and "blocked" are of a stack that no pattern fits; "none" has no frame."""
+"""Kinds of activity. "running" and "blocked" are stacks that no pattern fits; "none" is a stack without frames."""
 
 
 @dataclass(frozen=True)
 class FramePattern:
-    """A pattern of a frame and what it means."""
+    """A pattern of a frame, with the activity that it shows."""
 
     tier: int
-    """Of the patterns that fit a stack those of the lowest tier win, then those of Python, then the innermost frame."""
+    """Precedence: the lowest tier wins, then Python before native, then the innermost frame."""
     doing: Doing
     words: str
-    """As it follows "rank 3 is"; `{}` is the name of the function."""
+    """Words that follow "rank 3 is"; `{}` is the name of the function."""
     function: str
-    """The whole name of the function, without its class."""
+    """Pattern of the whole function name, without its class."""
     file: str = ""
-    """Any part of its file."""
+    """Pattern of any part of the file path."""
     native: bool = False
-    """Whether it is a frame of a library instead of one of Python."""
+    """True for frames of libraries, False for frames of Python."""
 
 
 CALLED_BACK = 6
-"""From this tier on a pattern holds only where it did not call back into the job's own code."""
+"""Patterns of this tier and above hold only if no frame of the job's own code was called back from there."""
 
 _C10D = r"torch/distributed/(distributed_c10d|_functional_collectives\w*|nn/functional)\.py$"
 
@@ -102,41 +102,41 @@ TABLE = (
     FramePattern(8, "import", "importing modules", r"_find_and_load\w*|exec_module|create_module|get_data|get_code",
         r"^<frozen importlib"),
 )  # fmt: skip
-"""Every pattern, in no order but that of the tiers."""
+"""All patterns; only the tiers set their precedence."""
 
 
 COMMUNICATION: frozenset[Doing] = frozenset({"setup", "collective", "p2p"})
-"""It waits for other ranks, or may."""
+"""Activities that wait for other ranks, or may."""
 AWAY: frozenset[Doing] = frozenset(
     {
         "exit", "data", "storage", "network", "compile", "import", "thread", "process", "lock", "gc", "sleep",
         "debugger", "running",
     }
 )  # fmt: skip
-"""It waits for no other rank. "device", "backward" and "blocked" are not among them: these may wait for a kernel."""
+"""Activities that wait for no other rank. "device", "backward" and "blocked" may wait for a kernel, so are left out."""
 ELSEWHERE: frozenset[Doing] = frozenset({"thread", "backward", "none"})
-"""Another thread of the process may do the work."""
+"""Activities in which another thread of the process may do the work."""
 
 _PATTERNS = tuple((row, re.compile(row.function), re.compile(row.file)) for row in TABLE)
 _CLASS = re.compile(r"^[\w.<>]*\.(?=[^.<>]+$)")
-"""What stands before the name of a method: "Queue.get", "f.<locals>.g"; not the namespaces of C++."""
+"""Class name before a method ("Queue" in "Queue.get", "f.<locals>" in "f.<locals>.g"); not namespaces of C++."""
 _LONGEST = 200
-"""Characters looked at of a name: one of a megabyte is an attack or a mistake."""
+"""Longest name that is compared; a name of a megabyte is an attack or a mistake."""
 
 
 @dataclass(frozen=True)
 class StackActivity:
-    """What a stack shows."""
+    """The activity that a stack shows."""
 
     doing: Doing
     words: str
-    """As it follows "rank 3 is": "in barrier", "waiting for the data loader"."""
+    """Words that follow "rank 3 is": "in barrier", "waiting for the data loader"."""
     frame: Frame | None = None
-    """The frame that tells it; None where none does."""
+    """The frame that shows the activity; None if no frame does."""
 
 
 def classify(stack: Sequence[Frame], active: bool | None = None) -> StackActivity:
-    """What the stack of a thread shows, innermost frame first; `active` is whether it was running."""
+    """The activity that a stack shows, innermost frame first; `active` is whether the thread was running."""
     if not stack:
         return StackActivity("none", "without a frame")
     own = next((depth for depth, frame in enumerate(stack) if kind_of(frame) == "user"), len(stack))
@@ -147,18 +147,18 @@ def classify(stack: Sequence[Frame], active: bool | None = None) -> StackActivit
         return StackActivity(row.doing, row.words.format(name_of(stack[depth])), stack[depth])
     if active:
         return StackActivity("running", "running")
-    # of a stack alone nobody knows whether the thread ran
+    # a stack alone does not tell whether the thread ran
     return StackActivity("blocked", "busy or waiting" if active is None else "in a call that the stack does not name")
 
 
 def name_of(frame: Frame) -> str:
-    """The function without the class it belongs to, bounded."""
+    """The function name without its class, cut to a bounded length."""
     return _CLASS.sub("", frame.function[:_LONGEST])
 
 
 @lru_cache(1 << 16)
 def _row(frame: Frame) -> FramePattern | None:
-    """The row of the table that fits a frame."""
+    """The pattern that fits a frame."""
     name, file, native = name_of(frame), frame.file.replace("\\", "/"), is_native(frame)
     fits = (
         row

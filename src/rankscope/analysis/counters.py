@@ -1,8 +1,8 @@
-"""How many sends and receives a rank has issued, held against the same stage of other pipelines.
+"""Counts of sends and receives of a rank, compared with the same stage of other pipelines.
 
-Where a ring wrapped, or a dump keeps only what is active, nobody can count the k-th between two ranks. But every entry
-carries `op_id`, which counts the operations of its group on its rank from the beginning (ProcessGroupNCCL.cpp): ranks
-of one stage must stand at the same number when they come to the same collective.
+The k-th operation between two ranks cannot be counted if a ring wrapped, or if a dump keeps only active entries. But
+every entry carries `op_id`, which counts the operations of its group on its rank from the beginning
+(ProcessGroupNCCL.cpp): ranks of one stage must have the same count when they come to the same collective.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from rankscope.analysis.replicas import ReplicaCohorts
 
 
 class P2pCount(NamedTuple):
-    """Operations a rank had issued in a group with sends and receives when it came to a collective."""
+    """Number of operations a rank had issued in a group with sends and receives when it came to a collective."""
 
     own: int
     usual: int
-    """What most ranks of its stage had issued by then."""
+    """The number that most ranks of its stage had issued by then."""
     votes: int
-    """How many say so."""
+    """How many ranks had issued `usual`."""
     group: str
     place: str
-    """The collective, the last that can be compared."""
+    """The last collective that can be compared."""
     what: str = "operations"
-    """What is counted."""
+    """The unit that is counted."""
 
 
 @dataclass(frozen=True)
 class ReplicaCounters:
-    """Compares ranks with their replicas."""
+    """Compares the counters of ranks with those of their replicas."""
 
     facts: Facts
     cohorts: ReplicaCohorts
 
     def compare(self, ranks: Iterable[int]) -> dict[int, P2pCount]:
-        """For each of `ranks` that can be compared where it stands against the majority of its stage."""
+        """For each of `ranks` that can be compared: its count beside that of the majority of its stage."""
         return {rank: count for rank in ranks if (count := self._last(rank)) is not None}
 
     def _last(self, rank: int) -> P2pCount | None:
@@ -53,7 +53,7 @@ class ReplicaCounters:
         return self._seen(rank, replicas) or self._told(rank, replicas)
 
     def _told(self, rank: int, replicas: Iterable[int]) -> P2pCount | None:
-        """By `pg_status`, where the entries before the last collective are gone."""
+        """Comparison by `pg_status`, if the entries before the last collective are gone."""
         own = self._standings.get(rank)
         others = (self._standings[r] for r in replicas if r in self._standings)
         found = deviation(own, others) if own else None
@@ -63,7 +63,7 @@ class ReplicaCounters:
         return P2pCount(found.own, found.usual, found.votes, found.group, f"{op} #{seq} of {label}", found.what)
 
     def _seen(self, rank: int, replicas: list[int]) -> P2pCount | None:
-        """By `op_id`, where the entries between the last send or receive and a collective are there."""
+        """Comparison by `op_id`, if the entries between the last send or receive and a collective are present."""
         own = self._table.filter(pl.col("rank") == rank)
         others = self._table.filter(pl.col("rank").is_in(replicas)).join(
             own, on=["counter", "label", "seq"], how="semi"
@@ -85,9 +85,9 @@ class ReplicaCounters:
 
     @cached_property
     def _table(self) -> pl.DataFrame:
-        """One row for each collective and each kind of group with sends: rank, row, label, seq, op, counter, count.
+        """One row per collective and kind of group with sends: rank, row, label, seq, op, counter, count.
 
-        Only where every record between the last send or receive and the collective is there.
+        Only if every record between the last send or receive and the collective is present.
         """
         labels = pl.DataFrame(
             {"group": [g.id for g in self.facts.groups], "label": [self.facts.label(g.id) for g in self.facts.groups],
@@ -121,28 +121,28 @@ _EMPTY = pl.DataFrame(
 )  # fmt: skip
 
 
-# Where a rank stands at the end of a dump that has forgotten most of what was before.
+# Counts at the end of a dump that has lost most earlier records.
 
 
 class RankCounts(NamedTuple):
-    """What a rank has issued."""
+    """Counts of the operations a rank has issued."""
 
     record_id: int
-    """Of the last entry, a collective."""
+    """Record number of the last entry, a collective."""
     place: tuple[str, str, int]
-    """That collective: group, operation, sequence number."""
+    """The last collective: group, operation, sequence number."""
     collectives: tuple[tuple[str, int], ...]
-    """Last sequence number issued on every group without sends and receives."""
+    """Last issued sequence number of every group without sends and receives."""
     pairs: tuple[tuple[str, int], ...]
-    """The counter of the last operation on every group with them."""
+    """Counter of the last operation of every group with sends and receives."""
 
     def together(self, other: RankCounts) -> bool:
-        """Whether both have come to the same place."""
+        """Whether both ranks have come to the same place."""
         return (self.place, self.collectives) == (other.place, other.collectives)
 
 
 def standings(facts: Facts) -> dict[int, RankCounts]:
-    """For each rank whose last entry is a collective that waits, and whose dump has `pg_status`, where it stands."""
+    """Counts of each rank whose last entry is a waiting collective and whose dump has `pg_status`."""
     paired = {g.id for g in facts.groups if g.has_p2p}
     last = facts.dataset.ops.group_by("rank", maintain_order=True).last()
     last = last.filter(
@@ -161,19 +161,19 @@ def standings(facts: Facts) -> dict[int, RankCounts]:
 
 
 class CounterDeviation(NamedTuple):
-    """Where a rank and most others that have come to the same place differ; if nowhere, their first counter."""
+    """The first difference between a rank and most others at the same place; their first counter if none differs."""
 
     group: str
     own: int
     usual: int
     votes: int
-    """How many count `usual`."""
+    """How many ranks count `usual`."""
     what: str = "operations"
-    """What is counted: a batch is one operation, of which every part and the end are records."""
+    """The unit that is counted: a batch is one operation, although its parts and its end are records, too."""
 
 
 def deviation(own: RankCounts, others: Iterable[RankCounts]) -> CounterDeviation | None:
-    """A rank held against `others`; None if they do not agree, or their record numbers do not bear it out."""
+    """Compares a rank with `others`; None if they disagree, or if their record numbers contradict the counts."""
     alike = [other for other in others if own.together(other)]
     ranked = Counter((other.pairs, other.record_id) for other in alike).most_common(1)
     if not own.pairs or not ranked or 2 * ranked[0][1] <= len(alike):
@@ -197,7 +197,7 @@ def _sign(number: int) -> int:
 
 
 def _counters(facts: Facts) -> dict[int, dict[int, int]]:
-    """For each rank what `pg_status` says it has issued, by group."""
+    """By rank: the issued operations of each group, as `pg_status` says."""
     found: dict[int, dict[int, int]] = {}
     told = facts.dataset.frontiers.select("rank", "group", "status_enqueued").drop_nulls()
     for rank, group, enqueued in told.iter_rows():

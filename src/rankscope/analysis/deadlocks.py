@@ -1,4 +1,4 @@
-"""Deadlocks: ranks that entered operations in different orders, and whose order is the odd one."""
+"""Deadlocks: ranks that entered operations in different orders, and the ranks whose order is the odd one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rankscope.analysis.replicas import ReplicaCohorts
 from rankscope.analysis.wording import fold, ranks_text, wait_text
 
 SEVERAL = 2
-"""So many ranks that wait for one that never came outweigh it."""
+"""Fewest waiting ranks that outweigh one rank that never came."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class DeadlockRules:
         return root.weaken("low", "no majority tells which order is the right one")
 
     def strayed(self, component: tuple[WaitNode, ...]) -> Root | None:
-        """The rank that is elsewhere than its peers, whatever became of the sends and receives between them.
+        """The rank that is elsewhere than its peers, whatever happened to the sends and receives between them.
 
-        It waits alone in a collective. Several members that never came to that wait in others, in which only this rank
-        is missing: that two ranks enter collectives in opposite order is no doing of a third. None where replicas tell
-        whose order is the odd one, and where more than one rank could be it.
+        It waits alone in a collective. Several members that never came to it wait in others, in which only this rank is
+        missing: a third rank does not make two ranks enter collectives in opposite order. None if replicas tell whose
+        order is the odd one, or if more than one rank could be the one that strayed.
         """
         found = [(node, i) for node in component if (i := self.graph.instance(node)) is not None and not i.is_pair]
         single = [(i, rank, self._calling(rank, n)) for n, i in found if len(i.entries) == 1 for rank in i.entries]
@@ -84,7 +84,7 @@ class DeadlockRules:
         ).weaken("medium", f"one rank against {len(calling)}: what the several did is taken for right")
 
     def _calling(self, rank: int, alone: WaitNode) -> tuple[int, ...]:
-        """Members that never came to the collective in which a rank is alone, and wait where only that is missing."""
+        """Members that never came to the collective of a lone rank, and wait where only that rank is missing."""
         never = {edge.via for edge in self.graph.edges[alone] if edge.target.kind == "host"}
         waits = (self.graph.instance(node) for node in self._reverse.get(WaitNode("host", rank), ()))
         elsewhere = [i for i in waits if i is not None and not i.is_pair]
@@ -96,12 +96,13 @@ class DeadlockRules:
         return reverse_edges(self.graph)
 
     def _uncounted(self, component: tuple[WaitNode, ...]) -> bool:
-        """Whether the circle is made of sends and receives only, all met, and which belongs to which is not known."""
+        """Whether the cycle has only sends and receives that all met and whose counterparts are unknown."""
         found = [i for node in component if (i := self.graph.instance(node)) is not None]
         return all(i.is_pair and len(i.entries) == 2 for i in found) and any(not i.counted for i in found)
 
     def _unsure(self, component: tuple[WaitNode, ...]) -> bool:
-        """Whether the other side of something in the circle may have finished it, and its own waits for its batch."""
+        """Whether the other side may have finished an operation of the cycle while its own operation waits for its
+        batch."""
         found = [i for node in component if (i := self.graph.instance(node)) is not None]
         alone = [i for i in found if i.is_pair and len(i.entries) == 1 and not i.counted]
         return any(len(self.graph.heads(rank)) > 1 for i in alone for rank in i.entries)
@@ -127,7 +128,7 @@ class DeadlockRules:
         )
 
     def skipped(self, component: tuple[WaitNode, ...]) -> Root | None:
-        """A rank that left a collective out and went on: the only one that is ahead of every other somewhere else."""
+        """The rank that left a collective out and went on: the only one that is ahead of all others somewhere else."""
         ahead = [rank for rank in self._ranks(component) if self.cohorts.ahead(rank)]
         if len(ahead) != 1:
             return None
@@ -171,20 +172,20 @@ class DeadlockRules:
         return text + " Half of the ranks entered them in one order, half in the other."
 
     def _alone(self, component: tuple[WaitNode, ...]) -> tuple[int, ...]:
-        """The only rank that waits alone, and in a collective of three or more: the rest waits for it elsewhere.
+        """The only rank that waits alone in a collective of three or more while the rest wait for it elsewhere.
 
-        Another one that waits alone for one peer may as well be the one that left something out.
+        None if another rank waits alone for one peer: that one may have left out an operation, too.
         """
         found = [i for node in component if (i := self.graph.instance(node)) is not None and not i.is_pair]
         single = [i for i in found if len(i.entries) == 1]
         alone = {i.waiting()[0] for i in single}
         many = any(len(self.facts.groups[i.group].ranks) > 2 for i in single)
-        # to one that few have come to, these few may have come too early
+        # if few have come to the other operation, these few may have come too early
         few = any(len(i.entries) > 1 and 2 * len(i.entries) < len(self.facts.groups[i.group].ranks) for i in found)
         return tuple(alone) if len(alone) == 1 and many and not few else ()
 
     def _ranks(self, component: tuple[WaitNode, ...]) -> tuple[int, ...]:
-        """Ranks that wait in an operation of the circle and for which another one waits."""
+        """Ranks that wait in an operation of the cycle and that another rank waits for."""
         inside = set(component)
         via = {edge.via for node in component for edge in self.graph.edges[node] if edge.target in inside}
         return tuple(sorted(via))
@@ -194,7 +195,7 @@ class DeadlockRules:
         return min(found, key=lambda i: (i.since_ns or 0, i.key), default=None)
 
     def _cycle(self, component: tuple[WaitNode, ...]) -> tuple[list[WaitNode], tuple[int, ...]]:
-        """A shortest circle through the first operation: its nodes, and the ranks that pass the wait on."""
+        """A shortest cycle through the first operation: its nodes, and the ranks that pass on the wait."""
         inside = set(component)
         start = (
             next(node for node in component if node.kind == "op")
@@ -231,7 +232,7 @@ class DeadlockRules:
         return "entered " + ", then ".join(names) if names else ""
 
     def _minority(self, component: tuple[WaitNode, ...]) -> tuple[int, ...]:
-        """Ranks that entered two steps of the circle in the order most ranks of their stage did not."""
+        """Ranks that entered two steps of the cycle in another order than most ranks of their stage."""
         found = [i for node in component if (i := self.graph.instance(node)) is not None and not i.is_pair]
         odd: set[int] = set()
         involved = {r for i in found for r in self.facts.groups[i.group].ranks}

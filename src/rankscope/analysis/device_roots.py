@@ -1,4 +1,4 @@
-"""Roots on the device: one that stopped, one that never got to an operation, and what all joined and nobody ends."""
+"""Roots on devices: a device that stopped, a device that never reached an operation, an operation that never ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DeviceRules:
     reliability: Reliability
 
     def stopped(self, nodes: list[WaitNode]) -> list[Root]:
-        """One root for devices that stopped in groups they share, or else one for each."""
+        """One root for all devices that stopped in groups they share, else one root for each."""
         open_nodes, roots = list(nodes), []
         while open_nodes:
             together = [open_nodes.pop(0)]
@@ -70,7 +70,7 @@ class DeviceRules:
         )
 
     def _counted_only(self, focus: Instance) -> tuple[int, ...]:
-        """Peers of which only counters tell that they finished it, and nothing what it was on them."""
+        """Peers that finished the operation by their counters alone, so the kind of their operation is unknown."""
         if not self.facts.dataset.from_logs or focus.is_pair:
             return ()
         done = [r for (r, group), seq in self.facts.completed.items() if group == focus.group and seq >= focus.seq]
@@ -79,7 +79,8 @@ class DeviceRules:
     def _apart(
         self, ranks: tuple[int, ...], nodes: tuple[WaitNode, ...], focus: Instance, where: str, peers: tuple[int, ...]
     ) -> Root:
-        """Counters alone do not tell a dead device from another collective under the same number."""
+        """The root of a device that only counters accuse: it may be dead, or have another collective under the same
+        number."""
         alone = len(peers) > len(ranks)
         return Root(
             kind="gpu-stuck",
@@ -104,7 +105,7 @@ class DeviceRules:
         )
 
     def joined(self, node: WaitNode) -> Root | None:
-        """Everybody joined and nobody moves on: a device that never got there, or the network."""
+        """The root of an operation that all joined and nobody leaves: a device that never got there, or the network."""
         focus = self.graph.instances[node.key]  # type: ignore[index]
         if self._incomplete(focus) or self._unnoticed(focus):
             return None
@@ -121,12 +122,13 @@ class DeviceRules:
         return self._stuck(focus, node, label)
 
     def _is_alone(self, focus: Instance) -> bool:
-        """Whether one rank waits in a group of which no other member is known: it has others, or would not wait."""
+        """Whether one rank waits in a group of which no other member is known; it must have others, or would not
+        wait."""
         group = self.facts.groups[focus.group]
         return not focus.is_pair and len(group.ranks) == 1 and group.membership == "inferred"
 
     def _without_peers(self, focus: Instance, node: WaitNode) -> Root:
-        """What the others of the group did stands in dumps that are not there."""
+        """The root if the rest of the group acted in dumps that are missing."""
         label, missing = f"{focus.name} of {self.facts.label(focus.group)}", self.facts.dataset.missing_ranks
         left = f"; no dump of {ranks_text(missing)} could be read" if missing else ""
         return Root(
@@ -144,7 +146,7 @@ class DeviceRules:
         )
 
     def _stuck(self, focus: Instance, node: WaitNode, label: str) -> Root:
-        """The network, or what the recorder does not show in front of it."""
+        """The root if the network stopped, or an operation in front of it that the recorder does not show."""
         hooked = focus.group in self.facts.hook_groups
         front = "a device kernel or a batch of sends and receives" if hooked else "a device kernel"
         unseen = () if self.facts.has_timing else ("without timing, a device that never got there looks the same",)
@@ -169,13 +171,13 @@ class DeviceRules:
         )  # fmt: skip
 
     def _unnoticed(self, focus: Instance) -> bool:
-        """Whether a hook may only not have noticed yet that an operation is finished, on all who wait in it."""
+        """Whether the hook of each waiting rank may not have noticed the completion yet."""
         if focus.group not in self.facts.hook_groups:
             return False
         return not any(self.reliability.overdue(rank, focus.entries[rank].created_ns) for rank in focus.waiting())
 
     def _left_behind(self, focus: Instance, node: WaitNode) -> Root | None:
-        """Others have finished an operation that takes part of everybody: the device of who has not is dead."""
+        """The root if others have finished an operation that needs all members: the device of the rest is dead."""
         done = [entry.row for entry in focus.entries.values() if not entry.pending]
         finished_ns = self.facts.dataset.ops["completed_ns"].gather(done).min()
         behind = tuple(self._dumped_after(finished_ns if isinstance(finished_ns, int) else 0, focus.waiting()))
@@ -199,7 +201,7 @@ class DeviceRules:
         )
 
     def _dumped_after(self, since_ns: int, ranks: list[int]) -> list[int]:
-        """Those of `ranks` whose dump is late enough to show what happened at a moment."""
+        """The ranks of `ranks` whose dump is new enough to show that moment."""
         return [rank for rank in ranks if shows(self.reliability.written_ns, rank, since_ns)]
 
     def _incomplete(self, focus: Instance) -> bool:

@@ -1,4 +1,4 @@
-"""For every group the first place where its members no longer stand together."""
+"""The first place in every group at which its members diverge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rankscope.analysis.wording import plural, ranks_text
 def find_divergences(
     facts: Facts, graph: WaitGraph, reliability: Reliability, roots: list[Root]
 ) -> tuple[Divergence, ...]:
-    """One row for each group that did not end together, sorted by when it began."""
+    """One row for each group whose members did not end together, sorted by the time it began."""
     first: dict[int, Instance] = {}
     for instance in [*graph.instances.values(), *_disagreeing(facts)]:
         known = first.get(instance.group)
@@ -57,11 +57,11 @@ def _divergence(facts: Facts, reliability: Reliability, instance: Instance, cons
     )
 
 
-# Groups that wait because of another group: said once for each kind of group, and accusing nobody.
+# Findings for groups that wait because of another group: one for each kind of group, without culprits.
 
 
 def find_consequences(facts: Facts, divergences: tuple[Divergence, ...], cause: str) -> list[Finding]:
-    """One finding for each description of groups that hang in consequence, pointing at the root `cause`."""
+    """One finding for each description of groups that hang as a consequence of the root `cause`."""
     by_label: dict[str, list[Divergence]] = {}
     for divergence in divergences:
         if divergence.consequence and divergence.pending_since_ns is not None:
@@ -87,11 +87,12 @@ def _finding(facts: Facts, label: str, found: list[Divergence], cause: str) -> F
     )
 
 
-# Operations of gloo that ended because they failed.
+# Failed operations of gloo.
 
 
 def follow_failures(facts: Facts, graph: WaitGraph, certain: Sequence[Root]) -> None:
-    """Has hosts that stopped after such an operation wait for what made it fail, if others wait for that, too."""
+    """Adds edges from hosts that stopped after a failed operation to the cause of the failure, if others wait for it
+    too."""
     idle = {node.rank: node for node, edges in graph.edges.items() if node.kind == "host" and not edges}
     if not idle or not facts.gloo_groups:
         return
@@ -105,7 +106,7 @@ def follow_failures(facts: Facts, graph: WaitGraph, certain: Sequence[Root]) -> 
 
 
 def _last(facts: Facts, ranks: dict[int, WaitNode]) -> Iterator[tuple[int, CallKey, str]]:
-    """(rank, collective, operation) of ranks that issued a collective of gloo last."""
+    """(rank, collective, operation) of ranks whose last issued operation is a collective of gloo."""
     last = facts.dataset.ops.filter(pl.col("rank").is_in(list(ranks))).group_by("rank", maintain_order=True).last()
     found = last.filter(
         pl.col("group").is_in(list(facts.gloo_groups)) & ~pl.col("is_p2p") & pl.col("seq").is_not_null()
@@ -115,7 +116,8 @@ def _last(facts: Facts, ranks: dict[int, WaitNode]) -> Iterator[tuple[int, CallK
 
 
 def _went_on(facts: Facts, key: CallKey) -> bool:
-    """Whether any member issued another collective in the group afterwards, or one of a device: it ended well then."""
+    """Whether any member issued a later collective in the group, or a device collective: then the operation
+    succeeded."""
     group, seq = key
     fronts = (facts.presence.frontiers.get((rank, group)) for rank in facts.groups[group].ranks)
     if any(f is not None and f.enqueued is not None and f.enqueued > seq for f in fronts):

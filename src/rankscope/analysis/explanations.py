@@ -1,4 +1,4 @@
-"""Answers for one rank: why it is accused, or why it is not and how close it came."""
+"""Explanations for one rank: why it is accused, or why it is not and how close it came."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
 WITNESSES = 3
-"""Records of other ranks that are quoted."""
+"""Most quoted records of other ranks."""
 ABSENT = (
     "others wait in what it never issued, and it has nothing pending that could hold it up: the waiting ends with it"
 )
@@ -22,11 +22,11 @@ UNSEEN = "others wait for it, and no other root explains the wait: only then a r
 
 
 class NoSuchRankError(LookupError):
-    """The job has no such rank; the message is for a person."""
+    """Raised for a rank that the job does not have; the message is for the user."""
 
 
 def explain(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplanation:
-    """Why `rank` is accused or not, with what supports it. Raises NoSuchRankError where the job has no such rank."""
+    """Explains why `rank` is accused or not, with evidence. Raises NoSuchRankError if the job has no such rank."""
     view = RankView(dataset, rank)
     if not (0 <= rank < dataset.world_size or view.seen or view.groups):
         size = dataset.world_size
@@ -66,7 +66,7 @@ def _accused(view: RankView, finding: Finding, others: list[Finding]) -> Iterato
 
 
 def _groups(view: RankView, finding: Finding) -> list[int]:
-    """The group of the finding, or else the first in which the rank has something pending."""
+    """The group of the finding, else the first group in which the rank has a pending operation."""
     if finding.group is not None and view.rank in finding.group.ranks and finding.group.key >= 0:
         return [finding.group.key]
     return view.pending["group"].head(1).to_list()
@@ -78,18 +78,18 @@ def _rule(view: RankView, finding: Finding) -> str:
     return FINDINGS[finding.kind].rule or finding.explanation
 
 
-# Why a rank is not accused: what it waits for, what a culprit would not have done, and how close it came.
+# Ranks that are not accused: their waits, their differences from a culprit, and how close they came.
 
 STEPS = 8
-"""Steps of a chain that are told."""
+"""Most quoted steps of a chain."""
 GROUPS = 4
-"""Groups of which is told how far a rank came."""
+"""Most groups whose frontier is quoted."""
 LATER_NS = 1_000_000_000
-"""By so much a dump must be older for it to be said."""
+"""Smallest age difference between dumps that is worth telling."""
 
 
 def acquit(view: RankView, analysis: Analysis) -> RankExplanation:
-    """The answer for a rank that no finding accuses."""
+    """The explanation for a rank that no finding accuses."""
     cause = _cause(view, analysis)
     lines = (
         *_waits(view, analysis, cause), *_states(view, analysis, cause),
@@ -100,7 +100,7 @@ def acquit(view: RankView, analysis: Analysis) -> RankExplanation:
 
 
 def _cause(view: RankView, analysis: Analysis) -> Finding | None:
-    """The finding that explains what a rank waits for, or else the first root; None where nothing hangs."""
+    """The finding that explains the wait of a rank, else the first root; None if nothing hangs."""
     roots = [f for f in analysis.findings if f.root_cause or f.kind == "not-frozen"]
     return next((f for f in roots if view.rank in f.waiting_ranks), roots[0] if roots else None)
 
@@ -159,7 +159,7 @@ def _states(view: RankView, analysis: Analysis, cause: Finding | None) -> Iterat
 
 
 def _end(view: RankView, steps: Sequence[ChainStep], cause: Finding) -> Iterator[Reason]:
-    """How far the rank came with which the waiting ends."""
+    """The frontier of the rank at the end of the wait chain."""
     last = [step.for_rank for step in steps[-1:] if step.for_rank in cause.culprit_ranks]
     for rank in (*last, *cause.culprit_ranks)[:1]:
         root = RankView(view.dataset, rank)
@@ -171,7 +171,7 @@ def _end(view: RankView, steps: Sequence[ChainStep], cause: Finding) -> Iterator
 
 
 def _groups_of_steps(view: RankView, steps: Sequence[ChainStep], cause: Finding | None) -> list[int]:
-    """The groups that matter: where it waits, where it began, else where it was last."""
+    """The groups that matter: where it waits and where that began, else the last one it used."""
     found = [group_of(view.dataset, step) for step in steps if step.rank == view.rank]
     found += view.pending["group"].to_list()
     if cause is not None and cause.group is not None and view.rank in cause.group.ranks:
@@ -181,7 +181,7 @@ def _groups_of_steps(view: RankView, steps: Sequence[ChainStep], cause: Finding 
 
 
 def _unlike(view: RankView, cause: Finding | None) -> Iterator[Reason]:
-    """What it did that a culprit did not."""
+    """Actions of the rank that a culprit would not have taken."""
     if cause is None or cause.group is None or cause.seq is None or not view.seen:
         return
     place, accused = subject(cause), ranks_text(cause.culprit_ranks)
@@ -213,7 +213,7 @@ def _did(cause: Finding, state: str, place: str, accused: str) -> str:
 
 
 def _close(view: RankView, analysis: Analysis) -> Iterator[Reason]:
-    """How close it came to being accused."""
+    """How close the rank came to being accused."""
     for finding in analysis.findings:
         if view.rank in finding.candidates:
             yield Reason("close", Evidence(_candidate(finding)))

@@ -1,4 +1,4 @@
-"""Writes roots out as findings: with evidence, the chain, who waits, and where the culprit was."""
+"""Converts roots to findings: evidence, wait chain, waiting ranks, place of the culprit."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Frame
 
 WITNESSES = 3
-"""Waiting ranks whose records are quoted as evidence."""
+"""Most waiting ranks whose records are quoted as evidence."""
 ACCUSED = 8
-"""Culprits whose records are quoted."""
+"""Most culprits whose records are quoted."""
 CHAIN = 6
-"""The longest chain shown with a finding."""
+"""Longest chain shown with a finding."""
 
 
 @dataclass(frozen=True)
 class FindingWriter:
-    """Makes findings of roots."""
+    """Converts roots to findings."""
 
     facts: Facts
     graph: WaitGraph
@@ -44,11 +44,11 @@ class FindingWriter:
 
     @cached_property
     def places(self) -> Places:
-        """Where the ranks run."""
+        """The places of the ranks."""
         return Places(self.facts.dataset)
 
     def write(self, root: Root, severity: Severity = "critical") -> Finding:
-        """The finding of one root cause."""
+        """The finding of one root."""
         waiting = sorted(self.judge.held_up(root.nodes) - set(root.culprits))
         if root.kind == "stuck-in-collective" and root.focus:
             waiting = sorted({*waiting, *root.focus.waiting()})
@@ -79,7 +79,7 @@ class FindingWriter:
         return self._with_place(found)
 
     def chains(self, root: Root) -> dict[int, tuple[ChainStep, ...]]:
-        """For each rank that waits for a root its chain."""
+        """The wait chain of each rank that waits for a root."""
         if id(root) not in self._chains:
             chains = WaitChains(self.facts, self.graph, root, self.judge.reverse).by_rank()
             self._chains[id(root)] = root, chains
@@ -87,11 +87,11 @@ class FindingWriter:
 
     @cached_property
     def _chains(self) -> dict[int, tuple[Root, dict[int, tuple[ChainStep, ...]]]]:
-        """By identity of the root, which is kept so that the identity stays its own."""
+        """Chains by identity of the root; the root is kept, so its identity stays unique."""
         return {}
 
     def group(self, group: int) -> GroupRef:
-        """A group as findings refer to it."""
+        """The group in the form that findings refer to."""
         found = self.facts.groups[group]
         return GroupRef(found.name, found.description, found.ranks, key=found.id)
 
@@ -119,13 +119,13 @@ class FindingWriter:
         return self.facts.dataset.stack(ops["stack_id"][row]) if row is not None else ()
 
     def _shown(self, root: Root) -> int | None:
-        """The culprit's own side of the operation, or else somebody's who waits in it."""
+        """The operation as the culprit issued it, else as a waiting rank issued it."""
         entries = root.focus.entries if root.focus else {}
         rows = [entries[r].row for r in (*root.culprits, *sorted(entries)) if r in entries]
         return next((row for row in rows if row >= 0), None)
 
     def _row(self, root: Root, rank: int) -> int | None:
-        """The record that shows best what a culprit did: its side of the operation, or the last thing it did."""
+        """The best record of a culprit: its side of the operation, else its last operation."""
         entry = root.focus.entries.get(rank) if root.focus else None
         return entry.row if entry is not None and entry.row >= 0 else self._last_row(rank)
 
@@ -177,15 +177,15 @@ class FindingWriter:
         return Evidence(text, file=self._paths.get(file), rank=rank, record_id=record, time_ns=created)
 
 
-# From any waiting rank, step by step, to the root it waits for.
+# Chains from each waiting rank to the root it waits for.
 
 LONGEST = 64
-"""Steps after which a chain is cut; a real one has fewer than ten."""
+"""Most steps of a chain before it is cut; a real chain has fewer than ten."""
 
 
 @dataclass(frozen=True)
 class WaitChains:
-    """Shortest ways through the graph from waiting ranks to one root."""
+    """Shortest paths through the graph from waiting ranks to one root."""
 
     facts: Facts
     graph: WaitGraph
@@ -194,7 +194,7 @@ class WaitChains:
     """`reverse_edges` of the graph."""
 
     def by_rank(self) -> dict[int, tuple[ChainStep, ...]]:
-        """For each rank that waits for the root its chain."""
+        """The chain of each rank that waits for the root."""
         onward = self._onward()
         out = {}
         for rank in sorted(self.graph.order):
@@ -204,7 +204,7 @@ class WaitChains:
         return out
 
     def around(self) -> tuple[ChainStep, ...]:
-        """The circle of a deadlock, ending where it began."""
+        """The cycle of a deadlock; it ends where it began."""
         ranks = self.root.cycle
         steps = []
         for rank, after in zip(ranks, (*ranks[1:], *ranks[:1]), strict=True):
@@ -224,7 +224,7 @@ class WaitChains:
         return None
 
     def _onward(self) -> dict[WaitNode, tuple[WaitNode, int] | None]:
-        """For each node that waits for the root, the next node on a shortest way and the rank in between."""
+        """For each node that waits for the root: the next node on a shortest path, and the rank in between."""
         onward: dict[WaitNode, tuple[WaitNode, int] | None] = dict.fromkeys(self.root.nodes)
         queue = deque(self.root.nodes)
         while queue:
