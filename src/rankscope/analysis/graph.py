@@ -1,8 +1,8 @@
-"""The wait-for graph: what every unfinished operation waits for, and the sinks that everything waits for.
+"""The wait-for graph: the causes of each unfinished operation's wait, and the sinks that everything waits for.
 
-Nodes are unfinished operations, hosts, devices and dumps that are not there; an edge a -> b via rank r says that a
-cannot finish because of r, who is held up by b. Operations need all their members, so the graph has only
-AND-edges, and the strongly connected components without a way out are the roots (after MUST, Hilbrich et al.).
+Nodes are unfinished operations, hosts, devices and missing dumps. An edge a -> b via rank r says: a cannot finish
+because of r, and b holds up r. Operations need all their members, so the graph has only AND-edges, and the strongly
+connected components without outgoing edges are the roots (after MUST, Hilbrich et al.).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class WaitGraph:
     """For each rank its unfinished operations as (position, node), in the order in which it issued them."""
 
     def heads(self, rank: int) -> list[WaitNode]:
-        """The unfinished operations a rank issued first: more than one where they were launched as a batch."""
+        """The first unfinished operations of a rank: several if they were launched as a batch."""
         own = self.order.get(rank, [])
         return [node for position, node in own if position == own[0][0]]
 
     def instance(self, node: WaitNode) -> Instance | None:
-        """The operation of a node; None for hosts and the like, and for operations that are finished."""
+        """The operation of a node; None for hosts and the like, and for finished operations."""
         return self.instances.get(node.key) if node.key is not None else None
 
     def waiting(self, node: WaitNode) -> list[int]:
@@ -60,15 +60,15 @@ class WaitGraph:
 
 
 def build_graph(facts: Facts, reliability: Reliability, unmatched: Sequence[Instance] = ()) -> WaitGraph:
-    """The wait-for graph of everything that is not finished, `unmatched` sends and receives included.
+    """The wait-for graph of all unfinished operations and of the `unmatched` sends and receives.
 
-    Those are not pending in the dumps of a hook, although one of their sides was never posted.
+    The latter are not pending in the dumps of a hook, although one of their sides was never posted.
     """
     graph = WaitGraph()
     for instance in (*unmatched, *pending_calls(facts).values(), *pending_pairs(facts).values()):
         graph.instances[instance.key] = instance
     for key, instance in graph.instances.items():
-        # gloo marks an operation as retired late: what most have finished holds up nobody
+        # gloo retires operations late: an operation that most members have finished holds up nobody
         retired = instance.group in facts.gloo_groups and _mostly_finished(instance)
         for rank, entry in instance.entries.items():
             if entry.pending and not retired:
@@ -112,18 +112,18 @@ class _GraphBuilder:
         return self.facts.groups[instance.group].ranks
 
     def _held(self, node: WaitNode, rank: int, position: int) -> WaitNode | None:
-        """What keeps a rank that issued an operation from running it: its device, or an older operation."""
+        """The node that keeps a rank from running an issued operation: its device, or an older operation."""
         if rank in self.reliability.dead_devices:
             return self._leaf("device", rank)
-        # without any: gloo had not retired it yet
+        # without any timing: gloo had not retired it yet
         older = next(iter(self.graph.order.get(rank, ())), None)
         return older[1] if older is not None and older[0] < position and older[1] != node else None
 
     def _batch(self, instance: Instance, rank: int, position: int) -> list[WaitNode]:
-        """What a send or receive that both have posted waits for on one of them, launched together with others.
+        """The operations of its batch that a send or receive waits for on one of its ranks.
 
-        All of a batch are finished when the last one is: one of which the other side is finished waits for those that
-        have met or not, one that has met for those that have not.
+        All operations of a batch finish together, with the last one. An operation whose other side is finished waits
+        for all of the batch, met or not; an operation that has met its other side waits for those that have not.
         """
         if not instance.is_pair or len(instance.entries) < 2:
             return []
@@ -135,7 +135,7 @@ class _GraphBuilder:
         return [node for node in together if _progress(self.graph.instances[node.key]) < stage]  # type: ignore[index]
 
     def _absent(self, instance: Instance, rank: int) -> WaitNode | None:
-        """What keeps a rank from issuing an operation; None where it has long finished it."""
+        """The node that keeps a rank from issuing an operation; None if the rank finished it long ago."""
         presence = self.facts.presence
         if not presence.told(rank, instance.group):
             return None if _mostly_finished(instance) else self._leaf("no-dump", rank)
@@ -147,7 +147,7 @@ class _GraphBuilder:
                 return None
             if absence is Absence.UNKNOWN:
                 return self._leaf("unknown", rank)
-        # what a rank waits in may be in the part of its dump that could not be read, as may be what it sent
+        # the part of the dump that could not be read may hold the operation that the rank waits in, or its send
         lost = presence.cut(rank) and (instance.is_pair or rank not in self.graph.order)
         if lost or self.reliability.is_outdated(rank, instance.since_ns):
             return self._leaf("unknown", rank)
@@ -159,7 +159,7 @@ class _GraphBuilder:
         return node
 
     def _host(self, rank: int) -> WaitNode:
-        """The host of a rank: presumably blocked on what it issued first, or stuck if there is nothing."""
+        """The host of a rank: presumably blocked on its first pending operation, or stuck if nothing is pending."""
         node = WaitNode("host", rank)
         if node not in self.graph.edges:
             self.graph.edges[node] = [WaitEdge(head, rank) for head in self.graph.heads(rank)]
@@ -167,13 +167,13 @@ class _GraphBuilder:
 
 
 def _mostly_finished(instance: Instance) -> bool:
-    """Whether most of the members have finished a collective that needs all: then the others have issued it, too."""
+    """Whether most members have finished a collective that needs all: then the others have issued it, too."""
     done = sum(1 for entry in instance.entries.values() if not entry.pending)
     return not instance.is_pair and 2 * done > len(instance.entries) and wire_name(instance.op) not in ROOTED
 
 
 def _progress(instance: Instance) -> int:
-    """How far a send and its receive are: 0 one side is not posted, 1 both are, 2 one side is finished."""
+    """State of a send and its receive: 0 one side is not posted, 1 both are, 2 one side is finished."""
     return len(instance.entries) - 1 if len(instance.waiting()) == len(instance.entries) else 2
 
 
@@ -231,7 +231,7 @@ class _Tarjan:
 
 
 def sinks(graph: WaitGraph) -> list[tuple[WaitNode, ...]]:
-    """Components that wait for nothing outside of themselves: the roots, in a fixed order."""
+    """Components that wait for nothing outside themselves: the roots, in a fixed order."""
     out = []
     for members in components(graph):
         inside = set(members)
@@ -261,7 +261,7 @@ def upstream(reverse: dict[WaitNode, list[WaitNode]], roots: tuple[WaitNode, ...
     return seen
 
 
-# What a rule says of one root before it is written out as a finding.
+# Roots as the rules state them, before they become findings.
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class Root:
     kind: str
     culprits: tuple[int, ...]
     nodes: tuple[WaitNode, ...]
-    """Nodes of the graph that stand for it; empty for what is no part of the graph."""
+    """Nodes of the graph that stand for it; empty if it is not part of the graph."""
     focus: Instance | None
     """The operation to show."""
     title: str
@@ -280,15 +280,16 @@ class Root:
     confidence: Confidence = "high"
     reasons: tuple[str, ...] = ()
     notes: dict[int, str] = field(default_factory=dict)
-    """What to say of single ranks, as evidence."""
+    """Evidence on single ranks, by rank."""
     cycle: tuple[int, ...] = ()
     """Ranks of a deadlock in the order in which they wait for each other."""
     needs_stillness: bool = True
     """Whether it proves nothing about a job that still moves."""
     residual: bool = False
-    """Whether it is told only where nothing else accuses anybody: a hook does not record what may hold it up."""
+    """Whether it is told only if nothing else accuses anybody: a hook does not record everything that may hold it
+    up."""
     settled: bool = False
-    """Whether the group went on afterwards: it made results wrong, and nobody wait."""
+    """Whether the group went on afterwards: results are wrong, and nobody waits."""
     next_steps: tuple[str, ...] = ()
 
     @property
@@ -298,7 +299,7 @@ class Root:
         return min(times, default=0)
 
     def weaken(self, confidence: Confidence, *reasons: str) -> Root:
-        """The same root, no surer than `confidence`."""
+        """A copy of the root with at most this `confidence`."""
         order = ("high", "medium", "low")
         lower = max(self.confidence, confidence, key=order.index)
         return replace(self, confidence=lower, reasons=(*self.reasons, *reasons))

@@ -1,4 +1,4 @@
-"""How far each rank got in each of its groups, for looking up one and for asking all of them at once."""
+"""Frontiers of each rank in each of its groups, singly and as arrays."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rankscope.analysis.arrays import filled, true_of
 from rankscope.schema import Dataset
 
 DENSE = 8
-"""Where there are no more pairs of a rank and a group than this for each row, they are found in a table of all."""
+"""Largest ratio of (rank, group) pairs to rows for which a table of all pairs is used."""
 NONE = -(2**62)
-"""Stands for a sequence number that is not known."""
+"""Marks an unknown sequence number."""
 _ALL = 2**62
 Ints = NDArray[np.int64]
 
@@ -25,7 +25,7 @@ Key = tuple[int, int]
 
 
 class Frontier(NamedTuple):
-    """What is known of one rank in one group; collective sequence numbers, None where the dump cannot tell."""
+    """State of one rank in one group: sequence numbers of collectives, None if the dump cannot tell."""
 
     enqueued: int | None
     completed: int | None
@@ -35,7 +35,7 @@ class Frontier(NamedTuple):
 
 
 class FrontierColumns(NamedTuple):
-    """Frontiers one below the other, with NONE for what is not known."""
+    """Frontiers as columns, with `NONE` for unknown numbers."""
 
     rank: Ints
     group: Ints
@@ -46,17 +46,17 @@ class FrontierColumns(NamedTuple):
 
 
 class Completions(NamedTuple):
-    """The last collective of each rank and group that is finished; sorted by rank and group."""
+    """The last finished collective of each rank and group; sorted by rank and group."""
 
     rank: Ints
     group: Ints
     seq: Ints
     enqueued: Ints
-    """The last that was issued; NONE where it is not known."""
+    """The last issued collective; NONE if it is unknown."""
 
 
 class Frontiers(Mapping[Key, Frontier]):
-    """Frontiers by (rank, group), in the order of the table; of many ranks a Frontier is made only of what is asked."""
+    """Frontiers by (rank, group), in the order of the table; Frontier objects are made only on request."""
 
     def __init__(self, table: pl.DataFrame) -> None:
         self.table = table
@@ -74,7 +74,7 @@ class Frontiers(Mapping[Key, Frontier]):
 
     @cached_property
     def columns(self) -> FrontierColumns:
-        """All of them as arrays."""
+        """All frontiers as arrays."""
         table = self.table
         rank, group = (table[name].to_numpy().astype(np.int64) for name in ("rank", "group"))
         enqueued, completed, first = (filled(table[name], NONE) for name in ("enqueued", "completed", "first_kept"))
@@ -91,7 +91,7 @@ class Frontiers(Mapping[Key, Frontier]):
 
 
 def frontiers_of(dataset: Dataset) -> Frontiers:
-    """The frontiers of a job, with completions seen in rows where pg_status lags behind them."""
+    """The frontiers of a job; completions in rows count where pg_status lags behind them."""
     table = dataset.frontiers.with_columns(done_seq=pl.Series(_done(dataset))).select(
         "rank", "group", pl.col("last_enqueued").alias("enqueued"),
         pl.max_horizontal("last_completed", pl.when(pl.col("done_seq") > NONE).then("done_seq")).alias("completed"),
@@ -101,7 +101,7 @@ def frontiers_of(dataset: Dataset) -> Frontiers:
 
 
 def completions(frontiers: Frontiers, pending: pl.DataFrame) -> Completions:
-    """How far each rank has finished, where that can be known: never what is still among the `pending` calls."""
+    """The last known finished collective of each rank and group; never one of the `pending` calls."""
     fronts, opened = frontiers.columns, pending.select("rank", "group", "seq").drop_nulls()
     rank, group, seq = (opened[name].to_numpy().astype(np.int64) for name in ("rank", "group", "seq"))
     rank, group = np.concatenate([fronts.rank, rank]), np.concatenate([fronts.group, group])
@@ -116,7 +116,7 @@ def completions(frontiers: Frontiers, pending: pl.DataFrame) -> Completions:
 
 
 def _done(dataset: Dataset) -> Ints:
-    """For each frontier the last collective that a row says is completed; NONE without one."""
+    """For each frontier the last collective that a row calls completed; NONE without one."""
     ops, fronts = dataset.ops, dataset.frontiers
     done = true_of((ops["state"] == "completed") & ~ops["is_p2p"] & ops["group"].is_not_null())
     seq = np.where(done, filled(ops["seq"], NONE), NONE)
@@ -128,7 +128,7 @@ def _done(dataset: Dataset) -> Ints:
 
 
 def _places(wanted: Ints, keys: Ints, most: int) -> Ints:
-    """Where in `keys` each of those that are wanted stands, and their number where it does not."""
+    """The index in `keys` of each wanted key; the length of `keys` for a missing one."""
     low, high = int(keys.min(initial=0)), int(keys.max(initial=0))
     if low >= 0 and high < most:
         place_of = np.full(high + 2, len(keys))

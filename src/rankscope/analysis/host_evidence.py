@@ -1,4 +1,4 @@
-"""Joins what stacks tell of the hosts to the findings: as evidence, for them or against them."""
+"""Stacks of hosts as evidence for or against findings."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from rankscope.analysis.wording import duration, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 
 APART_NS = 180 * 10**9
-"""Looks at a host further than this from its dump show another moment."""
+"""A stack taken further than this from the dump of its rank shows another moment."""
 NO_ANSWER = "no-answer"
-"""Kind of a line that says that a rank did not tell its stacks."""
+"""Kind of the line that says that a rank did not send its stacks."""
 SITES = 4
-"""Places of hosts that are quoted for one finding."""
+"""Most quoted places of hosts for one finding."""
 _ELSEWHERE = frozenset({"exit", "storage", "data", "debugger", "compile"})
-"""What nobody does who waits in a collective, unless it was issued to run beside."""
+"""Activities that a rank waiting in a collective does not have, unless it issued the collective asynchronously."""
 
 
 def with_host_stacks(facts: Facts, findings: Sequence[Finding], still: bool) -> list[Finding]:
-    """The findings with what the stacks show; `still` says whether the job is known to have stopped.
+    """The findings with evidence from stacks; `still` says whether the job is known to have stopped.
 
-    Without any dump of the flight recorder, what the stacks alone tell comes first.
+    Without any dump of the flight recorder, the finding of the stacks alone comes first.
     """
     hosts = host_stacks(facts.dataset)
     if not hosts:
@@ -42,7 +42,7 @@ def with_host_stacks(facts: Facts, findings: Sequence[Finding], still: bool) -> 
 
 
 def _unanswered(facts: Facts, hosts: Collection[int]) -> dict[int, Evidence]:
-    """Ranks without stacks that gave no answer when those of all were asked for, with the line that says so."""
+    """Ranks without stacks that did not answer when all ranks were asked, each with the line that says so."""
     dataset = facts.dataset
     lines = dataset.messages.filter((pl.col("kind") == NO_ANSWER) & ~pl.col("rank").is_in(list(hosts)))
     rows = lines.join(dataset.files.select("file", "path"), on="file", how="left").sort("rank", "file", "offset")
@@ -51,7 +51,7 @@ def _unanswered(facts: Facts, hosts: Collection[int]) -> dict[int, Evidence]:
 
 
 def _beside(facts: Facts, hosts: Collection[int]) -> LogContext:
-    """What logs tell beside the stacks."""
+    """The log lines that support the stacks."""
     messages = facts.dataset.messages
     harmed = messages.filter((pl.col("kind") == "watchdog-timeout") | (pl.col("role") == "victim"))
     waited = frozenset(harmed["rank"].drop_nulls().to_list())
@@ -74,7 +74,7 @@ class _HostEvidence:
         return dict(self.facts.dataset.dumps.select("rank", "mtime_ns").drop_nulls().iter_rows())
 
     def joined(self, finding: Finding) -> Finding:
-        """A root cause with what the stacks say of it."""
+        """A root cause with evidence from the stacks."""
         given = finding.kind
         if given == "extra-collective":
             finding = judge_few(finding, self.hosts)
@@ -100,21 +100,21 @@ class _HostEvidence:
         return dict(self.facts.dataset.files.select("rank", "host").drop_nulls().iter_rows())
 
     def _known(self, culprit: Culprit) -> Culprit:
-        """With the host and the process, where they are known."""
+        """The culprit with its host and process, if they are known."""
         if culprit.rank is None or culprit.rank not in self.hosts:
             return culprit
         name, pid = self._names.get(culprit.rank), self.hosts[culprit.rank].pid
         return replace(culprit, host=culprit.host or name, pid=pid if culprit.pid is None else culprit.pid)
 
     def _pattern_evidence(self, finding: Finding) -> list[Evidence]:
-        """The pattern, where it says more than the stacks of this finding."""
+        """The pattern of all hosts, if it says more than the stacks of this finding."""
         pattern = self.pattern
         if pattern is None or (pattern.letter == "A" and not self._leaving(finding)):
             return []
         return [Evidence(f"{tools_of(self.hosts.values())}, pattern {pattern.letter}: {pattern.text}")]
 
     def _leaving(self, finding: Finding) -> tuple[int, ...]:
-        """The accused that are leaving their groups while others are not."""
+        """The culprits that are leaving their groups while others are not."""
         leaving = self.pattern.leaving if self.pattern else ()
         return tuple(rank for rank in finding.culprit_ranks if rank in leaving)
 
@@ -127,7 +127,7 @@ class _HostEvidence:
         )
 
     def _against(self, finding: Finding) -> list[Evidence]:
-        """What the stacks say against a finding: the accused waits itself, or somebody who waits does not."""
+        """Counter-evidence from stacks: the accused itself waits, or a rank said to wait does not."""
         if FINDINGS[finding.kind].absent != "culprits":
             return []
         accused = [h for h in self._of(finding.culprit_ranks) if h.communicates]
@@ -138,7 +138,8 @@ class _HostEvidence:
         return out
 
     def _doubted(self, finding: Finding) -> Finding:
-        """No surer than what speaks against it allows; who was seen waiting and left no dump is not accused."""
+        """The finding, no surer than its counter-evidence allows; does not accuse a rank without a dump that was
+        seen waiting."""
         apart = self._apart_of(finding)
         if apart:
             return _capped(finding, "medium", apart)
@@ -151,7 +152,8 @@ class _HostEvidence:
         return _capped(finding, "medium", f"by {by} not all of the ranks that wait were waiting")
 
     def _surer(self, finding: Finding) -> Finding:
-        """Sure where the stacks show every culprit outside of communication, at the time of the dumps."""
+        """The finding with high confidence if the stacks show every culprit outside communication at the time of the
+        dumps."""
         hosts = self._of(finding.culprit_ranks)
         apart = self._apart_of(finding)
         if apart:
@@ -172,7 +174,7 @@ class _HostEvidence:
         return next((note for host in self._of(finding.culprit_ranks) if (note := self._apart(host))), "")
 
     def _apart(self, host: HostStack) -> str:
-        """How far the look at a host is from its dump, or from the last of all; "" if close or unknown."""
+        """The time between the stack of a host and its dump, or the last dump, in words; "" if close or unknown."""
         dumped = self._dumped.get(host.rank, max(self._dumped.values(), default=None))
         if dumped is None or host.written_ns is None or abs(host.written_ns - dumped) <= APART_NS:
             return ""
@@ -201,7 +203,7 @@ def _capped(finding: Finding, confidence: str, reason: str) -> Finding:
 
 
 def _acquitted(finding: Finding, ranks: set[int]) -> Finding:
-    """The finding without accusing `ranks`, who stay candidates."""
+    """The finding without `ranks` as culprits; they stay candidates."""
     return replace(
         finding,
         culprit_ranks=tuple(r for r in finding.culprit_ranks if r not in ranks),

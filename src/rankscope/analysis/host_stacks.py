@@ -1,4 +1,4 @@
-"""Where the host of each rank was when a tool looked: one stack per rank, and who held the interpreter lock."""
+"""Stacks of the hosts, one for each rank, and the thread that held the interpreter lock."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _BACKGROUND = re.compile(
     r"pin_memory|QueueFeeder|tqdm|monitor|heartbeat|tensorboard|wandb|MsgRouter|asyncio_|profil|watchdog|InductorSubproc",
     re.IGNORECASE,
 )
-"""Names of threads that serve others: they are never the one that trains."""
+"""Names of helper threads, which never train."""
 _TRAINS = COMMUNICATION | {"exit", "data", "storage", "device", "compile"}
-"""What the thread that trains is doing where the main thread waits for it."""
+"""Activities of the training thread if the main thread waits for it."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,16 @@ class HostThread:
     own: tuple[Frame, ...]
     """The frames of the job's own code, innermost first."""
     activity: StackActivity
-    """What it was doing."""
+    """The activity of the thread."""
 
     @property
     def label(self) -> str:
-        """What to call it."""
+        """The name of the thread for people."""
         return self.name or (f"thread {self.thread_id}" if self.thread_id is not None else "an unnamed thread")
 
 
 class _ThreadRow(NamedTuple):
-    """What is needed of a row of `threads`."""
+    """The needed columns of a row of `threads`."""
 
     rank: int
     file: int
@@ -64,7 +64,7 @@ class _ThreadRow(NamedTuple):
 
 
 class _ThreadFactory:
-    """Makes threads of rows, and looks at each stack once however many ranks were in it."""
+    """Builds threads from rows; analyses each distinct stack once, however many ranks share it."""
 
     def __init__(self, dataset: Dataset, table: pl.DataFrame) -> None:
         self._dataset, self._table = dataset, table
@@ -93,28 +93,28 @@ class HostStack:
     rank: int
     pid: int | None
     path: str
-    """The dump of py-spy, or the log in which they stand."""
+    """The dump of py-spy, or the log that holds the stacks."""
     written_ns: int | None
     trains: HostThread
-    """The main thread, or the one that works where the main thread waits for it."""
+    """The main thread, or the thread that works while the main thread waits for it."""
     holder: HostThread | None
-    """The thread that held the interpreter lock, where it is another one than `trains`."""
+    """The thread that held the interpreter lock, unless it is `trains`."""
     _row: _ThreadRow = field(repr=False, compare=False)
     _maker: _ThreadFactory = field(repr=False, compare=False)
 
     @cached_property
     def threads(self) -> tuple[HostThread, ...]:
-        """All of the process, in the order of the dump."""
+        """All threads of the process, in the order of the dump."""
         return tuple(map(self._maker.thread, self._maker.process(self._row)))
 
     @property
     def tool(self) -> str:
-        """What looked: "py-spy", "faulthandler", "pystack"."""
+        """The tool that took the stack: "py-spy", "faulthandler", "pystack"."""
         return self._row.tool or "py-spy"
 
     @property
     def activity(self) -> StackActivity:
-        """What the rank was doing."""
+        """The activity of the rank."""
         return self.trains.activity
 
     @property
@@ -129,7 +129,8 @@ class HostStack:
 
 
 def host_stacks(dataset: Dataset, ranks: Collection[int] | None = None) -> dict[int, HostStack]:
-    """The newest look at each rank, or at each of `ranks`; workers of a data loader and the like are left out."""
+    """The newest stacks of each rank, or of each of `ranks`; without worker processes such as those of a data
+    loader."""
     threads = dataset.threads
     if threads.is_empty():
         return {}
@@ -148,7 +149,7 @@ def host_stacks(dataset: Dataset, ranks: Collection[int] | None = None) -> dict[
 
 
 def _of_rank(maker: _ThreadFactory, rows: list[_ThreadRow], paths: dict[int, str]) -> HostStack:
-    """Of several processes of a rank the one that communicates, or has got furthest into the job's own code."""
+    """The process of a rank that communicates, or has the deepest stack in the job's own code."""
     processes = [list(found) for _, found in groupby(rows, lambda row: (row.file, row.pid))]
     made = [(own, *_trains(maker, own)) for own in processes]
     own, row, trains = max(made, key=lambda one: (one[2].activity.doing in COMMUNICATION, len(one[2].own)))
@@ -157,7 +158,7 @@ def _of_rank(maker: _ThreadFactory, rows: list[_ThreadRow], paths: dict[int, str
 
 
 def _trains(maker: _ThreadFactory, rows: Sequence[_ThreadRow]) -> tuple[_ThreadRow, HostThread]:
-    """The main thread; where that waits for another one, the other that works."""
+    """The main thread; if it waits for another thread, the one that works."""
     main = next((row for row in rows if row.is_main), rows[0])
     thread = maker.thread(main)
     if thread.activity.doing in ELSEWHERE:
@@ -170,20 +171,20 @@ def _trains(maker: _ThreadFactory, rows: Sequence[_ThreadRow]) -> tuple[_ThreadR
 
 @dataclass(frozen=True)
 class StackSite:
-    """Ranks whose hosts were at one place, doing one thing."""
+    """Ranks whose hosts were at one place with one activity."""
 
     ranks: tuple[int, ...]
     first: HostStack
-    """The stack of the lowest of them."""
+    """The stack of the lowest rank."""
 
     @property
     def activity(self) -> StackActivity:
-        """What they were doing."""
+        """The activity of these hosts."""
         return self.first.activity
 
 
 def sites(hosts: Iterable[HostStack]) -> list[StackSite]:
-    """The hosts by place, the place of most ranks first."""
+    """The hosts grouped by place, the place of most ranks first."""
     found: dict[tuple[str, tuple[Frame, ...]], list[HostStack]] = {}
     for host in hosts:
         found.setdefault((host.activity.words, host.trains.own), []).append(host)
@@ -191,14 +192,14 @@ def sites(hosts: Iterable[HostStack]) -> list[StackSite]:
     return sorted(made, key=lambda site: (-len(site.ranks), site.ranks))
 
 
-# Which host to look at next, as a command.
+# Commands that collect stacks of further hosts.
 
 MOST = 3
-"""Ranks that are named one by one."""
+"""Most ranks that are named one by one."""
 
 
 def host_steps(dataset: Dataset, ranks: Sequence[int], question: str = "", native: bool = False) -> tuple[str, ...]:
-    """What to collect of `ranks`: of those of which no py-spy dump is there; nothing where all have one."""
+    """Steps that collect stacks of those of `ranks` without a py-spy dump; empty if all have one."""
     seen = set(dataset.threads["rank"].drop_nulls().unique())
     left = [rank for rank in ranks if rank not in seen]
     if not left:
@@ -210,7 +211,7 @@ def host_steps(dataset: Dataset, ranks: Sequence[int], question: str = "", nativ
 
 
 def _process(dataset: Dataset, rank: int) -> str:
-    """The process of a rank: its id where a sidecar tells it, and whose it is."""
+    """The process of a rank in words: its id if a sidecar tells it, and its rank."""
     mine = dataset.files.filter(pl.col("used") & (pl.col("rank") == rank))
     host, pid = (next(iter(mine[name].drop_nulls()), None) for name in ("host", "pid"))
     who = f"rank {rank}" + (f" on {host}" if host is not None else "")

@@ -1,4 +1,4 @@
-"""Operations that are not finished on some rank, with what every member did about them."""
+"""Operations that some rank has not finished, with the side of every member."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CallKey = tuple[int, int]
 PairKey = tuple[int, int, int, int]
 """(group, sender, receiver, k)."""
 WATCHDOG_NS = 100_000_000
-"""Closer together, two times that a watchdog tells of may be in either order."""
+"""Times from a watchdog that are closer than this do not tell the order."""
 EVICTED = -1
 """Row and position of a pending operation whose entry the ring has overwritten."""
 
@@ -28,11 +28,11 @@ class InstanceMember(NamedTuple):
 
     row: int
     position: int
-    """Rank's program order; equal within one batch of sends and receives."""
+    """Place in the program order of the rank; equal within one batch of sends and receives."""
     op: str
     state: str
     pending: bool
-    """Issued and not finished."""
+    """The rank issued it and has not finished it."""
     elements: int | None
     dtype: str | None
     created_ns: int | None
@@ -46,7 +46,7 @@ class Instance:
     entries: dict[int, InstanceMember] = field(default_factory=dict)
     """By rank; for a pair at most the sender's and the receiver's."""
     counted: bool = True
-    """Whether k of a pair is counted from the first; else from the first that is not finished."""
+    """Whether k of a pair counts from the first operation; else from the first unfinished one."""
 
     @property
     def group(self) -> int:
@@ -55,7 +55,7 @@ class Instance:
 
     @property
     def is_pair(self) -> bool:
-        """Whether it is a send and its receive."""
+        """Whether it is a pair of send and receive."""
         return len(self.key) == 4
 
     @property
@@ -65,22 +65,22 @@ class Instance:
 
     @property
     def number(self) -> int | None:
-        """What people count: the sequence number, or from 1 the k-th between two ranks; None if it is not known."""
+        """The number for people: the sequence number, or the k-th between two ranks, from 1; None if it is unknown."""
         if not self.is_pair:
             return self.seq
         return self.seq + 1 if self.counted else None
 
     @property
     def name(self) -> str:
-        """The operation with its number, and for a pair its ends."""
+        """The operation with its number, and the two ends of a pair."""
         number = "" if self.number is None else f" #{self.number}"
         return f"{self.op} {self.key[1]}->{self.key[2]}{number}" if len(self.key) == 4 else f"{self.op}{number}"
 
-    # asked once for each member of each group: worked out when all entries are there
+    # queried once for each member of each group, so cached after all entries are there
 
     @cached_property
     def since_ns(self) -> int | None:
-        """When the first rank that still waits in it issued it."""
+        """The first issue time on a rank that still waits in it."""
         times = [e.created_ns for e in self.entries.values() if e.pending and e.created_ns]
         return min(times, default=None)
 
@@ -123,9 +123,9 @@ def pending_calls(facts: Facts) -> dict[CallKey, Instance]:
 
 
 def _told_together(ops: pl.DataFrame) -> dict[int, int]:
-    """One position for operations of a rank that only its watchdog tells of, where their times do not order them.
+    """One position for the operations of a rank that are known only from its watchdog, if times do not order them.
 
-    It prints in the order in which its groups are looked at, and for how long an operation ran in milliseconds.
+    The watchdog prints in the order in which it looks at its groups, and tells durations in milliseconds.
     """
     timed_out = (pl.col("source") == "c10d-log") & pl.col("timeout_ms").is_not_null()
     said = ops.select("source", "timeout_ms", "rank", "created_ns").with_row_index("row").filter(timed_out)
@@ -135,7 +135,7 @@ def _told_together(ops: pl.DataFrame) -> dict[int, int]:
 
 
 def _evicted(facts: Facts) -> list[tuple[int, CallKey]]:
-    """Heads the ring has overwritten: enqueued, not completed, older than the oldest entry kept."""
+    """Pending operations that the ring has overwritten: enqueued, not completed, older than the oldest kept entry."""
     fronts = facts.presence.frontiers.columns
     lost = fronts.wrapped & np.isin(fronts.group, list(facts.counts_alone)) & (fronts.enqueued != NONE)
     keys = zip(fronts.rank[lost].tolist(), fronts.group[lost].tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""From the process groups of a job to its device mesh."""
+"""The device mesh of a job, recovered from its process groups."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rankscope.analysis.wording import fold, ranks_text
 from rankscope.schema import Dataset, Group
 
 SURE = 3
-"""Groups that must fit for each odd one, where no other groups speak for the grid."""
+"""Fitting groups that each odd group needs, if no other kind of group supports the grid."""
 
 
 def recover_mesh(dataset: Dataset) -> Mesh | None:
-    """The grid that the groups form; None where they do not clearly form one of two dimensions or more."""
+    """The grid that the groups form; None if they do not clearly form one of two dimensions or more."""
     families = list(kinds(dataset.group_list).values())
     seen = frozenset(dataset.seen_ranks)
     for ranks in _worlds(dataset, families):
@@ -31,7 +31,7 @@ def recover_mesh(dataset: Dataset) -> Mesh | None:
 
 
 def _worlds(dataset: Dataset, families: Sequence[Sequence[Group]]) -> list[Ints]:
-    """The ranks that may be the grid: all of them, or those that two kinds of groups or more agree to be in."""
+    """The rank sets that may be the grid: all ranks, or those that two kinds of groups or more share."""
     whole = np.arange(dataset.world_size)
     unions = Counter(_union(groups) for groups in families if len(groups) > 1)
     parts = [ranks for ranks, times in unions.most_common() if times > 1 and 4 <= len(ranks) < len(whole)]
@@ -58,9 +58,9 @@ def _mesh(grid: RankGrid, found: list[Partition], ranks: Ints, world_size: int) 
 
 
 def _names(ordered: Sequence[Partition], found: Sequence[Partition]) -> list[str]:
-    """The names of the dimensions, each once; dp_cp is dp where nothing is parted along cp.
+    """The names of the dimensions, each once; dp_cp is dp if there is no dimension cp.
 
-    What no group runs along are replicas of what the groups form, if it is outermost.
+    The outermost dimension without groups is the replicas of the others.
     """
     without_cp = not any(p.name == "cp" for p in found)
     names: list[str] = []
@@ -73,7 +73,7 @@ def _names(ordered: Sequence[Partition], found: Sequence[Partition]) -> list[str
 
 
 def _also(grid: RankGrid, found: Sequence[Partition], ranks: Ints) -> tuple[tuple[Dimension, dict[int, int]], ...]:
-    """Expert parallel dimensions, which run across those of the grid."""
+    """Expert parallel dimensions, which cross those of the grid."""
     there = {d.name for d in grid.dimensions}
     across = distinct([p for p in found if p.name in EXPERT and p.name not in there])
     return tuple((Dimension(p.name, p.size, stride_of(p.classes, ranks)), _placed(p, ranks)) for p in across)
@@ -84,33 +84,33 @@ def _placed(one: Partition, ranks: Ints) -> dict[int, int]:
 
 
 def _misfits(grid: RankGrid, found: Sequence[Partition]) -> tuple[Misfit, ...]:
-    """What does not fit into a grid that is clear without it."""
+    """Groups that do not fit into a grid that is clear without them."""
     own = [p for p in found if p.misfits and grid.holds(p)]
     sure = [p for p in own if not grid.rest or p.fitting >= SURE * len(p.misfits)]
     return tuple(misfit for p in sure for misfit in p.misfits)
 
 
-# Which partitions together are the dimensions of a grid.
+# Choice of the partitions that are together the dimensions of a grid.
 
 MOST = 24
-"""Partitions that are tried."""
+"""Most partitions that are tried."""
 REST = "rest"
-"""The name of a dimension that no group runs along, but that must be there."""
+"""Name of a necessary dimension without groups."""
 
 
 @dataclass(frozen=True, eq=False)
 class RankGrid:
-    """Partitions whose places together say which rank it is."""
+    """Partitions whose places together identify a rank."""
 
     dimensions: tuple[Partition, ...]
 
     @property
     def rest(self) -> bool:
-        """Whether a dimension is there that no group names."""
+        """Whether the grid has a dimension without groups."""
         return any(d.name == REST for d in self.dimensions)
 
     def holds(self, partition: Partition) -> bool:
-        """Whether the classes of a partition are the products of some dimensions, or one of them."""
+        """Whether the classes of a partition are products of dimensions of the grid, or one of them."""
         vary = [d for d in self.dimensions if not _same_place(d, partition)]
         return prod(d.size for d in vary) == partition.size
 
@@ -121,7 +121,7 @@ def _same_place(dimension: Partition, partition: Partition) -> bool:
 
 
 def distinct(partitions: Sequence[Partition]) -> list[Partition]:
-    """One of those that are alike: the one whose name says most; what does not fit is kept with it."""
+    """One of each set of equal partitions: the one with the clearest name; it keeps the misfits of all."""
     best: dict[bytes, Partition] = {}
     for one in sorted(partitions, key=lambda p: (score(p.name), p.name)):
         key = one.index.tobytes() + one.place.tobytes()
@@ -132,7 +132,7 @@ def distinct(partitions: Sequence[Partition]) -> list[Partition]:
 
 
 def choose(partitions: Sequence[Partition], count: int) -> RankGrid | None:
-    """The grid of `count` ranks with the most dimensions; those of its own names before experts and left-overs."""
+    """The grid of `count` ranks with the most dimensions; named dimensions before experts and remainders."""
     candidates = sorted(partitions, key=lambda p: (score(p.name), -p.size, p.name))[:MOST]
     fitting = [[a is not b and a.across(b) for b in candidates] for a in candidates]
     grids = [
@@ -164,7 +164,7 @@ def _cliques(
 
 
 def _grid(chosen: list[Partition], partitions: Sequence[Partition], count: int) -> RankGrid | None:
-    """The chosen ones as a grid, with what is left as one more dimension; None if they are none."""
+    """The chosen partitions as a grid, with one more dimension for the remainder; None if they form no grid."""
     key = np.zeros(count, np.int64)
     for one in chosen:
         key = key * one.size + one.place
@@ -183,7 +183,7 @@ def _grid(chosen: list[Partition], partitions: Sequence[Partition], count: int) 
 
 
 def _name_of_rest(rest: Partition, chosen: Sequence[Partition], partitions: Sequence[Partition]) -> str | None:
-    """What the rest is called if a product of dimensions is there: "dp" in "dp_cp", next to "cp"."""
+    """The name of the remainder from a product that is present: "dp" in "dp_cp", next to "cp"."""
     known = {one.name: one.size for one in chosen}
     for product in partitions:
         parts = product.name.split("_")
@@ -197,16 +197,16 @@ def _name_of_rest(rest: Partition, chosen: Sequence[Partition], partitions: Sequ
 
 
 def stride_of(classes: Ints, ranks: Ints) -> int | None:
-    """The distance from one place to the next, in ranks; None if it is not the same everywhere."""
+    """The distance in ranks from one place to the next; None if it varies."""
     steps = np.unique(np.diff(ranks[classes], axis=1))
     return int(steps[0]) if len(steps) == 1 else None
 
 
-# Findings about groups that do not fit into the device mesh which the others form.
+# Findings about groups that do not fit into the device mesh of the others.
 
 
 def find_misfits(dataset: Dataset, mesh: Mesh | None, hosts: Mapping[int, str]) -> list[Finding]:
-    """A warning for each group that is not what the grid makes of it."""
+    """A warning for each group that differs from its place in the grid."""
     groups = dataset.group_list
     return [_finding(groups, misfit, mesh, hosts) for misfit in mesh.misfits] if mesh is not None else []
 
@@ -248,7 +248,7 @@ def _what(misfit: Misfit) -> str:
 
 
 def _evidence(groups: tuple[Group, ...], group: Group, misfit: Misfit, mesh: Mesh) -> list[Evidence]:
-    """Of each rank that is out of place the groups of this kind it is in, and its place on the grid."""
+    """For each misplaced rank: its groups of this kind, and its place on the grid."""
     out = []
     for rank in misfit.ranks:
         of = [g for g in groups if g.description == group.description and rank in g.ranks]

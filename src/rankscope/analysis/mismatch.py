@@ -1,4 +1,4 @@
-"""Members that issued different things at the same place: who is in the minority, in the group or over replicas."""
+"""Members that issued different operations at the same place; replicas and the group itself tell the minority."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rankscope.analysis.wording import fold, plural, ranks_text
 from rankscope.schema import Dataset
 
 WHOLE = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
-"""Operations that carry all that each member puts in: what is as long on all members can finish, whichever they are."""
+"""Operations that can finish with equal sizes on all members, even if the operations differ."""
 
 
 def find_mismatches(facts: Facts, cohorts: ReplicaCohorts) -> list[Root]:
     """The first disagreement of every group that did not go on together afterwards, oldest first.
 
-    Different types meet without a hang where they are equally long, and so do different operations: then the results
-    are wrong, and that is told, too.
+    Different types, and different operations, do not hang if their sizes are equal: the results are wrong, which is
+    told, too.
     """
     found = facts.disagreements
     wrong = pl.col("settled") & pl.col("dtypes") & ~pl.col("ops")
@@ -40,9 +40,9 @@ def find_mismatches(facts: Facts, cohorts: ReplicaCohorts) -> list[Root]:
 
 
 def _met(facts: Facts) -> pl.DataFrame:
-    """Instances in which all members issued different operations of equally many elements, and finished them.
+    """Instances in which all members issued different operations with equal numbers of elements, and finished them.
 
-    Gloo marks as finished what failed, and its dumps may take two groups for one.
+    Without gloo: it marks failed operations as finished, and its dumps may merge two groups.
     """
     other = pl.col("settled") & pl.col("ops") & pl.col("finished") & ~pl.col("sizes")
     other &= ~pl.col("group").is_in(list(facts.gloo_groups))
@@ -99,9 +99,9 @@ def _judge(facts: Facts, cohorts: ReplicaCohorts, instance: Instance) -> Root:
 def _accuse(
     cohorts: ReplicaCohorts, instance: Instance, votes: dict[int, Signature], silent: int
 ) -> tuple[list[int], Signature | None, tuple[str, ...]]:
-    """(culprits, what was right, why less sure): the minority; in a tie what the replicas say; else everybody.
+    """(culprits, correct signature, reasons for doubt): the minority; in a tie as replicas decide; else everybody.
 
-    `silent` members, who may be with either side, must not be able to turn a majority.
+    `silent` members may be on either side, and must not be able to change the majority.
     """
     ranked = _plurality(votes)
     if len(ranked) > 1 and ranked[0][1] > ranked[1][1] + silent:
@@ -118,7 +118,7 @@ def _accuse(
 
 
 def _silent(facts: Facts, instance: Instance, votes: dict[int, Signature]) -> int:
-    """Members of a group that only lines of a log tell of, and not how many are in it, which say nothing here."""
+    """Silent members of a group that is known only from log lines, without its size."""
     if instance.group not in facts.open_groups:
         return 0
     return max(0, len(facts.groups[instance.group].ranks) - len(votes))
@@ -138,7 +138,7 @@ def _kind(votes: dict[int, Signature]) -> str:
 
 
 def _shifted(facts: Facts, instance: Instance, culprits: list[int], right: Signature) -> bool:
-    """Whether what the others issued here is what the culprits issued next: they put one in front."""
+    """Whether the others issued here what the culprits issued next: the culprits inserted one operation."""
     after = pl.DataFrame(
         {"group": [instance.group], "seq": [instance.seq + 1]}, schema={"group": pl.UInt32, "seq": pl.Int64}
     )
@@ -195,22 +195,22 @@ def _explain(facts: Facts, instance: Instance, votes: dict[int, Signature], culp
     return text
 
 
-# Lines of torch 2.3 and older name no process group: numbers of several groups then stand in one lane.
+# Lines of torch 2.3 and older do not name the process group, so numbers of several groups share one lane.
 
 REASON = "the lines do not name the group: in a job with several these may be works of two"
 SEVERAL = "the lines do not name the group, and are of several: these may be works of two"
 
 
 def unnamed(dataset: Dataset, group: int) -> bool:
-    """Whether all that is known of a group is that lines without a name may be of it."""
+    """Whether a group is known only from lines without a name."""
     found = dataset.group_list[group]
     return not found.name and not found.description and found.membership == "inferred"
 
 
 def are_several(dataset: Dataset, group: int) -> bool:
-    """Whether lines that are put to a group without a name are of more than one.
+    """Whether the unnamed lines of a group are of more than one group.
 
-    A rank waits in works that do not follow each other, or its place in a group is not its rank.
+    Then a rank waits in works that do not follow each other, or its place in a group is not its rank.
     """
     own = dataset.ops.filter((pl.col("group") == group) & pl.col("seq").is_not_null())
     spans = own.group_by("rank").agg(n=pl.col("seq").n_unique(), over=pl.col("seq").max() - pl.col("seq").min() + 1)
@@ -224,17 +224,17 @@ def _elsewhere(rank: int, values: dict[str, Any]) -> bool:
     return values.get("pg_guid") is None and values.get("rank_in_group") not in (None, rank)
 
 
-# An all-to-all in which one rank sends another a different amount than that one expects.
+# All-to-alls in which one rank sends another a different amount than that one expects.
 
 Amounts = npt.NDArray[np.int64]
-"""Shape (members, members): elements from the member of the row to that of the column."""
+"""Shape (members, members): elements from the row's member to the column's."""
 LOOKED_AT = 64
-"""So many all-to-alls of each group are looked at: the first that are not known to be finished, and the newest."""
+"""Most all-to-alls examined per group: the first not known to be finished, and the newest."""
 MOST_PAIRS = 3
 
 
 def find_wrong_splits(facts: Facts) -> list[Root]:
-    """A root for each group with an all-to-all whose members do not fit together: the first of them."""
+    """A root for each group with an inconsistent all-to-all: its first one."""
     roots: list[Root] = []
     for key, instance in sorted(calls_at(facts, _looked_at(facts)).items()):
         if roots and roots[-1].focus is not None and roots[-1].focus.group == instance.group:
@@ -255,7 +255,7 @@ def _looked_at(facts: Facts) -> pl.DataFrame:
 
 
 def _amounts(facts: Facts, instance: Instance) -> tuple[Amounts, Amounts] | None:
-    """What each member sends to each, and what that one expects; None unless all of them say so."""
+    """The amounts that each member sends and expects; None unless all members record them."""
     members = facts.groups[instance.group].ranks
     if set(instance.entries) != set(members):
         return None
@@ -296,7 +296,7 @@ def _root(facts: Facts, instance: Instance, sent: Amounts, expected: Amounts, no
 
 
 def _culprits(pairs: list[tuple[int, int, int, int]]) -> tuple[int, ...]:
-    """The only rank that is an end of all pairs that do not fit; all ends where there is no such rank."""
+    """The rank common to all inconsistent pairs; all ends if there is no such rank."""
     ends = Counter(rank for a, b, *_ in pairs for rank in (a, b))
     common = [rank for rank, count in ends.items() if count == len(pairs)]
     return tuple(common) if len(common) == 1 else tuple(sorted(ends))

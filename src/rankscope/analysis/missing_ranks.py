@@ -1,4 +1,4 @@
-"""Ranks of which there is no dump, or only an old one: told only where nothing that was recorded explains the wait."""
+"""Ranks without a dump, or with an old one; accused only if nothing recorded explains the wait."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rankscope.schema import AT_CRASH
 MOST_EVIDENCE = 3
 _AGAIN = "Collect the files that could not be read again: they may have been copied before they were whole."
 OLDER_NS = 10_000_000_000
-"""A dump that is older than the newest by this much was not written with it."""
+"""A dump older than the newest by this much was not written with it."""
 
 
 def find_missing(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
-    """The ranks without a dump that somebody waits for, unless roots with evidence explain all of the waiting."""
+    """Ranks without a dump that others wait for, unless roots with evidence explain all of the waiting."""
     nodes = tuple(m[0] for m in judge.sinks if len(m) == 1 and m[0].kind == "no-dump")
     if not nodes:
         return []
@@ -31,7 +31,7 @@ def find_missing(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Roo
 
 
 def find_gone(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
-    """Ranks of which the only dump is from before the others came to what they wait in: suspects, not culprits."""
+    """Ranks whose only dump is older than the operation that others wait in: suspects, not culprits."""
     written = judge.reliability.written_ns
     newest = max(written.values(), default=0)
     nodes = _suspects(judge, others, lambda rank: newest - written.get(rank, newest) > OLDER_NS)
@@ -39,13 +39,13 @@ def find_gone(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
 
 
 def find_cut(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
-    """Ranks somebody waits for whose dumps were read only in part: what they issued may be in the rest. Suspects."""
+    """Awaited ranks whose dumps were read only in part, so the rest may hold the operation. Suspects, not culprits."""
     nodes = _suspects(judge, others, facts.presence.cut)
     return [_cut(facts, judge, nodes)] if nodes else []
 
 
 def _suspects(judge: SinkRules, others: list[Root], fits: Callable[[int], bool]) -> tuple[WaitNode, ...]:
-    """Ranks of which it is not known what they do, and that hold up somebody whom no other root explains."""
+    """Ranks in an unknown state that hold up a rank whose wait no other root explains."""
     nodes = tuple(
         m[0] for m in judge.sinks if len(m) == 1 and m[0].kind == "unknown" and fits(m[0].rank) and judge.direct(m[0])
     )
@@ -90,7 +90,7 @@ def _cut(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
 
 
 def _suspect(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
-    """What is the same of all suspects: the title is what is waited for, the explanation who waits for it."""
+    """Title and explanation that all suspects share: the awaited operation and the waiting ranks."""
     ranks, focus = tuple(sorted(node.rank for node in nodes)), _focus(judge, nodes)
     label = f"{focus.name} of {facts.label(focus.group)}"
     waiting = f"{wait_text(focus.waiting())} in {label}"
@@ -98,7 +98,7 @@ def _suspect(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Roo
 
 
 def _root(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], behind: frozenset[int]) -> Root:
-    """The root of ranks without a dump; others that are `behind` and tell of no wait may be it as well."""
+    """The root of ranks without a dump; other `behind` ranks that show no wait may be the cause as well."""
     ranks = tuple(sorted(node.rank for node in nodes))
     focus = _focus(judge, nodes)
     label = f"{focus.name} of {facts.label(focus.group)}"
@@ -147,7 +147,7 @@ def _without(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]]) -> s
 
 
 def _told(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], alive: list[int], *, hooked: bool) -> str:
-    """What is known of those without a dump."""
+    """The known facts about ranks without a dump."""
     broken = "; ".join(f"that of rank {rank} could not ({unread[rank][1]})" for rank in sorted(unread)[:MOST_EVIDENCE])
     more = f" and {len(unread) - MOST_EVIDENCE} more" if len(unread) > MOST_EVIDENCE else ""
     none = tuple(rank for rank in ranks if rank not in unread)
@@ -165,7 +165,7 @@ def _focus(judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Instance:
 def _fate(ranks: tuple[int, ...], alive: list[int], *, hooked: bool) -> str:
     if not alive:
         if hooked:
-            # torch 2.15: a rank dumps when its own watchdog sees a timeout, and nobody tells the others
+            # torch 2.15: each rank dumps when its own watchdog sees a timeout, and no rank tells the others
             who, died = ("it waits", "it died") if len(ranks) == 1 else ("they wait", "they died")
             return f"{who} for nothing, so that no watchdog wrote one, or {died}, or nobody collected it"
         if len(ranks) == 1:

@@ -1,4 +1,4 @@
-"""Names the roots: one rule for each kind of sink of the wait-for graph."""
+"""Rules that turn the sinks of the wait-for graph into roots, one rule for each kind of sink."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rankscope.analysis.wording import plural, ranks_text, wait_text
 from rankscope.kinds.finding_kinds import FINDINGS
 
 CLOSE = 6
-"""Operations among which the first in program order is looked for."""
+"""Most operations that are compared to find the first in program order."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SinkRules:
     cohorts: ReplicaCohorts
     lost: LostPairs
     judged: frozenset[WaitNode] = frozenset()
-    """Nodes that are roots already: mismatches, and what a rank that fell out of step left undone."""
+    """Nodes that are already roots: mismatches, and operations that an out-of-step rank left undone."""
 
     @cached_property
     def reverse(self) -> dict[WaitNode, list[WaitNode]]:
@@ -43,15 +43,15 @@ class SinkRules:
 
     @cached_property
     def sinks(self) -> list[tuple[WaitNode, ...]]:
-        """The components everything waits for."""
+        """The components that everything waits for."""
         return sinks(self.graph)
 
     def held_up(self, nodes: tuple[WaitNode, ...]) -> set[int]:
-        """Ranks that wait, directly or not, for one of `nodes`."""
+        """Ranks that wait, directly or indirectly, for one of `nodes`."""
         return {rank for node in upstream(self.reverse, nodes) for rank in self.graph.waiting(node)}
 
     def judge(self) -> list[Root]:
-        """Every root, before anything is said about mismatches, stillness and missing dumps as a whole."""
+        """All roots, before mismatches, standstill and missing dumps are considered."""
         single = [members[0] for members in self.sinks if len(members) == 1]
         roots = self._hosts([n for n in single if n.kind == "host"])
         devices = DeviceRules(self.facts, self.graph, self.reliability)
@@ -76,13 +76,13 @@ class SinkRules:
 
     @cached_property
     def _circles(self) -> list[tuple[WaitNode, ...]]:
-        """Circles that wait for nothing but operations that all have joined: those may wait for them, unrecorded."""
+        """Cycles whose only way out is operations that all have joined; these may wait for the cycle, unrecorded."""
         found = [members for members in components(self.graph) if len(members) > 1]
         inside = {node for members in found for node in members}
         return [m for m in found if not (self._reached(m) - set(m)) & inside]
 
     def _reached(self, nodes: tuple[WaitNode, ...]) -> set[WaitNode]:
-        """Every node that one of these waits for, over others."""
+        """Every node that one of these waits for, directly or indirectly."""
         seen, queue = set(nodes), list(nodes)
         while queue:
             targets = {edge.target for edge in self.graph.edges[queue.pop()]} - seen
@@ -91,13 +91,13 @@ class SinkRules:
         return seen
 
     def _matters(self, root: Root) -> bool:
-        """Whether a root holds up anybody else: a rank dumped a moment early waits for nobody but itself."""
+        """Whether a root holds up any other rank: a rank dumped a moment early holds up only itself."""
         if FINDINGS[root.kind].stands_alone:
             return True
         return bool(self.held_up(root.nodes) - set(root.culprits))
 
     def first(self, node: WaitNode) -> Instance | None:
-        """Of the operations that wait for a host the one that comes first in the program, as its replicas run it."""
+        """The first operation in program order among those that wait for a host, by its replicas."""
         waits = self.direct(node)
         close = [i for i in waits[:CLOSE] if i.is_pair == waits[0].is_pair]
         if len(close) > 1:
@@ -106,7 +106,7 @@ class SinkRules:
         return min(close, key=lambda i: (behind[i], close.index(i)), default=None)
 
     def direct(self, node: WaitNode) -> list[Instance]:
-        """The operations that wait for a node itself: collectives before pairs, oldest first."""
+        """The operations that wait directly for a node: collectives before pairs, oldest first."""
         found = [i for n in self.reverse.get(node, ()) if (i := self.graph.instance(n)) is not None]
         return sorted(found, key=lambda i: (i.is_pair, i.since_ns or 0, i.key))
 
@@ -147,9 +147,9 @@ class SinkRules:
         )
 
     def _behind(self, focus: Instance, nodes: tuple[WaitNode, ...], idle: tuple[int, ...], label: str) -> Root:
-        """Ranks that are behind; of several nobody knows whether they wait for each other in what they issued.
+        """Ranks that are behind; several may wait for each other in their pending operations.
 
-        Neither does anybody know of one that may wait for a rank without a dump.
+        The same holds for one that may wait for a rank without a dump.
         """
         alone = len(idle) == 1 and not self.facts.dataset.missing_ranks
         unknown = "the backend does not tell its recorder whether operations finish"
@@ -177,7 +177,7 @@ class SinkRules:
         return frozenset(members[0] for members in self.sinks if len(members) == 1 and members[0].kind == "host")
 
     def _few(self, focus: Instance, nodes: tuple[WaitNode, ...], idle: tuple[int, ...]) -> Root:
-        """Most members never came, and wait for nothing: then the few that came are the odd ones."""
+        """The root if most members never came and wait for nothing: then the few that came are the odd ones."""
         few = tuple(focus.waiting())
         label = f"{focus.name} of {self.facts.label(focus.group)}"
         if self._unrecorded(focus):
@@ -201,7 +201,7 @@ class SinkRules:
         )
 
     def _unrecorded(self, focus: Instance) -> bool:
-        """Whether the recorder left operations of this group out: gloo counts sends and receives, and keeps none."""
+        """Whether the recorder omits operations of this group: gloo counts sends and receives, and keeps none."""
         if focus.group not in self.facts.gloo_groups:
             return False
         own = self.facts.dataset.ops.filter((pl.col("group") == focus.group) & (pl.col("coalesced") == "none"))
@@ -248,7 +248,7 @@ class SinkRules:
 
 
 def absent_reason(facts: Facts, rank: int, focus: Instance) -> Absence | None:
-    """Why a member has no row for the operation of a root; None for pairs and for members that have one."""
+    """The reason why a member has no row for the operation of a root; None for pairs and for members with a row."""
     if focus.is_pair or rank in focus.entries:
         return None
     return facts.presence.absence(rank, focus.group, focus.seq)

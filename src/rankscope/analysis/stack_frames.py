@@ -1,4 +1,4 @@
-"""Whose a frame of a stack is: the job's own code, torch's, the interpreter's, or no Python at all."""
+"""Owners of stack frames: the job's own code, torch, the interpreter, or native code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from rankscope.schema import Frame
 
 Kind = Literal["user", "torch", "native", "python"]
-"""Whose frame it is: the job's own code or a library of it, torch, C++ code, or the interpreter."""
+"""Owner of a frame: the job's own code or one of its libraries, torch, native code, or the interpreter."""
 
 _TORCH = re.compile(
     r"(?:^|/)(?:site|dist)-packages/torch/"
@@ -23,7 +23,7 @@ _PYTHON = re.compile(
     r"|^(?:bdb|cmd|codecs|contextlib|copy|functools|gzip|pdb|pickle|pickletools|queue|random|runpy|selectors|shutil"
     r"|signal|socket|socketserver|ssl|subprocess|tarfile|tempfile|threading|weakref|zipfile)\.py$"
 )
-"""py-spy writes files of the interpreter and of packages without the directory they were installed in."""
+"""py-spy writes files of the interpreter and of packages without their install directory."""
 _PACKAGE = re.compile(
     r"(?:^|/)(?:site|dist)-packages/"
     r"|^(?:accelerate|aiobotocore|boto3|botocore|datasets|deepspeed|fsspec|gcsfs|grpc|huggingface_hub|lightning|numpy"
@@ -36,7 +36,7 @@ _LONGEST = 80
 
 
 def kind_of(frame: Frame) -> Kind:
-    """Whose frame it is, by its file; paths of Windows count too."""
+    """The owner of a frame, by its file; Windows paths work too."""
     path = frame.file.replace("\\", "/")
     if _NATIVE.search(path) or is_native(frame):
         return "native"
@@ -46,18 +46,18 @@ def kind_of(frame: Frame) -> Kind:
 
 
 def is_native(frame: Frame) -> bool:
-    """Whether py-spy saw it in a library or in the interpreter itself: such frames have no line."""
+    """Whether the frame is of a library or of the interpreter itself: such frames have no line."""
     return frame.line <= 0 and not frame.file.endswith((".py", ">"))
 
 
 def short_name(frame: Frame) -> str:
-    """The function; of a native one without the arguments of templates and functions, which fill a page."""
+    """The function name; without the long arguments of native templates and functions."""
     name = _ARGUMENTS.sub("", frame.function) if is_native(frame) else frame.function
     return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
 
 
 def own_frames(stack: Sequence[Frame]) -> tuple[Frame, ...]:
-    """The frames of the job's own code, innermost first; where there are none, those of packages it uses."""
+    """The frames of the job's own code, innermost first; without any, those of packages it uses."""
     user = tuple(frame for frame in stack if kind_of(frame) == "user")
     own = tuple(frame for frame in user if not _PACKAGE.search(frame.file.replace("\\", "/")))
     return own or user

@@ -1,4 +1,4 @@
-"""Stacks of hosts in words."""
+"""Texts that describe stacks of hosts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Frame
 
 _LONGEST = 120
-"""Characters of a name or path that are told."""
+"""Longest shown name or path."""
 _VERBS = (
     "barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "scatter", "gather", "reduce",
     "send", "recv",
@@ -25,7 +25,7 @@ def place(frames: Sequence[Frame], most: int = 2) -> str:
 
 
 def doing(thread: HostThread) -> str:
-    """What a thread was doing and where: "in torch.save, from save ckpt.py:77"."""
+    """The activity of a thread and its place: "in torch.save, from save ckpt.py:77"."""
     where = place(thread.own)
     if not where:
         return thread.activity.words
@@ -33,7 +33,7 @@ def doing(thread: HostThread) -> str:
 
 
 def holder_text(host: HostStack) -> str:
-    """Who held the interpreter lock, if it was not the thread that is shown; "" else."""
+    """The thread that held the interpreter lock; "" if it is the shown one."""
     holder = host.holder
     if holder is not None:
         return f"the GIL is held by {holder.label}, {doing(holder)}"
@@ -43,13 +43,13 @@ def holder_text(host: HostStack) -> str:
 
 
 def host_text(host: HostStack) -> str:
-    """What its stacks tell of a rank, but for who it is."""
+    """The stacks of a rank in words, without its name."""
     thread = "" if host.trains.is_main else f" ({host.trains.label})"
     return "; ".join(part for part in (f"{doing(host.trains)}{thread}", holder_text(host)) if part)
 
 
 def tools_of(hosts: Iterable[HostStack]) -> str:
-    """What looked at these hosts: "py-spy", "faulthandler and py-spy"."""
+    """The tools that took these stacks: "py-spy", "faulthandler and py-spy"."""
     return " and ".join(sorted({host.tool for host in hosts})) or "py-spy"
 
 
@@ -71,21 +71,21 @@ def _verb(name: str) -> str | None:
     return next((verb for verb in _VERBS if verb in low or verb.replace("_", "") in low), None)
 
 
-# What the stacks of many hosts show together: a cleanup deadlock, different call sites, or one place for all.
+# Patterns over many hosts: a cleanup deadlock, different call sites, or one place for all.
 
 MOST_SITES = 4
-"""Places that are told one by one."""
+"""Most places that are told one by one."""
 
 
 @dataclass(frozen=True)
 class HostPattern:
-    """How the hosts stand to each other; the letters are those of AReaL's guide to debugging."""
+    """The pattern of all hosts; the letters are those of AReaL's guide to debugging."""
 
     letter: Literal["A", "B", "C"]
-    """A: some leave their groups and others do not; B: they are at different places; C: all are at one."""
+    """A: some leave their groups and others do not; B: hosts are at different places; C: all are at one."""
     text: str
     sites: tuple[StackSite, ...]
-    """All places, that of most ranks first."""
+    """All places, the place of most ranks first."""
     leaving: tuple[int, ...] = ()
     """Ranks in destroy_process_group."""
 
@@ -106,7 +106,7 @@ def find_pattern(hosts: Mapping[int, HostStack]) -> HostPattern | None:
 
 
 def places_text(found: tuple[StackSite, ...]) -> str:
-    """The places in words, those of most ranks first."""
+    """The places in words, the place of most ranks first."""
     more = f"; and {plural(len(found) - MOST_SITES, 'more place')}" if len(found) > MOST_SITES else ""
     return "; ".join(map(site_text, found[:MOST_SITES])) + more
 

@@ -1,10 +1,10 @@
-"""Who arrives last again and again, with an interval that says how sure that is.
+"""Ranks that arrive last again and again, with a confidence interval of their lateness.
 
-In a healthy run some rank is always last by a little: a rank is accused only if it is last in most collectives of a
-group, and the lower end of a 95 % bootstrap interval of its median margin over the second last is above a floor.
-A clock that is off looks like a late rank. Where completions were recorded the wait on the rank's own clock decides:
-who is late waits less than the others. One group is enough for that, for a rank has one clock: where operations queue
-up on the device, the first of them has all the waiting.
+In a healthy run some rank is always last by a little. A rank is accused only if it is last in most collectives of a
+group, and the lower end of a 95 % bootstrap interval of its median margin over the second last is above a floor. A
+clock that is off looks like a late rank. So if completions were recorded, the wait on the rank's own clock decides: a
+late rank waits less than the others. One group is enough for that, because a rank has one clock; if operations queue up
+on the device, the first of them has all the waiting.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from rankscope.schema import Group
 
 FLOOR_NS = 1_000_000
 FLOOR_SHARE = 0.05
-"""A margin below this share of the time between two collectives is not worth a word."""
+"""Margins below this share of the time between two collectives are not told."""
 LEAST = 8
-"""Collectives needed to speak of "again and again"."""
+"""Fewest collectives for "again and again"."""
 MOSTLY = 0.6
 ROUNDS = 500
 _BEFORE, _AFTER = (int(end) for end in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
-"""Any time."""
+"""The beginning and the end of time, in nanoseconds."""
 SIGMAS = 2.5
 """Standard errors by which a wait must be shorter."""
 
 
 class LastArrival(NamedTuple):
-    """Who comes last most often in one group, whatever that means."""
+    """The rank that comes last most often in one group, whatever the reason."""
 
     group: int
     rank: int
     times: int
     of: int
     margin_ns: int
-    """Median over the second last; 0 counts where another rank was last."""
+    """Median margin over the second last; 0 where another rank was last."""
     worth_ns: int
-    """A margin below this is not worth a word."""
+    """Smallest margin that is told."""
     margins: npt.NDArray[np.int64]
 
 
@@ -62,13 +62,13 @@ class Straggler:
     low_ns: int
     high_ns: int
     own_clock: bool | None
-    """Whether the waits on the ranks' own clocks agree; None where no completion was recorded."""
+    """Whether the waits on the ranks' own clocks agree; None without recorded completions."""
 
 
 def find_stragglers(facts: Facts) -> list[Finding]:
     """A finding for each rank that is late by itself, and not because it waits for another late rank.
 
-    None from logs alone: hosts' clocks differ, and no line tells how long a rank waited.
+    None from logs alone: clocks of hosts differ, and no line tells how long a rank waited.
     """
     if facts.dataset.from_logs:
         return []
@@ -115,7 +115,7 @@ def _met(facts: Facts) -> pl.DataFrame:
 
 
 def _last(met: pl.DataFrame) -> list[LastArrival]:
-    """For every group the rank that is last in most of its collectives; the first one, where all warm up, is out."""
+    """For every group the rank that is last in most of its collectives; the first collective (warm-up) is excluded."""
     warm = met["group"].to_numpy()
     kept = np.flatnonzero(warm[1:] == warm[:-1]) + 1
     group, last, margin, first = (met[name].to_numpy()[kept] for name in ("group", "last", "margin_ns", "first_ns"))
@@ -137,7 +137,7 @@ def _last(met: pl.DataFrame) -> list[LastArrival]:
 
 
 def _most_frequent(values: npt.NDArray[np.int32], part: Array, parts: int) -> tuple[Array, Array]:
-    """For each part its most frequent value, and how often it is there."""
+    """For each part its most frequent value, and how often it occurs."""
     size = int(values.max(initial=0)) + 1
     keys = np.sort(part * size + values)
     runs = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -150,7 +150,7 @@ def _most_frequent(values: npt.NDArray[np.int32], part: Array, parts: int) -> tu
 
 
 def _medians(values: Array, part: Array, parts: int) -> npt.NDArray[np.float64]:
-    """The median of each part, 0 of one without values; parts stand together, in order."""
+    """The median of each part, 0 for an empty one; the rows of a part are contiguous and in order."""
     values = values[np.lexsort((values, part))]
     counts = np.bincount(part, minlength=parts)
     firsts = np.cumsum(counts) - counts
@@ -178,10 +178,10 @@ def _interval(margins: npt.NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _own_clock(facts: Facts, group: int, rank: int, margin: int) -> bool | None:
-    """Whether a rank waits less than its peers, by more than chance: each wait is measured on one clock only.
+    """Whether a rank waits significantly less than its peers; each wait is measured on one clock only.
 
-    Either the device's own durations say so, or the time until a completion was noticed, which is only every 100 ms.
-    A hook notices only once a second; but what a peer is seen to finish before the last one comes shows another clock.
+    Measured by the device's own durations, or by the time until a completion was noticed, every 100 ms. A hook notices
+    only once a second; but a peer that finishes before the last one comes shows another clock.
     """
     rows = facts.calls.filter((pl.col("group") == group) & (pl.col("state") == "completed"))
     noticed = rows.select("rank", (pl.col("completed_ns") - pl.col("created_ns")).alias("wait_ns")).drop_nulls()
@@ -195,7 +195,7 @@ def _own_clock(facts: Facts, group: int, rank: int, margin: int) -> bool | None:
 
 
 def _came_after_the_end(rows: pl.DataFrame, rank: int, margin: int) -> bool:
-    """Whether a rank issues what a peer has finished by then, by the clocks of both, which then do not agree."""
+    """Whether a rank issues an operation after a peer finished it, by both clocks, which therefore disagree."""
     own = pl.col("rank") == rank
     spans = rows.group_by("seq").agg(
         came=pl.col("created_ns").filter(own).first(), ended=pl.col("completed_ns").filter(~own).min()
@@ -204,7 +204,7 @@ def _came_after_the_end(rows: pl.DataFrame, rank: int, margin: int) -> bool:
 
 
 def _runs_shorter(ran: pl.DataFrame, rank: int, margin: int) -> bool | None:
-    """Whether most collectives run shorter on a rank than on its peers: who comes last need not wait on the device."""
+    """Whether most collectives run shorter on a rank than on its peers: a last rank hardly waits on the device."""
     own = pl.col("rank") == rank
     length = pl.col("duration_ns")
     pairs = ran.group_by("seq").agg(shorter=length.filter(~own).mean() - length.filter(own).first()).drop_nulls()
@@ -224,7 +224,7 @@ def _waits_less(waits: pl.DataFrame, rank: int, margin: int) -> bool | None:
 
 
 def _because_of(facts: Facts, rank: int, late: list[Straggler]) -> bool:
-    """Whether a rank shares a group with another rank that is late in it: then it arrives late elsewhere as well."""
+    """Whether a rank shares a group with another late rank: then it arrives late elsewhere as well."""
     return any(other.rank != rank and rank in facts.groups[other.group].ranks for other in late)
 
 
@@ -263,20 +263,20 @@ def _finding(facts: Facts, late: Straggler) -> Finding:
     )
 
 
-# What the shape of the program makes late: a place that comes last in the replicas of its group as well.
+# Lateness by design: a place of the program that comes last in the replicas of its group as well.
 
 ODD = 3
-"""So many times what is usual at a place of the program makes a rank there late by itself."""
+"""Smallest ratio to the usual lateness of a place at which a rank is late by itself."""
 FAR = 8
-"""Median deviations among the replicas, which host clocks make, beyond which one is out of line."""
+"""Median deviations among the replicas (from host clocks) beyond which a rank is out of line."""
 FEWEST = 3
-"""Replicas that can speak of what is usual."""
+"""Fewest replicas that define the usual lateness."""
 Lateness = dict[int, float]
-"""By group, nanoseconds that the rank at one place comes after the last of the others."""
+"""By group: nanoseconds that the rank at one place comes after the last of the others."""
 
 
 class DesignLateness:
-    """Answers for places of the program how late they are in all replicas."""
+    """Lateness of each place of the program over all replicas."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
