@@ -1,4 +1,4 @@
-"""Ranks that c10d itself names: fingerprints that differ, desync reports, monitored barriers."""
+"""Ranks that c10d itself names: differing fingerprints, desync reports, monitored barriers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Place = Callable[[int], Culprit]
 
 
 def find_named(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[Finding]:
-    """A finding for each group whose ranks were named."""
+    """A finding for each group with named ranks."""
     found = [*_mismatches(lines, dataset, place), *_desyncs(lines, dataset, place), *_barriers(lines, dataset, place)]
     found += _stalled(lines, dataset, place)
     return sorted(found, key=lambda f: ("high", "medium", "low").index(f.confidence))
@@ -25,7 +25,7 @@ def find_named(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list
 
 @dataclass(frozen=True)
 class _AccusedRanks:
-    """Who is named in one group, and by which lines."""
+    """Named ranks of one group, with the lines that name them."""
 
     dataset: Dataset
     place: Place
@@ -60,7 +60,7 @@ def _mismatches(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> lis
 
 
 def _unplaced(lines: Sequence[LogLine]) -> bool:
-    """Whether there are operations of several groups that nothing tells apart."""
+    """Whether there are operations of several groups that nothing distinguishes."""
     return any(line.kind == "log-unplaced" for line in lines)
 
 
@@ -95,9 +95,9 @@ def _mismatch(own: list[LogLine], dataset: Dataset, place: Place, *, several: bo
 
 
 def _votes(own: list[LogLine], told: dict[int, int], dataset: Dataset) -> tuple[dict[int, tuple[Any, ...]], bool]:
-    """The fingerprint of each rank that is quoted, by its own words where it speaks; whether the ranks are a guess.
+    """The fingerprint of each quoted rank, preferably by its own line; and whether the ranks are a guess.
 
-    What a rank says of another one it has misread where their prints differ in length: "#0 GATHER".
+    A rank misreads the fingerprint of another one if the lengths differ: "#0 GATHER".
     """
     spoken: dict[int, tuple[Any, ...]] = {}
     heard: dict[int, tuple[Any, ...]] = {}
@@ -117,7 +117,7 @@ def _votes(own: list[LogLine], told: dict[int, int], dataset: Dataset) -> tuple[
 def _in_some_group(
     own: list[LogLine], votes: dict[int, tuple[Any, ...]], sides: list[tuple[Any, ...]], dataset: Dataset, place: Place
 ) -> Finding:
-    """A mismatch in one of several groups, which the lines do not name: whose ranks these are nobody knows."""
+    """A mismatch in one of several groups that the lines do not name, so its ranks are unknown."""
     shown = {side: ranks_text([r for r, v in votes.items() if v == side]) for side in sides}
     text = "; ".join(f"{who} of it called {_call(side)}" for side, who in list(shown.items())[:4])
     return _AccusedRanks(dataset, place, own, (), guess=False).finding(
@@ -130,9 +130,9 @@ def _in_some_group(
 
 
 def _told(own: list[LogLine]) -> dict[int, int]:
-    """Global ranks by the ranks in their group, as the processes tell that are quoted first in their own words.
+    """Global rank by rank in the group, from the processes that are quoted first in their own lines.
 
-    Nothing where two processes say the same of themselves: then the lines are of several groups.
+    Empty if two processes say the same of themselves: then the lines are of several groups.
     """
     pairs = {(line.values["ranks"][0], line.rank) for line in own if line.rank is not None and line.values["ranks"]}
     told = dict(pairs)
@@ -140,7 +140,7 @@ def _told(own: list[LogLine]) -> dict[int, int]:
 
 
 def _odd(votes: dict[int, tuple[Any, ...]]) -> tuple[tuple[int, ...], list[tuple[Any, ...]]]:
-    """(the minority, all sides with the largest first); no minority where two sides are equally large."""
+    """(the minority, all sides with the largest first); no minority if two sides are equally large."""
     counts = Counter(votes.values()).most_common()
     sides = [side for side, _ in counts]
     if len(counts) > 1 and counts[0][1] == counts[1][1]:
@@ -175,7 +175,7 @@ def _desyncs(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[F
 
 
 def _desync(own: list[LogLine], dataset: Dataset, place: Place) -> Finding | None:
-    """Who never joined the next collective, in the report that looked furthest back."""
+    """The ranks that never joined the next collective, by the report on the oldest collective."""
     first = min(own, key=lambda line: min(seq for _, _, seq in line.values["lagging"]))
     lagging = first.values["lagging"]
     absent = [rank for rank, what, _ in lagging if what != "joined"]
@@ -197,7 +197,7 @@ _LOOK = "Look at the stack of {}, or read the end of its log: that is where it s
 
 
 def _stalled(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[Finding]:
-    """Whom Horovod waits for: the ranks that miss in all of its last report."""
+    """The ranks that Horovod waits for: those missing in every tensor of its last report."""
     own = [line for line in lines if line.pattern == "horovod-stalled" and line.values.get("named")]
     if not own:
         return []
@@ -222,7 +222,7 @@ def _barriers(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[
     ended = {line.rank for line in lines if line.kind == "fingerprint-mismatch" and line.rank is not None}
     told = [line for line in lines if line.kind == "monitored-barrier"]
     waited = {line.rank for line in told if line.rank is not None}
-    # where a rank is not its own number in some group, nobody knows of which group a line is that does not say it
+    # if a rank has another number in some group, the group of a line without a name is unknown
     several = any(line.rank not in (None, line.values.get("reporter", line.rank)) for line in told)
     several |= _unplaced(lines)
     by_group: defaultdict[Any, list[LogLine]] = defaultdict(list)
@@ -233,18 +233,18 @@ def _barriers(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[
 
 
 class _AbsentRanks(NamedTuple):
-    """What ranks did that a barrier misses."""
+    """Activities of ranks that a barrier misses."""
 
     ended: set[int]
-    """In a collective that did not match."""
+    """Ranks in a collective that did not match."""
     waited: set[int]
-    """In this barrier or another one."""
+    """Ranks in this barrier or another one."""
     several: bool
-    """There are several groups."""
+    """Whether there are several groups."""
 
 
 def _barrier(own: list[LogLine], others: _AbsentRanks, dataset: Dataset, place: Place) -> Finding | None:
-    """Who did not come, but for those that had ended, or waited in a barrier."""
+    """The ranks that did not come, except those that had ended or waited in a barrier."""
     failed = [line for line in own if line.values.get("failed_ranks")]
     if not failed:
         return None
@@ -277,7 +277,7 @@ def _barrier(own: list[LogLine], others: _AbsentRanks, dataset: Dataset, place: 
 
 
 def _crossed(own: list[LogLine], failed: list[LogLine], ranks: set[int], dataset: Dataset, place: Place) -> Finding:
-    """Who did not come to one barrier waited in another: one of them went another way, and nothing tells which."""
+    """Absent ranks that waited in another barrier: one of the sides took another path, and nothing tells which."""
     waiting = ranks_of(own)
     accused = _AccusedRanks(dataset, place, failed, (), guess=False)
     reporters = ranks_text(sorted({line.rank for line in failed if line.rank is not None}))
@@ -293,14 +293,14 @@ def _crossed(own: list[LogLine], failed: list[LogLine], ranks: set[int], dataset
     )  # fmt: skip
 
 
-# Ranks of a group, as c10d prints them, to global ranks.
+# Conversion of ranks of a group, as c10d prints them, to global ranks.
 
 WORLD = ("", "0", "default_pg")
 GUESS = "the line names no group that is known: its ranks are taken for global ones"
 
 
 def global_ranks(line: LogLine, ranks: Iterable[int], groups: tuple[Group, ...]) -> tuple[dict[int, int], bool]:
-    """(global rank by rank in the group, whether that is a guess); empty where it cannot be told."""
+    """(global rank by rank in the group, whether that is a guess); empty if it is unknown."""
     ranks = list(ranks)
     if line.group is not None and line.group < len(groups):
         members = groups[line.group].ranks
@@ -321,7 +321,7 @@ def global_ranks(line: LogLine, ranks: Iterable[int], groups: tuple[Group, ...])
 
 
 def _fitting(own: int, inside: int, ranks: list[int], groups: tuple[Group, ...]) -> list[dict[int, int]]:
-    """What ranks mean in each group that they can be of; none where only the group of all is known."""
+    """The meaning of ranks in each group that they may be of; empty if only the group of all ranks is known."""
     if len({group.ranks for group in groups}) < 2:
         return []
     found: list[dict[int, int]] = []

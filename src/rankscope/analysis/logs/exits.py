@@ -1,4 +1,4 @@
-"""How each process ended, as the capture inside it noted: of itself, of an exception, or because others had ended."""
+"""Ends of processes, as the capture in each notes them: normal, by an exception, or because others had ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, LogLine, apart_ns
 
 STOPPED = ("terminated", "interrupted")
-"""Reasons that are somebody's wish."""
+"""Reasons that a person or a signal caused."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class RankEnd:
 
     @property
     def error(self) -> str:
-        """The exception; empty without one."""
+        """Name of the exception; empty without one."""
         return str(self.line.values.get("error") or "")
 
     @property
@@ -35,12 +35,12 @@ class RankEnd:
 
     @property
     def gave_up(self) -> bool:
-        """Whether it waited until its timeout, rather than that somebody closed a connection."""
+        """Whether it waited until its timeout; False if its connection was closed."""
         return self.is_harm and self.line.values.get("id") in TIMEOUTS
 
 
 def read_ends(lines: Iterable[LogLine]) -> dict[int, RankEnd]:
-    """The ends by rank; of those that nothing tells there is none."""
+    """The known ends by rank."""
     told = (line for line in lines if line.kind == "process-end" and line.rank is not None)
     return {
         line.rank: RankEnd(line.rank, str(line.values.get("reason")), line) for line in told if line.rank is not None
@@ -48,7 +48,7 @@ def read_ends(lines: Iterable[LogLine]) -> dict[int, RankEnd]:
 
 
 def earlier(one: LogLine, other: LogLine) -> bool:
-    """Whether one is older for sure: clocks of two hosts may be apart."""
+    """Whether one line is certainly older, as clocks of two hosts may differ."""
     if one.time_ns is None or other.time_ns is None:
         return False
     return one.time_ns + apart_ns(one, other) < other.time_ns
@@ -61,31 +61,31 @@ class JobEnds:
     ends: Mapping[int, RankEnd]
     world: int
     own: frozenset[int] = frozenset()
-    """Ranks that failed of themselves."""
+    """Ranks that failed by themselves."""
 
     @property
     def harmed(self) -> Sequence[RankEnd]:
-        """Those that ended because of others."""
+        """Ends that other ranks caused."""
         return [end for end in self.ends.values() if end.is_harm and end.rank not in self.own]
 
     @property
     def silent(self) -> frozenset[int]:
-        """Ranks of whose end nothing tells: killed, or still there."""
+        """Ranks without a noted end: killed, or still alive."""
         return frozenset(range(self.world)) - self.ends.keys()
 
     @property
     def waited(self) -> bool:
-        """Whether the first of the harmed gave up waiting; else a connection was closed to them."""
+        """Whether the first harmed rank gave up waiting; False if a connection to it was closed."""
         first = min((end.line.time_ns or 0 for end in self.harmed), default=0)
         return any(end.gave_up and (end.line.time_ns or 0) <= first + CLOCKS_NS for end in self.harmed)
 
     def before(self, reasons: Sequence[str]) -> list[RankEnd]:
-        """Those that ended for one of these reasons before all of the harmed."""
+        """Ends for one of these reasons before those of all harmed ranks."""
         found = (end for end in self.ends.values() if end.reason in reasons)
         return [end for end in found if all(earlier(end.line, other.line) for other in self.harmed)]
 
     def after(self, reasons: Sequence[str]) -> list[RankEnd]:
-        """Those that ended for one of these reasons after one of the harmed."""
+        """Ends for one of these reasons after that of a harmed rank."""
         found = (end for end in self.ends.values() if end.reason in reasons)
         return [end for end in found if any(earlier(other.line, end.line) for other in self.harmed)]
 
@@ -100,7 +100,7 @@ _MESSENGERS = (
     "RendezvousClosedError", "RendezvousGracefulExitError",
     "ProcessRaisedException", "ProcessExitedException",
 )  # fmt: skip
-"""Unless the table of known errors says otherwise."""
+"""Exceptions of messengers, unless the table of known errors says otherwise."""
 
 
 def tells_of_others(exception: str) -> bool:

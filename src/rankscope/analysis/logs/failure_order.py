@@ -1,4 +1,4 @@
-"""Which of several failures came first, as far as the places and times of lines can tell."""
+"""Order of several failures, as far as places and times of lines tell."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rankscope.schema import Dataset
 
 @dataclass(frozen=True)
 class FirstFailures:
-    """The failures that began it."""
+    """The first failures of a job."""
 
     failures: tuple[Failure, ...]
-    """Of one cause, the first in front; empty if all of them followed from something else."""
+    """Failures of one cause, the first in front; empty if all of them followed from something else."""
     later: tuple[Failure, ...] = ()
-    """Own failures, but after the first ones or after ranks had given up waiting."""
+    """Own failures after the first ones, or after ranks had given up waiting."""
     rivals: tuple[Failure, ...] = ()
     """Those of `later` that may have been first."""
     confidence: Confidence = "high"
@@ -34,7 +34,7 @@ def find_first(
 ) -> FirstFailures:
     """The earliest failure, with those of the same cause; `alive` are ranks that dumps show waiting for another.
 
-    Times are taken as printed. What is known of clocks only takes away from who is blamed, and how surely.
+    Times are taken as printed. Known clock differences only reduce the blame and the confidence.
     """
     clocks = clocks or HostClocks()
     gave_up, went_on = _first_timeouts(lines), _last_timeouts(lines)
@@ -64,7 +64,7 @@ def find_first(
 
 
 def _chosen(heads: list[Failure], lines: Sequence[LogLine]) -> tuple[list[Failure], tuple[str, ...], Confidence]:
-    """(failures, reasons, confidence) among those of which none is proven to be older than another."""
+    """(failures, reasons, confidence) among failures of which none is proven to be older than another."""
     if len({f.mark for f in heads}) == 1:
         return heads, (), "high"
     timed = [f for f in heads if f.line.time_ns is not None]
@@ -78,7 +78,7 @@ def _chosen(heads: list[Failure], lines: Sequence[LogLine]) -> tuple[list[Failur
 
 
 def _close(first: Failure, other: Failure) -> bool:
-    """Whether clocks may have put two failures of different files in the wrong order."""
+    """Whether clocks may reverse the order of two failures of different files."""
     one, two = first.line, other.line
     if one.file == two.file or one.time_ns is None or two.time_ns is None:
         return False
@@ -86,7 +86,7 @@ def _close(first: Failure, other: Failure) -> bool:
 
 
 def _alike(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    """Whether two failures are of one cause: where, only a traceback tells."""
+    """Whether two failures have one cause; the place of the failure is known only for tracebacks."""
     return one[0] == other[0] and (one[1] == other[1] or not one[1] or not other[1])
 
 
@@ -96,7 +96,7 @@ def _before(one: LogLine, other: LogLine, clocks: HostClocks) -> bool:
 
 
 def _earlier(one: LogLine, other: LogLine, clocks: HostClocks) -> bool:
-    """Whether a line is older if both are put on one clock, though it does not look so as printed."""
+    """Whether a line is older on one clock, although not as printed."""
     return one.file != other.file and clocks.skew(one, other) != 0 and clocks.precedes(one, other)
 
 
@@ -122,7 +122,7 @@ def _close_text(first: Failure, rival: Failure) -> str:
 
 
 def _last_timeouts(lines: Sequence[LogLine]) -> dict[object, list[LogLine]]:
-    """By process the last lines in which it gave up waiting: what it printed before had not ended it."""
+    """By process the last lines of a timeout; earlier lines did not end it."""
     found: dict[object, dict[int, LogLine]] = {}
     for line in lines:
         if line.rank is not None and line.pattern == "watchdog-timeout":
@@ -131,12 +131,12 @@ def _last_timeouts(lines: Sequence[LogLine]) -> dict[object, list[LogLine]]:
 
 
 def _first_timeouts(lines: Sequence[LogLine]) -> list[LogLine]:
-    """Of each file and process the first line in which it gave up waiting."""
+    """By file and process the first line of a timeout."""
     found: dict[tuple[int, object], LogLine] = {}
     for line in lines:
         if line.pattern in TIMEOUTS or EVENTS[line.kind].gave_up:
             found.setdefault((line.file, line.who), line)
-    # a job of thousands of ranks: the first of a file, and of another process, is enough
+    # for thousands of ranks: the first one of a file, and of another process, suffices
     first: dict[int, list[LogLine]] = {}
     for (file, _), line in found.items():
         if len(first.setdefault(file, [])) < 2:
@@ -144,38 +144,38 @@ def _first_timeouts(lines: Sequence[LogLine]) -> list[LogLine]:
     return [line for of_file in first.values() for line in of_file]
 
 
-# How far the clocks of hosts are apart, by communicators that they set up: each is ready everywhere at once.
+# Clock differences of hosts, from communicators, which become ready everywhere at the same time.
 
 LEAST = 3
-"""So many communicators must two hosts have in common."""
+"""Fewest communicators that two hosts must share."""
 SPREAD = 4
-"""The middle of what they say must be so many times what they differ by among themselves."""
+"""Smallest ratio of the median difference to the spread of the differences."""
 SMALL_NS = 1_000_000_000
-"""Less is not told from what a second-resolution time and the setting up itself differ by."""
+"""Smallest difference that is told apart from timestamps in seconds and from the setup itself."""
 MOST_HOSTS = 512
 
 
 @dataclass(frozen=True)
 class HostClocks:
-    """What is known of them."""
+    """Known clock differences of hosts."""
 
     ahead: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By two hosts: how many ns the first one's clock is ahead of the other's, where that is known and matters."""
+    """By two hosts: nanoseconds that the first one's clock is ahead, if known and relevant."""
     seen: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By how many communicators."""
+    """By two hosts: number of communicators that show it."""
     hosts: dict[int, str] = field(default_factory=dict)
     """The host of each rank."""
 
     def host(self, line: LogLine) -> str | None:
-        """Where a line was printed."""
+        """The host that printed a line."""
         return line.host or (None if line.rank is None else self.hosts.get(line.rank))
 
     def skew(self, one: LogLine, other: LogLine) -> int:
-        """By how many ns the clock behind one line is ahead of that behind another; 0 where nothing is known."""
+        """Nanoseconds that the clock of one line is ahead of that of the other; 0 if unknown."""
         return self.ahead.get((self.host(one) or "", self.host(other) or ""), 0)
 
     def precedes(self, one: LogLine, other: LogLine, apart_ns: int = 0) -> bool:
-        """Whether a line is older, if both are put on one clock."""
+        """Whether a line is older by `apart_ns`, on one clock."""
         ahead = self.skew(one, other)
         times = (one.time_ns, one.since_ns, one.until_ns)
         moved = [None if at is None else at - ahead for at in times]
@@ -183,7 +183,7 @@ class HostClocks:
 
 
 def read_clocks(dataset: Dataset) -> HostClocks:
-    """What the communicators of logs tell."""
+    """The clock differences that communicators in logs show."""
     rows = dataset.comms.filter(
         (pl.col("identity") != "") & pl.col("completed_ns").is_not_null() & pl.col("host").is_not_null()
     )

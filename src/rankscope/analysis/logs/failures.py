@@ -1,4 +1,5 @@
-"""Which processes ended of themselves, and which were only taken down: exceptions, signals, exit codes, the kernel."""
+"""Processes that failed by themselves, unlike those taken down: exceptions, signals, exit codes, kills by the
+kernel."""
 
 from __future__ import annotations
 
@@ -15,22 +16,22 @@ from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Frame
 
 TRACEBACK_LINES = 2000
-"""A known error this far below the head of a traceback may belong to it."""
+"""Most lines between the head of a traceback and a known error that belongs to it."""
 NEAR = 64
-"""So many known errors below it are looked at."""
+"""Most known errors after a traceback that are examined."""
 _NOBODY = (None, "", None, "")
-"""What `Line.who` is of a process of which nothing is known."""
+"""`LogLine.who` of an unknown process."""
 LONGEST_QUOTE = 90
 SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
-"""Signals that end a process of themselves, or from the kernel. SIGTERM, SIGINT and SIGHUP are somebody's wish, and
-with SIGABRT watchdogs end a process that waited in vain: alone it accuses nobody."""
+"""Signals from the process itself or from the kernel. SIGTERM, SIGINT and SIGHUP come from a person or a launcher,
+and watchdogs end waiting processes with SIGABRT, so these alone accuse nobody."""
 _SRUN = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4}
-"""What srun calls the end of a task."""
+"""Signal numbers by the words of srun."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why one process ended, by its own fault as far as the log can tell."""
+    """The reason why one process ended by its own fault, as far as the log tells."""
 
     line: LogLine
     what: str
@@ -38,7 +39,7 @@ class Failure:
     mark: tuple[str, str]
     """Equal for failures of the same cause."""
     strength: int
-    """2: the reason itself; 1: only that it ended."""
+    """2: the reason itself; 1: only the end."""
     frames: tuple[Frame, ...] = ()
     mixed: bool = False
     meaning: str = ""
@@ -53,7 +54,7 @@ class Failure:
 
 
 def find_failures(lines: Sequence[LogLine]) -> list[Failure]:
-    """One for each process that failed of itself, its strongest and then its first; in the order of the files."""
+    """One failure for each process that failed by itself: the strongest, then the first. In the order of the files."""
     spared = _spared(lines)
     lines = with_ranks(lines)
     aborted = {line.who for line in lines if line.role == "victim" or line.kind.startswith("watchdog")}
@@ -70,7 +71,7 @@ def find_failures(lines: Sequence[LogLine]) -> list[Failure]:
 
 
 def _spared(lines: Iterable[LogLine]) -> set[int]:
-    """Processes that the launcher ended: whatever their exit code is, it was not of themselves."""
+    """Processes that the launcher ended, whatever their exit code is."""
     ended = (line for line in lines if line.kind == "signal" and line.values.get("sender") == "launcher")
     return {line.values["pid"] for line in ended if line.values.get("pid") is not None}
 
@@ -80,7 +81,7 @@ def _exited(lines: Iterable[LogLine]) -> set[Any]:
 
 
 def raised(lines: Sequence[LogLine]) -> list[tuple[LogLine, list[LogLine]]]:
-    """Every traceback of a program, with the known errors that are lines of it."""
+    """Every traceback of a program, with the known errors among its lines."""
     errors: defaultdict[Any, list[LogLine]] = defaultdict(list)
     for line in lines:
         if line.pattern:
@@ -95,7 +96,7 @@ def raised(lines: Sequence[LogLine]) -> list[tuple[LogLine, list[LogLine]]]:
 
 
 def _near(traceback: LogLine, errors: Mapping[Any, Sequence[LogLine]]) -> list[LogLine]:
-    """Known errors that may be lines of a traceback: of its process, or of one that either of them does not tell."""
+    """Known errors that may be lines of a traceback: of its process, or of an unknown one."""
     other = "harm" if traceback.who == _NOBODY else _NOBODY
     found = [
         error
@@ -107,7 +108,7 @@ def _near(traceback: LogLine, errors: Mapping[Any, Sequence[LogLine]]) -> list[L
 
 
 def _of_text(lines: Sequence[LogLine]) -> list[Failure]:
-    """From tracebacks and known errors; an error inside a traceback belongs to that."""
+    """Failures from tracebacks and known errors; an error inside a traceback belongs to it."""
     tracebacks = raised(lines)
     inside = {(error.file, error.offset) for _, errors in tracebacks for error in errors}
     found = [failure for line, errors in tracebacks for failure in _of_traceback(line, errors)]
@@ -133,7 +134,7 @@ def _same(text: str, whole: str) -> bool:
 
 
 def _of_traceback(line: LogLine, errors: Sequence[LogLine]) -> list[Failure]:
-    """What ended a process: the oldest exception of the chain decides, what followed it while cleaning up does not."""
+    """The failure in a traceback: the oldest exception of the chain counts, not those of the cleanup."""
     rows = [[None, line.values.get("exception"), line.values.get("message"), line.values.get("frames")]]
     rows += [row for row in line.values.get("causes") or () if len(row) > 3]
     for _, exception, message, frames in reversed(rows):
@@ -159,7 +160,7 @@ def _of_error(line: LogLine) -> Failure:
 
 
 def _only_harm(failure: Failure, ends: Mapping[int, RankEnd]) -> bool:
-    """Whether a traceback is of what ended its rank, and the rank knows that it came of a failure elsewhere."""
+    """Whether a traceback is of the exception that ended its rank, and the rank noted a failure elsewhere."""
     end = ends.get(failure.rank) if failure.rank is not None else None
     if end is None or not end.is_harm or failure.line.kind != "traceback":
         return False
@@ -168,7 +169,7 @@ def _only_harm(failure: Failure, ends: Mapping[int, RankEnd]) -> bool:
 
 
 def _of_capture(ends: Mapping[int, RankEnd], known: set[Any]) -> list[Failure]:
-    """Exceptions that ended ranks, as they noted themselves, where there is no traceback of them."""
+    """Exceptions that ended ranks by their own notes, if there is no traceback of them."""
     return [
         _advised(
             Failure(end.line, cut(end.error), (end.error.partition(":")[0], ""), 2, seen_end=True),
@@ -206,7 +207,7 @@ def _frames(rows: Any) -> tuple[Frame, ...]:
 
 
 def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> list[Failure]:
-    """From exit codes, signals and the kernel's kills."""
+    """Failures from exit codes, signals and kills by the kernel."""
     found = []
     for line in lines:
         if line.values.get("pid") in spared and line.kind != "oom-kill":
@@ -227,7 +228,7 @@ def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> list[
 
 def _died(line: LogLine) -> Failure:
     advice = "Read the log of this worker, and dmesg of its host: it was killed, or crashed in native code."
-    # others that die after it follow it: they are no failures of the same cause
+    # processes that die later follow from it and do not share its cause
     return Failure(line, "died unexpectedly", ("worker-died", str(line.who)), 1, advice=advice, seen_end=True)
 
 
@@ -250,11 +251,11 @@ def _signalled(line: LogLine, number: Any) -> Failure:
     return Failure(line, how, (name, ""), 2 if number != 9 else 1, advice=advice if number == 9 else "", seen_end=True)
 
 
-# Ranks of processes: what one line tells of a process holds for its other lines.
+# Ranks of processes: the rank in one line holds for all lines of its process.
 
 
 def with_ranks(lines: Sequence[LogLine]) -> list[LogLine]:
-    """The lines with the rank of their process, wherever another line tells both."""
+    """The lines, with the rank of their process if any line tells both."""
     ranks = _ranks_by_process(lines)
     if not ranks:
         return list(lines)
@@ -270,7 +271,7 @@ def _rank_of(line: LogLine, ranks: Mapping[tuple[str, int | None], int]) -> int 
 
 
 def _ranks_by_process(lines: Iterable[LogLine]) -> dict[tuple[str, int | None], int]:
-    """The rank of a process, wherever a line told both; without the host where the process number is the only one."""
+    """The rank of each process that a line tells; without the host if the process number is unique."""
     found: defaultdict[tuple[str, int | None], set[int]] = defaultdict(set)
     for line in lines:
         if line.rank is not None and line.pid is not None:

@@ -1,4 +1,4 @@
-"""What NCCL's own check of the hardware found: ranks with broken memory or links, and settings that differ."""
+"""Results of NCCL's own hardware check: ranks with broken memory or links, and differing settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TAIL = re.compile(r"\s*(?:\bacross \d+ ranks)?(?: in comm 0x[0-9a-fA-F]+)?(?= f
 
 
 def find_diagnosed(lines: Sequence[LogLine], world: int) -> list[Finding]:
-    """At most one finding for faults and one for what differs. A check tells of the hardware, not of what broke a job.
+    """At most one finding for faults and one for differences. A check tells of the hardware, not of a job's failure.
 
     `world` is the number of ranks of the job, 0 if unknown.
     """
@@ -36,7 +36,7 @@ def _faults(own: Sequence[LogLine], comms: dict[str | None, int], whole: int) ->
     for line in own:
         for rank in _ranks(line):
             by_rank[rank].append(line)
-    # of a communicator of a part of the job nobody knows whose these numbers are
+    # the ranks of a communicator of a part of the job are unknown
     global_ = all(comms.get(line.values.get("comm")) == whole for line in own if _ranks(line))
     ranks = tuple(sorted(by_rank))
     told = by_rank[ranks[0]] if len(ranks) == 1 else own

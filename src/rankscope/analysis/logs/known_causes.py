@@ -24,7 +24,7 @@ KINDS = 4
 NAME = 24
 """Longer names of groups are hashes of their ranks."""
 _ASKED = (None, 0, -15, 143)
-"""Exit codes that tell of no failure, or of somebody's wish that it ends."""
+"""Exit codes without a failure, or of an end that a person or a launcher wanted."""
 _COUNTED_APART = ("SEND", "RECV", "RECVANYSOURCE", "COALESCED")
 """Operations whose numbers are, or may be, those of sends and receives."""
 _TOLD_ELSEWHERE = frozenset(
@@ -32,15 +32,15 @@ _TOLD_ELSEWHERE = frozenset(
 )
 """Patterns whose lines have a finding of their own."""
 _HARMLESS = frozenset({"port-in-use", "no-route", "nccl-versions", "time-limit", "cancelled", "ended-from-outside"})
-"""Causes that alone do not show that the job broke: often only tried, or said by who ended it."""
+"""Causes that alone do not show a failure of the job: often only tried, or printed by the side that ended it."""
 _AT_END = frozenset({"store-closed", "store-dump-flag"})
-"""Harm that is also seen where a job ends well, and its processes one after the other."""
+"""Harm that also appears when a job ends well and its processes end one after the other."""
 _SURFACE = frozenset({"nccl-usage", "nccl-argument"})
-"""What torch says of a call that NCCL refused: why, another line tells."""
+"""Errors of torch for calls that NCCL refused; another line tells why."""
 _ANYBODY = frozenset({"peer-reset", "connection-refused"})
-"""Harm of which any program's connections tell, to a tracker or a store of files."""
+"""Harm that any connection may report, for example to a tracker or a file store."""
 _TRIED = frozenset({"host-unresolved"})
-"""Harm that is tried again, or does not matter: of two families of addresses one is enough."""
+"""Harm that is retried or does not matter: one of two address families is enough."""
 _OURS = re.compile(r"NCCL WARN|gloo|c10d|ProcessGroup")
 _STEPS = (
     "Collect the logs and the flight recorder dumps of all ranks.",
@@ -81,7 +81,7 @@ def _cause(own: list[LogLine], fatal: bool) -> Finding:
 
 
 def gave_up(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
-    """That ranks gave up waiting, where nothing tells for whom; None if none did."""
+    """A finding on ranks that gave up waiting for unknown ranks; None if none did."""
     own = [line for line in lines if line.pattern in TIMEOUTS or line.kind == "watchdog-timeout"]
     told = {line.who for line in own}
     stated = [line for line in lines if line.kind == "pg-status" and line.values.get("at_work") is not None]
@@ -93,7 +93,7 @@ def gave_up(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
 
 
 def _asked(own: list[LogLine]) -> Finding | None:
-    """Ranks that gave up waiting, as those say whom they asked for a dump."""
+    """Ranks that gave up waiting, by the ranks that they asked for a dump."""
     if not own:
         return None
     ranks = tuple(sorted({int(line.values["from_rank"]) for line in own}))
@@ -161,7 +161,7 @@ def _waited(own: list[LogLine], sends: str) -> Finding:
 
 
 def _waited_in(line: LogLine) -> str:
-    """ " in allreduce #7"; empty where the line does not say."""
+    """ " in allreduce #7"; empty if the line does not say."""
     op, seq = line.values.get("op"), line.values.get("seq")
     seq = line.values.get("at_work") if seq is None else seq
     if line.values.get("waits_for") is not None:
@@ -173,19 +173,19 @@ def _waited_in(line: LogLine) -> str:
 
 
 def _short(name: str) -> str:
-    """The name of a group; of a hash its beginning."""
+    """The name of a group; the beginning of a hash."""
     return name if len(name) <= NAME else f"{name[:8]}…"
 
 
 def ended(lines: Sequence[LogLine], *, moves: bool = False) -> Finding | None:
-    """That processes ended with errors of which these logs do not tell the cause; None if none did.
+    """A finding on processes that ended with errors of unknown cause; None if none did.
 
-    Of a job that is watched and `moves`, a traceback without its end is still being written.
+    In a watched job that `moves`, a traceback without its end is still being written.
     """
     threw = [line for line, _ in raised(lines)]
     own = [line for line in threw if line.values.get("exception")]
     exits = [line for line in lines if EVENTS[line.kind].exit_of and line.values["exitcode"] not in _ASKED]
-    # srun only tells of what it started itself: torchrun, where that starts the ranks
+    # srun tells only of its own tasks: of torchrun, if that starts the ranks
     own = own or [line for line in exits if EVENTS[line.kind].exit_of == "process"] or exits
     own = own or ([] if moves else threw)
     if not own:
@@ -210,7 +210,7 @@ def ended(lines: Sequence[LogLine], *, moves: bool = False) -> Finding | None:
 
 
 def harmed(lines: Sequence[LogLine]) -> Finding | None:
-    """That processes met harm from elsewhere, where nothing else is told; None if none did."""
+    """A finding on processes that met harm from elsewhere, if there is nothing else; None if none did."""
     harm = [line for line in lines if line.role == "victim"]
     own = [line for line in harm if not _mild(line)] or harm
     if not own:
@@ -244,14 +244,14 @@ def _mild(line: LogLine) -> bool:
 
 class _Behind(NamedTuple):
     rank: int
-    """Within its group."""
+    """Rank in its group."""
     seq: int
     first: int
-    """Where the one that is furthest ahead waits."""
+    """The place at which the rank that is furthest ahead waits."""
 
 
 def _behind(own: list[LogLine]) -> _Behind | None:
-    """Who of a group gave up at the lowest number, where the lines only tell ranks within it."""
+    """The rank of a group that gave up at the lowest number, if the lines tell only ranks in the group."""
     lowest: dict[int, int] = {}
     ranks: dict[int, int] = {}
     for line in own:
@@ -260,7 +260,7 @@ def _behind(own: list[LogLine]) -> _Behind | None:
             continue
         if isinstance(inside, int) and isinstance(seq, int):
             if line.rank is not None and ranks.setdefault(inside, line.rank) != line.rank:
-                # two of one place: numbers of several groups
+                # two at one place: numbers of several groups
                 return None
             lowest[inside] = min(seq, lowest.get(inside, seq))
     if len(lowest) < 2 or len(set(lowest.values())) < 2:
@@ -270,7 +270,7 @@ def _behind(own: list[LogLine]) -> _Behind | None:
 
 
 def harm_finding(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
-    """One note that counts the lines that follow from others, and those that mean nothing."""
+    """One note that counts the lines that follow from others, and the meaningless ones."""
     harm = [line for line in lines if line.role == "victim"]
     noise = dataset.messages.filter(pl.col("role") == "noise").height
     if not harm:

@@ -1,7 +1,7 @@
-"""A rank that had not issued a collective when others gave up waiting in it, whatever it did afterwards.
+"""A rank that had not issued a collective when others gave up waiting in it, even if it went on later.
 
-The counters that ranks print when the watchdog asks for dumps are those of that moment. A rank that wakes up later goes
-on, and by the end of its log it has issued what the others waited for.
+The counters that ranks print when the watchdog asks for dumps are of that moment. A rank that wakes up later goes on,
+so by the end of its log it has issued the collective.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_EVIDENCE = 3
 
 @dataclass(frozen=True)
 class _LateArrival:
-    """Who was late to one collective."""
+    """Ranks that were late to one collective."""
 
     group: int
     seq: int
@@ -34,7 +34,7 @@ class _LateArrival:
 
 
 def find_late(lines: Sequence[LogLine], dataset: Dataset, place: Callable[[int], Culprit]) -> Finding | None:
-    """The rank that was late and waited for nobody itself; None unless it is one alone."""
+    """The rank that was late and waited for nobody itself; None unless there is exactly one."""
     waits = {(line.rank, line.values.get("seq")) for line in lines if line.kind == "watchdog-timeout"}
     told: defaultdict[int, dict[int, LogLine]] = defaultdict(dict)
     for line in lines:
@@ -52,7 +52,7 @@ def find_late(lines: Sequence[LogLine], dataset: Dataset, place: Callable[[int],
 
 
 def _in_group(group: int, first: dict[int, LogLine], waits: set[tuple[int | None, int | None]]) -> _LateArrival | None:
-    """Who gave up in a group, and who was late; `first` has the first counters that each rank printed of it."""
+    """The late arrivals of a group; `first` has the first counters that each rank printed of it."""
     gave_up = {rank: line for rank, line in first.items() if (rank, line.values.get("at_work")) in waits}
     if not gave_up:
         return None
@@ -102,18 +102,18 @@ def _finding(one: _LateArrival, only: bool, dataset: Dataset, place: Callable[[i
     )
 
 
-# A rank that alone did not give up waiting: it is what the others waited for.
+# A rank that alone did not give up waiting: the others waited for it.
 
 MOST_LINES = 3
 FEWEST = 3
-"""So many processes show how those of a node are numbered."""
+"""Fewest processes that show the numbering of the processes of a node."""
 MOST_RANKS = 1 << 20
 _ALONE = "it did not wait for the others, they waited for it."
 _UNNAMED = "a rank whose own watchdog saw no timeout had nothing pending, or was ended before it gave up."
 
 
 def find_silent(lines: Sequence[LogLine], world: int, place: Callable[[int], Culprit]) -> Finding | None:
-    """Most ranks gave up waiting, a few that the log covers did not; one is named, several are only candidates."""
+    """The ranks in the logs that did not give up waiting while most did; several are only candidates."""
     gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUTS}
     hurt = {line.rank for line in lines if line.role == "victim" or EVENTS[line.kind].waited} - {None}
     covered = {line.rank for line in lines if line.rank is not None and not EVENTS[line.kind].of_others}
@@ -158,9 +158,9 @@ def find_silent(lines: Sequence[LogLine], world: int, place: Callable[[int], Cul
 
 
 def _closed(lines: Sequence[LogLine], covered: Collection[int], world: int) -> set[int]:
-    """Ranks without a line of their own of which a launcher closed the processes.
+    """Ranks without a line of their own whose processes a launcher closed.
 
-    These are all that are missing, if they are as many; or processes whose numbers follow those of the other ranks.
+    Those are all missing ranks, if the numbers are equal; or processes whose numbers follow those of the other ranks.
     """
     missing = set(range(world)) - set(covered)
     known = {(line.rank, line.values["pid"]) for line in lines if line.rank is not None and line.values.get("pid")}

@@ -1,4 +1,4 @@
-"""Joins logs to the findings of the dumps: one verdict, whichever of the two knows why."""
+"""Findings of logs and dumps, joined to one verdict."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
 AHEAD_NS = 10_000_000_000
-"""Operations may be issued for so long after NCCL failed in one communicator."""
+"""Operations may be issued for this long after NCCL failed in one communicator."""
 AFTER_NS = 25 * 60_000_000_000
-"""NCCL may notice so long after the last operation was issued; zones are half an hour apart."""
+"""NCCL may notice a failure this long after the last operation was issued; time zones are half an hour apart."""
 
 
 def with_logs(facts: Facts, findings: Sequence[Finding], places: Places, *, moves: bool = False) -> list[Finding]:
-    """The findings with what logs say, roots first, numbered anew; the same where there are no logs.
+    """The findings joined with those of logs, roots first, with new ids; unchanged without logs.
 
-    Of a job that is watched and `moves`, what a process did not say may still come.
+    In a watched job that `moves`, missing lines may still come.
     """
     dataset = facts.dataset
     if not dataset.told_by_logs:
@@ -50,9 +50,10 @@ def with_logs(facts: Facts, findings: Sequence[Finding], places: Places, *, move
 
 
 def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
-    """What is known of the standstill, whatever files' times say.
+    """The standstill corrected by logs, whatever the times of files.
 
-    A job whose watchdog gave up had stopped, and so had one that did nothing more since NCCL failed in a communicator.
+    A job whose watchdog gave up had stopped, and so had a job that did nothing more after NCCL failed in a
+    communicator.
     """
     messages = facts.dataset.messages
     late = (pl.col("kind") == "watchdog-timeout") | pl.col("pattern").is_in(TIMEOUTS)
@@ -67,9 +68,9 @@ def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
 
 
 def _failed_last(facts: Facts) -> bool:
-    """Whether NCCL failed when the last operation was issued, or soon after; where a log tells no time, nobody knows.
+    """Whether NCCL failed when the last operation was issued, or soon after; unknown if a log has no time.
 
-    A job may get over an error, and a log may hold an earlier run. By times of another zone it was at another time.
+    A job may recover from an error, and a log may hold an earlier run. Times of another time zone do not match.
     """
     newest = facts.dataset.ops["created_ns"].max()
     failed = facts.dataset.messages.filter(pl.col("kind") == "async-error")["time_ns"].max()
@@ -78,7 +79,7 @@ def _failed_last(facts: Facts) -> bool:
 
 @dataclass(frozen=True)
 class _LogEvidence:
-    """What the logs of one job tell."""
+    """The findings of the logs of one job."""
 
     facts: Facts
     places: Places
@@ -109,14 +110,14 @@ class _LogEvidence:
 
     @staticmethod
     def _place(merged: MergedRoots, silent: Finding | None) -> None:
-        """A rank that may be silent leads what else is told, though it is no root cause."""
+        """Puts a rank that may be silent before other findings, although it is no root cause."""
         if silent is not None and silent.root_cause:
             merged.roots.append(silent)
         elif silent is not None:
             merged.rest.insert(0, silent)
 
     def _named(self, merged: MergedRoots) -> None:
-        """Whom c10d, the setup of communicators and RAS name; where only logs tell of operations, they lead alone."""
+        """Adds ranks that c10d, the setup of communicators and RAS name; without dumps, they lead alone."""
         dataset, place = self.facts.dataset, self.places.culprit
         waited = any(line.pattern in TIMEOUTS for line in self.lines)
         late = find_late(self.lines, dataset, place)
@@ -144,7 +145,7 @@ class _LogEvidence:
             merged.only(chief, lambda root: not set(root.culprit_ranks) & set(chief.culprit_ranks))
 
     def _failed(self, merged: MergedRoots) -> None:
-        """A rank that failed explains what waits for it, for ranks without a dump, or for nobody that is known."""
+        """Adds a failed rank as the cause of waits for it, for ranks without a dump, or for unknown ranks."""
         first = find_first(find_failures(self.lines), self.lines, self._alive(merged), read_clocks(self.facts.dataset))
         failed = failed_finding(first, self.lines, self.places.culprit, self._guessed, self.world)
         if failed is not None:
@@ -160,7 +161,8 @@ class _LogEvidence:
             merged.rest.append(later)
 
     def _ended(self, merged: MergedRoots) -> None:
-        """Who ended or stayed away first, where no rank failed of itself: it explains those that ended of that."""
+        """Adds the rank that ended or stayed away first, if no rank failed by itself, as the cause of those that
+        ended."""
         if any(FINDINGS[root.kind].ended for root in merged.roots):
             return
         own = {f.rank for f in find_failures(self.lines) if f.rank is not None}
@@ -182,13 +184,13 @@ class _LogEvidence:
             merged.rest.append(found)
 
     def _alive(self, merged: MergedRoots) -> frozenset[int]:
-        """Ranks that wait, by their own dumps, for another rank that left a dump: they had not ended then."""
+        """Ranks whose own dumps show them waiting for another rank with a dump: they had not ended then."""
         dumped = set(self.facts.dataset.dumps["rank"].drop_nulls().to_list())
         proven = [r for r in merged.roots if r.culprit_ranks and dumped.issuperset(r.culprit_ranks)]
         return frozenset(rank for root in proven for rank in root.waiting_ranks if rank in dumped)
 
     def _known(self, merged: MergedRoots) -> None:
-        """Causes that accuse nobody lead where nobody is accused; harm leads only where it is all there is."""
+        """Adds causes that accuse nobody, which lead if nobody is accused; harm leads only if it is alone."""
         causes = known_causes(self.lines)
         if not merged.roots and not any(cause.severity == "critical" for cause in causes):
             causes = [*unknown_causes(self.lines), *causes]
@@ -205,7 +207,7 @@ class _LogEvidence:
             merged.rest.append(harm)
 
     def _left(self) -> Finding | None:
-        """What there is to say where no cause is told: who waited, who was harmed, who ended."""
+        """Findings without a known cause: ranks that waited, were harmed, or ended."""
         waited = gave_up(self.lines, self.facts.dataset)
         hurt = harmed(self.lines)
         critical = hurt if hurt and hurt.severity == "critical" else None
@@ -217,7 +219,7 @@ class _LogEvidence:
         return frozenset(files["file"].to_list())
 
 
-# Ranks whose logs share no operation, and that did other things at the same opCounts: a hint, and no more.
+# Ranks whose logs share no operation and that did different operations at the same opCounts: only a hint.
 
 MOST_EVIDENCE = 4
 
@@ -252,31 +254,31 @@ def _finding(own: list[LogLine], dataset: Dataset) -> Finding:
     )
 
 
-# One verdict of what the dumps say and what the logs say: which finding explains which.
+# One verdict from the findings of dumps and of logs: which finding explains which.
 
 WITNESSES = 3
 
 
 @dataclass
 class MergedRoots:
-    """Roots, and what follows from them; ids are given out at the end."""
+    """Roots and their consequences; ids are assigned at the end."""
 
     roots: list[Finding]
     rest: list[Finding]
     caused: list[tuple[Finding, Finding]] = field(default_factory=list)
-    """(what follows, its root)."""
+    """(consequence, root)."""
 
     def explain(self, cause: Finding, by: Callable[[Finding], bool]) -> None:
-        """Puts a root in front that explains those for which `by` holds, and takes over whom they hold up."""
+        """Adds a root in front that explains the roots for which `by` holds, and takes over the ranks they hold up."""
         follow = [root for root in self.roots if by(root)]
         full = _taking_over(cause, follow)
         self._demote(follow, full)
         self.roots.insert(0, full)
 
     def support(self, finding: Finding, of_logs: bool = False) -> None:
-        """Joins a finding from the logs to the roots: as evidence where they agree, against them where they do not.
+        """Joins a finding of logs to the roots: as evidence if they agree, as counter-evidence if not.
 
-        `of_logs`: the roots are of logs too; what c10d itself says of an older operation is believed instead.
+        `of_logs`: the roots are from logs too; then reports of c10d on an older operation take precedence.
         """
         own = set(finding.culprit_ranks)
         agree = [r for r in self.roots if own & set(r.culprit_ranks) or _same_quarrel(finding, r)]
@@ -304,11 +306,11 @@ class MergedRoots:
         self.rest.append(replace(finding, root_cause=False, severity="warning"))
 
     def only(self, chief: Finding, others: Callable[[Finding], bool]) -> None:
-        """Makes other roots follow from one of them."""
+        """Makes other roots consequences of one of them."""
         self._demote([root for root in self.roots if root is not chief and others(root)], chief)
 
     def _demote(self, follow: Sequence[Finding], cause: Finding) -> None:
-        """Makes roots, and what followed from them, follow from another."""
+        """Makes roots and their consequences consequences of another root."""
         gone = {id(root) for root in follow}
         self.roots = [root for root in self.roots if id(root) not in gone]
         self.caused = [(what, cause if id(root) in gone else root) for what, root in self.caused]
@@ -322,7 +324,7 @@ class MergedRoots:
         return next((root for root in self.roots if root.title == old.title), self.roots[0])
 
     def numbered(self) -> list[Finding]:
-        """All of it in order, with new ids; old ones that were referred to are followed."""
+        """All findings in order with new ids; references to old ids are updated."""
         ids = {id(root): f"f{i}" for i, root in enumerate(self.roots, 1)}
         renamed = {root.id: ids[id(root)] for root in self.roots if root.id}
         renamed |= {what.id: ids[id(root)] for what, root in self.caused if what.id}
@@ -332,7 +334,7 @@ class MergedRoots:
 
 
 def _taking_over(cause: Finding, follow: Sequence[Finding]) -> Finding:
-    """A cause with the ranks that its consequences hold up, and where they wait."""
+    """A cause with the ranks that its consequences hold up, and the places of their waits."""
     if not follow:
         return cause
     held = _held(follow) | set(cause.waiting_ranks)
@@ -347,7 +349,7 @@ def _taking_over(cause: Finding, follow: Sequence[Finding]) -> Finding:
 
 
 def _goes_further_back(finding: Finding, root: Finding) -> bool:
-    """Whether both accuse the same ranks of the same group, and one of an earlier operation."""
+    """Whether both accuse the same ranks of the same group, and `finding` an earlier operation."""
     same = finding.kind == root.kind and set(finding.culprit_ranks) == set(root.culprit_ranks)
     if not same or finding.seq is None or root.seq is None or root.group is None:
         return False
@@ -356,7 +358,7 @@ def _goes_further_back(finding: Finding, root: Finding) -> bool:
 
 
 def _same_quarrel(finding: Finding, root: Finding) -> bool:
-    """Whether both tell of the same ranks that disagree, without a majority."""
+    """Whether both tell of the same disagreeing ranks without a majority."""
     of_both = set(finding.candidates) & {*root.culprit_ranks, *root.candidates}
     return finding.kind == root.kind and not finding.culprit_ranks and bool(of_both)
 

@@ -1,7 +1,7 @@
-"""Calls of NCCL that failed: warnings with the trail of calls that returned their error.
+"""Failed calls of NCCL: warnings with the trail of calls that returned their error.
 
-What the table of known errors does not know is still a failure if its error came out of NCCL. Warnings without such a
-trail are often only advice, or tell of something that NCCL then did another way.
+An error that the table of known errors lacks is still a failure if it came out of NCCL. Warnings without such a trail
+are often only advice, or NCCL then succeeded in another way.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from rankscope.analysis.model import Finding
 
 MOST_EVIDENCE = 8
 _OUTER = re.compile(r"(?:^|/)(?:init|group|enqueue|bootstrap|collectives)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
-"""Where an error leaves NCCL; 6 is one of another rank, 7 none."""
+"""Places where an error leaves NCCL; 6 is an error of another rank, 7 is none."""
 _THREAD = re.compile(r"(?:^|/)(?:proxy|net)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
-"""A thread of NCCL that ends with an error of its own."""
+"""Threads of NCCL that end with an error of their own."""
 _RESULT = re.compile(r" -> [1-5]\b")
 _ENDS = (", and these logs do not tell whether it did it another way", " and gives up the call")
 _DEEP = 2
-"""So many such calls at least: one alone may be a try."""
+"""Fewest such calls: one alone may be a try."""
 _CODES = {
     1: " (a CUDA call failed)", 2: " (a system call failed)", 3: " (internal error)", 4: " (invalid argument)",
     5: " (invalid usage)",
@@ -39,7 +39,7 @@ def failed_call(line: LogLine) -> bool:
 
 
 def unknown_causes(lines: Sequence[LogLine]) -> list[Finding]:
-    """A finding for the first of the warnings whose meaning is not known and that made a call fail."""
+    """A finding for the first unknown warning that made a call fail."""
     own = _in_time([line for line in lines if line.role in ("", "context") and _trail(line)], lines)
     failed = [line for line in own if failed_call(line)]
     if not own:
@@ -67,7 +67,7 @@ def unknown_causes(lines: Sequence[LogLine]) -> list[Finding]:
 
 
 def returned(lines: Sequence[LogLine]) -> Finding | None:
-    """That calls failed of which no line says why, but only where in NCCL; None if none did."""
+    """A finding on failed calls of which lines tell only the place in NCCL; None if none failed."""
     own = [line for line in lines if sum(bool(_OUTER.search(row)) for row in _rows(line)) >= _DEEP]
     if not own:
         return None
@@ -108,7 +108,7 @@ def _innermost(line: LogLine) -> str:
 
 
 def _in_time(own: Sequence[LogLine], lines: Sequence[LogLine]) -> list[LogLine]:
-    """Those that are proven to be older than any line of a rank that gave up: what is torn down fails too."""
+    """The lines that are proven to be older than any timeout of a rank, because calls also fail in the teardown."""
     first: dict[int, LogLine] = {}
     for line in lines:
         if line.pattern in TIMEOUTS:

@@ -1,4 +1,4 @@
-"""Words for processes: by rank, or by host and process where the log tells no rank."""
+"""Names of processes: by rank, or by host and process if the log tells no rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOBODY = "a process"
 
 
 def culprits_of(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
-    """Each process once, ranks first; `place` says where a rank runs."""
+    """Each process once as a culprit, ranks first; `place` adds the host of a rank."""
     ranks = sorted({line.rank for line in lines if line.rank is not None})
     known = [_placed(place(rank), next(line for line in lines if line.rank == rank)) for rank in ranks]
     unknown = {line.who: line for line in lines if line.rank is None}
@@ -53,7 +53,7 @@ def _process(line: LogLine) -> str:
     return f"{name}{host}" + (f" (GPU {line.device})" if line.device is not None else "")
 
 
-# What known errors are called in a title.
+# Names of known errors in titles.
 
 _NAMES = {
     "shared-memory": "/dev/shm too small or full", "nccl-usage": "invalid usage of NCCL",
@@ -100,7 +100,7 @@ _NAMES = {
     "disk-full": "disk full", "others-failed": "says that another rank failed",
     "ended-from-outside": "ended by a signal from outside",
 }  # fmt: skip
-"""Known errors whose id says too little."""
+"""Known errors whose id is too short."""
 _WORDS = {"cuda": "CUDA", "nccl": "NCCL", "gpu": "GPU", "ib": "IB", "ecc": "ECC", "xid": "Xid", "imex": "IMEX"}
 
 
@@ -110,7 +110,7 @@ _XID = re.compile(
 
 
 def label(error: LogLine) -> str:
-    """The id of a known error as words."""
+    """The id of a known error in words."""
     if error.pattern in ("xid", "xid-cleanup") and (told := _XID.search(error.text)) is not None:
         after = f" after Xid {told[3]}" if told[3] else ""
         return f"Xid {told[2]} of the GPU at {told[1]}{after}, told by the driver"

@@ -1,4 +1,4 @@
-"""`rank-failed`: the rank whose own log says why it ended, and what others print because of it."""
+"""`rank-failed`: the rank whose own log tells why it ended, and the consequences that others print."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUOTED = 160
 def failed_finding(
     first: FirstFailures, lines: Sequence[LogLine], place: Callable[[int], Culprit], guessed: frozenset[int], world: int
 ) -> Finding | None:
-    """The root cause; None if nobody failed of itself. `guessed` are files whose rank is a guess."""
+    """The root cause; None if nobody failed by itself. `guessed` are files whose rank is a guess."""
     if not first.failures:
         return None
     chief, own = first.failures[0], [f.line for f in first.failures]
@@ -54,7 +54,7 @@ def failed_finding(
 
 
 def late_finding(first: FirstFailures, place: Callable[[int], Culprit]) -> Finding | None:
-    """Failures that came after others: worth knowing, no cause."""
+    """A finding on failures that came after others: worth knowing, but no cause."""
     if not first.later:
         return None
     own = [f.line for f in first.later]
@@ -71,7 +71,7 @@ def late_finding(first: FirstFailures, place: Callable[[int], Culprit]) -> Findi
 
 
 def harmed_ranks(lines: Sequence[LogLine], without: Sequence[int]) -> tuple[int, ...]:
-    """Ranks that wait, gave up or were taken down, as their lines tell."""
+    """Ranks that wait, gave up or were taken down, by their lines."""
     ended = (-15, -6, -9)
     found = {
         line.rank
@@ -117,7 +117,7 @@ def _accused(failures: Sequence[Failure]) -> tuple[Evidence, ...]:
 
 
 def _ends(lines: Sequence[LogLine], ranks: Sequence[int]) -> list[Evidence]:
-    """How the launcher saw them end, and whom it takes for the root cause."""
+    """The ends of these ranks as the launcher saw them, and the rank that it takes for the root cause."""
     told = [line for line in lines if line.kind == "torchrun-failure"]
     own = [line.evidence() for line in told if line.rank in ranks][:ACCUSED]
     others = [line for line in told if line.values.get("first") and line.rank not in ranks]
@@ -128,7 +128,7 @@ def _ends(lines: Sequence[LogLine], ranks: Sequence[int]) -> list[Evidence]:
 
 
 def _harm(lines: Sequence[LogLine], chief: LogLine) -> list[Evidence]:
-    """The first lines of others that only show harm, one of each kind."""
+    """The first lines of other processes that only show harm, one of each kind."""
     kinds = Counter(line.pattern for line in lines if line.role == "victim")
     out = []
     for pattern, count in kinds.most_common(WITNESSES):

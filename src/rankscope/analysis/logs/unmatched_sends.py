@@ -1,7 +1,7 @@
-"""Sends and receives of NCCL's lines, matched as the k-th of one rank to another and the k-th of that from the first.
+"""Sends and receives in lines of NCCL, matched by their order between two ranks.
 
-One that was left out in the middle shifts those behind it: that is seen where they differ in size or type. At the end
-lines may be lost, and there `sends` only counts. Sender and receiver are candidates, for neither line says who erred.
+A left-out operation shifts those after it, which shows if they differ in size or type. Lines at the end may be lost, so
+there only `sends` counts. Sender and receiver are both candidates, because neither line tells who erred.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset
 
 MOST_LANES = 256
-"""So many pairs of ranks that do not fit are looked at."""
+"""Most inconsistent pairs of ranks that are examined."""
 MOST_EVIDENCE = 4
 BEHIND = 2
-"""So many must fit again behind a place where one is missing."""
+"""Fewest operations that must match again after a missing one."""
 _What = tuple[str | None, str | None]
-"""Sizes and type of an operation."""
+"""Size and type of an operation."""
 
 
 class _UnmatchedLane(NamedTuple):
-    """Where what one rank sends is not what the other receives."""
+    """The first mismatch between the sends of one rank and the receives of another."""
 
     group: int
     src: int
     dst: int
     at: int
-    """From 1."""
+    """Place of the mismatch, from 1."""
     missing: int
-    """So many sends are missing there if negative, else receives; 0: they differ."""
+    """Number of missing operations: sends if negative, receives if positive; 0: they differ."""
     sent: _What
     received: _What
 
 
 def find_unmatched(dataset: Dataset) -> list[Finding]:
-    """A finding for each group in which a send or receive was left out, or has another size than its counterpart."""
+    """A finding for each group in which a send or receive was left out, or differs in size from its counterpart."""
     by_group: dict[int, list[_UnmatchedLane]] = {}
     for one in _unmatched(dataset):
         by_group.setdefault(one.group, []).append(one)
@@ -64,7 +64,7 @@ def _unmatched(dataset: Dataset) -> Iterator[_UnmatchedLane]:
 
 
 def _place(sent: list[_What], received: list[_What]) -> tuple[int, int] | None:
-    """Where the two first differ, and how many are missing there; None if one only goes on longer."""
+    """The first difference and the number of missing operations there; None if one sequence only goes on longer."""
     at = next((i for i, (a, b) in enumerate(zip(sent, received, strict=False)) if a != b), None)
     if at is None:
         return None
@@ -73,7 +73,7 @@ def _place(sent: list[_What], received: list[_What]) -> tuple[int, int] | None:
     behind = len(shorter) - at
     if more and behind >= BEHIND and longer[at + abs(more) :] == shorter[at:]:
         return at, more
-    # one other size among many that fit
+    # a single other size among many that match
     rest = [a == b for a, b in zip(sent[at + 1 :], received[at + 1 :], strict=False)]
     return (at, 0) if all(rest) and len(rest) >= BEHIND else None
 
@@ -117,14 +117,14 @@ def _size(what: _What) -> str:
     return f"{'?' if elements is None else elements} elements{f' {kind}' if kind else ''}"
 
 
-# Sends and receives that NCCL's lines tell of, counted at both ends: whose is missing, and never whose fault it is.
+# Counts of sends and receives in lines of NCCL on both ends: they show a missing one, but no culprit.
 
 MOST_PAIRS = 3
 LANE = ["group", "src", "dst"]
 
 
 def uneven(dataset: Dataset) -> str:
-    """A sentence on pairs of ranks of which one issued more than the other answers; "" where all agree."""
+    """A sentence on pairs of ranks with more operations on one side than on the other; "" if all agree."""
     lanes = p2p_lines(dataset).group_by(*LANE).agg(sent=pl.col("is_send").sum(), received=(~pl.col("is_send")).sum())
     told = [
         f"rank {src} issued {sent} to rank {dst}, which issued {received} to receive them"
@@ -135,7 +135,7 @@ def uneven(dataset: Dataset) -> str:
 
 
 def p2p_lines(dataset: Dataset) -> pl.DataFrame:
-    """Sends and receives of ranks whose lines are there from their first one on: group, src, dst, is_send, what."""
+    """Sends and receives of ranks whose lines start with their first one: group, src, dst, is_send, what."""
     ops = dataset.ops.filter(
         (pl.col("source") == "nccl-log") & pl.col("is_p2p") & pl.col("peer").is_not_null()
         & pl.col("op").cast(pl.String).is_in(["send", "recv"])

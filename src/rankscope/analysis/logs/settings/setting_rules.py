@@ -1,4 +1,4 @@
-"""The rules about settings: two tables of the package."""
+"""Rules about settings (two tables of the package), and the settings of processes in comparable form."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _PACKAGE = "rankscope.analysis.logs.settings"
 
 
 class SettingRule(NamedTuple):
-    """What is known of one setting."""
+    """Known facts about one setting."""
 
     name: str
     scope: str
     """ "same" on all ranks, the same within a "node", or a rank's "own"."""
     default: str
-    """What being unset means; "" if that is not known."""
+    """Meaning of being unset; "" if it is unknown."""
     harm: str
-    """What a mismatch can do: "hang", "result", "speed", "evidence"."""
+    """Possible harm of a mismatch: "hang", "result", "speed", "evidence"."""
     effect: str
 
 
 class PackRule(NamedTuple):
-    """What a mode asks of one setting, where a trigger says that the mode is on."""
+    """Requirement of a mode for one setting, if a trigger shows that the mode is on."""
 
     pack: str
     trigger: str
@@ -60,10 +60,10 @@ def _rows(name: str) -> Iterator[list[str]]:
     return (line.split("\t") for line in lines[1:])
 
 
-# What processes told of their settings, with values that mean the same made equal.
+# Settings of processes, with equivalent values made equal.
 
 OF_ONE = (*ENVIRONMENTS, "container", "collect_env")
-"""Sources of which each file is of one process, though nothing may tell which."""
+"""Sources whose files are each of one process, even an unknown one."""
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _LISTS = ("_ALGO", "_PROTO", "_HCA", "_IFNAME", "_SUBSYS")
@@ -72,32 +72,32 @@ ENV = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]{2,}")
 
 @dataclass
 class ProcessSettings:
-    """One process, and what it told. What all told alike is kept once, behind the own values."""
+    """One process and its settings. Settings common to all are stored once, behind its own values."""
 
     rank: int | None
     host: str
     pid: int | None
     values: ChainMap[str, str]
-    """As printed; several values of one name joined."""
+    """As printed; several values of one name are joined."""
     places: ChainMap[str, tuple[int, int]]
     """File and line by name."""
     alike: int = 0
-    """So many variables NCCL printed for all."""
+    """Number of variables that NCCL printed for all."""
     means: dict[str, str] = field(default_factory=dict)
-    """The values by meaning, but of what all told alike."""
+    """Values by meaning, without those common to all."""
     printed: set[str] = field(default_factory=set)
-    """Variables that NCCL printed because it read them, but what all told alike."""
+    """Variables that NCCL printed because it read them, without those common to all."""
     files: set[int] = field(default_factory=set)
-    """Where its lines are."""
+    """Files with its lines."""
     whole: bool = False
-    """All of its environment is known."""
+    """Its whole environment is known."""
     alone: bool = True
-    """No other process wrote to its files: no line of it was lost in between."""
+    """No other process wrote to its files, so no line got lost in between."""
 
 
 @dataclass(frozen=True)
 class _SharedSettings:
-    """Settings that all processes told with one value."""
+    """Settings with one value in all processes."""
 
     values: dict[str, str]
     places: dict[str, tuple[int, int]]
@@ -105,12 +105,12 @@ class _SharedSettings:
 
 
 def names_of(told: Sequence[ProcessSettings]) -> set[str]:
-    """Every name that any of them told."""
+    """All names that any of the processes has."""
     return {name for p in told for name in p.means} | (set(told[0].values) if told else set())
 
 
 def processes(dataset: Dataset) -> list[ProcessSettings]:
-    """All that told a setting or version, by rank where it is known; dumps tell the version of NCCL."""
+    """All processes with a setting or version, by rank if it is known; dumps tell the version of NCCL."""
     table = _table(dataset)
     alike, rest = _alike(table)
     found: dict[tuple[int | None, str, int | None, int | None], ProcessSettings] = {}
@@ -145,7 +145,7 @@ def _process(rank: int | None, host: str, pid: int | None, alike: _SharedSetting
 
 
 def _table(dataset: Dataset) -> pl.DataFrame:
-    """Rows of all that is known to be of a process."""
+    """Rows of all settings with a known process."""
     dumps = dataset.dumps.filter(pl.col("library_version").is_not_null() & pl.col("rank").is_not_null())
     versions = dumps.select(
         "rank", "host", pl.lit(None, pl.Int64).alias("pid"), pl.lit("version:nccl").alias("name"),
@@ -160,7 +160,7 @@ def _table(dataset: Dataset) -> pl.DataFrame:
 
 
 def _alike(table: pl.DataFrame) -> tuple[_SharedSettings, pl.DataFrame]:
-    """What all told with one value, and the rows of the rest: of thousands of ranks most say the same."""
+    """Settings common to all, and the rows of the rest: most of thousands of ranks agree."""
     who = pl.coalesce(pl.format("r{}", "rank"), pl.format("{}:{}", "host", "pid"), pl.format("f{}", "alone"))
     table = table.with_columns(who=who)
     people = table["who"].n_unique()
@@ -185,7 +185,7 @@ def _share(told: Sequence[ProcessSettings]) -> None:
 
 @lru_cache(maxsize=1 << 16)
 def meaning(name: str, value: str) -> str:
-    """A value in one spelling: truth values, numbers, lists whose order means nothing, versions without build."""
+    """The canonical spelling of a value: truth values, numbers, lists without order, versions without build."""
     text = value.strip().strip('"').lower()
     if name.startswith("version:"):
         found = _VERSION.search(text)

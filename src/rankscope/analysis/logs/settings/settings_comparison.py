@@ -1,4 +1,4 @@
-"""`settings-mismatch` and `version-mismatch`: settings of every rank compared by meaning."""
+"""`settings-mismatch` and `version-mismatch`: settings of all ranks compared by meaning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = 3
 
 
 def find_settings(dataset: Dataset, place: Callable[[int], Culprit]) -> list[Finding]:
-    """Findings about settings and versions, what can hang a job first."""
+    """Findings about settings and versions, those that can hang a job first."""
     told = processes(dataset)
     if not told:
         return []
@@ -88,7 +88,7 @@ def _evidence(split: SettingSplit, paths: dict[int, str]) -> list[Evidence]:
     return [told_by(process, split.name, paths) for process in split.odd[:NAMES]]
 
 
-# Settings on which processes do not agree, and who stands against most.
+# Settings on which processes disagree, and the minority.
 
 UNKNOWN = SettingRule(
     "", "same", "", "hang", "What it does is not known here; that ranks differ in it is seldom meant."
@@ -97,23 +97,23 @@ VERSION = SettingRule(
     "", "same", "", "result", "Another version of a library may compute or communicate in another way."
 )
 HARMS = ("hang", "result", "speed", "evidence", "")
-"""What a mismatch can do, the worst first."""
+"""Possible harms of a mismatch, the worst first."""
 
 
 @dataclass(frozen=True)
 class SettingSplit:
-    """One setting that processes do not agree on."""
+    """One setting on which processes disagree."""
 
     name: str
     rule: SettingRule
     common: str | None
-    """The value of most, as printed; None where no value has a majority."""
+    """The value of the majority, as printed; None without a majority."""
     odd: tuple[ProcessSettings, ...]
-    """The minority; all where there is none."""
+    """The minority; all processes without a majority."""
     unprinted: bool = False
-    """The odd ones printed no value: they are taken to have it unset."""
+    """The odd processes printed no value, so it is taken as unset."""
     lost: bool = False
-    """Their lines may have got lost among those of others in the same file: nobody is accused of it."""
+    """Their lines may have got lost among those of others in the same file, so nobody is accused."""
 
     @property
     def is_version(self) -> bool:
@@ -135,7 +135,7 @@ def find_splits(told: Sequence[ProcessSettings]) -> list[SettingSplit]:
 
 
 def _split(name: str, rule: SettingRule, told: Sequence[ProcessSettings]) -> SettingSplit | None:
-    """Who stands against most; None if all that can be compared agree."""
+    """The disagreement on a setting; None if all comparable values agree."""
     printed = [p for p in told if name in p.means]
     values = {id(p): p.means[name] for p in printed}
     usual = _usual(printed)
@@ -147,7 +147,7 @@ def _split(name: str, rule: SettingRule, told: Sequence[ProcessSettings]) -> Set
     if len(counts) < 2 or (rule.scope == "node" and _apart(people, values)):
         return None
     if len(counts) > max(2, len(people) // 2):
-        # every rank has its own: it is meant so
+        # every rank has its own value: that is intended
         return None
     majority = counts[0][1] * 2 > len(people) and counts[0][1] > counts[1][1]
     odd = tuple(p for p in people if values[id(p)] != counts[0][0]) if majority else tuple(people)
@@ -160,17 +160,17 @@ def _split(name: str, rule: SettingRule, told: Sequence[ProcessSettings]) -> Set
 
 
 def _usual(printed: Sequence[ProcessSettings]) -> frozenset[str]:
-    """Other variables that NCCL printed for most of those that printed one."""
+    """Other variables that NCCL printed for most of the processes that printed one."""
     told = [p.printed for p in printed]
     counts = Counter(name for names in told for name in names)
     return frozenset(name for name, count in counts.items() if count * 2 > len(told))
 
 
 def _would_print(process: ProcessSettings, name: str, usual: frozenset[str]) -> bool:
-    """Whether that a process did not print a name means that it is unset.
+    """Whether a name that a process did not print is unset there.
 
-    So it is where all of its environment is known; or where it printed at least half of what those usually printed
-    that printed this one, for NCCL prints what it reads, and reads the same everywhere.
+    That holds if its whole environment is known; or if it printed at least half of the variables that the printers of
+    this one usually print, because NCCL prints the variables it reads, and reads the same everywhere.
     """
     if not ENV.fullmatch(name):
         return False
@@ -187,7 +187,7 @@ def _apart(people: Sequence[ProcessSettings], values: dict[int, str]) -> bool:
     return len(hosts) > 1 and all(len(own) == 1 for own in hosts.values())
 
 
-# Modes that are on but not in all they need, and names that are no setting's.
+# Modes that are on without all they need, and misspelt names.
 
 MOST_LINES = 8
 
@@ -195,7 +195,7 @@ MOST_LINES = 8
 def find_modes(
     told: Sequence[ProcessSettings], paths: dict[int, str], place: Callable[[int], Culprit]
 ) -> list[Finding]:
-    """Modes that are on, but not in all they need."""
+    """Modes that are on without all they need."""
     found: defaultdict[tuple[str, str], list[tuple[ProcessSettings, str]]] = defaultdict(list)
     effects: dict[tuple[str, str], str] = {}
     for rule in packs():
@@ -244,15 +244,15 @@ def find_misspelt(
     return out
 
 
-# Names that are almost those of a known setting: unknown variables are ignored in silence.
+# Names close to a known setting: unknown variables are ignored in silence.
 
 PREFIXES = ("NCCL_", "RCCL_", "HCCL_", "HCC_", "LCCL_", "ATB_", "TORCH_", "NVTE_", "CUBLAS_", "NCC_", "CUDA_")
 SHORT = 14
-"""Names up to this length may differ in one place only: short ones are close to each other by chance."""
+"""Names up to this length may differ in one place only, because short names are close by chance."""
 
 
 def intended(name: str) -> str | None:
-    """The known setting that an unknown name was probably meant to be; None without exactly one."""
+    """The known setting that an unknown name was probably meant to be; None unless exactly one fits."""
     known = rules()
     if name in known or not name.startswith(PREFIXES):
         return None
@@ -265,14 +265,14 @@ def intended(name: str) -> str | None:
 
 
 def misspelt(names: Iterable[str]) -> dict[str, str]:
-    """The intended name by each name that was probably misspelt."""
+    """By each probably misspelt name: the intended name."""
     return {name: meant for name in names if (meant := intended(name)) is not None}
 
 
 def distance(one: str, other: str, most: int) -> int:
-    """Edits between two names: letters put in, left out, exchanged, or two neighbours swapped (Damerau, restricted).
+    """Edit distance of two names: insertions, deletions, substitutions, swaps of neighbours (Damerau, restricted).
 
-    More than `most` are not counted to their end.
+    Counting stops above `most`.
     """
     before: list[int] = []
     row = list(range(len(other) + 1))
@@ -289,13 +289,13 @@ def distance(one: str, other: str, most: int) -> int:
     return row[-1]
 
 
-# Words for the processes that a finding about settings names, and the places where they told of them.
+# Words for the processes that a finding about settings names, and for the places of their settings.
 
 HOSTS = 3
 
 
 def told_by(process: ProcessSettings, name: str, paths: dict[int, str]) -> Evidence:
-    """Where a process told of a setting, or that it did not."""
+    """The place where a process has a setting, or a note that it has none."""
     if name not in process.values:
         return Evidence(f"{name} is {'unset' if process.whole else 'not printed'}", rank=process.rank)
     file, line = process.places.get(name, (-1, 0))
@@ -303,7 +303,7 @@ def told_by(process: ProcessSettings, name: str, paths: dict[int, str]) -> Evide
 
 
 def who(people: Sequence[ProcessSettings]) -> str:
-    """Ranks, and how many processes without one on which hosts."""
+    """Ranks, and the number of processes without a rank on which hosts."""
     ranks = sorted(p.rank for p in people if p.rank is not None)
     rest = [p for p in people if p.rank is None]
     hosts = sorted({p.host for p in rest if p.host})
@@ -313,6 +313,6 @@ def who(people: Sequence[ProcessSettings]) -> str:
 
 
 def culprits(people: Sequence[ProcessSettings], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
-    """All of them, ranks first."""
+    """All processes as culprits, ranks first."""
     known = sorted(p.rank for p in people if p.rank is not None)
     return (*map(place, known), *(Culprit(None, p.host or None, p.pid) for p in people if p.rank is None))
