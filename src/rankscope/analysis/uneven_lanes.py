@@ -1,4 +1,4 @@
-"""Roots of lanes whose sides do not fit: who left out a send or receive that a hook shows in no other way."""
+"""Roots of lanes with uneven sides: ranks that left out a send or receive of which a hook shows nothing else."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rankscope.analysis.lane_counts import SHIFT, START, LaneCounts, LaneShortfa
 from rankscope.analysis.wording import plural, ranks_text
 
 SURE = 2
-"""So many stretches of a lane before, with traffic, show which number is the right one."""
+"""Fewest earlier sections of a lane with traffic that show the right count."""
 _WHY = "No end of a batch of sends and receives is recorded, so only their counts tell."
 
 
 @dataclass(frozen=True)
 class LaneDeviation:
-    """A lane that does not fit, and who is accused of it: all of its ranks where nothing tells them apart."""
+    """An uneven lane and its accused ranks: all of its ranks if nothing tells them apart."""
 
     shortfall: LaneShortfall
     ranks: tuple[int, ...]
     replicas: int
-    """How many other lanes in the same place of other pipelines say so."""
+    """Number of lanes at the same place of other pipelines that agree."""
     instance: Instance
     """The operation that waits for its other side."""
 
@@ -39,9 +39,9 @@ class UnmatchedLanes(NamedTuple):
 
 
 def find_uneven_lanes(facts: Facts, *, still: bool) -> UnmatchedLanes:
-    """One root for each rank, or pair of ranks, that explains lanes whose sides do not fit.
+    """One root for each rank, or pair of ranks, that explains uneven lanes.
 
-    In a job that stands `still` receivers wait for whoever has not come to its send, too: that accuses nobody yet.
+    In a job that stands `still` receivers also wait for senders that have not come yet, which accuses nobody.
     """
     if not facts.hook_groups:
         return UnmatchedLanes([], [])
@@ -58,12 +58,12 @@ class UnevenLanes:
 
     @cached_property
     def counts(self) -> LaneCounts:
-        """The lanes, counted."""
+        """The counted lanes."""
         return LaneCounts(self.facts)
 
     @cached_property
     def deviations(self) -> list[LaneDeviation]:
-        """The lanes that do not fit."""
+        """The uneven lanes."""
         return [self._judged(shortfall) for shortfall in self.counts.shortfalls()]
 
     def roots(self) -> list[Root]:
@@ -77,7 +77,7 @@ class UnevenLanes:
         return [self._root(ranks, found) for ranks, found in _united(by_rank).items()]
 
     def _judged(self, shortfall: LaneShortfall) -> LaneDeviation:
-        """By the replicas of the lane, else by what its sides did before."""
+        """The accused ranks by the replicas of the lane, else by the earlier counts of its sides."""
         votes = Counter(self._replica_counts(shortfall))
         ranked = votes.most_common(1)
         if ranked and 2 * ranked[0][1] > votes.total():
@@ -94,7 +94,7 @@ class UnevenLanes:
         return LaneDeviation(shortfall, ranks, 0, self._instance(shortfall, ranks))
 
     def waits(self) -> list[Instance]:
-        """Receives at the end of a lane that their sender has not come to."""
+        """Receives at the end of a lane that their sender has not reached."""
         ends = self.counts.open_ends()
         return [self._waiting(end.lane, end.lane.receiver, end.sender, end.number) for end in ends]
 
@@ -104,7 +104,7 @@ class UnevenLanes:
         return self._waiting(lane, side, src, self.counts.place(shortfall))
 
     def _waiting(self, lane: P2pLane, side: LaneSide, src: int, number: int) -> Instance:
-        """The operation of one side, as one that waits for the other."""
+        """The operation of one side as one that waits for the other."""
         row = int(side.rows[number])
         counted = len(lane.senders) == 1 and self.facts.presence.whole(side.rank)
         op, created = "send" if side.is_send else "recv", self.facts.dataset.ops["created_ns"][row]
@@ -112,7 +112,7 @@ class UnevenLanes:
         return Instance((lane.group, src, lane.dst, number), {side.rank: entry}, counted)
 
     def _replica_counts(self, shortfall: LaneShortfall) -> list[tuple[tuple[int, ...], int]]:
-        """What lanes at the same place of other groups count in the same stretch, if both sides fit there."""
+        """Counts of lanes at the same place of other groups in the same section, if both sides fit there."""
         place = len(shortfall.before)
         counted = [self.counts.stretches(lane) for lane in self.counts.replicas(shortfall.lane)]
         same = [stretches[place] for stretches in counted if len(stretches) > place]
@@ -152,7 +152,7 @@ class UnevenLanes:
 
 
 def _united(by_rank: dict[tuple[int, ...], list[LaneDeviation]]) -> dict[tuple[int, ...], list[LaneDeviation]]:
-    """Pairs of which nothing tells who it was, and that have a single rank in common, are put to that rank."""
+    """Undecided pairs with exactly one common rank, assigned to that rank."""
     pairs = {ranks: found for ranks, found in by_rank.items() if len(ranks) > 1}
     common = set.intersection(*map(set, pairs)) if len(pairs) > 1 else set()
     if len(common) != 1:

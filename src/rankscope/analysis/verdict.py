@@ -1,4 +1,4 @@
-"""One line and one word for all of it."""
+"""The verdict: one sentence and one status for the whole job."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
 SHOWN_WAYS = 4
-"""Of ending; a sidecar may say anything."""
+"""Most ways of ending that are told; a sidecar may say anything."""
 
 
 @dataclass(frozen=True)
 class VerdictBasis:
-    """What the verdict rests on."""
+    """The facts that the verdict rests on."""
 
     facts: Facts
     findings: Sequence[Finding]
@@ -34,7 +34,7 @@ class VerdictBasis:
 
 
 def verdict(situation: VerdictBasis) -> tuple[Status, str]:
-    """(status, sentence) of the whole."""
+    """(status, sentence) of the whole job."""
     dataset = situation.facts.dataset
     if not dataset.seen_ranks and not dataset.told_by_logs:
         return "unknown", _without_dumps(situation)
@@ -51,7 +51,7 @@ def verdict(situation: VerdictBasis) -> tuple[Status, str]:
 
 
 def _without_dumps(situation: VerdictBasis) -> str:
-    """What there is to say where nothing but stacks was read, or nothing at all."""
+    """The verdict if only stacks were read, or nothing at all."""
     looked = situation.facts.dataset.threads.height > 0
     if looked and situation.findings:
         return situation.findings[0].title
@@ -61,7 +61,7 @@ def _without_dumps(situation: VerdictBasis) -> str:
 
 
 def _of_logs(situation: VerdictBasis) -> tuple[Status, str]:
-    """Of logs alone: that a job ends without an error, or goes on, they do not say."""
+    """The verdict of logs alone: they do not show that a job ends without an error, or goes on."""
     told = [f for f in situation.findings if f.severity == "warning"]
     ends = _ends(situation.facts.dataset)
     if ends and not situation.facts.dataset.has_logs and situation.facts.dataset.settings.is_empty():
@@ -81,13 +81,13 @@ def _of_logs(situation: VerdictBasis) -> tuple[Status, str]:
 
 
 def _stacks_alone(dataset: Dataset) -> bool:
-    """Whether all that the logs hold are stacks, and who did not tell its own."""
+    """A sentence if the logs hold only stacks, with the ranks that sent none."""
     told = dataset.messages["kind"] == "no-answer"
     return dataset.threads.height > 0 and bool(told.all()) and dataset.settings.is_empty() and dataset.comms.is_empty()
 
 
 def _ends(dataset: Dataset) -> str:
-    """How processes ended, as their sidecars say, each way once, without the errors."""
+    """The ways in which processes ended, by their sidecars, each once, without the errors."""
     ends = dataset.messages.filter(pl.col("kind") == "process-end").sort("rank")
     ways = ends.group_by(pl.col("text").str.split(": ").list.first(), maintain_order=True).agg("rank")
     told = [f"{way} ({ranks_text(ranks)})" for way, ranks in ways.iter_rows()]
@@ -96,7 +96,7 @@ def _ends(dataset: Dataset) -> str:
 
 
 def _spoken(dataset: Dataset) -> str:
-    """Who of a job the lines are of, if not of all, and where those stand, if all at one place."""
+    """The ranks of the lines, unless they are all ranks, and their place if all are at one."""
     started = dataset.messages.filter(pl.col("kind") == "log-processes")["text"]
     if started.len():
         return f": {started[0]}"
@@ -112,7 +112,7 @@ def _spoken(dataset: Dataset) -> str:
 
 
 def _ended(dataset: Dataset) -> bool:
-    """Whether every rank has destroyed every communicator, as a program does that comes to its end."""
+    """Whether every rank has destroyed every communicator, as a program does at its end."""
     comms = dataset.comms
     told = comms.height > 0 and not comms["rank"].has_nulls() and bool((comms["state"] == "destroyed").all())
     return told and set(comms["rank"]) == set(range(dataset.world_size))
@@ -137,13 +137,13 @@ def _sentence(critical: list[Finding], places: Places) -> str:
 
 
 def _shared(findings: list[Finding], places: Places) -> str:
-    """What all culprits have in common, to end the sentence with."""
+    """A place that all culprits share, as the end of the sentence."""
     shared = places.shared(findings)
     return f"; {shared.short}" if shared else ""
 
 
 def _quiet(situation: VerdictBasis) -> tuple[Status, str]:
-    """Nothing critical: all well, still moving, or not to be told from these dumps."""
+    """The verdict without a critical finding: healthy, still moving, or unknown."""
     if situation.facts.dataset.dumps.is_empty() and not situation.pending:
         return _of_logs(situation)
     ranks = plural(len(situation.facts.dataset.seen_ranks), "rank")
@@ -155,7 +155,7 @@ def _quiet(situation: VerdictBasis) -> tuple[Status, str]:
 
 
 def _in_motion(situation: VerdictBasis, ranks: str) -> tuple[Status, str] | None:
-    """A job that was caught while it moved, or may have been; None of one that was not."""
+    """The verdict of a job that was, or may have been, caught while moving; None for any other."""
     moving = next((f for f in situation.findings if f.kind == "not-frozen"), None)
     if moving is not None and situation.freeze.stopped is None:
         return FINDINGS[moving.kind].status, moving.title
@@ -169,7 +169,7 @@ def _in_motion(situation: VerdictBasis, ranks: str) -> tuple[Status, str] | None
 
 
 def _at_rest(situation: VerdictBasis, ranks: str) -> tuple[Status, str] | None:
-    """Dumps that show no divergence, and not enough to call the job healthy; None if they do."""
+    """The verdict of dumps without a divergence that cannot show a healthy job; None if they can."""
     nothing = next((f for f in situation.findings if f.kind == "nothing-recorded"), None)
     if nothing is not None:
         return FINDINGS[nothing.kind].status, nothing.title
@@ -184,7 +184,7 @@ def _at_rest(situation: VerdictBasis, ranks: str) -> tuple[Status, str] | None:
 
 
 def _untold(facts: Facts) -> str | None:
-    """What dumps that show no divergence do not tell; None if they tell enough to call the job healthy."""
+    """Facts that dumps without a divergence lack to call the job healthy; None if they lack none."""
     dataset = facts.dataset
     if facts.nothing_recorded:
         return "nothing was recorded in their dumps"
@@ -202,7 +202,7 @@ def _untold(facts: Facts) -> str | None:
 
 
 def _behind(facts: Facts) -> str | None:
-    """What gloo has ended on some ranks and others never issued: it failed, or their dumps are a moment older."""
+    """Operations that gloo ended on some ranks and others never issued: failed, or those dumps are a moment older."""
     for group in sorted(facts.gloo_groups):
         behind = (pl.col("group") == group) & (pl.col("enqueued") < facts.reached.get(group, -1))
         late = sorted(facts.presence.frontiers.table.filter(behind)["rank"].to_list())

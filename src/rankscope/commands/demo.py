@@ -1,4 +1,4 @@
-"""`rankscope demo`: a real job on this machine, with a fault in it, watched while it happens."""
+"""`rankscope demo`: a real job on this machine that breaks while it is watched."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 RANKS = 4
 LONGEST_S = 180.0
-"""Without a terminal the verdict stands by then, or never."""
+"""Longest wait for the verdict without a terminal."""
 STARTING_S = 60.0
 ENDING_S = 1.0
-"""Processes that nobody buries are not waited for any longer."""
+"""Longest wait for processes that nobody reaps."""
 LOOK_S = 1.0
 FROZEN_S = 5.0
-"""The job of the demo takes four steps in a second: it is called frozen after so long."""
+"""The job of the demo takes four steps in a second, so it is called frozen this early."""
 _STANDS = 3
-"""Looks in a row that must say the same."""
+"""Successive looks that must show the same verdict."""
 
 
 @dataclass
 class DemoJob:
-    """The job while it runs."""
+    """The running job."""
 
     process: subprocess.Popen[bytes]
     directory: Path
@@ -53,7 +53,7 @@ class DemoJob:
         return len(list(self.directory.glob("fr_trace_rank_*")))
 
     def wait(self) -> None:
-        """Until every rank has left a dump; raises ClickException if that does not come about."""
+        """Waits until every rank has left a dump; raises ClickException if that does not happen."""
         narrator, end = ProgressLine(), time.monotonic() + STARTING_S
         try:
             while self.dumps < RANKS:
@@ -67,7 +67,7 @@ class DemoJob:
 
 
 def run(scenario: str, at: int, ascii_only: bool = False) -> int:
-    """Runs a scenario until the screen is left; without a terminal, until the verdict stands, and prints it."""
+    """Runs a scenario until the screen is left; without a terminal, until the verdict is stable, and prints it."""
     if importlib.util.find_spec("torch") is None:
         raise click.ClickException("the demo runs a real job, for which it needs torch: pip install 'rankscope[torch]'")
     with (
@@ -82,7 +82,7 @@ def run(scenario: str, at: int, ascii_only: bool = False) -> int:
 
 @contextlib.contextmanager
 def _job(scenario: str, at: int, scratch: Path) -> Generator[DemoJob]:
-    """The job, which ends with this context, and if this process is killed as well: it reads a pipe to its end."""
+    """The job; it ends with this context, or when this process is killed, because it reads a pipe to its end."""
     output, directory = scratch / "output", scratch / "dumps"
     directory.mkdir()
     command = [sys.executable, "-m", "rankscope.capture.demo", scenario, str(scratch), str(at)]
@@ -98,7 +98,7 @@ def _job(scenario: str, at: int, scratch: Path) -> Generator[DemoJob]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills a job and its ranks, and waits for all of them: one that lives on writes into a folder that is removed."""
+    """Kills a job and its ranks and waits for all of them, because a survivor would write into a removed folder."""
     end = time.monotonic() + ENDING_S
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -116,7 +116,7 @@ def _watch(directory: Path, ascii_only: bool) -> int:
 
 
 def _report(directory: Path, ascii_only: bool) -> int:
-    """Prints the report once it has said the same a few times in a row; its exit code."""
+    """Prints the report once it is stable; returns its exit code."""
     source, said = JobSource((str(directory),)), [""] * _STANDS
     end = time.monotonic() + LONGEST_S
     while True:
@@ -125,12 +125,12 @@ def _report(directory: Path, ascii_only: bool) -> int:
         said = [*said[1:], _verdict(analysis)]
         if (said[0] and len(set(said)) == 1) or time.monotonic() > end:
             break
-    # what stood, and not what the next dumps say
+    # the stable verdict, not that of later dumps
     emit(report.rendered(dataset, analysis, "text", ascii_only), None, False)
     return int(analysis.is_critical)
 
 
 def _verdict(analysis: Analysis) -> str:
-    """What is wrong, who and where; empty while nothing is."""
+    """The kinds, places and culprits of the root causes; empty without any."""
     found = [f for f in analysis.findings if f.root_cause and f.severity != "info"]
     return ";".join(f"{f.kind} {sorted(f.culprit_ranks)}" for f in found)

@@ -24,8 +24,8 @@ def run(
     jobs: int | None = None,
     errors: str | None = None,
 ) -> int:
-    """Writes the file and says what is in it; ClickException where there is no trace."""
-    del ascii_only, path_map  # of no meaning here; all commands that read take them
+    """Writes the file and prints its contents; ClickException without a trace."""
+    del ascii_only, path_map  # unused here; all commands that read take them
     source = JobSource(paths, rank_from, world_size, attempt, jobs, errors)
     source.check()
     if output == "-":
@@ -51,7 +51,7 @@ def run(
 
 
 def _clocks(analysis: object) -> str:
-    """How far the clocks agree."""
+    """The agreement of the clocks."""
     traces = getattr(analysis, "traces", None)
     if traces is None or traces.residual_ns is None:
         return ", clocks as written"

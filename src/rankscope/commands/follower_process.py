@@ -1,7 +1,7 @@
-"""Following a job in a process of its own, so that the one with the screen has nothing to do but to answer keys.
+"""Following of a job in a separate process, so that the process with the screen only has to answer keys.
 
-What crosses is pickled: both ends are this program. The process at the other end opens no file of the job either; its
-workers do, and they send it only numbers and text.
+Messages are pickled, because both ends are this program. The other process opens no file of the job either; its workers
+do, and they send it only numbers and text.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from rankscope.watching.update import FollowProgress, JobUpdate
 
 BEHIND = 10
-"""How nice the process and its workers are, to the one that answers keys."""
+"""Niceness of the process and its workers."""
 SETTLED = 2
-"""With so many updates the screen is there, and with it what need not be searched for cycles any more."""
+"""Number of updates after which the first objects are excluded from searches for cycles."""
 TIDY_S = 120.0
-"""So often cycles are looked for in all there is, between two updates."""
+"""Time between two searches for cycles in all objects, run between updates."""
 _START = (
     "import sys; sys.path[:] = sys.argv[2:]; from rankscope.commands.follower_process import main; "
     "main(int(sys.argv[1]))"
@@ -50,7 +50,7 @@ _START = (
 
 @dataclass(frozen=True)
 class FollowRequest:
-    """What is to be followed, and how."""
+    """Paths and options of a job to follow."""
 
     source: JobSource
     follow: FollowOptions
@@ -59,13 +59,13 @@ class FollowRequest:
 
 @dataclass(frozen=True)
 class FollowFailure:
-    """Following has ended with an error."""
+    """Error that ended following."""
 
     text: str
 
 
 class FollowerProcess:
-    """What the screen is given to follow. Raises ClickException if the options are no good."""
+    """Source of updates for the screen, from a separate process. Raises ClickException for bad options."""
 
     def __init__(self, wanted: FollowRequest) -> None:
         watcher_for(wanted.source, wanted.follow)
@@ -132,7 +132,7 @@ def _how(process: subprocess.Popen[bytes]) -> str:
 
 
 def main(descriptor: int) -> None:
-    """The process: follows until the other end is gone."""
+    """Main function of the process: follows until the other end is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _stand_back()
     connection = Connection(descriptor)
@@ -147,7 +147,7 @@ def main(descriptor: int) -> None:
 
 
 def _stand_back() -> None:
-    """Lets the process with the screen go first wherever both want the same core."""
+    """Lets the process with the screen go first if both want the same core."""
     os.nice(BEHIND)
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
@@ -178,7 +178,7 @@ def _follow(connection: Connection) -> None:
 
 
 def _end_with(connection: Connection, stop: Callable[[], None]) -> None:
-    """Ends following when the other end is gone: nothing is ever sent from there."""
+    """Ends following when the other end is gone; that end never sends anything."""
     with contextlib.suppress(OSError, EOFError):
         connection.recv_bytes()
     stop()
@@ -189,25 +189,25 @@ def _send(connection: Connection, failed: FollowFailure) -> None:
         send(connection, failed)
 
 
-# Sends objects with large tables from one process of this program to another: tables as polars IPC, shared memory.
+# Messages with large tables between two processes of this program: tables as polars IPC, shared memory.
 
 LARGE = 1 << 13
-"""Tables and arrays of so many bytes are sent apart from what they belong to."""
+"""Tables and arrays of at least this many bytes are sent separately."""
 _PROTOCOL = 5
 _COLUMN = "values"
 _Table = pl.DataFrame | npt.NDArray[Any]
 
 
 class _TablePickler(pickle.Pickler):
-    """Leaves large tables out, and keeps them, each once."""
+    """Pickles an object without its large tables, which it collects, each once."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, _PROTOCOL)
         self.tables: dict[int, tuple[int, _Table]] = {}
-        """By identity the number of a table."""
+        """Number and table by identity of the table."""
 
     def reducer_override(self, obj: object) -> Any:
-        """A call for the number of a large table; asked for nothing that Python itself has a type for."""
+        """A call for the number of a large table; Python does not call this for built-in types."""
         if not _is_large(obj):
             return NotImplemented
         number, _ = self.tables.setdefault(id(obj), (len(self.tables), obj))
@@ -215,14 +215,14 @@ class _TablePickler(pickle.Pickler):
 
 
 class _TableUnpickler(pickle.Unpickler):
-    """Puts large tables where they were."""
+    """Unpickles an object with its large tables."""
 
     def __init__(self, data: bytes, tables: list[pl.DataFrame]) -> None:
         super().__init__(io.BytesIO(data))
         self._tables = tables
 
     def find_class(self, module: str, name: str) -> Any:
-        """The callable of that name, as the object was packed with it."""
+        """The callable of that name, as pickled."""
         ours = (module, name) == (__name__, _table.__name__)
         return self._given if ours else super().find_class(module, name)
 
@@ -232,12 +232,12 @@ class _TableUnpickler(pickle.Unpickler):
 
 
 def _table(number: int, _shape: tuple[int, ...] | None) -> _Table:
-    """Stands in what is sent for the table with a number."""
+    """Placeholder in the message for the table with a number."""
     raise LookupError(f"table {number} was sent apart")
 
 
 def send(connection: Connection, thing: object) -> None:
-    """Sends anything that can be pickled. Raises OSError if the other end is gone, or if there is no memory left."""
+    """Sends a picklable object. Raises OSError if the other end is gone, or if memory is exhausted."""
     file = io.BytesIO()
     packer = _TablePickler(file)
     packer.dump(thing)
@@ -255,7 +255,7 @@ def send(connection: Connection, thing: object) -> None:
 
 
 def receive(connection: Connection) -> Any:
-    """What was sent. Raises EOFError or OSError if the other end is gone."""
+    """Receives an object. Raises EOFError or OSError if the other end is gone."""
     tables = [_mapped(recv_handle(connection)) for _ in range(connection.recv())]
     return _TableUnpickler(connection.recv_bytes(), tables).load()
 

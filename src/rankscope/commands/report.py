@@ -1,4 +1,4 @@
-"""`rankscope report`: what was found, in one of three formats."""
+"""`rankscope report`: the findings in one of three formats."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(
     jobs: int | None = None,
     errors: str | None = None,
 ) -> int:
-    """Writes the report; its exit code says whether anything critical was found."""
+    """Writes the report; the exit code says whether anything critical was found."""
     source = JobSource(paths, rank_from, world_size, attempt, jobs, errors, called)
     source.check()
     refuse_existing(output, force)
@@ -52,7 +52,7 @@ def run(
 
 
 def _answered(dataset: Dataset, analysis: Analysis, ranks: tuple[int, ...]) -> Analysis:
-    """With an answer for each of the ranks; ClickException if the job has no such rank."""
+    """The analysis with an explanation for each of the ranks; ClickException if the job has no such rank."""
     if not ranks:
         return analysis
     from rankscope.analysis.explanations import NoSuchRankError, explain
@@ -64,7 +64,7 @@ def _answered(dataset: Dataset, analysis: Analysis, ranks: tuple[int, ...]) -> A
 
 
 def rendered(dataset: Dataset, analysis: Analysis, form: Format, ascii_only: bool) -> bytes:
-    """The report in UTF-8, or in ASCII with escapes for the rest."""
+    """The report in UTF-8, or in ASCII with escapes."""
     if form == "json":
         from rankscope.report.json import render_json
 
@@ -89,7 +89,7 @@ def _load(source: JobSource) -> tuple[Dataset, Analysis]:
 
 
 def _redacted(dataset: Dataset, analysis: Analysis, keep_source_names: bool) -> tuple[Dataset, Analysis]:
-    """Without names, those of this machine included: its paths and logs may lie among the dumps."""
+    """Both without names, including those of this machine, whose paths and logs may be among the dumps."""
     from rankscope.report.redact import redact
 
     try:

@@ -1,4 +1,4 @@
-"""`rankscope PATH...`: the app, or the text report where there is no terminal to draw on."""
+"""`rankscope PATH...`: the app, or the text report without a terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rankscope.tui.options import Load, Palette, ViewOptions
 
 SWITCH_S = 0.001
-"""So long a thread keeps the interpreter from another one that waits for it; 5 ms otherwise."""
+"""Longest time that a thread keeps the interpreter while another one waits; Python's default is 5 ms."""
 
 
 def run(
@@ -59,7 +59,7 @@ def run(
     from rankscope.tui.options import from_environment
 
     for name in ("COLUMNS", "LINES"):
-        # Where they are exported they hide that the terminal was resized.
+        # exported, these variables hide a resize of the terminal
         os.environ.pop(name, None)
     options = from_environment(
         os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export, bell=bell,
@@ -83,7 +83,7 @@ def _app_that_follows(source: JobSource, follow: FollowOptions, options: ViewOpt
 
 
 def _readings(source: JobSource) -> tuple[Load, Load]:
-    """What is shown at first, and the rest, for which only traces are opened again."""
+    """The first reading, and the second one, which opens only traces again."""
     from rankscope.assemble.load import Kept
 
     kept = Kept()
@@ -91,7 +91,7 @@ def _readings(source: JobSource) -> tuple[Load, Load]:
 
 
 def _first(source: JobSource, kept: Kept, progress: Callable[[LoadStep], None]) -> tuple[Dataset, Analysis]:
-    """Of traces only their collectives and steps: they are there in a third of the time."""
+    """The first reading: only collectives and steps of traces, in a third of the time."""
     try:
         return source.load(progress, detail="collectives", kept=kept)
     finally:
@@ -100,9 +100,9 @@ def _first(source: JobSource, kept: Kept, progress: Callable[[LoadStep], None]) 
 
 
 def answer_keys() -> None:
-    """Has the thread that takes updates get out of the way of the one that answers keys.
+    """Makes the thread that takes updates yield to the one that answers keys.
 
-    A search for cycles stops both: one through all that was imported takes a tenth of a second.
+    A search for cycles stops both; one through all imported objects takes a tenth of a second.
     """
     gc.enable()
     gc.set_threshold(*A_BIT_AT_A_TIME)
@@ -110,30 +110,30 @@ def answer_keys() -> None:
 
 
 def _export(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
-    """Imports what writes Markdown only when something is written."""
+    """Exports the Markdown report; imports the writer only then."""
     from rankscope.report.perfetto import export_markdown
 
     return export_markdown(dataset, analysis, directory)
 
 
 def _export_traces(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
-    """As `_export`, for the merged trace."""
+    """Exports the merged trace; imports the writer only then."""
     from rankscope.report.perfetto import export_merged
 
     return export_merged(dataset, analysis, directory)
 
 
 def on_terminal() -> bool:
-    """Whether there is a terminal to draw on and to read keys from."""
+    """Whether stdin and stdout are a terminal."""
     return all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout)) and os.environ.get("TERM") != "dumb"
 
 
-# Asking a running job for dumps through the trigger pipes that lie where its dumps do.
+# Requests for dumps of a running job, through the trigger pipes beside its dumps.
 
 
 @dataclass(frozen=True)
 class PathPipes:
-    """The trigger pipes of some paths. What is asked first may be gone when it is written to: that is said."""
+    """The trigger pipes of some paths. A pipe may vanish before it is written to; `ask` then says so."""
 
     paths: Sequence[str]
 
@@ -142,7 +142,7 @@ class PathPipes:
         return sorted({pipe.rank for pipe in self._find()})
 
     def ask(self) -> str:
-        """Asks all of them, and says what came of it."""
+        """Asks all of them; returns the outcome in words."""
         asked = ask(self._find())
         failed = [one for one in asked if one.problem is not None]
         text = f"{len(asked) - len(failed)} of {len(asked)} ranks asked for dumps"

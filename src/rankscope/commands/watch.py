@@ -1,4 +1,4 @@
-"""`rankscope watch`: follows a running job without a screen, and says on a line of its own what becomes of it."""
+"""`rankscope watch`: follows a running job without a screen and prints a line for each change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FollowOptions:
-    """How a job is to be followed, as the command line says."""
+    """Options of following, from the command line."""
 
     poll: float | None = None
     freeze_after: float | None = None
@@ -36,11 +36,11 @@ class FollowOptions:
 
 
 UNSAID = FollowOptions()
-"""Nothing was said of how."""
+"""The default options."""
 
 
 def watcher_for(source: JobSource, follow: FollowOptions) -> Watcher:
-    """What follows the files of a source; ClickException if the options are no good."""
+    """The watcher for the files of a source; ClickException for bad options."""
     from pathlib import Path
 
     from rankscope.assemble.load import InputError
@@ -56,7 +56,7 @@ def watcher_for(source: JobSource, follow: FollowOptions) -> Watcher:
 
 @dataclass
 class FollowedJob:
-    """What the screen is given to follow: every freeze goes to the command of the user's as well."""
+    """Source of updates for the screen that also runs the user's command at every freeze."""
 
     watcher: Watcher
     on_freeze: str | None
@@ -87,7 +87,7 @@ class FollowedJob:
             dataset, analysis = with_local_paths(news.dataset, news.analysis, self.path_map)
             publish(replace(news, dataset=dataset, analysis=analysis, reading=last[0]))
             if fires and hook is not None:
-                # after that, so that what becomes of it is told later
+                # after that, so that its outcome is told later
                 hook.fire(report_of(news, self.path_map))
 
         try:
@@ -101,7 +101,7 @@ class FollowedJob:
 
 
 def followed(source: JobSource, follow: FollowOptions, path_map: tuple[tuple[str, str], ...]) -> FollowedJob:
-    """What the screen is given to follow; ClickException if the options are no good."""
+    """The source of updates for the screen; ClickException for bad options."""
     return FollowedJob(watcher_for(source, follow), follow.on_freeze, path_map)
 
 
@@ -127,7 +127,7 @@ def run(
     jobs: int | None = None,
     errors: str | None = None,
 ) -> int:
-    """Follows until a signal ends it; its exit code says whether anything critical was found last."""
+    """Follows until a signal; the exit code says whether the last verdict was critical."""
     source = JobSource(paths, rank_from, world_size, attempt, jobs, errors, called)
     source.check(may_come=True)
     watcher = watcher_for(source, follow)
@@ -158,7 +158,7 @@ def _hook(follow: FollowOptions) -> FreezeHook | None:
 
 @dataclass
 class _StatusPrinter:
-    """Prints what is new of a job, and tells who is to be told."""
+    """Prints the changes of a job, and runs the user's command."""
 
     watcher: Watcher
     form: str
@@ -172,7 +172,7 @@ class _StatusPrinter:
     _trouble: str = field(default="")
 
     def publish(self, news: JobUpdate | FollowProgress) -> None:
-        """Takes what the watcher tells."""
+        """Takes an update of the watcher."""
         from rankscope.watching.update import FollowProgress
 
         if isinstance(news, FollowProgress):
@@ -232,14 +232,14 @@ def _ended_by_signals(watcher: Watcher) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-# A command of the user's that is run when a job freezes, with the report on its standard input.
+# The user's command that runs when a job freezes, with the report on its standard input.
 
 LONGEST_QUOTE = 200
-"""Characters of what a command that failed has said."""
+"""Longest quoted output of a failed command."""
 
 
 class FreezeHook:
-    """Runs the command beside everything else, never twice at a time; `tell` gets what became of it."""
+    """Runs the command in the background, once at a time; `tell` gets its outcome."""
 
     def __init__(self, command: str, tell: Callable[[str], None]) -> None:
         self._command, self._tell = command, tell
@@ -254,7 +254,7 @@ class FreezeHook:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until the command has ended."""
+        """Waits until the command has ended."""
         if self._thread is not None:
             self._thread.join()
 

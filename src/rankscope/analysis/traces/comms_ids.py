@@ -1,7 +1,7 @@
-"""Operations that carry a `Comms Id`: a hash of group, number and kind that is the same on all members.
+"""Operations with a `Comms Id`: a hash of group, number and kind that is equal on all members.
 
-It joins what names do not: members of a group that no trace writes out in full are one where they share ids, and two
-communicators of one name are two where they share none. Written since torch 2.12 (pytorch#177148), beside `Seq`.
+It joins operations that names cannot: if no trace lists all members of a group, those with common ids are one group,
+and two communicators with one name but no common id are two. Written since torch 2.12 (pytorch#177148), beside `Seq`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ _ORDER = ["channel", "window"]
 
 
 def with_parts(rows: pl.DataFrame, groups: Sequence[Group]) -> pl.DataFrame:
-    """`rows` with the `group` that their ids tell, `part` of it, and `members`: how many a part of a group has.
+    """`rows` with the `group` by their ids, `part` of the group, and `members`: the size of the part.
 
-    `members` is null where the group has one part; p2p operations follow the group that their file uses for
-    collectives.
+    `members` is null if the group has one part; p2p operations use the group that their file uses for collectives.
     """
     shared = _shared(rows)
     parts = _components(shared)
@@ -40,7 +39,7 @@ _PARTS: dict[str, pl.DataType | type[pl.DataType]] = {"file": pl.UInt32, "group"
 
 
 def _shared(rows: pl.DataFrame) -> pl.DataFrame:
-    """The ids of groups all of whose collectives carry one of their own, with the file and group that has each."""
+    """Ids of groups whose collectives all carry distinct ids, with each file and group that has them."""
     collectives = rows.filter(~pl.col("is_p2p") & ~pl.col("mixed"))
     told = collectives.group_by(NODE).agg(
         whole=pl.col("comms_id").is_not_null().all() & pl.col("comms_id").is_unique().all()
@@ -50,7 +49,7 @@ def _shared(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _components(shared: pl.DataFrame) -> Mapping[tuple[int, int], int]:
-    """Which nodes (file, group) hang together by ids, as numbers of parts."""
+    """Connected components of the nodes (file, group) by common ids, as part numbers."""
     nodes = shared.select(NODE).unique(maintain_order=True).with_row_index("node")
     place = shared.join(nodes, on=NODE).with_columns(lead=pl.col("node").min().over("comms_id"))
     leads = list(range(nodes.height))
@@ -67,17 +66,16 @@ def _components(shared: pl.DataFrame) -> Mapping[tuple[int, int], int]:
 
 
 def _best(told: pl.DataFrame, sizes: Mapping[int, int]) -> pl.DataFrame:
-    """For each part the group, of those that its members take it for, of which most members are written down."""
+    """For each part: of the groups that its members assume, the one with most listed members."""
     size = pl.col("group").replace_strict(sizes, default=0, return_dtype=pl.Int64)
     order = told.sort(-size, "group").unique("part", keep="first", maintain_order=True)
     return order.select("part", told="group")
 
 
 def places_by_id(rows: pl.DataFrame) -> pl.DataFrame:
-    """`rows` with `by_id`, and where that is set `place`: the same for equal ids of a channel, in the order of issue.
+    """`rows` with `by_id`, and `place` where it is set: equal for equal ids of a channel, in issue order.
 
-    `place` counts the rows of each channel, window and file; the file with most of them is what the others are laid
-    on.
+    `place` counts the rows of each channel, window and file; the file with most rows is the reference.
     """
     own = (pl.col("comms_id").is_not_null().all() & pl.col("comms_id").is_unique().all()).over(*_ORDER, "file")
     rows = rows.with_columns(by_id=(own & ~pl.col("is_p2p") & ~pl.col("by_seq")).all().over(_ORDER))

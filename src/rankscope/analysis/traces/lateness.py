@@ -1,8 +1,8 @@
-"""Who comes late to collectives, and how much of that is its own doing.
+"""Lateness of ranks at collectives, and the part of it that is their own doing.
 
 A rank is late by itself only as far as it worked longer than the others since the last collective of the same group:
-the time between the two, less what it spent in other communication. Who waited in another group for somebody else
-comes late as well, and has not worked longer. Working times are measured on one clock each.
+the time between the two, less its other communication. A rank that waited in another group comes late as well, but has
+not worked longer. Each working time is measured on one clock.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ MATCH = ["channel", "window", "place"]
 
 
 def with_work(rows: pl.DataFrame, traced: pl.DataFrame, begins: pl.DataFrame) -> pl.DataFrame:
-    """`rows` of matched operations, aligned, with `since_ns` and `work_ns`.
+    """`rows` of matched, aligned operations with `since_ns` and `work_ns`.
 
-    `since_ns` is the end of the one before it in its channel, for the first where the first step of the window or the
-    window itself begins; `work_ns` what lies between, less the time in which the rank was in any communication.
-    `traced` are all operations of all files and `begins` (file, begin_ns) their windows, on their own clocks.
+    `since_ns` is the end of the previous one in its channel; for the first one, the begin of the first step or of the
+    window. `work_ns` is the time between, less the time in which the rank was in any communication. `traced` are all
+    operations of all files and `begins` (file, begin_ns) their windows, on their own clocks.
     """
     first = pl.min_horizontal(pl.col("begin_ns") + pl.col("offset_ns"), "arrived_ns")
     rows = rows.sort("file", "channel", "place").join(begins, on="file", how="left").with_columns(
@@ -47,11 +47,11 @@ def with_work(rows: pl.DataFrame, traced: pl.DataFrame, begins: pl.DataFrame) ->
 
 
 def with_lateness(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with, for each member of each match, nanoseconds:
+    """`rows` with nanoseconds for each member of each match:
 
-    `late_ns` after the median of the others, `own_ns`: the part of it that its own work explains, `margin_ns` after
-    the last of the others (0 unless it is last), `cost_ns` the part of that which is its own doing, `waited_ns`
-    until the last came.
+    `late_ns` after the median of the others; `own_ns`, the part of it that its own work explains; `margin_ns` after the
+    last of the others (0 unless it is last); `cost_ns`, the part of that which is its own doing; `waited_ns` until the
+    last came.
     """
     arrived, work = pl.col("arrived_ns"), pl.col("work_ns")
     last = arrived.max().over(MATCH)
@@ -78,20 +78,20 @@ def _others_median(column: str) -> pl.Expr:
     """For each member the lower median of the others: of two the other, of four the second smallest of three."""
     rank = (pl.col(column).rank("ordinal") - 1).cast(pl.Int64)
     middle = (pl.len().cast(pl.Int64) - 2) // 2
-    # without the row itself, everything behind it moves one place forward
+    # without the row itself, every row after it moves one place forward
     place = pl.when(rank <= middle).then(middle + 1).otherwise(middle)
     return pl.col(column).sort().gather(place).over(MATCH)
 
 
-# Who came last to each matched collective, by how much, and how sure that is.
+# The last rank at each matched collective, its margin, and its certainty.
 
 MOST_LISTED = 64
-"""Collectives of a short window that are gone through one by one."""
+"""Most collectives of a short window that are listed one by one."""
 
 
 @dataclass(frozen=True)
 class LastRankRun:
-    """Neighbouring collectives of a group to which the same rank came last, and equally surely."""
+    """Successive collectives of a group with the same last rank and equal certainty."""
 
     group: int
     rank: int
@@ -101,11 +101,11 @@ class LastRankRun:
     """The smallest and the largest margin."""
     most_ns: int
     second: int
-    """Who came just before it to the first of them."""
+    """The second last rank at the first of them."""
 
     @property
     def margin(self) -> str:
-        """By how much: "9 us", "124 us to 509 us"."""
+        """The margin in words: "9 us", "124 us to 509 us"."""
         least, most = short_duration(self.least_ns), short_duration(self.most_ns)
         return least if least == most else f"{least} to {most}"
 
@@ -124,13 +124,13 @@ def last_table(joined: pl.DataFrame, numbers: pl.DataFrame, error_ns: int, *, by
 
 
 def is_short(last: pl.DataFrame) -> bool:
-    """Whether there is too little of it to call a rank late, and little enough to go through it one by one."""
+    """Whether the window is too short to call a rank late, and short enough to list its collectives."""
     units = last["step"].n_unique() if last["step"].null_count() < last.height else last.height
     return 0 < last.height <= MOST_LISTED and units < LEAST
 
 
 def turns(last: pl.DataFrame) -> Iterator[LastRankRun]:
-    """The collectives of each group in their order, those alike that follow one another as one."""
+    """The collectives of each group in order, successive equal ones merged."""
     ordered = last.sort("group", "match")
     new = pl.any_horizontal(pl.col(name) != pl.col(name).shift() for name in ("group", "last", "sure"))
     table = ordered.with_columns(turn=new.fill_null(True).cum_sum())
@@ -144,7 +144,7 @@ def turns(last: pl.DataFrame) -> Iterator[LastRankRun]:
 
 
 def most(last: pl.DataFrame) -> str:
-    """Who came last most often in a short window, to which collectives, and of which that is not sure."""
+    """The rank that came last most often in a short window, with the collectives and those that are not sure."""
     if last.is_empty():
         return ""
     rank = last["last"].value_counts().sort("count", "last", descending=[True, False])["last"][0]
@@ -161,11 +161,11 @@ def most(last: pl.DataFrame) -> str:
     return f"{text} ({which}; {doubt}), "
 
 
-# The units in which lateness is counted: steps of the program, or where none are told equal parts of the window.
+# Units in which lateness is counted: steps of the program, or equal parts of a window without steps.
 
 STEP = re.compile(r"^ProfilerStep#(\d+)$")
 PARTS = 8
-"""Units of a window without steps, at most."""
+"""Most units of a window without steps."""
 
 
 def step_spans(dataset: Dataset) -> pl.DataFrame:
@@ -184,7 +184,7 @@ def step_spans(dataset: Dataset) -> pl.DataFrame:
 
 
 def with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """`rows` with `step`: the one in which the host issued it, null outside of all."""
+    """`rows` with `step`: the step in which the host issued the operation, null outside of all."""
     if steps.is_empty():
         return rows.with_columns(step=pl.lit(None, dtype=pl.Int64))
     at = pl.coalesce("created_ns", pl.col("started_ns") - pl.col("offset_ns"))
@@ -197,7 +197,7 @@ def with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_units(rows: pl.DataFrame) -> pl.DataFrame:
-    """`rows` of matches with `unit` and `spot`, the place of the match among those of its channel in the unit.
+    """`rows` of matches with `unit` and `spot`, the index of the match among those of its channel in the unit.
 
     A match belongs to the step in which most members issued it. Rows outside of steps have no unit.
     """

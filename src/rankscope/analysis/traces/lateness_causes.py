@@ -1,8 +1,8 @@
-"""Why a rank is late: what it did between two collectives for longer than the others.
+"""Causes of lateness: the activity between two collectives that took longer than on the others.
 
-The time in which it worked for itself is cut into what its device computed, what had been launched and had not
-started, and the rest, in which the device had nothing to do: the host was busy with something else. The part that is
-longest against the median of the others explains the lateness.
+The rank's own working time is split into computing on its device, launched work that had not started, and the rest, in
+which the device had nothing to do because the host was busy otherwise. The part that is longest against the median of
+the others explains the lateness.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from rankscope.analysis.traces.lateness import MATCH, STEP
 from rankscope.analysis.traces.model import Lateness
 
 SAMPLES = 512
-"""Moments at which the host is asked what it does."""
+"""Most times at which the activity of the host is sampled."""
 LATEST = 0.9
-"""What is late by half as much as this quantile is what its lateness is about."""
+"""Lateness of at least half of this quantile is explained."""
 ALIKE = 0.1
-"""Kernels that run as often as on the others, give or take this share, are the same work."""
+"""Largest relative difference in the number of kernels that counts as the same work."""
 QUICK_NS = 20_000
-"""A kernel that starts so soon after its launch was not held up."""
+"""A kernel that starts this soon after its launch was not held up."""
 Stretch = tuple[Times, Times]
 PROFILER = ("torch/autograd/profiler.py(", "torch/profiler/")
-"""Functions that stand around what a user does since the profiler annotates it: they are not where it happens."""
+"""Functions around the user's code that come from the profiler's own annotations."""
 PARTS = ("compute", "launch", "host")
 
 
 @dataclass(frozen=True)
 class FileTimeline:
-    """One file's device and host in busy intervals, on its own clock."""
+    """Device and host of one file as busy intervals, on its own clock."""
 
     kernels: pl.DataFrame
     communication: BusyIntervals
     device: BusyIntervals
     waiting: BusyIntervals
-    """Nothing ran, and something was launched."""
+    """Intervals without running work, but with launched work."""
 
     @classmethod
     def of(cls, kernels: pl.DataFrame) -> FileTimeline:
-        """From what ran on the device with its launches (`Spans.launched`)."""
+        """The timeline of device work with its launches (`SpanIndex.launched`)."""
         start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
         comm = (kernels["what"] == "communication").to_numpy()
         reach = np.concatenate((start[:1], np.maximum.accumulate(end)[:-1]))
@@ -60,7 +60,7 @@ class FileTimeline:
         )
 
     def parts(self, since: Times, until: Times) -> dict[str, Times]:
-        """Nanoseconds of each of PARTS within each stretch, less what was communication."""
+        """Nanoseconds of each of PARTS within each stretch, less communication."""
         device, waiting = self.device.within(since, until), self.waiting.within(since, until)
         return {
             "compute": device - self.communication.within(since, until),
@@ -71,18 +71,18 @@ class FileTimeline:
 
 @dataclass(frozen=True)
 class LatenessExplainer:
-    """Looks into spans for why ranks are late."""
+    """Finds the causes of lateness in spans."""
 
     spans: SpanIndex
     rows: pl.DataFrame
-    """Rows of matches with `since_ns` and `arrived_ns`, aligned."""
+    """Aligned rows of matches with `since_ns` and `arrived_ns`."""
 
     def explain(self, late: LateRank) -> Lateness:
         """The cause, as far as spans tell."""
         here = late.rows(self.rows)
         mine = here.filter(pl.col("rank") == late.rank)
         if late.spot is None:
-            # without steps only time tells which of the collectives are the ones it is late to
+            # without steps only the time tells to which of the collectives it is late
             mine = mine.filter(pl.col("own_ns") >= pl.col("own_ns").quantile(LATEST) / 2)
         here = here.join(mine.select(MATCH), on=MATCH, how="semi").sort("file", "place")
         read = [f for f in here["file"].unique() if f in self.spans.whole and self.spans.device(f) is not None]
@@ -105,7 +105,7 @@ class LatenessExplainer:
         return Lateness(late.rank, cause, what, share, detail)
 
     def _host(self, rank: int, here: pl.DataFrame, file: int, others: list[int], share: float) -> Lateness:
-        """What the host did longer than those of the others while its device had nothing to do."""
+        """The activity that the host did longer than the other hosts while its device had nothing to do."""
         mine, per_sample, host = self._seen(here, file)
         usual: Counter[str] = Counter()
         for other in others:
@@ -134,7 +134,8 @@ class LatenessExplainer:
         )
 
     def _seen(self, here: pl.DataFrame, file: int) -> tuple[dict[str, list[int]], float, HostTime | None]:
-        """(by name the places of the innermost spans, what one of them stands for in ns a stretch, the host)."""
+        """(by name the indices of the innermost spans, nanoseconds per stretch that one sample stands for, the
+        host)."""
         table = self.spans.host(file)
         since, until = _stretches(here, file)
         if table is None or not len(since):
@@ -151,20 +152,20 @@ class LatenessExplainer:
 
 
 def _stretches(here: pl.DataFrame, file: int) -> Stretch:
-    """On the file's own clock, from the collective before to the arrival at each match."""
+    """The stretches from the previous collective to the arrival at each match, on the file's own clock."""
     own = here.filter(pl.col("file") == file)
     offset = own["offset_ns"].to_numpy()
     return own["since_ns"].to_numpy() - offset, own["arrived_ns"].to_numpy() - offset
 
 
 def _more(parts: dict[int, dict[str, Times]], name: str, own: set[int], others: list[int]) -> float:
-    """How much longer one part is than with the median of the others, in the median stretch."""
+    """The excess of one part over the median of the others, in the median stretch."""
     mine = np.concatenate([parts[f][name] for f in own])
     return float(np.median(mine) - np.median([np.median(parts[f][name]) for f in others if len(parts[f][name])]))
 
 
 def _idle_moments(line: FileTimeline, since: Times, until: Times) -> tuple[Times, float]:
-    """Moments spread evenly over the time in which the device had nothing to do, and how much each stands for."""
+    """Times spread evenly over the idle time of the device, and the time that each stands for."""
     starts = np.concatenate((line.device.starts, line.waiting.starts))
     ends = np.concatenate((line.device.ends, line.waiting.ends))
     busy = BusyIntervals.of(starts, ends)
@@ -184,7 +185,7 @@ def _idle_moments(line: FileTimeline, since: Times, until: Times) -> tuple[Times
 
 
 def _kernels(lines: dict[int, FileTimeline], here: pl.DataFrame, file: int, others: list[int]) -> tuple[str, str]:
-    """(the kernel that ran longest against the others', what is odd: more of it, or the same for longer)."""
+    """(the kernel with the largest excess over the others, the reason: more runs, or longer runs)."""
     mine = _ran(lines[file].kernels, *_stretches(here, file)).with_columns(file=pl.lit(file))
     theirs = pl.concat([_ran(lines[f].kernels, *_stretches(here, f)) for f in others]).group_by("name").agg(
         usual=pl.col("total").sum() / len(others), usually=pl.col("count").sum() / len(others)

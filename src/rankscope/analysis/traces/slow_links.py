@@ -1,4 +1,4 @@
-"""Writes slow links out as findings."""
+"""Slow links as findings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rankscope.analysis.wording import plural, ranks_text, short_duration
 from rankscope.schema import Group
 
 MOST_ROUTES = 8
-"""Slow routes that are quoted."""
+"""Most quoted slow routes."""
 
 
 def link_findings(story: TraceStory, places: Places) -> list[Finding]:
-    """One for each kind of group, or of pairs, of which a few are slow whatever they run."""
+    """A finding for each kind of group, or of pairs, of which a few are slow whatever they run."""
     routes = pl.concat([_groups(story), _pairs(story)])
     found = find_slow(routes, story.dataset.group_list, places.hosts, on_host=story.spans.on_host)
     return [_finding(story, slow, places) for slow in found]
@@ -33,7 +33,7 @@ def _groups(story: TraceStory) -> pl.DataFrame:
 
 
 def _pairs(story: TraceStory) -> pl.DataFrame:
-    """Matched sends and receives: from when both were there to the end of the receive."""
+    """Matched sends and receives: from the arrival of both to the end of the receive."""
     rows = story.matches.filter("is_p2p").join(story.sizes, on="row", how="left")
     return rows.group_by(MATCH, maintain_order=True).agg(
         pl.col("group").first(), ranks=pl.col("rank").sort(), op=pl.lit("send", dtype=pl.Categorical).first(),
@@ -89,47 +89,47 @@ def _evidence(route: SlowRoute) -> Evidence:
     return Evidence(f"{ranks_text(route.ranks)}: {took} where {usual} is usual, in {plural(route.count, 'operation')}")
 
 
-# Links that are slow whatever runs over them: groups or pairs that take longer for the same than all of their kind.
+# Slow links: groups or pairs that take longer for the same operation than all others of their kind.
 
 SLOW = 1.5
-"""So many times what is usual is slow."""
+"""Smallest ratio to the usual time of a slow link."""
 LEAST = 8
-"""Operations of one kind and size that must have been timed on each link."""
+"""Fewest timed operations of one kind and size on each link."""
 ALIKE = 3
-"""Links with which one is compared; where there are fewer, more is asked."""
+"""Fewest links to compare with; with fewer, SLOW_OF_FEW applies."""
 SLOW_OF_FEW = 2.0
 FLOOR_NS, HOST_FLOOR_NS = 50_000, 2_000_000
-"""What takes less is made of latency, or on hosts that communicate themselves (gloo) of turns of their schedulers."""
+"""Shorter times are latency, or scheduler time slices on hosts that communicate themselves (gloo)."""
 
 
 @dataclass(frozen=True)
 class SlowRoute:
-    """A group, or a pair of ranks of it, that is slow."""
+    """A slow group, or a slow pair of ranks of a group."""
 
     ranks: tuple[int, ...]
     group: int
     factor: float
-    """How many times longer it takes than is usual: the least over all operations."""
+    """Ratio to the usual time: the smallest over all operations."""
     count: int
-    """Operations that say so."""
+    """Number of operations that show it."""
     usual_ns: int
     took_ns: int
 
 
 @dataclass(frozen=True)
 class SlowLink:
-    """Slow routes that share what makes them slow."""
+    """Slow routes with a common cause."""
 
     routes: tuple[SlowRoute, ...]
     alike: int
-    """How many routes were compared."""
+    """Number of compared routes."""
     ranks: tuple[int, ...]
-    """Who is in all of them and in no other one; empty if nobody is."""
+    """Ranks that are in all of them and in no other route; empty without any."""
     host: str | None
 
     @property
     def noun(self) -> str:
-        """What a route is called: a link between two ranks, or a group."""
+        """The noun for a route: a link between two ranks, or a group."""
         return "link" if all(len(route.ranks) == 2 for route in self.routes) else "group"
 
 
@@ -138,7 +138,7 @@ def find_slow(
 ) -> list[SlowLink]:
     """Slow routes, by kind. `speeds`: group, ranks (of the route), op, bytes, took_ns of each operation.
 
-    `on_host`: of hosts that communicate themselves.
+    `on_host`: hosts communicate themselves.
     """
     described = pl.DataFrame(
         {"group": [g.id for g in groups], "description": [g.description for g in groups],
@@ -161,12 +161,12 @@ def find_slow(
 
 
 def _usual() -> pl.Expr:
-    """What an operation usually takes: the median over routes, of two what the faster takes."""
+    """The usual time of an operation: the median over routes, the faster of two."""
     return pl.col("took").sort().get((pl.len() - 1) // 2)
 
 
 def _next_high() -> pl.Expr:
-    """What nearly all operations of all routes but the slowest are done in."""
+    """The time in which nearly all operations of all routes but the slowest finish."""
     return pl.col("high").sort_by("took").slice(0, pl.len() - 1).max()
 
 
@@ -180,7 +180,7 @@ def _of_kind(table: pl.DataFrame, hosts: Mapping[int, str]) -> SlowLink | None:
     slow = (pl.col("factor") >= SLOW_OF_FEW) & pl.col("clear") if few else pl.col("factor") >= SLOW
     odd = routes.filter(slow).sort("factor", descending=True)
     fine = routes.filter(~slow)
-    # what is slow in half of all links is how things are; of two one may be
+    # half of all links being slow is normal; one of two may be slow
     if odd.is_empty() or odd.height * 2 >= routes.height + few:
         return None
     found = [SlowRoute(tuple(r), g, f, n, int(u), int(t)) for r, g, f, n, u, t, _ in odd.iter_rows()]
@@ -193,7 +193,7 @@ def _of_kind(table: pl.DataFrame, hosts: Mapping[int, str]) -> SlowLink | None:
 
 
 def _are_sisters(routes: Sequence[Sequence[int]], hosts: Mapping[int, str]) -> bool:
-    """Whether no rank is in two of them, and all lie on equally many hosts."""
+    """Whether the routes share no rank, and all span equally many hosts."""
     ranks = [rank for route in routes for rank in route]
     crossed = {len({hosts.get(rank, "") for rank in route}) for route in routes}
     return len(set(ranks)) == len(ranks) and len(crossed) == 1

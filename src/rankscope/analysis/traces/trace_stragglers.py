@@ -1,4 +1,4 @@
-"""Writes late ranks out as findings: by how much, why, what it costs, and where to look."""
+"""Late ranks as findings: the amount, the cause, the cost, and the next step."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rankscope.analysis.wording import plural, short_duration
 from rankscope.schema import Dataset, Frame
 
 MOST_EVIDENCE = 3
-"""Collectives that are quoted as evidence."""
+"""Most collectives quoted as evidence."""
 FEW = 5
-"""Fewer units make it less certain."""
+"""With fewer units a finding is less certain."""
 STEPS = {
     "compute": "Compare the GPU of rank {rank} with the others: clocks, temperature, throttling (nvidia-smi -q -d "
     "CLOCK,PERFORMANCE), and what it is given to compute.",
@@ -33,19 +33,19 @@ SLOW_HOST = (
     "Compare the processor of rank {rank} with the others: clocks, what else runs on its host, threads "
     "(OMP_NUM_THREADS), and what it is given to compute."
 )
-"""Of a job without devices, what to do about slow computing."""
+"""Advice for slow computing in a job without devices."""
 BLIND = "Record with with_stack=True: no span shows what the host of rank {rank} did in that time."
 
 
 @dataclass(frozen=True)
 class StragglerWriter:
-    """Makes findings of late ranks."""
+    """Converts late ranks to findings."""
 
     story: TraceStory
     places: Places
 
     def findings(self) -> list[Finding]:
-        """One for each late rank, the costliest first."""
+        """A finding for each late rank, the costliest first."""
         return [self._finding(late) for late in self.story.late]
 
     def _finding(self, late: LateRank) -> Finding:
@@ -77,7 +77,7 @@ class StragglerWriter:
         )
 
     def _recorded_stack(self, own: pl.DataFrame) -> tuple[Frame, ...]:
-        """From where the rank issued the collective to which it came latest, as dumps tell it."""
+        """The stack, from dumps, at which the rank issued the collective to which it came latest."""
         if self.story.dataset.ops.is_empty():
             return ()
         latest = own.sort("own_ns", descending=True).select(pl.col("row").cast(pl.Int64))
@@ -96,7 +96,7 @@ class StragglerWriter:
         return f"rank {late.rank} {what}: {cause_text(cause)}; costs {self._cost(late)}"
 
     def _cost(self, late: LateRank) -> str:
-        # of several late ranks each hides what the others cost
+        # with several late ranks, each hides the cost of the others
         lost = late.cost_ns if len(self.story.late) == 1 else late.median_ns // late.every
         if self.story.steps.is_empty():
             return f"{100 * lost / max(late.unit_ns, 1):.2g} % of the time"
@@ -116,7 +116,7 @@ class StragglerWriter:
         return f"{text} {_cause_sentence(cause)}"
 
     def _waiting(self, rank: int) -> tuple[int, ...]:
-        """Members of the groups that it is in."""
+        """Members of the groups of the rank."""
         groups = self.story.joined.filter(pl.col("rank") == rank)["group"].unique()
         ranks = self.story.joined.filter(pl.col("group").is_in(groups.implode()))["rank"].unique()
         return tuple(sorted(r for r in ranks if r != rank))
@@ -132,7 +132,7 @@ class StragglerWriter:
         return ("medium" if reasons else "high"), tuple(reasons)
 
     def _evidence(self, late: LateRank, here: pl.DataFrame, own: pl.DataFrame) -> tuple[Evidence, ...]:
-        """The collectives at which it came latest: its own arrival, and of the first the member that waited longest."""
+        """The collectives at which it was latest: its own arrival, and the longest waiting member of the first one."""
         out = []
         worst = own.sort("own_ns", descending=True).head(MOST_EVIDENCE)
         for row in worst.iter_rows(named=True):
@@ -186,7 +186,7 @@ def _cause_sentence(cause: Lateness) -> str:
 
 
 def _typical(late: LateRank, own: pl.DataFrame) -> int:
-    """How late it comes to one collective; where units are no steps, several of which may lie in a unit."""
+    """Its typical delay at one collective; a unit that is not a step may have several."""
     if late.spot is not None:
         return late.median_ns
     latest = own["own_ns"].quantile(LATEST) or 0.0
@@ -194,7 +194,7 @@ def _typical(late: LateRank, own: pl.DataFrame) -> int:
 
 
 def _ordinal(number: int) -> str:
-    """2nd, 3rd, 11th."""
+    """Ordinals: 2nd, 3rd, 11th."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 
@@ -209,7 +209,7 @@ def _next(cause: Lateness, on_host: bool) -> str:
 
 
 def _frames(cause: Lateness) -> tuple[Frame, ...]:
-    """The Python functions among the spans around, innermost first: "data.py(12): load"."""
+    """The Python functions among the surrounding spans, innermost first: "data.py(12): load"."""
     out = []
     for name in cause.stack:
         if any(own in name for own in PROFILER):
@@ -221,7 +221,7 @@ def _frames(cause: Lateness) -> tuple[Frame, ...]:
     return tuple(out)
 
 
-# Answers for one rank where only traces tell of it: how late it was, how long it waited, against who is accused.
+# Explanations for one rank with only traces: its lateness, its waits, and the accused rank.
 
 RULE = (
     "it works longer by itself than the others between two collectives, in most steps, by more than chance explains "
@@ -231,7 +231,7 @@ CLEARS = "a trace of more steps in which it is not late, or a program in which i
 
 
 def explain_traced(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplanation:
-    """Why a rank is accused of being late, or not."""
+    """Explains why a rank is accused of being late, or why not."""
     traces = analysis.traces or TraceAnalysis()
     accusing = next((f for f in analysis.findings if rank in f.culprit_ranks), None)
     if accusing is not None:

@@ -1,4 +1,4 @@
-"""What each trace tells whatever the others do: its steps, kernels, idle time, queues and launches."""
+"""Tables of each trace by itself: steps, kernels, idle time, queues and launches."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex, amo
 from rankscope.analysis.traces.model import IDLE, IDLE_KINDS, KERNELS, LAUNCHES, QUEUES, STEPS, Columns
 from rankscope.schema import Dataset
 
-# What ran on devices, how it was launched, and why streams were idle: the tables of Holistic Trace Analysis.
+# Tables of Holistic Trace Analysis: device work, launches, and reasons of idle streams.
 
 NEXT_NS = 30_000
-"""A gap between two kernels that is shorter is what launching the second takes: HTA's default, as it works out."""
+"""A shorter gap between two kernels is the cost of a launch: the default of HTA."""
 QUEUE_FULL = 1024
-"""So many launched operations make the next launch wait."""
+"""Number of launched operations at which the next launch blocks."""
 LATE_NS = 100_000
-"""A kernel that starts so much after its launch is an outlier."""
+"""A kernel that starts this long after its launch is an outlier."""
 
 
 def kernels(ran: pl.DataFrame) -> pl.DataFrame:
-    """One row for each kernel of a file, with KERNELS but the rank; `ran` is what ran on its devices."""
+    """One row per kernel of a file, with KERNELS but the rank; `ran` is the work of its devices."""
     length = pl.col("end_ns") - pl.col("start_ns")
     by = [-pl.col("total_ns"), pl.col("kind"), pl.col("name").cast(pl.String)]
     table = ran.group_by("file", pl.col("what").cast(pl.String).alias("kind"), "name").agg(
@@ -34,10 +34,10 @@ def kernels(ran: pl.DataFrame) -> pl.DataFrame:
 
 
 def idle(launched: pl.DataFrame) -> pl.DataFrame:
-    """One row for each stream of a file and kind of idle time, with IDLE but the rank; see `Spans.launched`.
+    """One row per stream of a file and kind of idle time, with IDLE but the rank; see `SpanIndex.launched`.
 
-    Host wait: the next kernel was launched only after the one before it had ended. Kernel wait: the gap is what
-    launching takes. Other: neither, as where a stream waits for another.
+    Host wait: the next kernel was launched only after the end of the previous one. Kernel wait: the gap is the cost of
+    a launch. Other: neither, as when a stream waits for another.
     """
     before = pl.col("end_ns").shift().over("track")
     gap = (pl.col("start_ns") - before).alias("idle_ns")
@@ -55,7 +55,7 @@ def idle(launched: pl.DataFrame) -> pl.DataFrame:
 
 
 def queues(launched: pl.DataFrame) -> pl.DataFrame:
-    """One row for each stream of a file, with QUEUES but the rank: launched and not started, whenever that changes."""
+    """One row per stream of a file, with QUEUES but the rank: operations launched and not started, at each change."""
     ran = launched.filter(pl.col("call_ns").is_not_null())
     changes = pl.concat([
         ran.select("file", "track", "lane", at="call_ns", by=pl.lit(1)),
@@ -72,7 +72,7 @@ def queues(launched: pl.DataFrame) -> pl.DataFrame:
 
 
 def launches(launched: pl.DataFrame) -> pl.DataFrame:
-    """A row for a file, with LAUNCHES but the rank; a kernel that starts while its launch still runs has no delay."""
+    """One row per file, with LAUNCHES but the rank; a kernel that starts during its launch has no delay."""
     delay = (pl.col("start_ns") - pl.col("called_ns")).clip(0)
     call, kernel = pl.col("called_ns") - pl.col("call_ns"), pl.col("end_ns") - pl.col("start_ns")
     table = launched.filter(pl.col("call_ns").is_not_null()).group_by("file").agg(
@@ -96,7 +96,7 @@ _TOLD_LATER = ("late_ns", "waited_ns")
 
 
 def tables_of_all(spans: SpanIndex, steps: pl.DataFrame) -> Alone:
-    """The tables of all files, one after another in the order of files.
+    """The tables of all files, in the order of files.
 
     `steps` are those that the program marked: file, step, begin_ns, end_ns.
     """
@@ -112,7 +112,7 @@ def tables_of_all(spans: SpanIndex, steps: pl.DataFrame) -> Alone:
 
 
 def _windows(dataset: Dataset, steps: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    """By file the steps in it; the window is one where none are marked."""
+    """By file its steps; the whole window is one step if none are marked."""
     windows = dataset.traces.select(
         "file", pl.lit(0, dtype=pl.Int64).alias("step"), begin_ns="start_ns", end_ns="end_ns"
     )
@@ -131,14 +131,14 @@ def _of(spans: SpanIndex, file: int, steps: pl.DataFrame) -> Alone:
 
 
 def _ranked(tables: list[pl.DataFrame], ranks: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-    """The tables as one with these columns, and the rank of each file."""
+    """The tables merged into one with these columns, and the rank of each file."""
     if not tables:
         return pl.DataFrame(schema=columns)
     joined = pl.concat(tables, how="vertical_relaxed").join(ranks, on="file", maintain_order="left")
     return joined.select([pl.col(name).cast(kind) for name, kind in columns.items()])
 
 
-# Where the time of each rank and step went: computing, communication, copies, nothing.
+# Time of each rank and step by activity: computing, communication, copies, idle.
 
 _ACTIVE = ("cpu_op", "cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
 _WAITS = re.compile(r"Synchronize|StreamWait|EventQuery")
@@ -180,7 +180,7 @@ _PARTS = ("compute_ns", "communication_ns", "exposed_ns", "overlap_ns", "memory_
 
 
 def _active(spans: SpanIndex, file: int) -> BusyIntervals:
-    """When any operation or launch ran on the host."""
+    """Intervals in which any operation or launch ran on the host."""
     host = spans.host(file)
     if host is None:
         return BusyIntervals(np.empty(0, np.int64), np.empty(0, np.int64))
