@@ -1,4 +1,4 @@
-"""The report to paste into an issue or a postmortem, for readers who have never seen rankscope."""
+"""The Markdown report for an issue or a postmortem, for readers who do not know rankscope."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _evidence(title: str, evidence: Sequence[Evidence]) -> Iterator[str]:
 def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if analysis.traces is None:
         return
-    # only who has traces waits for the import
+    # imported only for jobs with traces
     from rankscope.report import trace_section
 
     yield "## Where the time of each step went, by traces"
@@ -163,7 +163,7 @@ def _bullets(title: str, lines: Sequence[str], heading: str = "", numbered: bool
 
 
 def _facts(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """A table of labels and what they say, without the empty ones."""
+    """A table of labels and values, without empty ones."""
     known = [(label, value) for label, value in rows if value]
     if known:
         yield _table(("", ""), known)

@@ -1,4 +1,4 @@
-"""The same findings without host names, users and paths, for public threads."""
+"""Redaction of host names, users and paths in findings, for public threads."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rankscope.schema import Dataset, Frame
 from rankscope.schema.tables import Holds, text_columns
 
 _OWN_WORDS = frozenset({"id", "kind", "severity", "caused_by", "confidence", "status"})
-"""Fields that hold words of rankscope's own."""
+"""Fields with fixed words of rankscope."""
 _PATHS = frozenset({"file"})
 _HOSTS = frozenset({"host"})
 _FIRST = ("files", "stacks", "threads")
 _LOGS = ("messages", "settings", "comms", "ras")
-"""Tables whose stand-ins have the lowest numbers: those that reports show, before and after the findings."""
+"""Tables whose stand-ins get the lowest numbers, because reports show them before and after the findings."""
 _NAME_A_USER = ("USER", "LOGNAME", "USERNAME", "SLURM_JOB_USER")
 _NAME_A_HOST = ("HOSTNAME", "MASTER_ADDR", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST", "SLURM_LAUNCH_NODE_IPADDR")
 
@@ -36,7 +36,7 @@ def redact(
     users: Iterable[str] = (),
     keep_source_names: bool = True,
 ) -> tuple[Dataset, Analysis]:
-    """What a report shows of a job with names replaced: host-1, user-1, dir-1; one name has one stand-in everywhere.
+    """The data of a report with names replaced: host-1, user-1, dir-1; one name has one stand-in everywhere.
 
     `hosts` and `users` are further names to replace, of the machine that makes the report. Text is replaced in every
     column that `schema.text_columns` does not call rankscope's own, in the root and in the analysis.
@@ -53,7 +53,7 @@ def redact(
 
 
 def _tables(dataset: Dataset) -> dict[str, pl.DataFrame]:
-    """All tables by name, those first that reports show."""
+    """All tables by name, those that reports show first."""
     tables = {f.name: getattr(dataset, f.name) for f in fields(dataset)}
     return {name: tables[name] for name in (*_FIRST, *_LOGS, *tables) if isinstance(tables[name], pl.DataFrame)}
 
@@ -72,14 +72,14 @@ def _root(root: str, names: StandInNames) -> str:
 
 
 def _is_address(root: str) -> bool:
-    """Whether what was opened is a server, and no path."""
+    """Whether the input is a server, not a path."""
     return "://" in root
 
 
 def _said(dataset: Dataset) -> pl.DataFrame:
-    """The lines of logs without the texts that no report shows: there may be very many.
+    """The lines of logs without texts that no report shows, as there may be very many.
 
-    What is alike is told as one line, so all beyond those that are listed one by one has the text of the first.
+    Similar lines are merged, so all lines after the listed ones have the text of the first.
     """
     rows = log_excerpts.accounts(dataset).with_row_index("number")
     first = (
@@ -93,7 +93,7 @@ def _said(dataset: Dataset) -> pl.DataFrame:
 
 
 def _texts(dataset: Dataset) -> Iterator[str]:
-    """What the tables say that may name users."""
+    """Texts of the tables that may name users."""
     for name, table in _tables(dataset).items():
         for column, what in text_columns(name, table.schema).items():
             if what != "host":
@@ -101,7 +101,7 @@ def _texts(dataset: Dataset) -> Iterator[str]:
 
 
 def _hosts(dataset: Dataset, analysis: Analysis) -> list[str]:
-    """Every host that is known by name, and every switch or rack that is spoken of, in a fixed order."""
+    """All known hosts, switches and racks, in a fixed order."""
     accused = [c.host for f in analysis.findings for c in f.culprits if c.host]
     seen = [
         host
@@ -116,25 +116,25 @@ def _hosts(dataset: Dataset, analysis: Analysis) -> list[str]:
 
 
 def _valued(dataset: Dataset, settings: Sequence[str]) -> list[str]:
-    """What settings of these names say."""
+    """Values of the settings with these names."""
     rows = dataset.settings.filter(pl.col("name").is_in(settings) & (pl.col("value") != ""))
     return rows["value"].unique(maintain_order=True).to_list()
 
 
 def _distinct(column: pl.Series) -> list[str]:
-    """The different values of a column of text, in their order."""
+    """The distinct values of a text column, in order."""
     return column.drop_nulls().unique(maintain_order=True).cast(pl.String).to_list()
 
 
 def _mapped(column: pl.Series, change: Callable[[str], str]) -> pl.Series:
-    """The column with every value changed, each different one once; what is empty stays so."""
+    """The column with every distinct value changed once; nulls stay."""
     new = {old: change(old) for old in _distinct(column) if old}
     changed = {old: value for old, value in new.items() if value != old}
     return column.cast(pl.String).replace(changed).cast(column.dtype) if changed else column
 
 
 def _redacted(value: Any, names: StandInNames, name: str = "") -> Any:
-    """The same value with its text replaced; `name` is the field it stands in."""
+    """The value with its text replaced; `name` is its field."""
     if isinstance(value, str):
         return value if name in _OWN_WORDS else _change(names, name)(value)
     if isinstance(value, Frame):
@@ -147,7 +147,7 @@ def _redacted(value: Any, names: StandInNames, name: str = "") -> Any:
 
 
 def _of_parts(value: Any, names: StandInNames, name: str) -> Any:
-    """The same of a table, or of an object by its fields."""
+    """The same for a table, or for an object by its fields."""
     if isinstance(value, pl.DataFrame):
         return _renamed(name, value, names)
     if not is_dataclass(value) or isinstance(value, type):
@@ -164,7 +164,7 @@ def _change(names: StandInNames, name: str) -> Callable[[str], str]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Every text in a value, however deep."""
+    """All texts in a value, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, tuple | list):
@@ -180,7 +180,7 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(getattr(value, f.name))
 
 
-# Finds host names, users and paths in text and puts stand-ins in their place, the same ones everywhere.
+# Stand-ins for host names, users and paths in text, consistent over the whole report.
 
 _SPLIT = re.compile(
     r"(?P<url>\b[a-z][a-z0-9+]*://[^\s'\"`()<>]+)"
@@ -199,15 +199,15 @@ _KEPT = frozenset({
     "site-packages", "dist-packages", "nccl", "comm", "trace", "rank", "dump", "fr", "gloo", "xccl", "hccl", "torch",
     "torchcomms", "json", "pkl", "pickle", "gz", "zst", "tar", "tgz", "zip", "log", "txt",
 })  # fmt: skip
-"""Parts of paths and names of dumps that tell nothing of anybody."""
+"""Common parts of paths and dump names, which identify nobody."""
 _JOINTS = re.compile(r"([_.-]+)")
 _NO_SECRET = frozenset({"root", "localhost"})
 _SHORTEST = 3
-"""Users of one or two letters are replaced in paths only: in prose they would be half the words."""
+"""Shortest user name that is replaced in prose; shorter ones, which match half the words, only in paths."""
 
 
 class StandInNames:
-    """The stand-ins of one report: host-1, user-1, dir-1, name-1, handed out in the order of first sight."""
+    """The stand-ins of one report: host-1, user-1, dir-1, name-1, numbered by first occurrence."""
 
     def __init__(self, hosts: Iterable[str], users: Iterable[str], keep_source_names: bool = True) -> None:
         self._given: dict[tuple[str, str], str] = {}
@@ -221,7 +221,7 @@ class StandInNames:
         self._odd: dict[str, str] = {}
 
     def learn(self, texts: Iterable[str], paths: Iterable[str]) -> None:
-        """Takes users out of all text, and notes the paths of files, to know them in prose."""
+        """Collects users from all text, and the paths of files, to recognise them in prose."""
         for text in texts:
             self._add_users(_USER.findall(text))
         self._paths.update(paths)
@@ -242,7 +242,7 @@ class StandInNames:
         return name if name in _NO_SECRET else self._alias("host", _short(name))
 
     def path(self, path: str) -> str:
-        """A path part by part: what is common stays, users and hosts become theirs, other parts dir-1 and name-1."""
+        """A redacted path: common parts stay, users and hosts get their stand-ins, other parts dir-1 and name-1."""
         public = _PUBLIC.search(path)
         if public:
             return f"site-packages/{path[public.end() - len('torch/') :]}"
@@ -260,7 +260,7 @@ class StandInNames:
         return self._given[kind, name]
 
     def _known(self, word: str) -> str | None:
-        """The stand-in of a word that is a host or a user."""
+        """The stand-in of a word that is a known host or user."""
         if word in self._users:
             return self._alias("user", word)
         return self.host(word) if _short(word) in self._hosts or _shape(_short(word)) in self._shapes else None
@@ -274,7 +274,7 @@ class StandInNames:
         return self._known(part) or self._alias("dir", part)
 
     def _base(self, name: str) -> str:
-        """The last part of a path: a source file may keep its name, of a dump's the usual words stay."""
+        """The redacted last part of a path: a source file may keep its name, a dump keeps usual words."""
         if _SOURCE.search(name) or name.startswith("<"):
             return self._source(name)
         return "_".join(self._piece(piece) for piece in name.split("_"))
@@ -317,7 +317,7 @@ class StandInNames:
         return "/".join(self._in_prose(part) for part in token.split("/"))
 
     def _in_prose(self, token: str) -> str:
-        """A word: as it is unless it, or a piece of it, is a name that is known."""
+        """A word, replaced if it or a part of it is a known name."""
         stem = token.rstrip(".-")
         if _SOURCE.search(stem):
             return self._source(stem) + token[len(stem) :]
@@ -334,5 +334,5 @@ def _short(host: str) -> str:
 
 
 def _shape(host: str) -> str:
-    """A host name with its numbers taken out: node07 and node12 are of one shape."""
+    """A host name without its numbers: node07 and node12 have one shape."""
     return re.sub(r"\d+", "#", host)

@@ -1,4 +1,4 @@
-"""The report for a person in a terminal or a pipe, 80 columns wide: the verdict first, then why."""
+"""The text report for a terminal or a pipe, 80 columns wide: the verdict first, then the reasons."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rankscope.schema import Dataset
 
 WIDTH = 80
 _LABEL = 14
-"""Columns left of what a label names: indent, label, gap."""
+"""Columns of indent, label and gap."""
 
 
 def render_text(dataset: Dataset, analysis: Analysis) -> str:
-    """The report as text, whatever the files said made harmless."""
+    """The report as text, with all text from files made harmless."""
     parts: list[str] = [*_head(dataset, analysis)]
     for why in analysis.whys:
         parts += ["", *_why(why)]
@@ -65,7 +65,7 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
 
 
 def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator[tuple[str, list[str]]]:
-    """What is known of a finding beyond its title, label by label."""
+    """The details of a finding below its title, label by label."""
     others = tuple(r for r in finding.candidates if r not in finding.culprit_ranks)
     yield "who", [words.who(finding)]
     yield "mesh", [words.on_mesh(finding, analysis.mesh)]
@@ -85,7 +85,7 @@ def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator
 
 
 def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
-    """Lines with the label before the first of them; nothing where all are empty."""
+    """Lines with the label before the first one; empty if all lines are empty."""
     start = f"   {label:<{_LABEL - 3}}"
     for line in filter(None, lines):
         first, *rest = _wrap(line, indent=2, width=WIDTH - _LABEL)
@@ -97,7 +97,7 @@ def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
 def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if analysis.traces is None:
         return
-    # only who has traces waits for the import
+    # imported only for jobs with traces
     from rankscope.report import trace_section
 
     yield from _title("Where the time of each step went, by traces (who is late first; % of the step)")
@@ -142,7 +142,7 @@ def _unread(dataset: Dataset) -> Iterator[str]:
 
 
 def _wrap(text: str, first: int = 0, indent: int = 0, width: int = WIDTH) -> list[str]:
-    """Harmless lines no wider than `width`, but for paths that are longer: broken, they could not be copied."""
+    """Harmless lines no wider than `width`, except for longer paths, which must stay whole for copying."""
     shown = plain(text, words.LONGEST_LINE)
     wrapped = textwrap.wrap(
         shown,
@@ -155,14 +155,14 @@ def _wrap(text: str, first: int = 0, indent: int = 0, width: int = WIDTH) -> lis
     return wrapped or [""]
 
 
-# What following a job says of it on a line of its own, for a person or a program.
+# Lines of a followed job, for a person or a program.
 
 GROUPS = 32
-"""Rates of no more groups are told, the fastest first."""
+"""Most groups whose rate is told, the fastest first."""
 
 
 def verdict_key(analysis: Analysis, live: LiveState) -> tuple[Any, ...]:
-    """What is the same as long as nothing else is to be said of a job: whoever is late, not in which of its groups."""
+    """A key that changes only with the verdict: it holds the late ranks, not the groups in which they are late."""
     roots = [f for f in analysis.findings if f.root_cause]
     places = [(f.group and f.group.id, f.seq) if f.kind != "straggler" else () for f in roots]
     causes = tuple((f.kind, f.culprit_ranks, place) for f, place in zip(roots, places, strict=True))

@@ -1,7 +1,7 @@
 """Sends and receives in lines of NCCL, matched by their order between two ranks.
 
 A left-out operation shifts those after it, which shows if they differ in size or type. Lines at the end may be lost, so
-so there the sends are only counted. Sender and receiver are both candidates, because neither line tells who erred.
+there the sends are only counted. Sender and receiver are both candidates, because neither line tells who erred.
 """
 
 from __future__ import annotations
