@@ -99,7 +99,7 @@ class Instance:
 
     @cached_property
     def op(self) -> str:
-        """What most of those that issued it call it, "collective" if no entry is left; asked for once all are there."""
+        """The name that most members use, "collective" if no entry is left; asked for once all are there."""
         names = [e.op for e in self.entries.values() if e.op]
         return max(sorted(set(names)), key=names.count, default="collective")
 

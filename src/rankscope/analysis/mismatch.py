@@ -118,7 +118,7 @@ def _accuse(
 
 
 def _silent(facts: Facts, instance: Instance, votes: dict[int, Signature]) -> int:
-    """Silent members of a group that is known only from log lines, without its size."""
+    """Number of silent members of a group that is known only from log lines, without its size."""
     if instance.group not in facts.open_groups:
         return 0
     return max(0, len(facts.groups[instance.group].ranks) - len(votes))

@@ -142,7 +142,7 @@ def fresh(memory: ProgressHistory, at_ns: int) -> ProgressHistory:
 
 
 def pause_ns(memory: ProgressHistory) -> int:
-    """A group that does not move for longer has no rate any more."""
+    """Standstill after which a group has no rate any more."""
     return max(WRITING_NS, LONGER * memory.got_over_ns)
 
 

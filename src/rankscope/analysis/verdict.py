@@ -81,7 +81,7 @@ def _of_logs(situation: VerdictBasis) -> tuple[Status, str]:
 
 
 def _stacks_alone(dataset: Dataset) -> bool:
-    """A sentence if the logs hold only stacks, with the ranks that sent none."""
+    """Whether the logs hold only stacks, and notes on ranks that sent none."""
     told = dataset.messages["kind"] == "no-answer"
     return dataset.threads.height > 0 and bool(told.all()) and dataset.settings.is_empty() and dataset.comms.is_empty()
 

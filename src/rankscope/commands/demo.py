@@ -49,7 +49,7 @@ class DemoJob:
 
     @property
     def dumps(self) -> int:
-        """Ranks that have left a dump."""
+        """Number of ranks that have left a dump."""
         return len(list(self.directory.glob("fr_trace_rank_*")))
 
     def wait(self) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 BEHIND = 10
 """Niceness of the process and its workers."""
 SETTLED = 2
-"""Number of updates after which the first objects are excluded from searches for cycles."""
+"""Number of first updates whose objects are excluded from searches for cycles."""
 TIDY_S = 120.0
 """Time between two searches for cycles in all objects, run between updates."""
 _START = (

@@ -19,9 +19,9 @@ POLL_S = 2.0
 SAFETY_S = 10.0
 """and with notices, because no event is guaranteed."""
 SOONER = 0.8
-"""Factor on the announced interval, so that changes are shown within it."""
+"""Factor on the announced interval between looks, so that changes are shown within it."""
 AWAY_S = 0.75
-"""Factor while nothing can be seen, because a replaced directory is away for a moment."""
+"""Seconds between two looks while nothing can be seen, because a replaced directory is away for a moment."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ SIGMAS = 4
 WORST = 0.95
 """Share of ends that are within the clock error of the median end."""
 SPREAD = 4
-"""Factor from the distance to the median end (of one file) to the distance of two files, doubled for two arrivals."""
+"""Clock error per distance of an end to the median end: twice for two ends, and twice for two arrivals."""
 NAMED = 3
 """Most files that are named if many have no clock."""
 TO_SIGMA = 1.4826

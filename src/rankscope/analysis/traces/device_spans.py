@@ -28,7 +28,7 @@ Places = npt.NDArray[np.int64]
 
 
 def among(column: str, names: Sequence[str]) -> pl.Expr:
-    """Whether a categorical column is one of `names`, without converting each value to text."""
+    """An expression: whether a categorical column is one of `names`, without converting each value to text."""
     return pl.col(column).is_in(pl.Series(names, dtype=pl.Categorical).implode())
 
 
