@@ -101,4 +101,4 @@ def test_one_look_that_hung_does_not_put_off_the_next(tmp_path: Path, monkeypatc
     assert rest_after(600.0) == pytest.approx(0.1), "as after the look before"
     assert rest_after(2.0) == pytest.approx(20.0), "twice in a row it is slow indeed"
     assert rest_after(600.0) == pytest.approx(20.0)
-    assert rest_after(600.0) == pytest.approx(census.LONGEST_S)
+    assert rest_after(600.0) == pytest.approx(census.LONGEST_PAUSE_S)

@@ -12,7 +12,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.analysis.progress_history import WRITING_NS
 from rankscope.watching.update import JobUpdate
 from rankscope.watching.watched_job import WatchedJob
-from rankscope.watching.watcher import SHARE
+from rankscope.watching.watcher import REST_FACTOR
 from tests.watching.following import Following
 from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import Running, target
@@ -109,7 +109,7 @@ def test_after_judging_there_is_a_rest_twice_as_long_as_it_took(going: Going, mo
         if not turn:
             assert came, "it had rested"
             continue
-        assert not came and not going.turn(SHARE * took - 0.01)
+        assert not came and not going.turn(REST_FACTOR * took - 0.01)
         (judged,) = going.turn(0.02)
         assert judged.changed == 3
 

@@ -13,7 +13,7 @@ from rankscope.schema import Frame
 
 # Patterns of functions and files of torch, CPython, NCCL, gloo, CUDA and common packages.
 
-Doing = Literal[
+ActivityKind = Literal[
     "exit", "setup", "collective", "p2p", "device", "data", "storage", "network", "compile", "import", "thread",
     "process", "lock", "gc", "sleep", "debugger", "backward", "none", "running", "blocked",
 ]  # fmt: skip
@@ -26,7 +26,7 @@ class FramePattern:
 
     tier: int
     """Precedence: the lowest tier wins, then Python before native, then the innermost frame."""
-    doing: Doing
+    doing: ActivityKind
     words: str
     """Words that follow "rank 3 is"; `{}` is the name of the function."""
     function: str
@@ -37,12 +37,12 @@ class FramePattern:
     """True for frames of libraries, False for frames of Python."""
 
 
-CALLED_BACK = 6
+CALLBACK_TIER = 6
 """Patterns of this tier and above hold only if no frame of the job's own code was called back from there."""
 
 _C10D = r"torch/distributed/(distributed_c10d|_functional_collectives\w*|nn/functional)\.py$"
 
-TABLE = (
+FRAME_PATTERNS = (
     FramePattern(0, "exit", "in {}", r"destroy_process_group|_shutdown_backend|_?abort_process_group", _C10D),
     FramePattern(1, "setup", "setting up process groups, in {}",
         r"init_process_group|new_\w*group\w*|split_group|_store_based_barrier|_new_process_group_helper|"
@@ -105,22 +105,22 @@ TABLE = (
 """All patterns; only the tiers set their precedence."""
 
 
-COMMUNICATION: frozenset[Doing] = frozenset({"setup", "collective", "p2p"})
+COMMUNICATION_ACTIVITIES: frozenset[ActivityKind] = frozenset({"setup", "collective", "p2p"})
 """Activities that wait for other ranks, or may."""
-AWAY: frozenset[Doing] = frozenset(
+LOCAL_ACTIVITIES: frozenset[ActivityKind] = frozenset(
     {
         "exit", "data", "storage", "network", "compile", "import", "thread", "process", "lock", "gc", "sleep",
         "debugger", "running",
     }
 )  # fmt: skip
 """Activities that wait for no other rank. "device", "backward" and "blocked" may wait for a kernel, so are left out."""
-ELSEWHERE: frozenset[Doing] = frozenset({"thread", "backward", "none"})
+OTHER_THREAD_ACTIVITIES: frozenset[ActivityKind] = frozenset({"thread", "backward", "none"})
 """Activities in which another thread of the process may do the work."""
 
-_PATTERNS = tuple((row, re.compile(row.function), re.compile(row.file)) for row in TABLE)
-_CLASS = re.compile(r"^[\w.<>]*\.(?=[^.<>]+$)")
+_PATTERNS = tuple((row, re.compile(row.function), re.compile(row.file)) for row in FRAME_PATTERNS)
+_CLASS_PREFIX = re.compile(r"^[\w.<>]*\.(?=[^.<>]+$)")
 """Class name before a method ("Queue" in "Queue.get", "f.<locals>" in "f.<locals>.g"); not namespaces of C++."""
-_LONGEST = 200
+_LONGEST_NAME = 200
 """Longest name that is compared; a name of a megabyte is an attack or a mistake."""
 
 
@@ -128,7 +128,7 @@ _LONGEST = 200
 class StackActivity:
     """The activity that a stack shows."""
 
-    doing: Doing
+    doing: ActivityKind
     words: str
     """Words that follow "rank 3 is": "in barrier", "waiting for the data loader"."""
     frame: Frame | None = None
@@ -141,7 +141,7 @@ def classify(stack: Sequence[Frame], active: bool | None = None) -> StackActivit
         return StackActivity("none", "without a frame")
     own = next((depth for depth, frame in enumerate(stack) if kind_of(frame) == "user"), len(stack))
     rows = [(row, depth) for depth, frame in enumerate(stack) if (row := _row(frame)) is not None]
-    hits = [(row.tier, row.native, depth, row) for row, depth in rows if row.tier < CALLED_BACK or depth < own]
+    hits = [(row.tier, row.native, depth, row) for row, depth in rows if row.tier < CALLBACK_TIER or depth < own]
     if hits:
         *_, depth, row = min(hits, key=lambda hit: hit[:3])
         return StackActivity(row.doing, row.words.format(name_of(stack[depth])), stack[depth])
@@ -153,7 +153,7 @@ def classify(stack: Sequence[Frame], active: bool | None = None) -> StackActivit
 
 def name_of(frame: Frame) -> str:
     """The function name without its class, cut to a bounded length."""
-    return _CLASS.sub("", frame.function[:_LONGEST])
+    return _CLASS_PREFIX.sub("", frame.function[:_LONGEST_NAME])
 
 
 @lru_cache(1 << 16)

@@ -8,7 +8,7 @@ import polars as pl
 from rankscope.analysis.signatures import with_signatures
 from rankscope.schema import Dataset, State
 
-PENDING = pl.col("state").is_in(["scheduled", "started"])
+IS_PENDING = pl.col("state").is_in(["scheduled", "started"])
 """Rows that were issued and are not known to be finished."""
 
 
@@ -22,7 +22,7 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
     """
     rows = (
         dataset.ops.with_row_index("row")
-        .select("row", *_NEEDED)
+        .select("row", *_CALL_COLUMNS)
         .filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
     )
     rows = _real_state(with_signatures(rows), dataset.frontiers).select(
@@ -49,7 +49,7 @@ def _begins(dataset: Dataset) -> pl.Series:
     return rows.group_by("file").agg(pl.col("row").min())["row"]
 
 
-_NEEDED = [
+_CALL_COLUMNS = [
     "rank", "group", "seq", "is_p2p", "op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "state", "coalesced",
     "created_ns", "completed_ns", "duration_ns", "timeout_ms", "library",
 ]  # fmt: skip

@@ -22,11 +22,11 @@ from rankscope.kinds.finding_kinds import FINDINGS
 
 MOMENT_NS = 2_000_000_000
 """Times closer than this may be chance: clocks of hosts differ, and dumps take time to write."""
-ACCUSED = 8
+MOST_CULPRITS = 8
 """Most culprits that are examined one by one."""
-NEAR_HALF = 1 / 3
+LARGE_MINORITY_SHARE = 1 / 3
 """A minority of at least this share of the members is not small."""
-LEAST = 3
+FEWEST_ABSENT_RANKS = 3
 """Fewest absent ranks whose common place is worth telling."""
 
 
@@ -52,7 +52,7 @@ class JobCounterEvidence:
             of_rank = [asked.older_dump, asked.still_busy, asked.moved]
         elif root.kind == "gpu-stuck":
             of_rank = [asked.later_completion, asked.moved]
-        found = [doubt for rank in sorted(asked.late)[:ACCUSED] for ask in of_rank for doubt in ask(rank)]
+        found = [doubt for rank in sorted(asked.late)[:MOST_CULPRITS] for ask in of_rank for doubt in ask(rank)]
         return (*found, *asked.one_place(), *asked.whole_hosts())
 
     def newest(self, without: Collection[int]) -> tuple[int, int]:
@@ -196,7 +196,7 @@ class RootCounterEvidence:
             return
         if 2 * len(accused) == len(votes):
             yield Evidence(f"the {len(votes)} members are evenly split: only the replicas of the group decide")
-        elif len(accused) >= NEAR_HALF * len(votes):
+        elif len(accused) >= LARGE_MINORITY_SHARE * len(votes):
             yield Evidence(f"{len(accused)} of {plural(len(votes), 'member')} are accused: no small minority")
         yield from self._of_replicas(focus, votes, right[0][0])
 
@@ -212,7 +212,11 @@ class RootCounterEvidence:
     def one_place(self) -> Iterator[Evidence]:
         """For a collective that few ranks issued: all others stopped at the same operation, as with one common
         cause."""
-        if self.root.kind != "extra-collective" or len(self.late) < LEAST or not self.root.needs_stillness:
+        if (
+            self.root.kind != "extra-collective"
+            or len(self.late) < FEWEST_ABSENT_RANKS
+            or not self.root.needs_stillness
+        ):
             return
         last = self.job.last.filter(pl.col("rank").is_in(list(self.late)))
         places = last.select("group", "seq", "op", "is_p2p", "stack_id").unique()

@@ -13,8 +13,8 @@ from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema import HOOKS, UNRANKED
 
-SHOWN_GROUPS = 3
-_FOREIGN = [kind.name for kind in INPUTS.values() if not kind.told_if_broken]
+MOST_GROUPS = 3
+_LISTED_KINDS = [kind.name for kind in INPUTS.values() if not kind.told_if_broken]
 """Kinds of files whose loss hides no operation; they are only listed."""
 
 
@@ -35,7 +35,7 @@ def truncated_files(facts: Facts, _: bool) -> list[Finding]:
 
 
 def _files(facts: Facts, kind: str, what: str, *, used: bool) -> list[Finding]:
-    whole = pl.col("kind").is_in(_FOREIGN) | pl.col("problem").str.starts_with(UNRANKED)
+    whole = pl.col("kind").is_in(_LISTED_KINDS) | pl.col("problem").str.starts_with(UNRANKED)
     broken = facts.dataset.files.filter(pl.col("problem").is_not_null() & ~whole & (pl.col("used") == used))
     rows = broken.sort("path").select("problem", "path", "rank")
     if rows.is_empty():
@@ -98,7 +98,7 @@ def unrecorded_operations(facts: Facts, _: bool) -> list[Finding]:
     counts = {group: n for group, n, ranks in least.iter_rows() if n > 0 and ranks == len(facts.groups[group].ranks)}
     if not counts:
         return []
-    told = ", ".join(f"{count} of {facts.label(group)}" for group, count in sorted(counts.items())[:SHOWN_GROUPS])
+    told = ", ".join(f"{count} of {facts.label(group)}" for group, count in sorted(counts.items())[:MOST_GROUPS])
     return [
         _note(
             "unrecorded-operations", "info", f"{plural(len(counts), 'group')} issued operations that no dump holds",

@@ -13,7 +13,7 @@ from rankscope.analysis.instances import Instance
 from rankscope.analysis.replicas import ReplicaCohorts
 from rankscope.analysis.wording import fold, ranks_text, wait_text
 
-SEVERAL = 2
+FEWEST_WAITING_RANKS = 2
 """Fewest waiting ranks that outweigh one rank that never came."""
 
 
@@ -62,7 +62,7 @@ class DeadlockRules:
         """
         found = [(node, i) for node in component if (i := self.graph.instance(node)) is not None and not i.is_pair]
         single = [(i, rank, self._calling(rank, n)) for n, i in found if len(i.entries) == 1 for rank in i.entries]
-        alone = [(i, rank, calling) for i, rank, calling in single if len(calling) >= SEVERAL]
+        alone = [(i, rank, calling) for i, rank, calling in single if len(calling) >= FEWEST_WAITING_RANKS]
         if len(alone) != 1 or self._minority(component) not in ((), (alone[0][1],)):
             return None
         focus, rank, calling = alone[0]

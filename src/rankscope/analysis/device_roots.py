@@ -9,11 +9,11 @@ from rankscope.analysis.graph import Root, WaitGraph, WaitNode
 from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.reliability import Reliability, shows
-from rankscope.analysis.signatures import ROOTED, wire_name
+from rankscope.analysis.signatures import ROOTED_OPS, wire_name
 from rankscope.analysis.wording import ranks_text
 
-_NETWORK = "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts."
-_BATCHES = "the hook of torch 2.15 records no start, and calls a batch of sends and receives finished at its issue"
+_NETWORK_STEP = "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts."
+_BATCH_NOTE = "the hook of torch 2.15 records no start, and calls a batch of sends and receives finished at its issue"
 
 
 @dataclass(frozen=True)
@@ -162,12 +162,12 @@ class DeviceRules:
             ),
             candidates=tuple(sorted(focus.entries)) if len(focus.entries) <= 2 else (),
             confidence="low" if hooked else "medium",
-            reasons=(_BATCHES,) if hooked else unseen,
+            reasons=(_BATCH_NOTE,) if hooked else unseen,
             residual=hooked,
             next_steps=(
                 *host_steps(self.facts.dataset, focus.waiting()[:3], native=True),
-                _NETWORK,
-            ) if hooked else ("Set TORCH_NCCL_ENABLE_TIMING=1 to tell a device that never got there.", _NETWORK),
+                _NETWORK_STEP,
+            ) if hooked else ("Set TORCH_NCCL_ENABLE_TIMING=1 to tell a device that never got there.", _NETWORK_STEP),
         )  # fmt: skip
 
     def _unnoticed(self, focus: Instance) -> bool:
@@ -181,7 +181,7 @@ class DeviceRules:
         done = [entry.row for entry in focus.entries.values() if not entry.pending]
         finished_ns = self.facts.dataset.ops["completed_ns"].gather(done).min()
         behind = tuple(self._dumped_after(finished_ns if isinstance(finished_ns, int) else 0, focus.waiting()))
-        rooted = wire_name(focus.op) in ROOTED
+        rooted = wire_name(focus.op) in ROOTED_OPS
         few = 0 < 2 * len(behind) <= len(focus.entries)
         if focus.group in self.facts.gloo_groups or rooted or not focus.counted or not few:
             return None

@@ -13,10 +13,10 @@ import polars as pl
 Array = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-SPARSE = 1 << 20
+MOST_EMPTY_NUMBERS = 1 << 20
 """Most sequence numbers without a row that are tolerated, besides the number of rows."""
-_ENDS = (np.iinfo(np.int64).max, np.iinfo(np.int64).min)
-_MUST_AGREE = {"ops": "key", "sizes": "elements", "dtypes": "dtype"}
+_EXTREMES = (np.iinfo(np.int64).max, np.iinfo(np.int64).min)
+_COMPARED_COLUMNS = {"ops": "key", "sizes": "elements", "dtypes": "dtype"}
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,14 @@ def disagreements(calls: pl.DataFrame, instances: CollectiveInstances) -> pl.Dat
     it.
     """
     group, seq, code = instances.group, instances.seq, instances.code
-    differ = {name: _differ(calls[column].to_physical(), code, len(group)) for name, column in _MUST_AGREE.items()}
+    differ = {
+        name: _differ(calls[column].to_physical(), code, len(group)) for name, column in _COMPARED_COLUMNS.items()
+    }
     members = np.bincount(code, minlength=len(group))
     finished = np.ones(len(group), np.bool_)
     finished[code[(calls["state"] != "completed").to_numpy()]] = False
     table = pl.DataFrame({"group": group, "seq": seq, **differ, "members": members, "finished": finished})
-    differs = pl.any_horizontal(*_MUST_AGREE)
+    differs = pl.any_horizontal(*_COMPARED_COLUMNS)
     found = table.filter(differs)
     together = (
         table.filter(~differs & pl.col("finished") & (pl.col("members") > 1))
@@ -83,13 +85,13 @@ class CollectiveRows:
 
 def collectives_of(ops: pl.DataFrame) -> CollectiveRows:
     """The collectives of a frame. The last result is kept as long as its frame, because several callers ask."""
-    last = _last.get("ops")
+    last = _last_collectives.get("ops")
     if last is None or last[0]() is not ops:
-        last = _last["ops"] = ref(ops, lambda _: _last.clear()), CollectiveRows(ops)
+        last = _last_collectives["ops"] = ref(ops, lambda _: _last_collectives.clear()), CollectiveRows(ops)
     return last[1]
 
 
-_last: dict[str, tuple[ref[pl.DataFrame], CollectiveRows]] = {}
+_last_collectives: dict[str, tuple[ref[pl.DataFrame], CollectiveRows]] = {}
 
 
 def instances(calls: pl.DataFrame) -> CollectiveInstances:
@@ -98,13 +100,13 @@ def instances(calls: pl.DataFrame) -> CollectiveInstances:
     Sequence numbers are dense, so the instance of a row is found by counting; numbers that lie far apart are sorted.
     """
     group, seq = calls["group"].to_numpy().astype(np.int64), calls["seq"].to_numpy()
-    low, high = (np.full(int(group.max(initial=-1)) + 1, end) for end in _ENDS)
+    low, high = (np.full(int(group.max(initial=-1)) + 1, end) for end in _EXTREMES)
     np.minimum.at(low, group, seq)
     np.maximum.at(high, group, seq)
     groups = np.flatnonzero(low <= high)
     lows = low[groups]
     widths = high[groups].astype(np.float64) - lows + 1
-    if widths.sum() > calls.height + SPARSE:
+    if widths.sum() > calls.height + MOST_EMPTY_NUMBERS:
         return _sorted(calls, group, seq)
     firsts = np.concatenate([[0], np.cumsum(widths.astype(np.int64))])
     shift = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)

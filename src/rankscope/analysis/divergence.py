@@ -13,7 +13,7 @@ from rankscope.analysis.model import Divergence, Finding, GroupRef
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.replicas import signature
-from rankscope.analysis.signatures import ROOTED
+from rankscope.analysis.signatures import ROOTED_OPS
 from rankscope.analysis.wording import plural, ranks_text
 
 
@@ -101,7 +101,7 @@ def follow_failures(facts: Facts, graph: WaitGraph, certain: Sequence[Root]) -> 
         if key in wrong:
             graph.edges.setdefault(wrong[key], [])
             graph.edges[idle[rank]] = [WaitEdge(wrong[key], rank)]
-        elif op not in ROOTED and not _went_on(facts, key):
+        elif op not in ROOTED_OPS and not _went_on(facts, key):
             graph.edges[idle[rank]] = [WaitEdge(node, rank) for node in _never_came(facts, graph, key)]
 
 

@@ -12,13 +12,15 @@ from rankscope.analysis.wording import duration, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
-WITNESSES = 3
+MOST_WITNESSES = 3
 """Most quoted records of other ranks."""
-ABSENT = (
+ABSENCE_RULE = (
     "others wait in what it never issued, and it has nothing pending that could hold it up: the waiting ends with it"
 )
-SKIPPED = "it never issued what others wait in, but went on to what comes after it: it left that one out"
-UNSEEN = "others wait for it, and no other root explains the wait: only then a rank without a dump is accused"
+SKIP_RULE = "it never issued what others wait in, but went on to what comes after it: it left that one out"
+MISSING_DUMP_RULE = (
+    "others wait for it, and no other root explains the wait: only then a rank without a dump is accused"
+)
 
 
 class NoSuchRankError(LookupError):
@@ -49,7 +51,7 @@ def _accused(view: RankView, finding: Finding, others: list[Finding]) -> Iterato
     certainty = "; ".join((f"{finding.confidence} confidence", *finding.confidence_reasons))
     yield Reason("rule", Evidence(f"{finding.kind}: {_rule(view, finding)} ({certainty})"))
     own = [e for e in finding.evidence if e.rank == view.rank]
-    for evidence in (*own, *[e for e in finding.evidence if e.rank != view.rank][:WITNESSES]):
+    for evidence in (*own, *[e for e in finding.evidence if e.rank != view.rank][:MOST_WITNESSES]):
         yield Reason("evidence", evidence)
     still, _ = view.repeats()
     if still is not None:
@@ -74,17 +76,17 @@ def _groups(view: RankView, finding: Finding) -> list[int]:
 
 def _rule(view: RankView, finding: Finding) -> str:
     if finding.kind == "missing-rank":
-        return UNSEEN if not view.seen else SKIPPED if view.pending.height else ABSENT
+        return MISSING_DUMP_RULE if not view.seen else SKIP_RULE if view.pending.height else ABSENCE_RULE
     return FINDINGS[finding.kind].rule or finding.explanation
 
 
 # Ranks that are not accused: their waits, their differences from a culprit, and how close they came.
 
-STEPS = 8
+MOST_STEPS = 8
 """Most quoted steps of a chain."""
-GROUPS = 4
+MOST_GROUPS = 4
 """Most groups whose frontier is quoted."""
-LATER_NS = 1_000_000_000
+NOTABLE_LAG_NS = 1_000_000_000
 """Smallest age difference between dumps that is worth telling."""
 
 
@@ -137,7 +139,7 @@ def _waits(view: RankView, analysis: Analysis, cause: Finding | None) -> Iterato
     for path, problem in view.unread:
         yield Reason("close", Evidence(problem, file=path, rank=view.rank))
     steps = analysis.waits.get(view.rank, ())
-    shown = steps if len(steps) <= STEPS else (*steps[: STEPS // 2], *steps[-STEPS // 2 :])
+    shown = steps if len(steps) <= MOST_STEPS else (*steps[: MOST_STEPS // 2], *steps[-MOST_STEPS // 2 :])
     for step in shown:
         yield Reason("waits", step_evidence(view.dataset, step))
     if len(shown) < len(steps):
@@ -177,7 +179,7 @@ def _groups_of_steps(view: RankView, steps: Sequence[ChainStep], cause: Finding 
     if cause is not None and cause.group is not None and view.rank in cause.group.ranks:
         found.append(cause.group.key)
     found = found or view.ops["group"].tail(1).to_list()
-    return list(dict.fromkeys(group for group in found if group is not None))[:GROUPS]
+    return list(dict.fromkeys(group for group in found if group is not None))[:MOST_GROUPS]
 
 
 def _unlike(view: RankView, cause: Finding | None) -> Iterator[Reason]:
@@ -249,7 +251,7 @@ def _diverges(view: RankView, divergence: Divergence) -> str:
 
 def _dumps(view: RankView) -> Iterator[Evidence]:
     newest = view.dataset.ops["created_ns"].max()
-    if view.written_ns is not None and isinstance(newest, int) and newest - view.written_ns > LATER_NS:
+    if view.written_ns is not None and isinstance(newest, int) and newest - view.written_ns > NOTABLE_LAG_NS:
         behind = duration(newest - view.written_ns)
         yield view.evidence(f"its dump was written {behind} before the newest operation of the job was issued")
     yield from filter(None, view.repeats())

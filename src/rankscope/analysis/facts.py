@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.collective_calls import PENDING, collect_calls
+from rankscope.analysis.collective_calls import IS_PENDING, collect_calls
 from rankscope.analysis.disagreements import CollectiveInstances, collectives_of, disagreements, instances
-from rankscope.analysis.group_frontiers import NONE, Completions, completions
+from rankscope.analysis.group_frontiers import UNKNOWN_SEQ, Completions, completions
 from rankscope.analysis.presence import Presence
 from rankscope.analysis.signatures import count
 from rankscope.schema import BLIND_HOOK, HOOKS, Dataset, Group
 
-NAMELESS = "?"
+UNKNOWN_NAME = "?"
 """Label of a group without a known name."""
 Array = npt.NDArray[np.int64]
 
@@ -52,7 +52,7 @@ class Facts:
     @cached_property
     def pending(self) -> pl.DataFrame:
         """The calls that are not finished."""
-        return self.calls[self.calls.select(PENDING).to_series().arg_true()]
+        return self.calls[self.calls.select(IS_PENDING).to_series().arg_true()]
 
     @cached_property
     def instances(self) -> CollectiveInstances:
@@ -169,9 +169,9 @@ class Facts:
     def furthest(self) -> dict[int, int]:
         """By group the last collective that any rank has finished."""
         found = self.completions
-        best = np.full(int(found.group.max(initial=-1)) + 1, NONE)
+        best = np.full(int(found.group.max(initial=-1)) + 1, UNKNOWN_SEQ)
         np.maximum.at(best, found.group, found.seq)
-        return {group: int(best[group]) for group in np.flatnonzero(best > NONE).tolist()}
+        return {group: int(best[group]) for group in np.flatnonzero(best > UNKNOWN_SEQ).tolist()}
 
     @cached_property
     def counts_alone(self) -> frozenset[int]:
@@ -190,7 +190,7 @@ class Facts:
     def label(self, group: int) -> str:
         """The label of a group for people: its description, or its name."""
         found = self.groups[group]
-        name = found.description or found.name or NAMELESS
+        name = found.description or found.name or UNKNOWN_NAME
         return f"{name} ({self._twins[group]})" if group in self._twins else name
 
     @cached_property
@@ -206,7 +206,7 @@ class Facts:
 
 # Sends and receives, each matched as the k-th between two ranks of a group.
 
-LANE = ["group", "src", "dst", "is_send"]
+LANE_COLUMNS = ["group", "src", "dst", "is_send"]
 
 
 def collect_pairs(dataset: Dataset, presence: Presence) -> pl.DataFrame:
@@ -239,8 +239,8 @@ def collect_pairs(dataset: Dataset, presence: Presence) -> pl.DataFrame:
 def _number(rows: pl.DataFrame, presence: Presence) -> pl.DataFrame:
     whole = [rank for rank in presence.seen if presence.whole(rank)]
     counted = pl.col("src").is_in(whole) & pl.col("dst").is_in(whole)
-    place = pl.int_range(pl.len()).over(LANE)
-    first_open = pl.when(PENDING).then(place).min().over(LANE).fill_null(pl.len().over(LANE))
+    place = pl.int_range(pl.len()).over(LANE_COLUMNS)
+    first_open = pl.when(IS_PENDING).then(place).min().over(LANE_COLUMNS).fill_null(pl.len().over(LANE_COLUMNS))
     sizes = rows.select("sizes").unique()
     sizes = sizes.with_columns(pl.Series("elements", [count(s) for s in sizes["sizes"]], dtype=pl.Int64))
     return rows.with_columns(

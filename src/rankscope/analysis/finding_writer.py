@@ -18,11 +18,11 @@ from rankscope.analysis.sink_rules import SinkRules, absent_reason
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Frame
 
-WITNESSES = 3
+MOST_WITNESSES = 3
 """Most waiting ranks whose records are quoted as evidence."""
-ACCUSED = 8
+MOST_CULPRITS = 8
 """Most culprits whose records are quoted."""
-CHAIN = 6
+LONGEST_SHOWN_CHAIN = 6
 """Longest chain shown with a finding."""
 
 
@@ -108,7 +108,7 @@ class FindingWriter:
     def _chain(self, root: Root) -> tuple[ChainStep, ...]:
         if root.cycle:
             return WaitChains(self.facts, self.graph, root, self.judge.reverse).around()
-        found = [steps for steps in self.chains(root).values() if len(steps) <= CHAIN]
+        found = [steps for steps in self.chains(root).values() if len(steps) <= LONGEST_SHOWN_CHAIN]
         return max(found, key=len, default=())
 
     def _stack(self, root: Root) -> tuple[Frame, ...]:
@@ -140,12 +140,12 @@ class FindingWriter:
         return dict(zip(ops["rank"].gather(last).to_list(), last.tolist(), strict=True))
 
     def _evidence(self, root: Root) -> list[Evidence]:
-        out = [self._accused(root, rank) for rank in sorted(root.culprits)[:ACCUSED]]
+        out = [self._accused(root, rank) for rank in sorted(root.culprits)[:MOST_CULPRITS]]
         if root.focus is not None:
             others = [r for r in sorted(root.focus.entries) if r not in root.culprits]
             out.extend(
                 self._record(root.focus.entries[rank].row, rank, self._witness(root, root.focus, rank))
-                for rank in others[:WITNESSES]
+                for rank in others[:MOST_WITNESSES]
             )
         return out
 
@@ -179,7 +179,7 @@ class FindingWriter:
 
 # Chains from each waiting rank to the root it waits for.
 
-LONGEST = 64
+LONGEST_CHAIN = 64
 """Most steps of a chain before it is cut; a real chain has fewer than ten."""
 
 
@@ -240,7 +240,7 @@ class WaitChains:
     ) -> tuple[ChainStep, ...]:
         steps: list[ChainStep] = []
         node = start
-        while (following := onward[node]) is not None and len(steps) < LONGEST:
+        while (following := onward[node]) is not None and len(steps) < LONGEST_CHAIN:
             target, via = following
             instance = self.graph.instance(node)
             if instance is not None and via != rank:

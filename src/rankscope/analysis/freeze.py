@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.collective_calls import PENDING
+from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.wording import duration
 from rankscope.schema import Dataset
@@ -24,15 +24,15 @@ from rankscope.schema import Dataset
 Times = npt.NDArray[np.int64]
 
 FLOOR_NS = 2_000_000_000
-GAPS = 20
+GAP_FACTOR = 20
 PAUSE_NS = 30_000_000_000
 """A job that dumps periodically must be still for longer: loading, compiling or saving for less is no hang."""
-INTERVALS = 10
+INTERVAL_COUNT = 10
 """Number of dumps in a row that suffice if they come more often."""
-SLOW = 2
+DELAY_FACTOR = 2
 """Smallest ratio of a standstill to the duration or delay of a dump."""
-PERCENTILE = 0.99
-COPIED_NS = 86_400 * 1_000_000_000
+GAP_QUANTILE = 0.99
+COPY_AGE_NS = 86_400 * 1_000_000_000
 """A file written a day after its newest event is a copy: no watchdog waits that long."""
 SLOT_BITS = 22
 """Gaps are measured to one part in 2^22 of the time that the dumps cover."""
@@ -66,7 +66,7 @@ def judge_freeze(facts: Facts) -> Freeze:
         return freeze
     since, until = repeats.still or (0, 0)
     newest = _newest_ns(facts)
-    copied = newest is not None and since >= newest + COPIED_NS
+    copied = newest is not None and since >= newest + COPY_AGE_NS
     if not copied and until - since > FLOOR_NS and until - since > _needed_twice_ns(facts, freeze.needed_ns):
         reason = f"two dumps {duration(until - since)} apart show the same frontiers"
         return replace(freeze, stopped=True, still_ns=freeze.still_ns or until - since, reason=reason)
@@ -118,7 +118,7 @@ def _dumping_ns(facts: Facts) -> int:
     """
     dumps = facts.dataset.dumps.select("interval_ns", "delay_ns").max().row(0)
     interval, delay = (int(value) if value is not None else 0 for value in dumps)
-    return max(min(PAUSE_NS, INTERVALS * interval), SLOW * delay)
+    return max(min(PAUSE_NS, INTERVAL_COUNT * interval), DELAY_FACTOR * delay)
 
 
 def _still_ns(newest: int, written: int | None, half: int | None, ahead: int) -> int | None:
@@ -126,13 +126,13 @@ def _still_ns(newest: int, written: int | None, half: int | None, ahead: int) ->
 
     A source that notes the time of the request, and not of the file, may be `ahead` of the copied events.
     """
-    if written is None or half is None or not newest - ahead <= written < newest + COPIED_NS:
+    if written is None or half is None or not newest - ahead <= written < newest + COPY_AGE_NS:
         return None
     return max(0, half - newest)
 
 
 def _needed_ns(usual: int, longest: int) -> int:
-    return max(FLOOR_NS, GAPS * usual, 2 * longest)
+    return max(FLOOR_NS, GAP_FACTOR * usual, 2 * longest)
 
 
 def _needed_twice_ns(facts: Facts, needed: int) -> int:
@@ -143,7 +143,7 @@ def _needed_twice_ns(facts: Facts, needed: int) -> int:
     gaps = ops.select(own).to_series().to_numpy()
     if not len(gaps):
         return needed
-    own_needed = _needed_ns(int(np.quantile(gaps, PERCENTILE, method="higher")), int(gaps.max()))
+    own_needed = _needed_ns(int(np.quantile(gaps, GAP_QUANTILE, method="higher")), int(gaps.max()))
     return max(min(needed, own_needed), _dumping_ns(facts))
 
 
@@ -165,7 +165,7 @@ def _gaps_ns(facts: Facts, newest: int | None) -> tuple[int, int]:
     for t in times:
         slots[(t - first) >> shift] = True
     gaps = np.diff(np.flatnonzero(slots))
-    place = min(int(PERCENTILE * (count - 1)) + 1, count - 1) - 1 - (count - 1 - len(gaps))
+    place = min(int(GAP_QUANTILE * (count - 1)) + 1, count - 1) - 1 - (count - 1 - len(gaps))
     usual = int(np.searchsorted(np.cumsum(np.bincount(gaps)), place, "right")) if place >= 0 else 0
     return usual << shift, int(gaps.max(initial=0)) << shift
 
@@ -197,13 +197,13 @@ def _written_ns(facts: Facts) -> tuple[int | None, int | None]:
 
 
 def _gave_up(facts: Facts) -> bool:
-    given_up = PENDING & pl.col("retired").fill_null(False) & (pl.col("coalesced") != "inner")
+    given_up = IS_PENDING & pl.col("retired").fill_null(False) & (pl.col("coalesced") != "inner")
     return bool(facts.dataset.ops.select((given_up & (pl.col("library") != "gloo")).any()).item())
 
 
 def _timed_out(facts: Facts, *, own: bool) -> bool:
     """Whether an operation was older than its timeout when its `own` dump was written, or when the last one was."""
-    pending = facts.dataset.ops.select("file", "created_ns", "timeout_ms", "state").filter(PENDING)
+    pending = facts.dataset.ops.select("file", "created_ns", "timeout_ms", "state").filter(IS_PENDING)
     if own:
         times = pending.join(facts.dataset.timed_dumps.select("file", "mtime_ns"), on="file", how="inner")
     else:

@@ -17,7 +17,7 @@ from rankscope.analysis.instances import CallKey, Instance, PairKey, pending_cal
 from rankscope.analysis.model import Confidence
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.reliability import Reliability
-from rankscope.analysis.signatures import ROOTED, wire_name
+from rankscope.analysis.signatures import ROOTED_OPS, wire_name
 
 
 class WaitNode(NamedTuple):
@@ -169,7 +169,7 @@ class _GraphBuilder:
 def _mostly_finished(instance: Instance) -> bool:
     """Whether most members have finished a collective that needs all: then the others have issued it, too."""
     done = sum(1 for entry in instance.entries.values() if not entry.pending)
-    return not instance.is_pair and 2 * done > len(instance.entries) and wire_name(instance.op) not in ROOTED
+    return not instance.is_pair and 2 * done > len(instance.entries) and wire_name(instance.op) not in ROOTED_OPS
 
 
 def _progress(instance: Instance) -> int:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rankscope.analysis.arrays import filled, true_of
 from rankscope.schema import Dataset
 
-DENSE = 8
+TABLE_FACTOR = 8
 """Largest ratio of (rank, group) pairs to rows for which a table of all pairs is used."""
-NONE = -(2**62)
+UNKNOWN_SEQ = -(2**62)
 """Marks an unknown sequence number."""
 _ALL = 2**62
 Ints = NDArray[np.int64]
@@ -35,7 +35,7 @@ class Frontier(NamedTuple):
 
 
 class FrontierColumns(NamedTuple):
-    """Frontiers as columns, with `NONE` for unknown numbers."""
+    """Frontiers as columns, with `UNKNOWN_SEQ` for unknown numbers."""
 
     rank: Ints
     group: Ints
@@ -52,7 +52,7 @@ class Completions(NamedTuple):
     group: Ints
     seq: Ints
     enqueued: Ints
-    """The last issued collective; NONE if it is unknown."""
+    """The last issued collective; UNKNOWN_SEQ if it is unknown."""
 
 
 class Frontiers(Mapping[Key, Frontier]):
@@ -77,7 +77,9 @@ class Frontiers(Mapping[Key, Frontier]):
         """All frontiers as arrays."""
         table = self.table
         rank, group = (table[name].to_numpy().astype(np.int64) for name in ("rank", "group"))
-        enqueued, completed, first = (filled(table[name], NONE) for name in ("enqueued", "completed", "first_kept"))
+        enqueued, completed, first = (
+            filled(table[name], UNKNOWN_SEQ) for name in ("enqueued", "completed", "first_kept")
+        )
         return FrontierColumns(rank, group, enqueued, completed, first, true_of(table["wrapped"]))
 
     @cached_property
@@ -92,9 +94,10 @@ class Frontiers(Mapping[Key, Frontier]):
 
 def frontiers_of(dataset: Dataset) -> Frontiers:
     """The frontiers of a job; completions in rows count where pg_status lags behind them."""
+    done = pl.when(pl.col("done_seq") > UNKNOWN_SEQ).then("done_seq")
     table = dataset.frontiers.with_columns(done_seq=pl.Series(_done(dataset))).select(
         "rank", "group", pl.col("last_enqueued").alias("enqueued"),
-        pl.max_horizontal("last_completed", pl.when(pl.col("done_seq") > NONE).then("done_seq")).alias("completed"),
+        pl.max_horizontal("last_completed", done).alias("completed"),
         "first_kept", "wrapped", pl.col("filtered").cast(pl.String),
     )  # fmt: skip
     return Frontiers(table)
@@ -107,8 +110,8 @@ def completions(frontiers: Frontiers, pending: pl.DataFrame) -> Completions:
     rank, group = np.concatenate([fronts.rank, rank]), np.concatenate([fronts.group, group])
     groups = int(group.max(initial=0)) + 1
     keys, place = np.unique(rank * groups + group, return_inverse=True)
-    done, enqueued = np.full(len(keys), _ALL), np.full(len(keys), NONE)
-    known = np.where(fronts.completed == NONE, _ALL, fronts.completed)
+    done, enqueued = np.full(len(keys), _ALL), np.full(len(keys), UNKNOWN_SEQ)
+    known = np.where(fronts.completed == UNKNOWN_SEQ, _ALL, fronts.completed)
     np.minimum.at(done, place, np.concatenate([known, seq - 1]))
     np.maximum.at(enqueued, place[: len(known)], fronts.enqueued)
     told = done != _ALL
@@ -116,14 +119,14 @@ def completions(frontiers: Frontiers, pending: pl.DataFrame) -> Completions:
 
 
 def _done(dataset: Dataset) -> Ints:
-    """For each frontier the last collective that a row calls completed; NONE without one."""
+    """For each frontier the last collective that a row calls completed; UNKNOWN_SEQ without one."""
     ops, fronts = dataset.ops, dataset.frontiers
     done = true_of((ops["state"] == "completed") & ~ops["is_p2p"] & ops["group"].is_not_null())
-    seq = np.where(done, filled(ops["seq"], NONE), NONE)
+    seq = np.where(done, filled(ops["seq"], UNKNOWN_SEQ), UNKNOWN_SEQ)
     groups = 1 + max(int(filled(table["group"], 0).max(initial=0)) for table in (ops, fronts))
     rows, keys = (filled(t["rank"], -1).astype(np.int64) * groups + filled(t["group"], 0) for t in (ops, fronts))
-    last = np.full(len(keys) + 1, NONE)
-    np.maximum.at(last, _places(rows, keys, DENSE * ops.height), seq)
+    last = np.full(len(keys) + 1, UNKNOWN_SEQ)
+    np.maximum.at(last, _places(rows, keys, TABLE_FACTOR * ops.height), seq)
     return last[:-1]
 
 

@@ -16,13 +16,13 @@ from rankscope.analysis.stack_text import HostPattern, find_pattern, same_call, 
 from rankscope.analysis.wording import duration, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 
-APART_NS = 180 * 10**9
+MOMENT_NS = 180 * 10**9
 """A stack taken further than this from the dump of its rank shows another moment."""
 NO_ANSWER = "no-answer"
 """Kind of the line that says that a rank did not send its stacks."""
-SITES = 4
+MOST_SITES = 4
 """Most quoted places of hosts for one finding."""
-_ELSEWHERE = frozenset({"exit", "storage", "data", "debugger", "compile"})
+_UNRELATED_ACTIVITIES = frozenset({"exit", "storage", "data", "debugger", "compile"})
 """Activities that a rank waiting in a collective does not have, unless it issued the collective asynchronously."""
 
 
@@ -79,7 +79,7 @@ class _HostEvidence:
         if given == "extra-collective":
             finding = judge_few(finding, self.hosts)
         shown = self._of(finding.culprit_ranks) or self._of(finding.candidates) or self._of(_members(finding))
-        text = [_evidence(site_text(site), site.first) for site in sites(shown)[:SITES]]
+        text = [_evidence(site_text(site), site.first) for site in sites(shown)[:MOST_SITES]]
         against = self._against(finding)
         finding = replace(
             finding,
@@ -131,10 +131,10 @@ class _HostEvidence:
         if FINDINGS[finding.kind].absent != "culprits":
             return []
         accused = [h for h in self._of(finding.culprit_ranks) if h.communicates]
-        out = [_evidence(f"{site_text(s)}: {_excuse(finding, s.first)}", s.first) for s in sites(accused)[:SITES]]
+        out = [_evidence(f"{site_text(s)}: {_excuse(finding, s.first)}", s.first) for s in sites(accused)[:MOST_SITES]]
         members = set(_members(finding)) & set(finding.waiting_ranks)
-        busy = [h for h in self._of(sorted(members)) if h.activity.doing in _ELSEWHERE]
-        out += [_evidence(f"{site_text(s)}, though said to wait", s.first) for s in sites(busy)[:SITES]]
+        busy = [h for h in self._of(sorted(members)) if h.activity.doing in _UNRELATED_ACTIVITIES]
+        out += [_evidence(f"{site_text(s)}, though said to wait", s.first) for s in sites(busy)[:MOST_SITES]]
         return out
 
     def _doubted(self, finding: Finding) -> Finding:
@@ -176,7 +176,7 @@ class _HostEvidence:
     def _apart(self, host: HostStack) -> str:
         """The time between the stack of a host and its dump, or the last dump, in words; "" if close or unknown."""
         dumped = self._dumped.get(host.rank, max(self._dumped.values(), default=None))
-        if dumped is None or host.written_ns is None or abs(host.written_ns - dumped) <= APART_NS:
+        if dumped is None or host.written_ns is None or abs(host.written_ns - dumped) <= MOMENT_NS:
             return ""
         order = "after" if host.written_ns > dumped else "before"
         return f"{host.tool} looked at rank {host.rank} {duration(abs(host.written_ns - dumped))} {order} the dumps"

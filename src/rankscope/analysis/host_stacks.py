@@ -11,17 +11,23 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.activities import AWAY, COMMUNICATION, ELSEWHERE, StackActivity, classify
+from rankscope.analysis.activities import (
+    COMMUNICATION_ACTIVITIES,
+    LOCAL_ACTIVITIES,
+    OTHER_THREAD_ACTIVITIES,
+    StackActivity,
+    classify,
+)
 from rankscope.analysis.stack_frames import own_frames
 from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset, Frame
 
-_BACKGROUND = re.compile(
+_HELPER_THREADS = re.compile(
     r"pin_memory|QueueFeeder|tqdm|monitor|heartbeat|tensorboard|wandb|MsgRouter|asyncio_|profil|watchdog|InductorSubproc",
     re.IGNORECASE,
 )
 """Names of helper threads, which never train."""
-_TRAINS = COMMUNICATION | {"exit", "data", "storage", "device", "compile"}
+_TRAINING_ACTIVITIES = COMMUNICATION_ACTIVITIES | {"exit", "data", "storage", "device", "compile"}
 """Activities of the training thread if the main thread waits for it."""
 
 
@@ -120,12 +126,12 @@ class HostStack:
     @property
     def is_away(self) -> bool:
         """Whether its stack shows that it waits for no other rank."""
-        return self.activity.doing in AWAY
+        return self.activity.doing in LOCAL_ACTIVITIES
 
     @property
     def communicates(self) -> bool:
         """Whether it was in a call that waits for other ranks."""
-        return self.activity.doing in COMMUNICATION
+        return self.activity.doing in COMMUNICATION_ACTIVITIES
 
 
 def host_stacks(dataset: Dataset, ranks: Collection[int] | None = None) -> dict[int, HostStack]:
@@ -152,7 +158,7 @@ def _of_rank(maker: _ThreadFactory, rows: list[_ThreadRow], paths: dict[int, str
     """The process of a rank that communicates, or has the deepest stack in the job's own code."""
     processes = [list(found) for _, found in groupby(rows, lambda row: (row.file, row.pid))]
     made = [(own, *_trains(maker, own)) for own in processes]
-    own, row, trains = max(made, key=lambda one: (one[2].activity.doing in COMMUNICATION, len(one[2].own)))
+    own, row, trains = max(made, key=lambda one: (one[2].activity.doing in COMMUNICATION_ACTIVITIES, len(one[2].own)))
     holder = next((maker.thread(r) for r in own if r.gil and r != row), None)
     return HostStack(row.rank, row.pid, paths.get(row.file) or "", row.written_ns, trains, holder, row, maker)
 
@@ -161,10 +167,10 @@ def _trains(maker: _ThreadFactory, rows: Sequence[_ThreadRow]) -> tuple[_ThreadR
     """The main thread; if it waits for another thread, the one that works."""
     main = next((row for row in rows if row.is_main), rows[0])
     thread = maker.thread(main)
-    if thread.activity.doing in ELSEWHERE:
+    if thread.activity.doing in OTHER_THREAD_ACTIVITIES:
         for row in maker.process(main):
             other = maker.thread(row)
-            if row != main and other.activity.doing in _TRAINS and not _BACKGROUND.search(other.name):
+            if row != main and other.activity.doing in _TRAINING_ACTIVITIES and not _HELPER_THREADS.search(other.name):
                 return row, other
     return main, thread
 
@@ -194,7 +200,7 @@ def sites(hosts: Iterable[HostStack]) -> list[StackSite]:
 
 # Commands that collect stacks of further hosts.
 
-MOST = 3
+MOST_NAMED_RANKS = 3
 """Most ranks that are named one by one."""
 
 
@@ -204,8 +210,8 @@ def host_steps(dataset: Dataset, ranks: Sequence[int], question: str = "", nativ
     left = [rank for rank in ranks if rank not in seen]
     if not left:
         return ()
-    pids = [_process(dataset, rank) for rank in left[:MOST]]
-    more = f"; the same of {ranks_text(left[MOST:])}" if left[MOST:] else ""
+    pids = [_process(dataset, rank) for rank in left[:MOST_NAMED_RANKS]]
+    more = f"; the same of {ranks_text(left[MOST_NAMED_RANKS:])}" if left[MOST_NAMED_RANKS:] else ""
     command = f"py-spy dump {'--native ' if native else ''}--pid {' and '.join(pids)}{more}"
     return (f"{command}: {question}" if question else command,)
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.collective_calls import PENDING
+from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.group_frontiers import NONE
+from rankscope.analysis.group_frontiers import UNKNOWN_SEQ
 
 CallKey = tuple[int, int]
 """(group, seq)."""
@@ -19,7 +19,7 @@ PairKey = tuple[int, int, int, int]
 """(group, sender, receiver, k)."""
 WATCHDOG_NS = 100_000_000
 """Times from a watchdog that are closer than this do not tell the order."""
-EVICTED = -1
+EVICTED_ROW = -1
 """Row and position of a pending operation whose entry the ring has overwritten."""
 
 
@@ -108,7 +108,7 @@ def pending_calls(facts: Facts) -> dict[CallKey, Instance]:
     """Collectives that some rank has issued and not finished."""
     open_keys = facts.pending.select("group", "seq").unique()
     rows = facts.calls_at(open_keys).select(
-        "group", "seq", "rank", "row", "op", "state", PENDING.alias("pending"), "elements", "dtype", "created_ns"
+        "group", "seq", "rank", "row", "op", "state", IS_PENDING.alias("pending"), "elements", "dtype", "created_ns"
     )
     out: dict[CallKey, Instance] = {}
     positions = _told_together(facts.dataset.ops)
@@ -117,7 +117,7 @@ def pending_calls(facts: Facts) -> dict[CallKey, Instance]:
         out.setdefault((group, seq), Instance((group, seq))).entries[rank] = entry
     for rank, key in _evicted(facts):
         out.setdefault(key, Instance(key)).entries.setdefault(
-            rank, InstanceMember(EVICTED, EVICTED, "", "scheduled", True, None, None, None)
+            rank, InstanceMember(EVICTED_ROW, EVICTED_ROW, "", "scheduled", True, None, None, None)
         )
     return out
 
@@ -137,11 +137,11 @@ def _told_together(ops: pl.DataFrame) -> dict[int, int]:
 def _evicted(facts: Facts) -> list[tuple[int, CallKey]]:
     """Pending operations that the ring has overwritten: enqueued, not completed, older than the oldest kept entry."""
     fronts = facts.presence.frontiers.columns
-    lost = fronts.wrapped & np.isin(fronts.group, list(facts.counts_alone)) & (fronts.enqueued != NONE)
+    lost = fronts.wrapped & np.isin(fronts.group, list(facts.counts_alone)) & (fronts.enqueued != UNKNOWN_SEQ)
     keys = zip(fronts.rank[lost].tolist(), fronts.group[lost].tolist(), strict=True)
-    following = np.array([facts.completed.get(key, -NONE) for key in keys], np.int64) + 1
+    following = np.array([facts.completed.get(key, -UNKNOWN_SEQ) for key in keys], np.int64) + 1
     first, last = fronts.first_kept[lost], fronts.enqueued[lost]
-    gone = np.flatnonzero((following <= last) & ((first == NONE) | (following < first)))
+    gone = np.flatnonzero((following <= last) & ((first == UNKNOWN_SEQ) | (following < first)))
     rank, group = fronts.rank[lost][gone].tolist(), fronts.group[lost][gone].tolist()
     return [(r, (g, seq)) for r, g, seq in zip(rank, group, following[gone].tolist(), strict=True)]
 
@@ -149,9 +149,9 @@ def _evicted(facts: Facts) -> list[tuple[int, CallKey]]:
 def pending_pairs(facts: Facts) -> dict[PairKey, Instance]:
     """Sends and receives that some rank has posted and not finished."""
     key = ["group", "src", "dst", "k"]
-    open_keys = facts.pairs.filter(PENDING).select(key).unique()
+    open_keys = facts.pairs.filter(IS_PENDING).select(key).unique()
     rows = facts.pairs.join(open_keys, on=key, how="semi").select(
-        *key, "counted", "rank", "row", "batch", "op", "state", PENDING.alias("pending"), "elements", "created_ns"
+        *key, "counted", "rank", "row", "batch", "op", "state", IS_PENDING.alias("pending"), "elements", "created_ns"
     )
     out: dict[PairKey, Instance] = {}
     for group, src, dst, k, counted, rank, row, batch, op, state, pending, elements, created in rows.iter_rows():
@@ -164,7 +164,7 @@ def calls_at(facts: Facts, keys: pl.DataFrame) -> dict[CallKey, Instance]:
     """The collectives with the given `group` and `seq`, finished or not."""
     rows = facts.calls_at(keys).select(
         "group", "seq", "rank", "row", pl.col("key").cast(pl.String).fill_null(""), "state",
-        PENDING.alias("pending"), "elements", "dtype", "created_ns",
+        IS_PENDING.alias("pending"), "elements", "dtype", "created_ns",
     )  # fmt: skip
     out: dict[CallKey, Instance] = {}
     for group, seq, rank, row, *told in rows.iter_rows():

@@ -18,11 +18,11 @@ import polars as pl
 
 from rankscope.analysis.facts import Array, Facts
 
-SHIFT = 40
+SEQ_BITS = 40
 """The key of a collective is its group times 2 to this power, plus its sequence number."""
-START = -1
+RECORDING_START = -1
 """Key of the beginning of a recording from which nothing was overwritten."""
-AHEAD = 8
+MOST_QUEUED = 8
 """Most collectives of all ranks of a lane that a host issues before it waits for the device."""
 
 
@@ -38,7 +38,7 @@ class LaneSection(NamedTuple):
     """The operations of a lane after one collective."""
 
     anchor: int
-    """The key of the collective (see `SHIFT`), or START."""
+    """The key of the collective (see `SEQ_BITS`), or RECORDING_START."""
     sent: tuple[int, ...]
     """The number of sends of each sender."""
     received: int
@@ -194,7 +194,7 @@ class LaneCounts:
     def _shortfall(self, lane: P2pLane) -> LaneShortfall | None:
         stretches = self.stretches(lane)
         first = next((i for i, stretch in enumerate(stretches) if stretch.missing), None)
-        if first is None or len(stretches) - first > 1 + AHEAD:
+        if first is None or len(stretches) - first > 1 + MOST_QUEUED:
             return None
         if self._tail_lack(lane, stretches[first].anchor) == 0:
             return None  # the two sides were posted before and after a collective, which is then no common place
@@ -226,10 +226,10 @@ class LaneCounts:
         """For each collective in one of the `common` groups: the operations of one side that follow it."""
         rows, keys = self._anchors(side.rank, common)
         counts = np.bincount(np.searchsorted(rows, side.rows), minlength=len(rows) + 1).tolist()
-        names = [START, *keys.tolist()]
+        names = [RECORDING_START, *keys.tolist()]
         told = {key: SideSection(*part) for key, *part in zip(names, counts, [*names[1:], None], strict=True)}
         if not self.facts.presence.whole(side.rank):
-            del told[START]
+            del told[RECORDING_START]
         return told
 
     def _went_on(self, found: LaneShortfall) -> bool:
@@ -246,7 +246,7 @@ class LaneCounts:
 
     def _anchors(self, rank: int, common: Array) -> tuple[Array, Array]:
         """Rows and keys of the collectives that a rank issued in the `common` groups."""
-        rows, groups, keys = self._collectives.get(rank, (_NONE, _NONE, _NONE))
+        rows, groups, keys = self._collectives.get(rank, (_NO_ROWS, _NO_ROWS, _NO_ROWS))
         # for two or three groups several times faster than isin()
         chosen = np.zeros(len(groups), np.bool_)
         for group in common.tolist():
@@ -278,7 +278,7 @@ class LaneCounts:
         table = rows.select("rank", *(pl.col(name).cast(pl.Int64) for name in ("row", "group", "seq")))
         starts = np.flatnonzero(np.diff(table["rank"].to_numpy(), prepend=-1))
         row, group, seq = (table[name].to_numpy() for name in ("row", "group", "seq"))
-        parts = [np.split(column, starts[1:]) for column in (row, group, (group << SHIFT) + seq)]
+        parts = [np.split(column, starts[1:]) for column in (row, group, (group << SEQ_BITS) + seq)]
         return dict(zip(table["rank"].gather(starts).to_list(), zip(*parts, strict=True), strict=True))
 
     @cached_property
@@ -295,7 +295,7 @@ class LaneCounts:
         return not whole or sum(len(side.rows) for side in lane.senders) != len(lane.receiver.rows)
 
 
-_NONE = np.empty(0, np.int64)
+_NO_ROWS = np.empty(0, np.int64)
 
 
 # Lanes: the transfers to one rank in a group from one other rank, or from any other.
@@ -354,7 +354,10 @@ def _lanes_into(group: int, dst: int, sides: list[tuple[int | None, LaneSide]]) 
         return [P2pLane(group, dst, tuple(senders.values()), LaneSide(dst, False, rows))] if senders else []
     return [
         P2pLane(
-            group, dst, (senders.get(src, LaneSide(src, True, _NONE)),), posted.get(src, LaneSide(dst, False, _NONE))
+            group,
+            dst,
+            (senders.get(src, LaneSide(src, True, _NO_ROWS)),),
+            posted.get(src, LaneSide(dst, False, _NO_ROWS)),
         )
         for src in sorted({*senders, *(src for src in posted if src is not None)})
     ]

@@ -15,12 +15,12 @@ from typing import Literal
 
 import polars as pl
 
-from rankscope.analysis.collective_calls import PENDING
+from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.freeze import DumpPairs, Freeze, interval_ns
 from rankscope.analysis.model import Analysis, Finding, Status
 from rankscope.analysis.progress_history import (
-    LONGER,
     SECOND,
+    STANDSTILL_FACTOR,
     WRITING_NS,
     CollectiveRate,
     JobProgress,
@@ -38,13 +38,13 @@ FROZEN_NS = 60 * SECOND
 """Least standstill before a job is called frozen, unless the user sets it: writing a checkpoint looks the same."""
 SILENT_NS = 600 * SECOND
 """Least silence before a job is called silent, if the usual gap between files is unknown."""
-GAPS = 20
+GAP_FACTOR = 20
 """Least ratio of the silence to the usual gap between files."""
-MISSED = 3
+FEWEST_GAPS = 3
 """Least ratio of the silence to the usual gap, if the user sets the time to freeze."""
-COMING_NS = 30 * SECOND
+DUMP_SPREAD_NS = 30 * SECOND
 """The dumps of the remaining ranks may come this long after those of the others: each rank has its own watchdog."""
-_SEEN: Mapping[str, Status] = {"progressing": "progressing", "silent": "unknown"}
+_STATUS_BY_STATE: Mapping[str, Status] = {"progressing": "progressing", "silent": "unknown"}
 """Status of a job with only logs and no finding, by whether its logs were seen to grow."""
 
 
@@ -110,14 +110,14 @@ def _on_one_clock(freeze: Freeze, ahead_ns: int) -> Freeze:
     """The standstill if the times of files are ahead of the times of events by `ahead_ns`."""
     if freeze.still_ns is None or not ahead_ns:
         return freeze
-    proven = freeze.proven and not (freeze.timed and ahead_ns > COMING_NS)
+    proven = freeze.proven and not (freeze.timed and ahead_ns > DUMP_SPREAD_NS)
     return replace(freeze, still_ns=max(0, freeze.still_ns - ahead_ns), proven=proven)
 
 
 def _judge(
     memory: ProgressHistory, asked_ns: int | None, dataset: Dataset, freeze: Freeze, look: JobProgress
 ) -> LiveState:
-    needed = asked_ns or max(FROZEN_NS, freeze.needed_ns, LONGER * memory.got_over_ns)
+    needed = asked_ns or max(FROZEN_NS, freeze.needed_ns, STANDSTILL_FACTOR * memory.got_over_ns)
     still, why = _still(dataset, freeze)
     moving = len(memory.samples) > 1
     live = LiveState("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, rates_of(memory))
@@ -127,7 +127,7 @@ def _judge(
         what = "lines" if dataset.from_logs else "dumps"
         more = "dumps of more ranks are coming in" if dataset.missing_ranks else f"more {what} are coming in"
         return replace(live, reason=f"{live.reason}; {more}" if moving else more)
-    pending = bool(dataset.ops.select(PENDING.any()).item()) if dataset.ops.height else False
+    pending = bool(dataset.ops.select(IS_PENDING.any()).item()) if dataset.ops.height else False
     return _stopped(live, memory, asked_ns, dataset, freeze, look, pending=pending) or _paused(
         live, memory, freeze, why, pending=pending
     )
@@ -197,7 +197,7 @@ def _ended(dataset: Dataset) -> frozenset[str]:
 
 def _complete_ns(dataset: Dataset, asked_ns: int | None) -> int:
     """The delay after the first dump in which dumps of other ranks may still come."""
-    wait = COMING_NS if dataset.missing_ranks else WRITING_NS
+    wait = DUMP_SPREAD_NS if dataset.missing_ranks else WRITING_NS
     return wait if asked_ns is None else min(wait, asked_ns)
 
 
@@ -206,7 +206,7 @@ def _silent_ns(memory: ProgressHistory, needed: int, asked_ns: int | None, datas
     usual = sorted(memory.gaps_ns)[len(memory.gaps_ns) // 2] if memory.gaps_ns else interval_ns(dataset)
     if usual is None:
         return asked_ns or max(needed, SILENT_NS)
-    return max(asked_ns, MISSED * usual) if asked_ns else max(needed, GAPS * usual)
+    return max(asked_ns, FEWEST_GAPS * usual) if asked_ns else max(needed, GAP_FACTOR * usual)
 
 
 def _still(dataset: Dataset, freeze: Freeze) -> tuple[int | None, str]:
@@ -246,9 +246,9 @@ def with_state(analysis: Analysis, live: LiveState, ranks: int, *, logs: bool = 
     if analysis.status == "slow" and live.state == "still":
         return replace(analysis, verdict=f"{analysis.verdict}; now {live.reason}{soon}")
     told = plural(ranks, "rank")
-    if logs and ranks and analysis.status == "unknown" and not analysis.findings and live.state in _SEEN:
+    if logs and ranks and analysis.status == "unknown" and not analysis.findings and live.state in _STATUS_BY_STATE:
         # watching shows what logs alone do not tell
-        return replace(analysis, status=_SEEN[live.state], verdict=f"{told}: {live.reason}")
+        return replace(analysis, status=_STATUS_BY_STATE[live.state], verdict=f"{told}: {live.reason}")
     if analysis.status not in ("progressing", "healthy") or live.state == "silent":
         return analysis
     if live.state == "frozen":

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from rankscope.analysis.disagreements import collectives_of, instances
 from rankscope.schema import Dataset
 
-_NEEDED = ["rank", "group", "seq", "p2p_seq", "is_p2p", "op", "peer", "coalesced", "state"]
-_BATCH = ["rank", "group", "is_p2p", "seq", "p2p_seq"]
+_OP_COLUMNS = ["rank", "group", "seq", "p2p_seq", "is_p2p", "op", "peer", "coalesced", "state"]
+_BATCH_COLUMNS = ["rank", "group", "is_p2p", "seq", "p2p_seq"]
 
 
 def logical_columns(dataset: Dataset) -> NDArray[np.int64]:
@@ -29,7 +29,7 @@ def logical_columns(dataset: Dataset) -> NDArray[np.int64]:
     if dataset.ops.is_empty():
         return np.zeros(0, np.int64)
     drawn = drawn_rows(dataset.ops)
-    rows = dataset.ops.select(_NEEDED).with_row_index("row")
+    rows = dataset.ops.select(_OP_COLUMNS).with_row_index("row")
     rows = in_program_order(rows if drawn.all() else rows.filter(drawn))
     plain = _plain(rows)
     if rows.height == dataset.ops.height and plain.all():
@@ -47,11 +47,13 @@ def drawn_rows(ops: pl.DataFrame) -> pl.Series:
     """Mask of the shown rows: all but closers of coalesced groups with a present inner operation."""
     if not (ops["coalesced"] == "closer").any():
         return pl.repeat(True, ops.height, eager=True)
-    inner = ops.lazy().filter(pl.col("coalesced") == "inner").select(_BATCH).unique().with_columns(has_inner=True)
+    inner = (
+        ops.lazy().filter(pl.col("coalesced") == "inner").select(_BATCH_COLUMNS).unique().with_columns(has_inner=True)
+    )
     marked = (
         ops.lazy()
-        .select(*_BATCH, "coalesced")
-        .join(inner, on=_BATCH, how="left", nulls_equal=True, maintain_order="left")
+        .select(*_BATCH_COLUMNS, "coalesced")
+        .join(inner, on=_BATCH_COLUMNS, how="left", nulls_equal=True, maintain_order="left")
     )
     hidden = (pl.col("coalesced") == "closer") & pl.col("has_inner").fill_null(False)
     return marked.select((~hidden).alias("drawn")).collect()["drawn"]
@@ -66,7 +68,7 @@ def in_program_order(rows: pl.DataFrame) -> pl.DataFrame:
     batched = (pl.col("coalesced") == "inner") & pl.col("is_p2p") & pl.col("peer").is_not_null()
     if not rows.select(batched.any()).item():
         return rows
-    first = pl.when(batched).then(pl.col("row").min().over(_BATCH)).otherwise(pl.col("row")).alias("first")
+    first = pl.when(batched).then(pl.col("row").min().over(_BATCH_COLUMNS)).otherwise(pl.col("row")).alias("first")
     pair = [
         pl.when(batched).then(pl.min_horizontal("rank", "peer")).alias("low"),
         pl.when(batched).then(pl.max_horizontal("rank", "peer")).alias("high"),
@@ -177,7 +179,7 @@ def fill_forward(columns: NDArray[np.int64]) -> NDArray[np.int64]:
 
 Ints = NDArray[np.int64]
 
-LONGEST = 60_000
+MOST_WAVES = 60_000
 """Most waves before ranks go on in program order; each wave costs 20 microseconds or more."""
 CIRCLE_WORK = 16
 """Members examined for cycles per row before ranks go on in program order."""
@@ -229,7 +231,7 @@ class _LanePositions:
         self._arrive(heads + 1)
 
 
-def columns_in_waves(instance: Ints, bounds: Ints, longest: int = LONGEST) -> Ints:
+def columns_in_waves(instance: Ints, bounds: Ints, longest: int = MOST_WAVES) -> Ints:
     """The column of each row. Lane i holds rows `bounds[i]:bounds[i+1]`; rows of one operation share an instance.
 
     If lanes wait for each other in a cycle, one operation of each cycle is released without its other members. After

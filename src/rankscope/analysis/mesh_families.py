@@ -187,7 +187,7 @@ class _Tiling:
 
 # Names of parallel dimensions, from the descriptions of process groups.
 
-UNNAMED = ""
+NO_NAME = ""
 """Name of a dimension without a description."""
 _WORDS = {
     "tensor": "tp", "tp": "tp", "pipeline": "pp", "pipe": "pp", "pp": "pp", "data": "dp", "dp": "dp",
@@ -195,49 +195,51 @@ _WORDS = {
     "moe": "ep", "edp": "edp", "etp": "etp", "replicate": "dp_replicate", "replica": "dp_replicate",
     "shard": "dp_shard", "fsdp": "dp_shard",
 }  # fmt: skip
-_EXPERT = {"tensor": "etp", "tp": "etp", "data": "edp", "dp": "edp", "model": "ep"}
-_FILLERS = {
+_EXPERT_NAME_OF = {"tensor": "etp", "tp": "etp", "data": "edp", "dp": "edp", "model": "ep"}
+_FILLER_WORDS = {
     "group", "groups", "parallel", "model", "mesh", "comm", "communicator", "pg", "process", "with", "and", "world",
     "ranks", "size",
 }  # fmt: skip
-LONGEST = 24
+LONGEST_NAME = 24
 """Characters kept of a name."""
-_NOTHING = ("", "undefined", "none")
-_SIMPLE = ("pp", "dp_replicate", "dp_shard", "dp", "cp", "sp", "tp")
-EXPERT = ("ep", "edp", "etp")
+_EMPTY_DESCRIPTIONS = ("", "undefined", "none")
+_PLAIN_NAMES = ("pp", "dp_replicate", "dp_shard", "dp", "cp", "sp", "tp")
+EXPERT_NAMES = ("ep", "edp", "etp")
 """Dimensions of a second grid over the same ranks."""
 
 
 def is_told(description: str) -> bool:
     """Whether a description tells anything."""
-    return description.strip().lower() not in _NOTHING
+    return description.strip().lower() not in _EMPTY_DESCRIPTIONS
 
 
 def name_of(description: str) -> str:
-    """The dimension in a description: "tp"; "dp_cp" for a product of two; UNNAMED if there is none."""
+    """The dimension in a description: "tp"; "dp_cp" for a product of two; NO_NAME if there is none."""
     if not is_told(description):
-        return UNNAMED
+        return NO_NAME
     own = re.fullmatch(r"mesh_(.*[a-zA-Z].*)", description.strip())
     if own:
-        return own[1][:LONGEST]
+        return own[1][:LONGEST_NAME]
     words = [w for w in re.split(r"[^a-z]+", description.lower()) if w]
     expert = "expert" in words and {"tensor", "tp", "data", "dp", "model"} & set(words)
-    parts = [_EXPERT.get(w) or _word(w) for w in words if w != "expert"] if expert else [_word(w) for w in words]
+    parts = (
+        [_EXPERT_NAME_OF.get(w) or _word(w) for w in words if w != "expert"] if expert else [_word(w) for w in words]
+    )
     told = [p for p in dict.fromkeys(parts) if p]
-    return "_".join(told)[:LONGEST] if told else "mp" if "model" in words else UNNAMED
+    return "_".join(told)[:LONGEST_NAME] if told else "mp" if "model" in words else NO_NAME
 
 
 def _word(word: str) -> str:
-    return "" if word in _FILLERS else _WORDS.get(word, word)
+    return "" if word in _FILLER_WORDS else _WORDS.get(word, word)
 
 
 def score(name: str) -> int:
     """Rank of a name as a dimension, the likeliest lowest: tp, then others, experts, products."""
-    if name in _SIMPLE:
+    if name in _PLAIN_NAMES:
         return 0
-    if name in EXPERT:
+    if name in EXPERT_NAMES:
         return 2
-    if name == UNNAMED:
+    if name == NO_NAME:
         return 3
     return 4 if "embedding" in name else 3 if "_" in name or name == "mp" else 1
 

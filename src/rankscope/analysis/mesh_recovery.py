@@ -9,12 +9,12 @@ from math import prod
 
 import numpy as np
 
-from rankscope.analysis.mesh_families import EXPERT, UNNAMED, Ints, Partition, kinds, partition, score
+from rankscope.analysis.mesh_families import EXPERT_NAMES, NO_NAME, Ints, Partition, kinds, partition, score
 from rankscope.analysis.model import Culprit, Dimension, Evidence, Finding, GroupRef, Mesh, Misfit
 from rankscope.analysis.wording import fold, ranks_text
 from rankscope.schema import Dataset, Group
 
-SURE = 3
+FITTING_GROUPS = 3
 """Fitting groups that each odd group needs, if no other kind of group supports the grid."""
 
 
@@ -65,8 +65,8 @@ def _names(ordered: Sequence[Partition], found: Sequence[Partition]) -> list[str
     without_cp = not any(p.name == "cp" for p in found)
     names: list[str] = []
     for at, dimension in enumerate(ordered):
-        name = dimension.name if dimension.name != UNNAMED else f"dim{at}"
-        name = "replica" if name == REST and at == 0 else name
+        name = dimension.name if dimension.name != NO_NAME else f"dim{at}"
+        name = "replica" if name == REST_NAME and at == 0 else name
         name = "dp" if name == "dp_cp" and without_cp and not any(d.name == "dp" for d in ordered) else name
         names.append(name if name not in names else f"{name}_{at}")
     return names
@@ -75,7 +75,7 @@ def _names(ordered: Sequence[Partition], found: Sequence[Partition]) -> list[str
 def _also(grid: RankGrid, found: Sequence[Partition], ranks: Ints) -> tuple[tuple[Dimension, dict[int, int]], ...]:
     """Expert parallel dimensions, which cross those of the grid."""
     there = {d.name for d in grid.dimensions}
-    across = distinct([p for p in found if p.name in EXPERT and p.name not in there])
+    across = distinct([p for p in found if p.name in EXPERT_NAMES and p.name not in there])
     return tuple((Dimension(p.name, p.size, stride_of(p.classes, ranks)), _placed(p, ranks)) for p in across)
 
 
@@ -86,15 +86,15 @@ def _placed(one: Partition, ranks: Ints) -> dict[int, int]:
 def _misfits(grid: RankGrid, found: Sequence[Partition]) -> tuple[Misfit, ...]:
     """Groups that do not fit into a grid that is clear without them."""
     own = [p for p in found if p.misfits and grid.holds(p)]
-    sure = [p for p in own if not grid.rest or p.fitting >= SURE * len(p.misfits)]
+    sure = [p for p in own if not grid.rest or p.fitting >= FITTING_GROUPS * len(p.misfits)]
     return tuple(misfit for p in sure for misfit in p.misfits)
 
 
 # Choice of the partitions that are together the dimensions of a grid.
 
-MOST = 24
+MOST_PARTITIONS = 24
 """Most partitions that are tried."""
-REST = "rest"
+REST_NAME = "rest"
 """Name of a necessary dimension without groups."""
 
 
@@ -107,7 +107,7 @@ class RankGrid:
     @property
     def rest(self) -> bool:
         """Whether the grid has a dimension without groups."""
-        return any(d.name == REST for d in self.dimensions)
+        return any(d.name == REST_NAME for d in self.dimensions)
 
     def holds(self, partition: Partition) -> bool:
         """Whether the classes of a partition are products of dimensions of the grid, or one of them."""
@@ -133,7 +133,7 @@ def distinct(partitions: Sequence[Partition]) -> list[Partition]:
 
 def choose(partitions: Sequence[Partition], count: int) -> RankGrid | None:
     """The grid of `count` ranks with the most dimensions; named dimensions before experts and remainders."""
-    candidates = sorted(partitions, key=lambda p: (score(p.name), -p.size, p.name))[:MOST]
+    candidates = sorted(partitions, key=lambda p: (score(p.name), -p.size, p.name))[:MOST_PARTITIONS]
     fitting = [[a is not b and a.across(b) for b in candidates] for a in candidates]
     grids = [
         grid for chosen in _cliques(candidates, fitting, count)
@@ -146,7 +146,7 @@ def _preference(grid: RankGrid) -> tuple[bool, bool, int, int]:
     names = [d.name for d in grid.dimensions]
     return (
         grid.rest,
-        any(name in EXPERT or "embedding" in name for name in names),
+        any(name in EXPERT_NAMES or "embedding" in name for name in names),
         -len(names),
         sum(score(name) for name in names),
     )
@@ -173,13 +173,13 @@ def _grid(chosen: list[Partition], partitions: Sequence[Partition], count: int) 
         return None
     if left == 1:
         return RankGrid(tuple(chosen)) if len(chosen) > 1 else None
-    rest = Partition(REST, np.argsort(key, kind="stable").reshape(-1, left))
+    rest = Partition(REST_NAME, np.argsort(key, kind="stable").reshape(-1, left))
     if not all(rest.across(one) for one in chosen):
         return None
     name = _name_of_rest(rest, chosen, partitions)
     if name is None and all(score(one.name) or one.misfits for one in chosen):
         return None
-    return RankGrid((*chosen, replace(rest, name=name or REST)))
+    return RankGrid((*chosen, replace(rest, name=name or REST_NAME)))
 
 
 def _name_of_rest(rest: Partition, chosen: Sequence[Partition], partitions: Sequence[Partition]) -> str | None:
@@ -189,7 +189,7 @@ def _name_of_rest(rest: Partition, chosen: Sequence[Partition], partitions: Sequ
         parts = product.name.split("_")
         unknown = [part for part in parts if part not in known]
         size = prod(known[part] for part in parts if part in known)
-        if len(parts) > 1 and len(unknown) == 1 and product.size == size * rest.size and unknown[0] != UNNAMED:
+        if len(parts) > 1 and len(unknown) == 1 and product.size == size * rest.size and unknown[0] != NO_NAME:
             rows = product.index[rest.classes]
             if (rows == rows[:, :1]).all():
                 return unknown[0]

@@ -12,14 +12,14 @@ import numpy.typing as npt
 import orjson
 import polars as pl
 
-from rankscope.analysis.facts import NAMELESS, Facts
+from rankscope.analysis.facts import UNKNOWN_NAME, Facts
 from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance, calls_at
 from rankscope.analysis.replicas import ReplicaCohorts, Signature, signature
 from rankscope.analysis.wording import fold, plural, ranks_text
 from rankscope.schema import Dataset
 
-WHOLE = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
+EQUAL_SIZE_OPS = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
 """Operations that can finish with equal sizes on all members, even if the operations differ."""
 
 
@@ -51,7 +51,7 @@ def _met(facts: Facts) -> pl.DataFrame:
         return found
     groups = {"group": [g.id for g in facts.groups], "size": [len(g.ranks) for g in facts.groups]}
     sizes = pl.DataFrame(groups, schema={"group": pl.UInt32, "size": pl.UInt32})
-    plain = pl.col("key").cast(pl.String).is_in(WHOLE) & pl.col("elements").is_not_null()
+    plain = pl.col("key").cast(pl.String).is_in(EQUAL_SIZE_OPS) & pl.col("elements").is_not_null()
     met = (
         facts.calls_at(found).group_by("group", "seq").agg(plain=plain.fill_null(False).all(), size=pl.len())
         .filter("plain").join(sizes, on=["group", "size"], how="semi")
@@ -64,7 +64,7 @@ def _judge(facts: Facts, cohorts: ReplicaCohorts, instance: Instance) -> Root:
     without_name = instance.group in facts.open_groups and unnamed(facts.dataset, instance.group)
     several = without_name and are_several(facts.dataset, instance.group)
     culprits, right, reasons = (
-        (sorted(votes), None, (SEVERAL,))
+        (sorted(votes), None, (SEVERAL_GROUPS_REASON,))
         if several
         else _accuse(cohorts, instance, votes, _silent(facts, instance, votes))
     )
@@ -88,7 +88,7 @@ def _judge(facts: Facts, cohorts: ReplicaCohorts, instance: Instance) -> Root:
     if right and instance.group in facts.open_groups:
         reasons += ("members of which there is no log may have called either",)
     if without_name and not several:
-        reasons += (REASON,)
+        reasons += (UNNAMED_GROUP_REASON,)
     if all(e.state == "unknown" for e in instance.entries.values()):
         reasons += ("logs do not tell whether it finished, and a lost line would shift what follows it",)
     elif all(not e.pending for e in instance.entries.values()):
@@ -166,7 +166,7 @@ def _title(instance: Instance, kind: str, culprits: list[int], votes: dict[int, 
 
 
 def _place(seq: int, label: str) -> str:
-    return f"#{seq} of {label}" if label != NAMELESS else f"#{seq}"
+    return f"#{seq} of {label}" if label != UNKNOWN_NAME else f"#{seq}"
 
 
 def _op(vote: Signature) -> str:
@@ -197,8 +197,8 @@ def _explain(facts: Facts, instance: Instance, votes: dict[int, Signature], culp
 
 # Lines of torch 2.3 and older do not name the process group, so numbers of several groups share one lane.
 
-REASON = "the lines do not name the group: in a job with several these may be works of two"
-SEVERAL = "the lines do not name the group, and are of several: these may be works of two"
+UNNAMED_GROUP_REASON = "the lines do not name the group: in a job with several these may be works of two"
+SEVERAL_GROUPS_REASON = "the lines do not name the group, and are of several: these may be works of two"
 
 
 def unnamed(dataset: Dataset, group: int) -> bool:
@@ -228,7 +228,7 @@ def _elsewhere(rank: int, values: dict[str, Any]) -> bool:
 
 Amounts = npt.NDArray[np.int64]
 """Shape (members, members): elements from the row's member to the column's."""
-LOOKED_AT = 64
+MOST_ALL_TO_ALLS = 64
 """Most all-to-alls examined per group: the first not known to be finished, and the newest."""
 MOST_PAIRS = 3
 
@@ -250,8 +250,8 @@ def _looked_at(facts: Facts) -> pl.DataFrame:
     calls = facts.calls.select("group", "seq", "key", "state").filter(pl.col("key").cast(pl.String) == "all_to_all")
     found = calls.group_by("group", "seq").agg(done=(pl.col("state") == "completed").all()).sort("group", "seq")
     by_group = found.filter(~pl.col("done")).group_by("group", maintain_order=True)
-    newest = found.group_by("group", maintain_order=True).tail(LOOKED_AT)
-    return pl.concat([by_group.head(LOOKED_AT), newest]).select("group", "seq").unique()
+    newest = found.group_by("group", maintain_order=True).tail(MOST_ALL_TO_ALLS)
+    return pl.concat([by_group.head(MOST_ALL_TO_ALLS), newest]).select("group", "seq").unique()
 
 
 def _amounts(facts: Facts, instance: Instance) -> tuple[Amounts, Amounts] | None:

@@ -15,8 +15,8 @@ from rankscope.analysis.wording import duration, ranks_text, wait_text
 from rankscope.schema import AT_CRASH
 
 MOST_EVIDENCE = 3
-_AGAIN = "Collect the files that could not be read again: they may have been copied before they were whole."
-OLDER_NS = 10_000_000_000
+_RECOLLECT_STEP = "Collect the files that could not be read again: they may have been copied before they were whole."
+OUTDATED_NS = 10_000_000_000
 """A dump older than the newest by this much was not written with it."""
 
 
@@ -34,7 +34,7 @@ def find_gone(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
     """Ranks whose only dump is older than the operation that others wait in: suspects, not culprits."""
     written = judge.reliability.written_ns
     newest = max(written.values(), default=0)
-    nodes = _suspects(judge, others, lambda rank: newest - written.get(rank, newest) > OLDER_NS)
+    nodes = _suspects(judge, others, lambda rank: newest - written.get(rank, newest) > OUTDATED_NS)
     return [_gone(facts, judge, nodes, newest)] if nodes else []
 
 
@@ -85,7 +85,7 @@ def _cut(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
         explanation=f"{suspect.explanation}. Whether {who} issued it stands in what could not be read.",
         reasons=("what stands in the rest of a file is not known: its rank may wait, too",),
         notes={rank: problems[rank] for rank in suspect.candidates[:8] if rank in problems},
-        next_steps=(_AGAIN, f"py-spy dump, or the end of the log, of {who}: what does it do?"),
+        next_steps=(_RECOLLECT_STEP, f"py-spy dump, or the end of the log, of {who}: what does it do?"),
     )
 
 
@@ -130,7 +130,7 @@ def _root(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], behind: f
         reasons=tuple(reasons),
         notes={rank: f"{unread[rank][0]}: {unread[rank][1]}" if rank in unread else "no dump" for rank in ranks[:8]},
         next_steps=(
-            *((_AGAIN,) if unread else ()),
+            *((_RECOLLECT_STEP,) if unread else ()),
             f"Read the end of the logs of {ranks_text(ranks)} and dmesg of their hosts (out of memory, signals, Xid).",
             "Collect their dumps if they exist, and run again.",
         ),

@@ -19,7 +19,7 @@ from rankscope.analysis.wording import plural
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
-CHANCE = 0.05
+SWITCH_CHANCE = 0.05
 """Largest probability of chance at which a shared switch of all culprits' hosts is told."""
 SLOT_CHANCE = 1 / 8
 """Largest probability of chance for a shared slot, which is only observed: two hosts of eight devices suffice."""
@@ -110,7 +110,7 @@ class Places:
             depth = units[min(culprits)].index(unit)
             sizes = Counter(of[depth] for of in units.values() if len(of) > depth)
             ways = sum(comb(n, len(culprits)) for n in sizes.values())
-            if sizes[unit] < len(units) and ways <= CHANCE * comb(len(units), len(culprits)):
+            if sizes[unit] < len(units) and ways <= SWITCH_CHANCE * comb(len(units), len(culprits)):
                 return _under(unit, len(culprits), len(units) - sizes[unit], told=bool(self._topology))
         return None
 

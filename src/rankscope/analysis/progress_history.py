@@ -11,13 +11,13 @@ from rankscope.kinds.input_kinds import LOG
 from rankscope.schema import Dataset
 
 SECOND = 1_000_000_000
-LONGER = 2
+STANDSTILL_FACTOR = 2
 """Smallest ratio of a standstill to the longest one that the job recovered from."""
 WRITING_NS = 3 * SECOND
 """Once all ranks have left files, more files of one dump may come for this long."""
-KEPT = 16
+MOST_SAMPLES = 16
 """Most samples from which rates are computed."""
-RATE_NS = 30 * SECOND
+RATE_WINDOW_NS = 30 * SECOND
 """Oldest sample for rates, except that two samples are always kept."""
 
 
@@ -124,8 +124,8 @@ def _moved(memory: ProgressHistory, newest: int | None, fronts: Mapping[Key, int
     if newest is not None and (not samples or resumed or fronts != samples[-1][1]):
         back = bool(samples) and any(fronts.get(key, count) < count for key, count in samples[-1][1].items())
         samples = ((newest, fronts),) if back else (*samples, (newest, fronts))
-        old = [s for s in samples[:-2] if newest - s[0] <= RATE_NS]
-        samples = (*old, *samples[-2:])[-KEPT:]
+        old = [s for s in samples[:-2] if newest - s[0] <= RATE_WINDOW_NS]
+        samples = (*old, *samples[-2:])[-MOST_SAMPLES:]
     return replace(
         memory, samples=samples, still_ns=0 if moved else memory.still_ns, has_moved=memory.has_moved or moved,
         got_over_ns=max(memory.got_over_ns, memory.still_ns) if moved else memory.got_over_ns,
@@ -137,13 +137,13 @@ def fresh(memory: ProgressHistory, at_ns: int) -> ProgressHistory:
     """The history after files came at a time."""
     if memory.fresh_at_ns is None:
         return memory
-    gaps = (*memory.gaps_ns, at_ns - memory.fresh_at_ns)[-KEPT:]
+    gaps = (*memory.gaps_ns, at_ns - memory.fresh_at_ns)[-MOST_SAMPLES:]
     return replace(memory, gaps_ns=gaps, fresh_at_ns=at_ns, news_at_ns=at_ns)
 
 
 def pause_ns(memory: ProgressHistory) -> int:
     """Standstill after which a group has no rate any more."""
-    return max(WRITING_NS, LONGER * memory.got_over_ns)
+    return max(WRITING_NS, STANDSTILL_FACTOR * memory.got_over_ns)
 
 
 def rates_of(memory: ProgressHistory) -> tuple[CollectiveRate, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from rankscope.analysis.collective_calls import PENDING
+from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.freeze import DumpPairs
 from rankscope.analysis.model import ChainStep, Evidence, Finding
 from rankscope.analysis.presence import Absence, Presence
@@ -18,7 +18,7 @@ from rankscope.kinds.input_kinds import DUMP
 from rankscope.schema import Dataset, Group
 
 Row = dict[str, Any]
-ABORTED = (
+IS_ABORTED = (
     (pl.col("state") == "completed")
     & (pl.col("completed_ns") - pl.col("created_ns") >= pl.col("timeout_ms") * 1_000_000).fill_null(False)
 )  # fmt: skip
@@ -69,7 +69,7 @@ class RankView:
     @cached_property
     def pending(self) -> pl.DataFrame:
         """Its issued and unfinished operations."""
-        return self.ops.filter((PENDING & (pl.col("coalesced") != "inner")) | ABORTED)
+        return self.ops.filter((IS_PENDING & (pl.col("coalesced") != "inner")) | IS_ABORTED)
 
     @cached_property
     def is_cut_off(self) -> bool:

@@ -10,15 +10,15 @@ import polars as pl
 
 from rankscope.analysis.arrays import filled
 from rankscope.analysis.facts import Array, Facts
-from rankscope.analysis.group_frontiers import NONE
-from rankscope.analysis.signatures import ROOTED
+from rankscope.analysis.group_frontiers import UNKNOWN_SEQ
+from rankscope.analysis.signatures import ROOTED_OPS
 from rankscope.schema import latest_ns
 
-CLOCKS_NS = 60 * 1_000_000_000
+CLOCK_SKEW_NS = 60 * 1_000_000_000
 """Largest difference between clocks of hosts and of file systems."""
-LATER_NS = 2_000_000_000
+COMPLETION_LAG_NS = 2_000_000_000
 """A working device finishes, and its watchdog notices, within this time after its peers."""
-UNNOTICED_NS = 10_000_000_000
+NOTICE_LAG_NS = 10_000_000_000
 """A hook, which checks completions once a second, notices them within this time, even on a busy machine."""
 
 
@@ -38,7 +38,7 @@ class Reliability:
     def overdue(self, rank: int, created_ns: int | None) -> bool:
         """Whether a hook would have noticed the completion of an operation of a rank by then, as far as times tell."""
         seen = max(self.written_ns.get(rank, 0), self.newest_ns.get(rank, 0))
-        return created_ns is not None and seen - created_ns > UNNOTICED_NS
+        return created_ns is not None and seen - created_ns > NOTICE_LAG_NS
 
     def is_outdated(self, rank: int, since_ns: int | None) -> bool:
         """Whether the dump of a rank cannot show an operation that others issued at `since_ns`."""
@@ -59,7 +59,7 @@ def judge_reliability(facts: Facts) -> Reliability:
 
 def shows(written_ns: Mapping[int, int], rank: int, since_ns: int) -> bool:
     """Whether the dump of a rank is new enough to show its device at that time; True if it is unknown."""
-    enough = since_ns + LATER_NS
+    enough = since_ns + COMPLETION_LAG_NS
     return written_ns.get(rank, enough) >= enough
 
 
@@ -72,13 +72,13 @@ def _outdated(facts: Facts) -> frozenset[int]:
     fronts = facts.presence.frontiers.columns
     slack = np.isin(fronts.group, list(facts.gloo_groups)).astype(np.int64)
     reached = _by_group(facts.reached, fronts.group)
-    behind = (fronts.enqueued != NONE) & (fronts.enqueued + slack < reached)
+    behind = (fronts.enqueued != UNKNOWN_SEQ) & (fronts.enqueued + slack < reached)
     return frozenset(fronts.rank[behind].tolist())
 
 
 def _by_group(values: Mapping[int, int], groups: Array) -> Array:
-    """The value of each of these groups; NONE without one."""
-    table = np.full(max([int(groups.max(initial=0)), *values]) + 1, NONE)
+    """The value of each of these groups; UNKNOWN_SEQ without one."""
+    table = np.full(max([int(groups.max(initial=0)), *values]) + 1, UNKNOWN_SEQ)
     table[list(values)] = list(values.values())
     found: Array = table[groups]
     return found
@@ -101,7 +101,7 @@ def _written(facts: Facts, newest: dict[int, int]) -> dict[int, int]:
     If some are much older, all times were lost in copying; a dump without events does not show that itself.
     """
     times = dict(facts.dataset.written.iter_rows())
-    lost = any(mtime + CLOCKS_NS < newest.get(rank, 0) for rank, mtime in times.items())
+    lost = any(mtime + CLOCK_SKEW_NS < newest.get(rank, 0) for rank, mtime in times.items())
     return {
         rank: max(mtime, newest.get(rank, 0))
         for rank, mtime in times.items()
@@ -128,7 +128,7 @@ def _dead_devices(facts: Facts, reliability: Reliability) -> dict[int, tuple[int
         early = finished_ns is not None and not shows(written_ns, rank, finished_ns)
         if early or (rank, key[0]) in unnoticed:
             continue
-        if reached.get(key[0], -1) >= key[1] or (op is not None and op not in ROOTED):
+        if reached.get(key[0], -1) >= key[1] or (op is not None and op not in ROOTED_OPS):
             out.setdefault(rank, key)
     return out
 

@@ -14,9 +14,9 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.schema import Group
 
-FEWEST = 3
+FEWEST_MEMBERS = 3
 """Fewest members at a collective: of two nobody can tell the odd one."""
-LEAST = 3
+FEWEST_COUNTS = 3
 """Fewest different counts at which all members have agreed before a difference means anything."""
 
 
@@ -41,11 +41,11 @@ def find_odd(facts: Facts, group: Group) -> OddMember | None:
     A rank that waits for the left-out operation does not come to the next collective; then the members that do come are
     enough. They do not prove a surplus, because the absent one may not have done its operation yet.
     """
-    if len(group.ranks) < FEWEST or not all(facts.alike(rank, group.ranks[0]) for rank in group.ranks):
+    if len(group.ranks) < FEWEST_MEMBERS or not all(facts.alike(rank, group.ranks[0]) for rank in group.ranks):
         return None
     marks = list(_marks(facts, group).iter_rows(named=True))
     before = next((i for i, mark in enumerate(marks) if len(set(mark["counts"])) > 1), len(marks))
-    if len({mark["pairs"] for mark in marks[:before] if mark["whole"]}) < LEAST:
+    if len({mark["pairs"] for mark in marks[:before] if mark["whole"]}) < FEWEST_COUNTS:
         return None
     first = _alone(marks[before]["ranks"], marks[before]["counts"]) if before < len(marks) else None
     after = [_alone(mark["ranks"], mark["counts"]) for mark in marks[before:] if first and first[0] in mark["ranks"]]
@@ -94,7 +94,7 @@ def _marks(facts: Facts, group: Group) -> pl.DataFrame:
             pl.col("row", "op", "pairs").first(), pl.col("rank").alias("ranks"), pl.col("count").alias("counts"),
             one=pl.col("group").n_unique() == 1,
         )
-        .filter((pl.col("ranks").list.n_unique() == came) & (came >= FEWEST))
+        .filter((pl.col("ranks").list.n_unique() == came) & (came >= FEWEST_MEMBERS))
         .with_columns(whole=came == len(group.ranks))
         .filter(pl.col("whole") | (pl.col("one") & (pl.col("seq") > whole_until)))
         .sort("row")

@@ -13,14 +13,14 @@ import numpy as np
 import orjson
 import polars as pl
 
-UNEVEN = ("all_to_all", "all_to_allv", "alltoall", "alltoall_base", "all_to_all_single")
+UNEVEN_OPS = ("all_to_all", "all_to_allv", "alltoall", "alltoall_base", "all_to_all_single")
 """Operations whose sizes cannot be compared between members."""
-_BY_INPUT = (
+_INPUT_SIZED_OPS = (
     "all_reduce", "allreduce", "allreduce_coalesced", "broadcast", "_broadcast_oop", "reduce", "_reduce_oop",
     "all_gather", "_all_gather_base", "all_gather_into_tensor_coalesced", "allgather", "_allgather_base",
     "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "gather", "sparse_all_reduce",
 )  # fmt: skip
-_BY_OUTPUT = ("scatter",)
+_OUTPUT_SIZED_OPS = ("scatter",)
 
 _ALIASES = {
     "_all_gather_base": "all_gather", "_allgather_base": "all_gather", "allgather": "all_gather",
@@ -32,14 +32,14 @@ _ALIASES = {
 }  # fmt: skip
 """Names of calls that are one operation on the wire; members may mix them."""
 
-ROOTED = ("broadcast", "reduce", "gather", "scatter")
+ROOTED_OPS = ("broadcast", "reduce", "gather", "scatter")
 """Operations that one member may finish before another has joined."""
 
 MOST_COMBINATIONS = 1 << 21
 """Most combinations of operation, sizes and types for a table of all combinations."""
 MOST_NUMBERS = 1 << 62
 """Most combinations for which each combination has a number."""
-_KEY = ["op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes"]
+_KEY_COLUMNS = ["op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes"]
 
 
 def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
@@ -53,7 +53,7 @@ def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
     keys = [None if op == "coalesced" else wire_name(op) for op in texts["op"].to_list()]
     table = distinct.with_columns(
         pl.Series("key", keys, dtype=pl.Categorical),
-        pl.Series("rooted", [key in ROOTED for key in keys], dtype=pl.Boolean),
+        pl.Series("rooted", [key in ROOTED_OPS for key in keys], dtype=pl.Boolean),
         pl.Series("elements", [_elements(*row[:3]) for row in texts.iter_rows()], dtype=pl.Int64),
         pl.Series("dtype", [_dtype(row[0], *row[3:]) for row in texts.iter_rows()], dtype=pl.Categorical),
     )
@@ -61,14 +61,14 @@ def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _distinct(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """The distinct values of `_KEY`, and the index of each row's value."""
+    """The distinct values of `_KEY_COLUMNS`, and the index of each row's value."""
     # local categories, released after use
     own = pl.Categorical(pl.Categories.random())
-    columns = rows.select(_KEY).with_columns(pl.col(pl.String).cast(own)).select(pl.all().to_physical())
+    columns = rows.select(_KEY_COLUMNS).with_columns(pl.col(pl.String).cast(own)).select(pl.all().to_physical())
     # null comes after the largest
     sizes = [(top or 0) + 2 for top in columns.select(pl.all().max()).row(0)]
     if prod(sizes) > MOST_NUMBERS:
-        code = rows.select(pl.struct(_KEY).rank("dense")).to_series().to_numpy().astype(np.int64)
+        code = rows.select(pl.struct(_KEY_COLUMNS).rank("dense")).to_series().to_numpy().astype(np.int64)
     else:
         code = np.zeros(rows.height, np.int64)
         for column, size in zip(columns, sizes, strict=True):
@@ -83,7 +83,7 @@ def _distinct(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     occurs = np.flatnonzero(row_of >= 0)
     place_of = np.zeros(len(row_of), np.uint32)
     place_of[occurs] = np.arange(len(occurs), dtype=np.uint32)
-    return rows.select(_KEY)[row_of[occurs]], pl.Series(place_of[code], dtype=pl.UInt32)
+    return rows.select(_KEY_COLUMNS)[row_of[occurs]], pl.Series(place_of[code], dtype=pl.UInt32)
 
 
 def wire_name(op: str) -> str:
@@ -92,15 +92,15 @@ def wire_name(op: str) -> str:
 
 
 def _elements(op: str | None, in_sizes: str | None, out_sizes: str | None) -> int | None:
-    if op in _BY_INPUT:
+    if op in _INPUT_SIZED_OPS:
         return count(in_sizes)
-    return count(out_sizes) if op in _BY_OUTPUT else None
+    return count(out_sizes) if op in _OUTPUT_SIZED_OPS else None
 
 
 def _dtype(op: str | None, in_dtypes: str | None, out_dtypes: str | None) -> str | None:
     if op is None or op.endswith("barrier"):
         return None
-    text = out_dtypes if op in _BY_OUTPUT else in_dtypes
+    text = out_dtypes if op in _OUTPUT_SIZED_OPS else in_dtypes
     if text in (None, "", "[]", "null"):
         return None
     # one row for all tensors of a coalesced operation, or a row for each

@@ -20,7 +20,7 @@ from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.wording import plural, ranks_text, wait_text
 from rankscope.kinds.finding_kinds import FINDINGS
 
-CLOSE = 6
+MOST_CANDIDATES = 6
 """Most operations that are compared to find the first in program order."""
 
 
@@ -99,7 +99,7 @@ class SinkRules:
     def first(self, node: WaitNode) -> Instance | None:
         """The first operation in program order among those that wait for a host, by its replicas."""
         waits = self.direct(node)
-        close = [i for i in waits[:CLOSE] if i.is_pair == waits[0].is_pair]
+        close = [i for i in waits[:MOST_CANDIDATES] if i.is_pair == waits[0].is_pair]
         if len(close) > 1:
             self.cohorts.look_up(close)
         behind = {i: sum(self.cohorts.precedes(other, i) for other in close if other is not i) for i in close}

@@ -14,12 +14,12 @@ _STEPS = (
     "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and collect the dumps of all ranks.",
     "Run py-spy dump --native on all ranks again after a minute: who has not moved is stuck.",
 )
-SITES = 16
+MOST_SITES = 16
 """Most quoted places."""
 MOST_EVIDENCE = 4
-FEWEST = 3
+FEWEST_HOSTS = 3
 """Fewest hosts that make a majority."""
-_UNTOLD = frozenset({"blocked", "device", "backward"})
+_AMBIGUOUS_ACTIVITIES = frozenset({"blocked", "device", "backward"})
 """Activities that may be a wait for other ranks, or for a kernel that waits, without a frame that tells."""
 
 
@@ -56,7 +56,7 @@ def find_alone(hosts: Mapping[int, HostStack], beside: LogContext) -> Finding:
         candidates=tuple(sorted({*apart, *few})),
         confidence="low",
         confidence_reasons=("stacks show one moment: nothing tells whether the job had stopped",),
-        evidence=(*(beside.unanswered[rank] for rank in few[:MOST_EVIDENCE]), *map(_evidence, found[:SITES])),
+        evidence=(*(beside.unanswered[rank] for rank in few[:MOST_EVIDENCE]), *map(_evidence, found[:MOST_SITES])),
         next_steps=_STEPS,
     )
     if pattern and pattern.leaving:
@@ -80,7 +80,11 @@ def _candidates(hosts: Mapping[int, HostStack], leaving: Sequence[int], waited: 
     if waiting:
         return others if len(others) <= len(waiting) else ()
     first = sites(hosts.values())[0]
-    if len(hosts) < FEWEST or first.activity.doing not in _UNTOLD or 2 * len(first.ranks) <= len(hosts):
+    if (
+        len(hosts) < FEWEST_HOSTS
+        or first.activity.doing not in _AMBIGUOUS_ACTIVITIES
+        or 2 * len(first.ranks) <= len(hosts)
+    ):
         return ()
     return tuple(sorted(set(hosts) - set(first.ranks)))
 
@@ -152,7 +156,7 @@ def _leaving(finding: Finding, ranks: Sequence[int]) -> Finding:
 
 # Collectives that few issued: the stacks tell whether the few are odd, or the rest share one cause.
 
-_PAST = frozenset({"exit", "none"})
+_EXIT_ACTIVITIES = frozenset({"exit", "none"})
 """Activities of a rank that has left the training loop."""
 
 
@@ -163,9 +167,9 @@ def judge_few(finding: Finding, hosts: Mapping[int, HostStack]) -> Finding:
         return finding
     doing = {host.activity.doing for host in rest}
     seen = f"{tools_of(rest)} saw {len(rest)} of {plural(len(finding.candidates), 'rank')} of the rest"
-    if doing <= _PAST:
+    if doing <= _EXIT_ACTIVITIES:
         return replace(finding, confidence_reasons=(f"{seen}: they have left the loop",))
-    if not all(host.is_away and host.activity.doing not in _PAST for host in rest):
+    if not all(host.is_away and host.activity.doing not in _EXIT_ACTIVITIES for host in rest):
         return finding
     places = sites(rest)
     words = {host.activity.words for host in rest}

@@ -11,7 +11,7 @@ from rankscope.analysis.host_stacks import HostStack, HostThread, StackSite, sit
 from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Frame
 
-_LONGEST = 120
+_LONGEST_NAME = 120
 """Longest shown name or path."""
 _VERBS = (
     "barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "scatter", "gather", "reduce",
@@ -21,7 +21,7 @@ _VERBS = (
 
 def place(frames: Sequence[Frame], most: int = 2) -> str:
     """The innermost frames of the job's own code: "save ckpt.py:77 < main train.py:12"; "" without any."""
-    return " < ".join(f"{f.function[:_LONGEST]} {f.file[-_LONGEST:]}:{f.line}" for f in frames[:most])
+    return " < ".join(f"{f.function[:_LONGEST_NAME]} {f.file[-_LONGEST_NAME:]}:{f.line}" for f in frames[:most])
 
 
 def doing(thread: HostThread) -> str:

@@ -26,9 +26,9 @@ from rankscope.schema import Group
 FLOOR_NS = 1_000_000
 FLOOR_SHARE = 0.05
 """Margins below this share of the time between two collectives are not told."""
-LEAST = 8
+FEWEST_COLLECTIVES = 8
 """Fewest collectives for "again and again"."""
-MOSTLY = 0.6
+LAST_SHARE = 0.6
 ROUNDS = 500
 _BEFORE, _AFTER = (int(end) for end in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
 """The beginning and the end of time, in nanoseconds."""
@@ -132,7 +132,7 @@ def _last(met: pl.DataFrame) -> list[LastArrival]:
             int(group[starts[one]]), int(rank[one]), int(times[one]), int(length[one]), int(middle[one]),
             int(max(FLOOR_NS, usual[one])), margins[bounds[one] : bounds[one + 1]],
         )
-        for one in np.flatnonzero((length >= LEAST) & (times >= MOSTLY * length))
+        for one in np.flatnonzero((length >= FEWEST_COLLECTIVES) & (times >= LAST_SHARE * length))
     ]  # fmt: skip
 
 
@@ -265,11 +265,11 @@ def _finding(facts: Facts, late: Straggler) -> Finding:
 
 # Lateness by design: a place of the program that comes last in the replicas of its group as well.
 
-ODD = 3
+LATENESS_FACTOR = 3
 """Smallest ratio to the usual lateness of a place at which a rank is late by itself."""
-FAR = 8
+DEVIATIONS = 8
 """Median deviations among the replicas (from host clocks) beyond which a rank is out of line."""
-FEWEST = 3
+FEWEST_REPLICAS = 3
 """Fewest replicas that define the usual lateness."""
 Lateness = dict[int, float]
 """By group: nanoseconds that the rank at one place comes after the last of the others."""
@@ -287,19 +287,19 @@ class DesignLateness:
         replicas = [
             g for g in self._facts.groups if g.description == group.description and len(g.ranks) == len(group.ranks)
         ]
-        if len(replicas) < FEWEST:
+        if len(replicas) < FEWEST_REPLICAS:
             return False
         place = group.ranks.index(rank)
         key = (group.description, len(group.ranks), place)
         if key not in self._known:
             self._known[key] = self._lateness(replicas, place)
         late = np.array(list(self._known[key].values()))
-        if len(late) < FEWEST:
+        if len(late) < FEWEST_REPLICAS:
             return False
         usual = float(np.median(late))
         spread = float(np.median(np.abs(late - usual)))
-        apart = min(max(worth_ns, FAR * spread), ODD * worth_ns)
-        return margin_ns < max(ODD * usual, usual + apart)
+        apart = min(max(worth_ns, DEVIATIONS * spread), LATENESS_FACTOR * worth_ns)
+        return margin_ns < max(LATENESS_FACTOR * usual, usual + apart)
 
     def _lateness(self, replicas: list[Group], place: int) -> Lateness:
         ends = pl.DataFrame(

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance, InstanceMember
-from rankscope.analysis.lane_counts import SHIFT, START, LaneCounts, LaneShortfall, LaneSide, P2pLane
+from rankscope.analysis.lane_counts import RECORDING_START, SEQ_BITS, LaneCounts, LaneShortfall, LaneSide, P2pLane
 from rankscope.analysis.wording import plural, ranks_text
 
-SURE = 2
+FEWEST_SECTIONS = 2
 """Fewest earlier sections of a lane with traffic that show the right count."""
-_WHY = "No end of a batch of sends and receives is recorded, so only their counts tell."
+_COUNT_NOTE = "No end of a batch of sends and receives is recorded, so only their counts tell."
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,12 @@ class UnevenLanes:
         before = sum(1 for stretch in shortfall.before if stretch.received)
         alike = f"; the {plural(before, 'time')} before, both sides agreed" if before else ""
         received = f"which received {_times(at.received)}"
-        return f"After {self._anchor(at.anchor)}, {sent}, {received}{alike}. {_WHY}"
+        return f"After {self._anchor(at.anchor)}, {sent}, {received}{alike}. {_COUNT_NOTE}"
 
     def _anchor(self, anchor: int) -> str:
-        if anchor == START:
+        if anchor == RECORDING_START:
             return "the beginning"
-        group, seq = anchor >> SHIFT, anchor & ((1 << SHIFT) - 1)
+        group, seq = anchor >> SEQ_BITS, anchor & ((1 << SEQ_BITS) - 1)
         return f"#{seq} of {self.facts.label(group)}"
 
 
@@ -165,7 +165,7 @@ def _sureness(ranks: tuple[int, ...], deviations: Sequence[LaneDeviation]) -> di
     if len(ranks) > 1:
         return {"confidence": "low", "reasons": ("nothing tells which of the two sides is the right one",)}
     known = max(sum(1 for s in d.shortfall.before if s.received) for d in deviations)
-    if known >= SURE or max(d.replicas for d in deviations) >= SURE:
+    if known >= FEWEST_SECTIONS or max(d.replicas for d in deviations) >= FEWEST_SECTIONS:
         return {"confidence": "high"}
     return {"confidence": "medium", "reasons": ("there is little before it to compare with",)}
 

@@ -16,7 +16,7 @@ from rankscope.analysis.wording import plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
-SHOWN_WAYS = 4
+MOST_ENDS = 4
 """Most ways of ending that are told; a sidecar may say anything."""
 
 
@@ -91,8 +91,8 @@ def _ends(dataset: Dataset) -> str:
     ends = dataset.messages.filter(pl.col("kind") == "process-end").sort("rank")
     ways = ends.group_by(pl.col("text").str.split(": ").list.first(), maintain_order=True).agg("rank")
     told = [f"{way} ({ranks_text(ranks)})" for way, ranks in ways.iter_rows()]
-    more = [f"{len(told) - SHOWN_WAYS} more ways"] if len(told) > SHOWN_WAYS else []
-    return ", ".join([*told[:SHOWN_WAYS], *more])
+    more = [f"{len(told) - MOST_ENDS} more ways"] if len(told) > MOST_ENDS else []
+    return ", ".join([*told[:MOST_ENDS], *more])
 
 
 def _spoken(dataset: Dataset) -> str:

@@ -35,7 +35,7 @@ ENDING_S = 1.0
 LOOK_S = 1.0
 FROZEN_S = 5.0
 """The job of the demo takes four steps in a second, so it is called frozen this early."""
-_STANDS = 3
+_STABLE_LOOKS = 3
 """Successive looks that must show the same verdict."""
 
 
@@ -117,7 +117,7 @@ def _watch(directory: Path, ascii_only: bool) -> int:
 
 def _report(directory: Path, ascii_only: bool) -> int:
     """Prints the report once it is stable; returns its exit code."""
-    source, said = JobSource((str(directory),)), [""] * _STANDS
+    source, said = JobSource((str(directory),)), [""] * _STABLE_LOOKS
     end = time.monotonic() + LONGEST_S
     while True:
         time.sleep(LOOK_S)

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.commands.source import YOUNG_ONLY, JobSource
+from rankscope.commands.source import YOUNG_THRESHOLDS, JobSource
 from rankscope.commands.watch import FollowOptions, followed, watcher_for
 from rankscope.parsers.workers.machine_share import interpreter
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from rankscope.tui.live.prepared import Prepared
     from rankscope.watching.update import FollowProgress, JobUpdate
 
-BEHIND = 10
+NICENESS = 10
 """Niceness of the process and its workers."""
-SETTLED = 2
+FROZEN_UPDATES = 2
 """Number of first updates whose objects are excluded from searches for cycles."""
 TIDY_S = 120.0
 """Time between two searches for cycles in all objects, run between updates."""
-_START = (
+_START_CODE = (
     "import sys; sys.path[:] = sys.argv[2:]; from rankscope.commands.follower_process import main; "
     "main(int(sys.argv[1]))"
 )
@@ -103,7 +103,7 @@ class FollowerProcess:
             publish(news)
             if not isinstance(news, FollowProgress):
                 updates += 1
-                if updates <= SETTLED:
+                if updates <= FROZEN_UPDATES:
                     gc.freeze()
 
     def stop(self) -> None:
@@ -118,7 +118,7 @@ class FollowerProcess:
 
 def _start(descriptor: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        interpreter(_START, str(descriptor)),
+        interpreter(_START_CODE, str(descriptor)),
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=[descriptor],
     )  # fmt: skip
 
@@ -148,7 +148,7 @@ def main(descriptor: int) -> None:
 
 def _stand_back() -> None:
     """Lets the process with the screen go first if both want the same core."""
-    os.nice(BEHIND)
+    os.nice(NICENESS)
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -162,7 +162,7 @@ def _follow(connection: Connection) -> None:
     following = followed(wanted.source, wanted.follow, wanted.path_map)
     threading.Thread(target=_end_with, args=(connection, following.stop), daemon=True).start()
     gc.freeze()
-    gc.set_threshold(*YOUNG_ONLY)
+    gc.set_threshold(*YOUNG_THRESHOLDS)
     sending, tidied_at = threading.Lock(), monotonic()
 
     def pass_on(news: JobUpdate | FollowProgress) -> None:
@@ -191,7 +191,7 @@ def _send(connection: Connection, failed: FollowFailure) -> None:
 
 # Messages with large tables between two processes of this program: tables as polars IPC, shared memory.
 
-LARGE = 1 << 13
+LARGE_BYTES = 1 << 13
 """Tables and arrays of at least this many bytes are sent separately."""
 _PROTOCOL = 5
 _COLUMN = "values"
@@ -269,5 +269,5 @@ def _mapped(descriptor: int) -> pl.DataFrame:
 
 def _is_large(thing: object) -> TypeGuard[_Table]:
     if isinstance(thing, np.ndarray):
-        return thing.nbytes >= LARGE and thing.dtype.kind in "iufb"
-    return type(thing) is pl.DataFrame and thing.width > 0 and thing.estimated_size() >= LARGE
+        return thing.nbytes >= LARGE_BYTES and thing.dtype.kind in "iufb"
+    return type(thing) is pl.DataFrame and thing.width > 0 and thing.estimated_size() >= LARGE_BYTES

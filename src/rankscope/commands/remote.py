@@ -20,9 +20,9 @@ from rankscope.report.output_files import overwrite
 if TYPE_CHECKING:
     from rankscope.triggers.debug_server import DebugServer, Polled
 
-EVERY_S = 10.0
+POLL_S = 10.0
 """Seconds between two requests to a server while its job is watched."""
-AWAY_S = 2.0
+RETRY_S = 2.0
 """Seconds until the next request to a server that did not answer."""
 FAREWELL_S = 10.0
 """Longest wait for the end of a running request."""
@@ -97,7 +97,7 @@ def _poll(server: DebugServer, place: Path) -> Polled:
 def _ask_again(server: DebugServer, place: Path, stop: threading.Event) -> None:
     from rankscope.watching.census import away_note
 
-    while not stop.wait(AWAY_S if away_note(place).exists() else EVERY_S):
+    while not stop.wait(RETRY_S if away_note(place).exists() else POLL_S):
         # a server that is away keeps its earlier answers; the reader notices a full disk
         with contextlib.suppress(OSError):
             _poll(server, place)

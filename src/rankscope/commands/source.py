@@ -120,9 +120,9 @@ def _local(file: str, path_map: tuple[tuple[str, str], ...]) -> str:
 
 # Thresholds for the garbage collector in a process with a large dataset, in which a full search is slow.
 
-YOUNG_ONLY = (10_000, 20, 100_000)
+YOUNG_THRESHOLDS = (10_000, 20, 100_000)
 """Thresholds that almost never search old objects; that search is run at a good moment."""
-A_BIT_AT_A_TIME = (1_000, 10, 1_000_000)
+SHORT_SEARCH_THRESHOLDS = (1_000, 10, 1_000_000)
 """Thresholds that keep searches of young objects short, for fast answers to keys.
 
 Old objects are searched explicitly, when no key is expected.

@@ -26,8 +26,8 @@ from rankscope.report.output_files import overwrite
 
 LONGEST_S = 60.0
 """Longest run of py-spy for a process; with native frames it first reads the symbols of torch."""
-AT_ONCE = 8
-MISSING = (
+MOST_PARALLEL = 8
+MISSING_PY_SPY = (
     "py-spy is not there. It is one program without dependencies: pip install py-spy, "
     "or copy it to this host and put it into PATH"
 )
@@ -77,7 +77,7 @@ def _py_spy() -> str:
     beside = Path(sys.executable).with_name("py-spy")
     program = shutil.which("py-spy") or (str(beside) if beside.is_file() else None)
     if program is None:
-        raise click.ClickException(MISSING)
+        raise click.ClickException(MISSING_PY_SPY)
     return program
 
 
@@ -93,7 +93,7 @@ def _made(directory: str) -> Path:
 def _all(sampling: PySpySampling, found: dict[int, int | None]) -> int:
     """Dumps processes in parallel, because each dump pauses only its process; returns the number of successes."""
     at = datetime.now(UTC)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(MOST_PARALLEL) as pool:
         tasks = {pid: pool.submit(_one, sampling, pid, rank, at) for pid, rank in found.items()}
     problems = {pid: task.result() for pid, task in tasks.items()}
     for pid, problem in problems.items():

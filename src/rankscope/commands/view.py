@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from rankscope.commands import report
 from rankscope.commands import watch as watching
-from rankscope.commands.source import A_BIT_AT_A_TIME, JobSource, LoadStep
-from rankscope.commands.watch import UNSAID, FollowOptions
+from rankscope.commands.source import SHORT_SEARCH_THRESHOLDS, JobSource, LoadStep
+from rankscope.commands.watch import DEFAULT_OPTIONS, FollowOptions
 from rankscope.report.escape import plain
 from rankscope.triggers.pipes import Pipe, ask, find_pipes
 
@@ -43,7 +43,7 @@ def run(
     jobs: int | None = None,
     errors: str | None = None,
     watch: bool = False,
-    follow: FollowOptions = UNSAID,
+    follow: FollowOptions = DEFAULT_OPTIONS,
     bell: bool = True,
 ) -> int:
     """Opens the app on a terminal; elsewhere prints the report, with its exit code, or follows the job in lines."""
@@ -105,7 +105,7 @@ def answer_keys() -> None:
     A search for cycles stops both; one through all imported objects takes a tenth of a second.
     """
     gc.enable()
-    gc.set_threshold(*A_BIT_AT_A_TIME)
+    gc.set_threshold(*SHORT_SEARCH_THRESHOLDS)
     sys.setswitchinterval(SWITCH_S)
 
 

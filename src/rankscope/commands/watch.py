@@ -35,7 +35,7 @@ class FollowOptions:
     on_freeze: str | None = None
 
 
-UNSAID = FollowOptions()
+DEFAULT_OPTIONS = FollowOptions()
 """The default options."""
 
 
@@ -118,7 +118,7 @@ def run(
     called: tuple[str, ...] = (),
     form: Literal["text", "json"] = "text",
     until_frozen: bool = False,
-    follow: FollowOptions = UNSAID,
+    follow: FollowOptions = DEFAULT_OPTIONS,
     ascii_only: bool = False,
     path_map: tuple[tuple[str, str], ...] = (),
     rank_from: str | None = None,

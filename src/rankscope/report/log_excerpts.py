@@ -11,11 +11,11 @@ from rankscope.report import words
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset
 
-MOST = 1_000
+MOST_JSON_LINES = 1_000
 """Most lines in the JSON report."""
 MOST_SHOWN = 10
 """Most lines in a report for people, similar ones of many ranks merged."""
-LONGEST = 300
+LONGEST_LINE = 300
 """Longest line in a report for people."""
 ROLES = ("root", "victim", "context", "", "noise")
 """Roles of lines, the most telling first."""
@@ -58,16 +58,16 @@ def narrow(dataset: Dataset) -> pl.DataFrame:
     row: its index; rank, time_ns; utc: whether that is UTC, else local to its host; at: `filled_time`; place: index of
     its role in ROLES; alike: a number common to lines of one role and kind that differ only in their numbers.
     """
-    if not _kept or _kept[0][0] is not dataset.messages:
-        _kept[:] = [(dataset.messages, _narrow(dataset.messages))]
-    return _kept[0][1]
+    if not _cached_rows or _cached_rows[0][0] is not dataset.messages:
+        _cached_rows[:] = [(dataset.messages, _narrow(dataset.messages))]
+    return _cached_rows[0][1]
 
 
-_kept: list[tuple[pl.DataFrame, pl.DataFrame]] = []
+_cached_rows: list[tuple[pl.DataFrame, pl.DataFrame]] = []
 
 
 def _narrow(messages: pl.DataFrame) -> pl.DataFrame:
-    words_alone = pl.col("text").str.slice(0, LONGEST).str.replace_all(_NUMBERS, "#")
+    words_alone = pl.col("text").str.slice(0, LONGEST_LINE).str.replace_all(_NUMBERS, "#")
     place = pl.col("role").replace_strict({role: i for i, role in enumerate(ROLES)}, default=ROLES.index(""))
     in_utc = pl.col("values").str.contains('"utc":true', literal=True)
     return messages.with_row_index("row").select(
@@ -127,13 +127,13 @@ def text_lines(said: Sequence[LogExcerpt], more: int) -> list[tuple[str, str]]:
 def _line(one: LogExcerpt) -> str:
     times = f", {one.lines} lines" if one.lines > 1 else ""
     place = source(one)
-    return f"{one.who}{times}: {one.text[:LONGEST]}" + (f" ({place})" if place else "")
+    return f"{one.who}{times}: {one.text[:LONGEST_LINE]}" + (f" ({place})" if place else "")
 
 
 def json_rows(dataset: Dataset) -> tuple[list[dict[str, Any]], int]:
-    """The causes and victims for the JSON report, at most MOST, and the number of omitted ones."""
+    """The causes and victims for the JSON report, at most MOST_JSON_LINES, and the number of omitted ones."""
     rows = accounts(dataset)
-    first = with_paths(dataset, dataset.messages[rows["row"].head(MOST)]).select(
+    first = with_paths(dataset, dataset.messages[rows["row"].head(MOST_JSON_LINES)]).select(
         "time_ns", "rank", "host", pl.col("path").alias("file"), "line", "role", "pattern", "kind", "text"
     )
     return [{**row, "text": hide(row["text"] or "")} for row in first.to_dicts()], rows.height - first.height

@@ -114,7 +114,7 @@ def _messages(dataset: Dataset) -> Iterator[str]:
     said, more = log_excerpts.shown(dataset)
     if not said:
         return
-    rows = [(one.role, one.who, one.text[: log_excerpts.LONGEST], log_excerpts.source(one)) for one in said]
+    rows = [(one.role, one.who, one.text[: log_excerpts.LONGEST_LINE], log_excerpts.source(one)) for one in said]
     if more:
         rows.append(("", "", f"{plural(more, 'line')} more in the JSON report", ""))
     yield "## What the logs say"

@@ -69,15 +69,15 @@ def _crosses(
 
 
 Output = IO[bytes] | gzip.GzipFile
-PIECE = 50_000
+PIECE_SPANS = 50_000
 """Spans per written piece."""
-LEVEL = 4
+COMPRESSION_LEVEL = 4
 """Compression level: twice as fast as the default, a tenth larger."""
-NAME = "merged_trace"
+DEFAULT_NAME = "merged_trace"
 """Default name of the file."""
-BETWEEN = MOST_ROWS + 1
+ROWS_PER_THREAD = MOST_ROWS + 1
 """Numbers reserved for a thread and the rows beside it."""
-_LAUNCHES = ("cuda_runtime", "cuda_driver", "mtia_runtime", "xpu_runtime")
+_LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "mtia_runtime", "xpu_runtime")
 
 
 def write_merged(dataset: Dataset, analysis: Analysis, out: Output, *, flows: bool = True) -> int:
@@ -107,7 +107,7 @@ def save_merged(dataset: Dataset, analysis: Analysis, path: Path, *, flows: bool
             if path.suffix != ".gz":
                 written = write_merged(dataset, analysis, raw, flows=flows)
             else:
-                with closing(gzip.GzipFile("", "wb", LEVEL, raw, mtime=0)) as packed:
+                with closing(gzip.GzipFile("", "wb", COMPRESSION_LEVEL, raw, mtime=0)) as packed:
                     written = write_merged(dataset, analysis, packed, flows=flows)
         except BaseException:
             target.unlink(missing_ok=True)
@@ -120,7 +120,7 @@ def save_merged(dataset: Dataset, analysis: Analysis, path: Path, *, flows: bool
 def export_merged(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
     """Writes `merged_trace.json.gz`, or the next free `merged_trace-2.json.gz`, and returns its place in words."""
     for number in count(1):
-        path = directory / f"{NAME}{'' if number == 1 else f'-{number}'}.json.gz"
+        path = directory / f"{DEFAULT_NAME}{'' if number == 1 else f'-{number}'}.json.gz"
         try:
             save_merged(dataset, analysis, path)
         except FileExistsError:
@@ -164,8 +164,8 @@ class _SpanPieces:
 
     def pieces(self) -> Iterator[pl.DataFrame]:
         """Rows of `spans` with pid, tid, ts and dur in microseconds, and the file."""
-        for at in range(0, self._all.height, PIECE):
-            yield self.placed(self._all.slice(at, PIECE))
+        for at in range(0, self._all.height, PIECE_SPANS):
+            yield self.placed(self._all.slice(at, PIECE_SPANS))
 
     def placed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Some rows of `spans` with their output columns."""
@@ -208,7 +208,7 @@ def _named(dataset: Dataset) -> list[str]:
     for at, row in enumerate(_ordered(dataset).iter_rows(named=True)):
         pid, tid = -1 if row["rank"] is None else row["rank"], row["track"] + 1
         out += [_meta("thread_name", pid, tid, name=_title(row)),
-                _meta("thread_sort_index", pid, tid, sort_index=at * BETWEEN)]  # fmt: skip
+                _meta("thread_sort_index", pid, tid, sort_index=at * ROWS_PER_THREAD)]  # fmt: skip
     return out
 
 
@@ -218,8 +218,8 @@ def _named_beside(dataset: Dataset, spans: _SpanPieces) -> list[str]:
     out = []
     for row in rows.iter_rows(named=True):
         pid, tid = -1 if row["rank"] is None else row["rank"], row["track"] + 1 + row["beside"] * spans.size
-        out += [_meta("thread_name", pid, tid, name=f"{_title(row)} (beside)"),
-                _meta("thread_sort_index", pid, tid, sort_index=row["at"] * BETWEEN + row["beside"])]  # fmt: skip
+        out.append(_meta("thread_name", pid, tid, name=f"{_title(row)} (beside)"))
+        out.append(_meta("thread_sort_index", pid, tid, sort_index=row["at"] * ROWS_PER_THREAD + row["beside"]))
     return out
 
 
@@ -278,7 +278,9 @@ def _encoded(table: pl.DataFrame) -> list[str]:
 
 def _launch_arrows(linked: pl.DataFrame, first: int) -> list[str]:
     """An arrow from each launch to its work on a device."""
-    launches = linked.filter(pl.col("cat").is_in(_LAUNCHES)).unique("correlation", keep="last", maintain_order=True)
+    launches = linked.filter(pl.col("cat").is_in(_LAUNCH_CATEGORIES)).unique(
+        "correlation", keep="last", maintain_order=True
+    )
     started = linked.filter("on_device").unique("correlation", keep="first", maintain_order=True)
     pairs = launches.join(started.select("correlation", "pid", "tid", "ts"), on="correlation", suffix="_to")
     pairs = pairs.with_row_index("id", offset=first)

@@ -18,15 +18,15 @@ from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
 from rankscope.schema.tables import Holds, text_columns
 
-_OWN_WORDS = frozenset({"id", "kind", "severity", "caused_by", "confidence", "status"})
+_FIXED_FIELDS = frozenset({"id", "kind", "severity", "caused_by", "confidence", "status"})
 """Fields with fixed words of rankscope."""
-_PATHS = frozenset({"file"})
-_HOSTS = frozenset({"host"})
-_FIRST = ("files", "stacks", "threads")
-_LOGS = ("messages", "settings", "comms", "ras")
+_PATH_FIELDS = frozenset({"file"})
+_HOST_FIELDS = frozenset({"host"})
+_SHOWN_TABLES = ("files", "stacks", "threads")
+_LOG_TABLES = ("messages", "settings", "comms", "ras")
 """Tables whose stand-ins get the lowest numbers, because reports show them before and after the findings."""
-_NAME_A_USER = ("USER", "LOGNAME", "USERNAME", "SLURM_JOB_USER")
-_NAME_A_HOST = ("HOSTNAME", "MASTER_ADDR", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST", "SLURM_LAUNCH_NODE_IPADDR")
+_USER_VARIABLES = ("USER", "LOGNAME", "USERNAME", "SLURM_JOB_USER")
+_HOST_VARIABLES = ("HOSTNAME", "MASTER_ADDR", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST", "SLURM_LAUNCH_NODE_IPADDR")
 
 
 def redact(
@@ -42,11 +42,13 @@ def redact(
     column that `schema.text_columns` does not call rankscope's own, in the root and in the analysis.
     """
     told = replace(dataset, messages=_said(dataset))
-    names = StandInNames([*_hosts(told, analysis), *hosts], [*users, *_valued(told, _NAME_A_USER)], keep_source_names)
+    names = StandInNames(
+        [*_hosts(told, analysis), *hosts], [*users, *_valued(told, _USER_VARIABLES)], keep_source_names
+    )
     roots = [dataset.root] if dataset.root and not _is_address(dataset.root) else []
     paths = [*roots, *(p for p in dataset.files["path"].drop_nulls() if p)]
     names.learn([*_strings(analysis), *_texts(told), *paths], paths)
-    tables: dict[str, Any] = {name: _renamed(name, getattr(told, name), names) for name in _FIRST}
+    tables: dict[str, Any] = {name: _renamed(name, getattr(told, name), names) for name in _SHOWN_TABLES}
     redacted, root = _redacted(analysis, names), _root(dataset.root, names)
     tables |= {name: _renamed(name, table, names) for name, table in _tables(told).items() if name not in tables}
     return replace(told, **tables, root=root), redacted
@@ -55,7 +57,9 @@ def redact(
 def _tables(dataset: Dataset) -> dict[str, pl.DataFrame]:
     """All tables by name, those that reports show first."""
     tables = {f.name: getattr(dataset, f.name) for f in fields(dataset)}
-    return {name: tables[name] for name in (*_FIRST, *_LOGS, *tables) if isinstance(tables[name], pl.DataFrame)}
+    return {
+        name: tables[name] for name in (*_SHOWN_TABLES, *_LOG_TABLES, *tables) if isinstance(tables[name], pl.DataFrame)
+    }
 
 
 def _renamed(name: str, table: pl.DataFrame, names: StandInNames) -> pl.DataFrame:
@@ -83,7 +87,9 @@ def _said(dataset: Dataset) -> pl.DataFrame:
     """
     rows = log_excerpts.accounts(dataset).with_row_index("number")
     first = (
-        pl.when(pl.col("number") < log_excerpts.MOST).then(pl.col("row")).otherwise(pl.col("row").first().over("alike"))
+        pl.when(pl.col("number") < log_excerpts.MOST_JSON_LINES)
+        .then(pl.col("row"))
+        .otherwise(pl.col("row").first().over("alike"))
     )
     shown = rows.select("row", first.alias("like"))
     texts = dataset.messages.select(pl.col("text").alias("said")).with_row_index("like")
@@ -112,7 +118,7 @@ def _hosts(dataset: Dataset, analysis: Analysis) -> list[str]:
     ]
     said = [analysis.verdict, *(f.explanation for f in analysis.findings)]
     parts = sorted(part for part in Places(dataset).parts if any(part in text for text in said))
-    return [*accused, *seen, *_valued(dataset, _NAME_A_HOST), *parts]
+    return [*accused, *seen, *_valued(dataset, _HOST_VARIABLES), *parts]
 
 
 def _valued(dataset: Dataset, settings: Sequence[str]) -> list[str]:
@@ -136,7 +142,7 @@ def _mapped(column: pl.Series, change: Callable[[str], str]) -> pl.Series:
 def _redacted(value: Any, names: StandInNames, name: str = "") -> Any:
     """The value with its text replaced; `name` is its field."""
     if isinstance(value, str):
-        return value if name in _OWN_WORDS else _change(names, name)(value)
+        return value if name in _FIXED_FIELDS else _change(names, name)(value)
     if isinstance(value, Frame):
         return Frame(names.text(value.function), names.path(value.file), value.line)
     if isinstance(value, tuple):
@@ -158,9 +164,9 @@ def _of_parts(value: Any, names: StandInNames, name: str) -> Any:
 
 
 def _change(names: StandInNames, name: str) -> Callable[[str], str]:
-    if name in _PATHS:
+    if name in _PATH_FIELDS:
         return names.path
-    return names.host if name in _HOSTS else names.text
+    return names.host if name in _HOST_FIELDS else names.text
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -194,15 +200,15 @@ _USER = re.compile(r"(?:/(?:home|users?|u)/+|^~)([^/\s~]+)", re.IGNORECASE)
 _SOURCE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cxx|cu|cuh|h|hpp)$")
 _PUBLIC = re.compile(r"(?:site|dist)-packages/torch/")
 _PYTHON = re.compile(r"python3?(?:\.\d+)?$")
-_KEPT = frozenset({
+_COMMON_PARTS = frozenset({
     ".", "..", "home", "Users", "usr", "lib", "lib64", "opt", "tmp", "var", "mnt", "data", "scratch", "local", "bin",
     "site-packages", "dist-packages", "nccl", "comm", "trace", "rank", "dump", "fr", "gloo", "xccl", "hccl", "torch",
     "torchcomms", "json", "pkl", "pickle", "gz", "zst", "tar", "tgz", "zip", "log", "txt",
 })  # fmt: skip
 """Common parts of paths and dump names, which identify nobody."""
 _JOINTS = re.compile(r"([_.-]+)")
-_NO_SECRET = frozenset({"root", "localhost"})
-_SHORTEST = 3
+_COMMON_NAMES = frozenset({"root", "localhost"})
+_SHORTEST_USER = 3
 """Shortest user name that is replaced in prose; shorter ones, which match half the words, only in paths."""
 
 
@@ -213,7 +219,7 @@ class StandInNames:
         self._given: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
         self._keep_source_names = keep_source_names
-        self._hosts = {h for h in map(_short, hosts) if re.search(r"[a-z]", h) and len(h) > 1} - _NO_SECRET
+        self._hosts = {h for h in map(_short, hosts) if re.search(r"[a-z]", h) and len(h) > 1} - _COMMON_NAMES
         self._shapes = {_shape(h) for h in self._hosts if re.search(r"\d", h)}
         self._users = set[str]()
         self._add_users(users)
@@ -229,7 +235,7 @@ class StandInNames:
             self._odd[path] = self.path(path)
 
     def _add_users(self, users: Iterable[str]) -> None:
-        self._users.update(u for u in users if len(u) >= _SHORTEST and u not in _NO_SECRET)
+        self._users.update(u for u in users if len(u) >= _SHORTEST_USER and u not in _COMMON_NAMES)
 
     def text(self, text: str) -> str:
         """`text` with every name in it replaced."""
@@ -239,14 +245,14 @@ class StandInNames:
 
     def host(self, name: str) -> str:
         """The stand-in of a host; its short and its full name have the same."""
-        return name if name in _NO_SECRET else self._alias("host", _short(name))
+        return name if name in _COMMON_NAMES else self._alias("host", _short(name))
 
     def path(self, path: str) -> str:
         """A redacted path: common parts stay, users and hosts get their stand-ins, other parts dir-1 and name-1."""
         public = _PUBLIC.search(path)
         if public:
             return f"site-packages/{path[public.end() - len('torch/') :]}"
-        users = set(_USER.findall(path)) - _NO_SECRET
+        users = set(_USER.findall(path)) - _COMMON_NAMES
         return "!".join(self._inner_path(inner, users) for inner in path.split("!"))
 
     def _inner_path(self, path: str, users: set[str]) -> str:
@@ -267,7 +273,7 @@ class StandInNames:
 
     def _directory(self, part: str, users: set[str]) -> str:
         name = part.lstrip("~")
-        if not name or name in _KEPT or _PYTHON.match(name):
+        if not name or name in _COMMON_PARTS or _PYTHON.match(name):
             return part
         if name in users:
             return "~" * part.startswith("~") + self._alias("user", name)
@@ -289,7 +295,7 @@ class StandInNames:
         return self._known(piece) or "".join(map(self._particle, _JOINTS.split(piece)))
 
     def _particle(self, part: str) -> str:
-        if part in _KEPT or not part.strip(".-_") or part.isdigit():
+        if part in _COMMON_PARTS or not part.strip(".-_") or part.isdigit():
             return part
         return self._known(part) or self._alias("name", part)
 

@@ -17,8 +17,8 @@ MOST_VALUES = 6
 """Most values of one setting in a report for people."""
 MOST_SHOWN = 20
 """Most settings in a report for people."""
-_OF_SETTINGS = frozenset(kind.name for kind in FINDINGS.values() if kind.of_settings)
-_OWN = re.compile(
+_SETTING_FINDINGS = frozenset(kind.name for kind in FINDINGS.values() if kind.of_settings)
+_PROCESS_VARIABLES = re.compile(
     r"(?:|LOCAL_|GROUP_|ROLE_|NODE_|MACHINE_)RANK|SLURM_(?:PROCID|LOCALID|NODEID|TASK_PID|GTIDS)|SLURMD_NODENAME"
     r"|OMPI_COMM_WORLD_\w*RANK|PMIX?_RANK|HOSTNAME|PWD|OLDPWD"
 )
@@ -64,7 +64,7 @@ class ReportedSetting(NamedTuple):
 
         single = all(len(value.ranks) + value.unknown <= 1 for value in self.values if value.value is not None)
         rule = rules().get(self.name)
-        known = _OWN.fullmatch(self.name) is not None or (rule is not None and rule.scope == "own")
+        known = _PROCESS_VARIABLES.fullmatch(self.name) is not None or (rule is not None and rule.scope == "own")
         return known or (self.told > 2 and single)
 
     @property
@@ -81,12 +81,14 @@ def settings(dataset: Dataset) -> list[ReportedSetting]:
     """
     if dataset.settings.is_empty():
         return []
-    if not _kept or not (_kept[0][0] is dataset.settings or _kept[0][0].equals(dataset.settings)):
-        _kept[:] = [(dataset.settings, _folded(dataset))]
-    return _kept[0][1]
+    if not _cached_settings or not (
+        _cached_settings[0][0] is dataset.settings or _cached_settings[0][0].equals(dataset.settings)
+    ):
+        _cached_settings[:] = [(dataset.settings, _folded(dataset))]
+    return _cached_settings[0][1]
 
 
-_kept: list[tuple[pl.DataFrame, list[ReportedSetting]]] = []
+_cached_settings: list[tuple[pl.DataFrame, list[ReportedSetting]]] = []
 
 
 def _folded(dataset: Dataset) -> list[ReportedSetting]:
@@ -164,7 +166,7 @@ def phrases(one: ReportedSetting) -> list[str]:
 def mentioned(one: ReportedSetting, analysis: Analysis) -> Finding | None:
     """The first finding about settings or versions that mentions this one."""
     name = re.compile(rf"(?<![A-Za-z0-9_:]){re.escape(one.name)}(?![A-Za-z0-9_])")
-    about = (f for f in analysis.findings if f.kind in _OF_SETTINGS)
+    about = (f for f in analysis.findings if f.kind in _SETTING_FINDINGS)
     return next((f for f in about if any(map(name.search, (f.title, f.explanation, *_texts(f))))), None)
 
 

@@ -17,7 +17,7 @@ from rankscope.report.words import host_sections, why_sections
 from rankscope.schema import Dataset
 
 WIDTH = 80
-_LABEL = 14
+_LABEL_WIDTH = 14
 """Columns of indent, label and gap."""
 
 
@@ -86,11 +86,11 @@ def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator
 
 def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
     """Lines with the label before the first one; empty if all lines are empty."""
-    start = f"   {label:<{_LABEL - 3}}"
+    start = f"   {label:<{_LABEL_WIDTH - 3}}"
     for line in filter(None, lines):
-        first, *rest = _wrap(line, indent=2, width=WIDTH - _LABEL)
+        first, *rest = _wrap(line, indent=2, width=WIDTH - _LABEL_WIDTH)
         yield start + first
-        start = " " * _LABEL
+        start = " " * _LABEL_WIDTH
         yield from (start + more for more in rest)
 
 
@@ -157,7 +157,7 @@ def _wrap(text: str, first: int = 0, indent: int = 0, width: int = WIDTH) -> lis
 
 # Lines of a followed job, for a person or a program.
 
-GROUPS = 32
+MOST_GROUPS = 32
 """Most groups whose rate is told, the fastest first."""
 
 
@@ -184,7 +184,7 @@ def render_line_json(dataset: Dataset, analysis: Analysis, live: LiveState, time
             "per_s": live.per_s,
             "rates": [
                 {"group": rate.group, "description": rate.description, "per_s": rate.per_s}
-                for rate in live.rates[:GROUPS]
+                for rate in live.rates[:MOST_GROUPS]
             ],
             "culprit_ranks": list(analysis.culprits),
             "ranks": {"seen": len(dataset.seen_ranks), "missing": dataset.missing_ranks},

@@ -17,7 +17,7 @@ from rankscope.schema import Dataset
 
 MOST_ROWS = 8
 """Most rows of a table in a report for people."""
-ALIKE = 3.0
+SHARE_TOLERANCE = 3.0
 """Largest difference of shares, in percent of the step, of ranks in one row."""
 HEAD = ("ranks", "step", "compute", "comm", "exposed", "memory", "idle", "host gap", "late")
 BANDWIDTH_HEAD = ("operation", "size", "of", "times", "time", "busbw", "80 % in")
@@ -62,7 +62,7 @@ def _alike(one: _BreakdownRow, other: _BreakdownRow) -> bool:
         return False
     late = abs(one.late_ns - other.late_ns) * 100 / max(one.step_ns, 1)
     apart = np.abs(np.array(one.shares) - np.array(other.shares))
-    return bool(late <= ALIKE and (apart <= ALIKE).all())
+    return bool(late <= SHARE_TOLERANCE and (apart <= SHARE_TOLERANCE).all())
 
 
 def _cells(row: _BreakdownRow, ranks: list[int]) -> Cells:
@@ -203,7 +203,7 @@ def _records(table: pl.DataFrame, paths: dict[int, str], names: dict[int, str]) 
 
 MOST_NAMED = 3
 """Most ranks that are named for a group."""
-CERTAIN = 3
+CERTAIN_RATIO = 3
 """Smallest ratio of a margin to the clock error that is sure."""
 
 
@@ -250,4 +250,4 @@ def _how_sure(turn: LastRankRun, error: int | None) -> str:
     off = f"clocks may be off by {short_duration(error)}"
     if not turn.sure:
         return f"not sure, {off}"
-    return "sure" if turn.least_ns >= CERTAIN * error else f"likely, {off}"
+    return "sure" if turn.least_ns >= CERTAIN_RATIO * error else f"likely, {off}"

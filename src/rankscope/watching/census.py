@@ -13,12 +13,12 @@ from rankscope.assemble.file_names import is_part
 from rankscope.parsers.files.directory_walk import Found, walk
 from rankscope.watching.clock import CLOCK, Clock
 
-AT_MOST = 0.1
+SCAN_SHARE = 0.1
 """Largest share of time for scans of everything."""
 NOTE_LENGTH = 500
-PART_S = 10.0
+PART_AGE_S = 10.0
 """A temporary file of the capture older than this never replaces a dump, because its process is gone."""
-LONGEST_S = 60.0
+LONGEST_PAUSE_S = 60.0
 """Longest time between two scans, however slow the file system is."""
 
 
@@ -95,7 +95,7 @@ class FileCensus:
 
         A single slow scan only shows that the file system did not answer for a while.
         """
-        return self.scanned_at + min(min(self._took) / AT_MOST, LONGEST_S)
+        return self.scanned_at + min(min(self._took) / SCAN_SHARE, LONGEST_PAUSE_S)
 
     def look(self, paths: Iterable[str]) -> tuple[FileChanges, bool]:
         """Looks at a few paths; returns whether a scan is needed, because something is new or gone."""
@@ -159,7 +159,7 @@ class FileCensus:
 
 def _is_written(found: Found, now_ns: int) -> bool:
     """Whether it is a temporary file that the capture is about to rename to a dump; old ones are of a dead process."""
-    return is_part(found.path) and now_ns - (found.mtime_ns or 0) < PART_S * 1e9
+    return is_part(found.path) and now_ns - (found.mtime_ns or 0) < PART_AGE_S * 1e9
 
 
 def _above(paths: Iterable[str]) -> set[str]:

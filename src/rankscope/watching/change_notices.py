@@ -96,7 +96,10 @@ class _DirectoryIdentities:
         self._look_at = 0.0
 
     def are_lost(self, deleted: Set[str]) -> bool:
-        """Whether directories are lost; checks at intervals, and for reported deletions, because a new directory may get the old inode."""
+        """Whether directories are lost.
+
+        Checks at intervals, and for reported deletions, because a new directory may get the old inode.
+        """
         if not self._names.isdisjoint(deleted):
             return True
         if monotonic() < self._look_at:

@@ -15,7 +15,7 @@ from rankscope.watching.census import FileChanges
 from rankscope.watching.clock import CLOCK, Clock
 from rankscope.watching.watched_file import WatchedFile
 
-GRACE = 0.6
+GRACE_S = 0.6
 """Seconds until a missing file counts as gone, because some are deleted just before they are written anew."""
 
 
@@ -79,7 +79,7 @@ class FileStore:
                 self._open.discard(path)
             elif entry.asked is None:
                 self._work_on(entry, now)
-        for path in [path for path, since in self._gone.items() if now - since >= GRACE]:
+        for path in [path for path, since in self._gone.items() if now - since >= GRACE_S]:
             del self._gone[path], self.entries[path]
             self.changed.add(path)
 
@@ -136,7 +136,7 @@ class FileStore:
         """The next time with work to do, even without changes."""
         known = [self.entries[path] for path in self._open if path in self.entries]
         times = [at for entry in known if (at := entry.next_at) is not None]
-        return min([*times, *(since + GRACE for since in self._gone.values())], default=None)
+        return min([*times, *(since + GRACE_S for since in self._gone.values())], default=None)
 
     def noticed_at(self) -> float | None:
         """The time of the oldest change that is not shown yet."""

@@ -18,7 +18,7 @@ POLL_S = 2.0
 """Seconds between two looks without notices,"""
 SAFETY_S = 10.0
 """and with notices, because no event is guaranteed."""
-SOONER = 0.8
+POLL_FACTOR = 0.8
 """Factor on the announced interval between looks, so that changes are shown within it."""
 AWAY_S = 0.75
 """Seconds between two looks while nothing can be seen, because a replaced directory is away for a moment."""
@@ -117,7 +117,7 @@ class FileObserver:
     @property
     def _next_at(self) -> float:
         """The time of the next scan."""
-        soon = 0.0 if self._wanted else self._census.scanned_at + SOONER * self._every_s
+        soon = 0.0 if self._wanted else self._census.scanned_at + POLL_FACTOR * self._every_s
         return max(soon, self._census.may_scan_at)
 
     @property
@@ -143,7 +143,7 @@ def _is_full(paths: Sequence[Path]) -> bool:
 # File systems that send no notice of a file written by another machine, and need polling.
 
 MOUNTINFO = Path("/proc/self/mountinfo")
-_SILENT = frozenset([
+_SILENT_FILE_SYSTEMS = frozenset([
     "nfs", "nfs4", "lustre", "gpfs", "mmfs", "beegfs", "beegfs_nodev", "pvfs2", "orangefs", "ceph", "cifs", "smb3",
     "smbfs", "9p", "virtiofs", "afs", "glusterfs", "panfs", "wekafs", "dfs", "ocfs2", "gfs2", "vboxsf", "prl_fs",
     "drvfs", "overlay", "aufs", "unionfs",
@@ -177,7 +177,7 @@ def _lies_below(path: str, point: str) -> bool:
 
 def is_silent(kind: str) -> bool:
     """Whether writes of other machines, or in a lower layer, raise no event."""
-    return kind in _SILENT or kind.startswith("fuse")
+    return kind in _SILENT_FILE_SYSTEMS or kind.startswith("fuse")
 
 
 # Calls in a separate thread, because a file system that does not answer may block for hours.

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from rankscope.parsers.contents import Stretch
     from rankscope.parsers.logs.model import LogContent
 
-FIRST_WAIT = 0.1
+FIRST_WAIT_S = 0.1
 """Seconds until an incomplete file is read again; doubled each time,"""
-LONGEST_WAIT = 5.0
+LONGEST_WAIT_S = 5.0
 """up to this,"""
 SMALL, SMALL_WAIT = 1 << 24, 0.8
 """and for files up to SMALL bytes up to SMALL_WAIT."""
-SETTLED = 5.0
+SETTLED_S = 5.0
 """Seconds without a change after which a damaged file counts as no longer being written."""
-ENDED = 5.0
+ENDED_S = 5.0
 """Seconds without growth after which a log may end without a line end."""
 
 
@@ -68,8 +68,8 @@ class WatchedFile:
         self.due = now + self._wait() if self.due is None else self.due
 
     def _wait(self) -> float:
-        longest = SMALL_WAIT if self.found.size <= SMALL else LONGEST_WAIT
-        return min(FIRST_WAIT * 2 ** (self.tries - 1), longest) if self.tries else 0.0
+        longest = SMALL_WAIT if self.found.size <= SMALL else LONGEST_WAIT_S
+        return min(FIRST_WAIT_S * 2 ** (self.tries - 1), longest) if self.tries else 0.0
 
     @property
     def stamp(self) -> tuple[int, int, int]:
@@ -90,7 +90,7 @@ class WatchedFile:
     def task(self, now: float) -> Task:
         """The next task for a worker."""
         self.asked, self.due = self.found, None
-        ended = now - self.changed_at >= ENDED
+        ended = now - self.changed_at >= ENDED_S
         start, mark = (self.log.start, self.log.mark) if self.log is not None else (0, "")
         return Task(self.found, tail=Tail(start, mark, ended))
 
@@ -140,7 +140,7 @@ class WatchedFile:
 
     def settle(self, now: float) -> bool:
         """Shows incomplete contents of a file that has not changed for long; returns whether it did."""
-        if self.held is None or self.due is not None or self.asked is not None or now - self.changed_at < SETTLED:
+        if self.held is None or self.due is not None or self.asked is not None or now - self.changed_at < SETTLED_S:
             return False
         return self._show(self.held)
 
@@ -162,8 +162,8 @@ class WatchedFile:
         if self.due is not None:
             return self.due
         if self.held is not None:
-            return self.changed_at + SETTLED
-        return self.changed_at + ENDED if self.tail_open else None
+            return self.changed_at + SETTLED_S
+        return self.changed_at + ENDED_S if self.tail_open else None
 
 
 def _kept(before: Source | None, now: Source) -> Source:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
 
-AGES_NS = 10**18
+OLDEST_NS = 10**18
 """Largest possible age of a file."""
-NOW_NS = 2 * 10**9
+CLOCK_SKEW_NS = 2 * 10**9
 """Clocks closer than this count as one."""
 REST_NS = 10 * 10**9
 """Interval between two judgements of a job that does not move and whose dumps repeat themselves,"""
@@ -131,7 +131,7 @@ class WatchedJob:
 
         said: list[tuple[Freeze, LiveState]] = []
         age_ns = self._age_ns()
-        look = JobProgress(at_ns, self._fresh, max(0, age_ns), unread, -age_ns if age_ns < -NOW_NS else 0)
+        look = JobProgress(at_ns, self._fresh, max(0, age_ns), unread, -age_ns if age_ns < -CLOCK_SKEW_NS else 0)
         self._fresh = False
 
         def settle(freeze: Freeze) -> Freeze:
@@ -203,7 +203,7 @@ class WatchedJob:
     def _age_ns(self) -> int:
         """The age of the newest file; negative if it is from the future."""
         newest = self.dataset.files.filter(self.dataset.files["used"])["mtime_ns"].max()
-        return max(-AGES_NS, min(self._clock.unix_ns() - newest, AGES_NS)) if isinstance(newest, int) else 0
+        return max(-OLDEST_NS, min(self._clock.unix_ns() - newest, OLDEST_NS)) if isinstance(newest, int) else 0
 
 
 def _says_same(one: Source, other: Source) -> bool:
@@ -223,7 +223,7 @@ def _rest_ns(live: LiveState) -> int:
 
 # Overwritten versions of dumps: the standstill of each rank, and restarts.
 
-CERTAIN = ("option", "name", "content")
+CERTAIN_RANK_SOURCES = ("option", "name", "content")
 """Ways of knowing the rank of a dump that are sure enough to compare versions."""
 
 
@@ -239,7 +239,7 @@ class DumpHistory:
         """Adds to each used dump the facts of its versions; returns whether some are of an earlier attempt."""
         dumps = [s for s in sources if s.used and s.dump is not None and s.rank is not None]
         for source in dumps:
-            if source.rank_source in CERTAIN:
+            if source.rank_source in CERTAIN_RANK_SOURCES:
                 self._link(source, (source.rank or 0, min(source.libraries, default="")))
         return any(map(self.is_former, dumps))
 

@@ -19,7 +19,7 @@ GATHER_S = 0.3
 """Seconds after which read contents are shown although more is being read; longer after slow updates."""
 LONGEST_GATHER_S = 10.0
 """Longest wait for new files, so that no rank is missed that is only unread; the first update waits without limit."""
-SHARE = 2.0
+REST_FACTOR = 2.0
 """Rest after an update, as a multiple of its duration."""
 OPENING_S = 0.1
 """Seconds between two progress reports of the first update."""
@@ -139,7 +139,7 @@ class Watcher:
         patience = max(GATHER_S, 2 * self._took) if self._store.reading else 0.0
         if self._store.is_unread:
             patience = LONGEST_GATHER_S if self._number else math.inf
-        return max(self._shown_at + SHARE * self._took, self._gathering_since + patience)
+        return max(self._shown_at + REST_FACTOR * self._took, self._gathering_since + patience)
 
     def _judge_at(self) -> float | None:
         """The time to judge the job again without new files; None if there is none."""

@@ -36,7 +36,7 @@ class _AccusedRanks:
     def finding(self, kind: str, title: str, explanation: str, waiting: Sequence[int], **more: Any) -> Finding:
         first = self.lines[0]
         known = self.dataset.group_list[first.group] if first.group is not None else None
-        reasons = (*more.pop("reasons", ()), *((GUESS,) if self.guess else ()))
+        reasons = (*more.pop("reasons", ()), *((GUESSED_RANKS_REASON,) if self.guess else ()))
         sure: Confidence = more.pop("confidence", "high")
         held = tuple(sorted(set(waiting) - set(self.ranks)))
         return Finding(
@@ -189,11 +189,11 @@ def _desync(own: list[LogLine], dataset: Dataset, place: Place) -> Finding | Non
     accused = _AccusedRanks(dataset, place, [first, *(line for line in own if line is not first)], ranks, guess)
     title = f"{ranks_text(ranks)} {last}, while others wait in #{first.values.get('seq')} ({first.place})"
     explanation = f"The desync report of c10d says so; it knows of {plural(len(names), 'rank')}."
-    more = {"seq": seq + 1 if seq else None, "next_steps": (_LOOK.format(ranks_text(ranks)),)}
+    more = {"seq": seq + 1 if seq else None, "next_steps": (_STACK_STEP.format(ranks_text(ranks)),)}
     return accused.finding("missing-rank", title, explanation, tuple(names.values()), **more)
 
 
-_LOOK = "Look at the stack of {}, or read the end of its log: that is where it stopped."
+_STACK_STEP = "Look at the stack of {}, or read the end of its log: that is where it stopped."
 
 
 def _stalled(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[Finding]:
@@ -215,7 +215,9 @@ def _stalled(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[F
         ]  # fmt: skip
     title = f"{ranks_text(accused.ranks)} did not submit what others wait for ({own[0].place})"
     words = f"Horovod names whom it waits for, in {plural(len(own), 'line')}."
-    return [accused.finding("missing-rank", title, words, (), next_steps=(_LOOK.format(ranks_text(accused.ranks)),))]
+    return [
+        accused.finding("missing-rank", title, words, (), next_steps=(_STACK_STEP.format(ranks_text(accused.ranks)),))
+    ]
 
 
 def _barriers(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[Finding]:
@@ -272,7 +274,7 @@ def _barrier(own: list[LogLine], others: _AbsentRanks, dataset: Dataset, place: 
         "missing-rank", f"{ranks_text(accused.ranks)} did not come to a monitored barrier{within} ({failed[0].place})",
         f"The first rank of the group waits for a sign of each other; theirs never came.{more}",
         [r for r in (*came, *(line.rank for line in failed)) if r is not None], op="monitored_barrier",
-        next_steps=(_LOOK.format(ranks_text(accused.ranks)),),
+        next_steps=(_STACK_STEP.format(ranks_text(accused.ranks)),),
     )  # fmt: skip
 
 
@@ -295,8 +297,8 @@ def _crossed(own: list[LogLine], failed: list[LogLine], ranks: set[int], dataset
 
 # Conversion of ranks of a group, as c10d prints them, to global ranks.
 
-WORLD = ("", "0", "default_pg")
-GUESS = "the line names no group that is known: its ranks are taken for global ones"
+WORLD_NAMES = ("", "0", "default_pg")
+GUESSED_RANKS_REASON = "the line names no group that is known: its ranks are taken for global ones"
 
 
 def global_ranks(line: LogLine, ranks: Iterable[int], groups: tuple[Group, ...]) -> tuple[dict[int, int], bool]:
@@ -314,7 +316,7 @@ def global_ranks(line: LogLine, ranks: Iterable[int], groups: tuple[Group, ...])
             return fitting.pop(), False
         if fitting or inside != line.rank:
             return {}, True
-    if str(line.values.get("pg_guid") or "") not in WORLD:
+    if str(line.values.get("pg_guid") or "") not in WORLD_NAMES:
         return {}, True
     known = inside is not None and inside == line.rank and line.rank != 0
     return {rank: rank for rank in ranks}, not known

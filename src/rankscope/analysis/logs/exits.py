@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, LogLine, apart_ns
+from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, apart_ns
 
-STOPPED = ("terminated", "interrupted")
+STOP_REASONS = ("terminated", "interrupted")
 """Reasons that a person or a signal caused."""
 
 
@@ -36,7 +36,7 @@ class RankEnd:
     @property
     def gave_up(self) -> bool:
         """Whether it waited until its timeout; False if its connection was closed."""
-        return self.is_harm and self.line.values.get("id") in TIMEOUTS
+        return self.is_harm and self.line.values.get("id") in TIMEOUT_PATTERNS
 
 
 def read_ends(lines: Iterable[LogLine]) -> dict[int, RankEnd]:
@@ -77,7 +77,7 @@ class JobEnds:
     def waited(self) -> bool:
         """Whether the first harmed rank gave up waiting; False if a connection to it was closed."""
         first = min((end.line.time_ns or 0 for end in self.harmed), default=0)
-        return any(end.gave_up and (end.line.time_ns or 0) <= first + CLOCKS_NS for end in self.harmed)
+        return any(end.gave_up and (end.line.time_ns or 0) <= first + CLOCK_SKEW_NS for end in self.harmed)
 
     def before(self, reasons: Sequence[str]) -> list[RankEnd]:
         """Ends for one of these reasons before those of all harmed ranks."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from rankscope.analysis.logs.failures import Failure
-from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, LogLine, precedes
+from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, precedes
 from rankscope.analysis.model import Confidence
 from rankscope.analysis.wording import duration
 from rankscope.kinds.event_kinds import EVENTS
@@ -82,7 +82,7 @@ def _close(first: Failure, other: Failure) -> bool:
     one, two = first.line, other.line
     if one.file == two.file or one.time_ns is None or two.time_ns is None:
         return False
-    return abs(two.time_ns - one.time_ns) <= max(CLOCKS_NS, one.resolution_ns or 0, two.resolution_ns or 0)
+    return abs(two.time_ns - one.time_ns) <= max(CLOCK_SKEW_NS, one.resolution_ns or 0, two.resolution_ns or 0)
 
 
 def _alike(one: tuple[str, str], other: tuple[str, str]) -> bool:
@@ -92,7 +92,7 @@ def _alike(one: tuple[str, str], other: tuple[str, str]) -> bool:
 
 def _before(one: LogLine, other: LogLine, clocks: HostClocks) -> bool:
     """Whether a line is older by far, as printed or on one clock."""
-    return precedes(one, other, CLOCKS_NS) or clocks.precedes(one, other, CLOCKS_NS)
+    return precedes(one, other, CLOCK_SKEW_NS) or clocks.precedes(one, other, CLOCK_SKEW_NS)
 
 
 def _earlier(one: LogLine, other: LogLine, clocks: HostClocks) -> bool:
@@ -117,7 +117,7 @@ def _close_text(first: Failure, rival: Failure) -> str:
     if rival.line.host and rival.line.host == first.line.host and rival.line.resolution_ns == 1:
         return f"{who} failed within moments of it"
     coarse = rival.line.resolution_ns is not None and rival.line.resolution_ns >= 10**9
-    why = "times are only to the second" if coarse else f"clocks of hosts may be {duration(CLOCKS_NS)} apart"
+    why = "times are only to the second" if coarse else f"clocks of hosts may be {duration(CLOCK_SKEW_NS)} apart"
     return f"{who} failed within moments of it, and {why}"
 
 
@@ -134,7 +134,7 @@ def _first_timeouts(lines: Sequence[LogLine]) -> list[LogLine]:
     """By file and process the first line of a timeout."""
     found: dict[tuple[int, object], LogLine] = {}
     for line in lines:
-        if line.pattern in TIMEOUTS or EVENTS[line.kind].gave_up:
+        if line.pattern in TIMEOUT_PATTERNS or EVENTS[line.kind].gave_up:
             found.setdefault((line.file, line.who), line)
     # for thousands of ranks: the first one of a file, and of another process, suffices
     first: dict[int, list[LogLine]] = {}
@@ -146,11 +146,11 @@ def _first_timeouts(lines: Sequence[LogLine]) -> list[LogLine]:
 
 # Clock differences of hosts, from communicators, which become ready everywhere at the same time.
 
-LEAST = 3
+FEWEST_COMMS = 3
 """Fewest communicators that two hosts must share."""
-SPREAD = 4
+SKEW_FACTOR = 4
 """Smallest ratio of the median difference to the spread of the differences."""
-SMALL_NS = 1_000_000_000
+SKEW_FLOOR_NS = 1_000_000_000
 """Smallest difference that is told apart from timestamps in seconds and from the setup itself."""
 MOST_HOSTS = 512
 
@@ -199,9 +199,9 @@ def read_clocks(dataset: Dataset) -> HostClocks:
         ahead=apart.median(), spread=(apart - apart.median()).abs().median(), seen=pl.len()
     )
     sure = told.filter(
-        (pl.col("seen") >= LEAST)
-        & (pl.col("ahead").abs() > SMALL_NS)
-        & (pl.col("ahead").abs() > SPREAD * pl.col("spread"))
+        (pl.col("seen") >= FEWEST_COMMS)
+        & (pl.col("ahead").abs() > SKEW_FLOOR_NS)
+        & (pl.col("ahead").abs() > SKEW_FACTOR * pl.col("spread"))
     )
     both = {(a, b): (int(ahead), seen) for a, b, ahead, _, seen in sure.iter_rows()}
     return HostClocks({key: ahead for key, (ahead, _) in both.items()}, {key: n for key, (_, n) in both.items()}, hosts)

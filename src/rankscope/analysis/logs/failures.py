@@ -17,15 +17,15 @@ from rankscope.schema import Frame
 
 TRACEBACK_LINES = 2000
 """Most lines between the head of a traceback and a known error that belongs to it."""
-NEAR = 64
+MOST_NEAR_ERRORS = 64
 """Most known errors after a traceback that are examined."""
-_NOBODY = (None, "", None, "")
+_UNKNOWN_PROCESS = (None, "", None, "")
 """`LogLine.who` of an unknown process."""
 LONGEST_QUOTE = 90
 SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 """Signals from the process itself or from the kernel. SIGTERM, SIGINT and SIGHUP come from a person or a launcher,
 and watchdogs end waiting processes with SIGABRT, so these alone accuse nobody."""
-_SRUN = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4}
+_SRUN_SIGNALS = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4}
 """Signal numbers by the words of srun."""
 
 
@@ -86,7 +86,7 @@ def raised(lines: Sequence[LogLine]) -> list[tuple[LogLine, list[LogLine]]]:
     for line in lines:
         if line.pattern:
             errors[line.file, line.who].append(line)
-            if line.role == "victim" and line.who != _NOBODY:
+            if line.role == "victim" and line.who != _UNKNOWN_PROCESS:
                 errors[line.file, "harm"].append(line)
     return [
         (line, _errors_in(line, _near(line, errors)))
@@ -97,12 +97,12 @@ def raised(lines: Sequence[LogLine]) -> list[tuple[LogLine, list[LogLine]]]:
 
 def _near(traceback: LogLine, errors: Mapping[Any, Sequence[LogLine]]) -> list[LogLine]:
     """Known errors that may be lines of a traceback: of its process, or of an unknown one."""
-    other = "harm" if traceback.who == _NOBODY else _NOBODY
+    other = "harm" if traceback.who == _UNKNOWN_PROCESS else _UNKNOWN_PROCESS
     found = [
         error
         for who in (traceback.who, other)
         for own in (errors.get((traceback.file, who), ()),)
-        for error in own[bisect_right([e.line for e in own], traceback.line) :][:NEAR]
+        for error in own[bisect_right([e.line for e in own], traceback.line) :][:MOST_NEAR_ERRORS]
     ]
     return sorted(found, key=lambda error: error.line)
 
@@ -236,7 +236,7 @@ def _of_exit(line: LogLine) -> list[Failure]:
     code = line.values.get("exitcode")
     how = str(line.values.get("how") or "")
     number = -code if isinstance(code, int) and code < 0 else code - 128 if isinstance(code, int) and code > 128 else 0
-    number = next((n for words, n in _SRUN.items() if how.startswith(words)), number)
+    number = next((n for words, n in _SRUN_SIGNALS.items() if how.startswith(words)), number)
     if number in SIGNALS:
         return [_signalled(line, number)]
     if how.startswith("Out Of Memory"):

@@ -12,19 +12,19 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.collective_calls import PENDING
+from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.logs.exits import STOPPED, JobEnds, RankEnd
-from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, LogLine, apart_ns, precedes
+from rankscope.analysis.logs.exits import STOP_REASONS, JobEnds, RankEnd
+from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, apart_ns, precedes
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text, wait_text
 
 MOST_EVIDENCE = 4
 TERMINATED = "terminated"
-LATER_NS = 2_000_000_000
+ALIVE_NS = 2_000_000_000
 """A dump this long after the end of the others shows that a rank was still alive."""
-_KILLED = "A process that is killed (SIGKILL, out of memory), aborts or calls os._exit cannot note that it ends."
-_READ = "Read the end of its log, and dmesg of its host (out of memory, signals)."
+_KILLED_NOTE = "A process that is killed (SIGKILL, out of memory), aborts or calls os._exit cannot note that it ends."
+_LOG_STEP = "Read the end of its log, and dmesg of its host (out of memory, signals)."
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def find_unheard(scene: JobEnds, facts: Facts) -> Finding | None:
         return None
     dumps = facts.dataset.dumps.filter(pl.col("rank").is_in(list(scene.silent)))
     newest = dumps["mtime_ns"].max()
-    alive = isinstance(newest, int) and newest > max(ends) + LATER_NS
+    alive = isinstance(newest, int) and newest > max(ends) + ALIVE_NS
     if alive or 2 * len(scene.silent) >= len(ends):
         return None
     ranks = tuple(sorted(scene.silent))
@@ -73,7 +73,7 @@ def find_unheard(scene: JobEnds, facts: Facts) -> Finding | None:
         kind="rank-failed",
         severity="critical",
         title=f"{who} left no word of how it ended, and the others were ended by SIGTERM",
-        explanation=f"A launcher ends all ranks when one of them has ended. {_KILLED}",
+        explanation=f"A launcher ends all ranks when one of them has ended. {_KILLED_NOTE}",
         candidates=ranks,
         waiting_ranks=tuple(sorted(scene.ends)),
         confidence="low",
@@ -92,8 +92,8 @@ class _FirstExitJudge:
     def of_closing(self) -> Finding | None:
         """Suspects if connections of the harmed ranks were closed: some process had ended before."""
         scene, harmed = self.scene, [end.rank for end in self.scene.harmed]
-        over = {end.rank for end in scene.after((*STOPPED, "exit"))}
-        stopped = [e.rank for e in scene.ends.values() if e.reason in STOPPED and e.rank not in over]
+        over = {end.rank for end in scene.after((*STOP_REASONS, "exit"))}
+        stopped = [e.rank for e in scene.ends.values() if e.reason in STOP_REASONS and e.rank not in over]
         if len(stopped) > 1:
             # a person or a signal ended the job
             return None
@@ -115,7 +115,7 @@ class _FirstExitJudge:
     def of_waiting(self) -> Finding | None:
         """Suspects if the first harmed rank gave up waiting: some rank came too late or not at all."""
         scene = self.scene
-        stopped = [end.rank for end in scene.ends.values() if end.reason in STOPPED]
+        stopped = [end.rank for end in scene.ends.values() if end.reason in STOP_REASONS]
         exits = [end.rank for end in scene.ends.values() if end.reason == "exit"]
         there = [rank for rank in (*exits, *stopped, *scene.silent, *scene.own) if self._behind(rank) is not False]
         found = FirstExitSuspects(silent=tuple(sorted(there)), late=self._late())
@@ -161,7 +161,7 @@ class _FirstExitJudge:
     def _may_have_waited(self, rank: int) -> bool:
         """Whether a rank was last seen waiting, where a watchdog aborts ranks that wait too long."""
         own = self.facts.dataset.ops.filter((pl.col("rank") == rank) & (pl.col("library") != "gloo"))
-        return bool(own.select(PENDING.any()).item())
+        return bool(own.select(IS_PENDING.any()).item())
 
     def _left(self, ranks: tuple[int, ...]) -> Finding:
         who, whose = ranks_text(ranks), "its" if len(ranks) == 1 else "their"
@@ -199,8 +199,8 @@ class _FirstExitJudge:
     def _killed(self, rank: int) -> Finding:
         return self._named(
             (rank,), "rank-failed", f"rank {rank} ended without a word, and the others lost their connection to it",
-            f"Every other rank noted how it ended. {_KILLED}",
-            _READ, "medium", ("nothing tells why it ended",),
+            f"Every other rank noted how it ended. {_KILLED_NOTE}",
+            _LOG_STEP, "medium", ("nothing tells why it ended",),
         )  # fmt: skip
 
     def _absent(self, rank: int, late: bool) -> Finding:
@@ -220,7 +220,7 @@ class _FirstExitJudge:
             kind="rank-failed",
             severity="critical",
             title=f"{who} may have ended or stayed away first; others ended because a rank did",
-            explanation=f"How and when they ended does not tell whether it was so. {_KILLED}",
+            explanation=f"How and when they ended does not tell whether it was so. {_KILLED_NOTE}",
             candidates=ranks,
             waiting_ranks=tuple(sorted({end.rank for end in self.scene.harmed} - set(ranks))),
             confidence="low",
@@ -275,18 +275,20 @@ def _after(issued_ns: int | None, end: RankEnd, other: RankEnd) -> bool:
 
 # Ranks that ended their program while the others went on, so that later operations never finish.
 
-EXIT = "not-destroyed"
+EXIT_PATTERN = "not-destroyed"
 MOST_LINES = 3
 
 
 def find_left(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> Finding | None:
     """The ranks that left, if fewer than those that gave up waiting later; None without any."""
-    gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUTS}
-    exits = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern == EXIT}
+    gave_up = {
+        line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUT_PATTERNS
+    }
+    exits = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern == EXIT_PATTERN}
     waited = [line for rank, line in gave_up.items() if rank not in exits]
     left = {
         rank: line for rank, line in sorted(exits.items())
-        if waited and all(precedes(line, other, CLOCKS_NS) for other in waited)
+        if waited and all(precedes(line, other, CLOCK_SKEW_NS) for other in waited)
     }  # fmt: skip
     if not left or len(left) >= len(waited):
         return None

@@ -12,9 +12,9 @@ from rankscope.analysis.model import Finding
 from rankscope.analysis.wording import ranks_text
 
 MOST_EVIDENCE = 8
-TOLD = 3
+MOST_TOLD = 3
 MOST_RANKS = 1 << 20
-_TAIL = re.compile(r"\s*(?:\bacross \d+ ranks)?(?: in comm 0x[0-9a-fA-F]+)?(?= for |,|$)")
+_COMM_SUFFIX = re.compile(r"\s*(?:\bacross \d+ ranks)?(?: in comm 0x[0-9a-fA-F]+)?(?= for |,|$)")
 
 
 def find_diagnosed(lines: Sequence[LogLine], world: int) -> list[Finding]:
@@ -40,7 +40,9 @@ def _faults(own: Sequence[LogLine], comms: dict[str | None, int], whole: int) ->
     global_ = all(comms.get(line.values.get("comm")) == whole for line in own if _ranks(line))
     ranks = tuple(sorted(by_rank))
     told = by_rank[ranks[0]] if len(ranks) == 1 else own
-    what = "; ".join(_short(line) for line in told[:TOLD]) + (f"; and {len(told) - TOLD} more" if told[TOLD:] else "")
+    what = "; ".join(_short(line) for line in told[:MOST_TOLD]) + (
+        f"; and {len(told) - MOST_TOLD} more" if told[MOST_TOLD:] else ""
+    )
     who = ranks_text(ranks) if ranks else "the hardware"
     inside = " of a communicator" if ranks and not global_ else ""
     return Finding(
@@ -61,7 +63,7 @@ def _differing(own: Sequence[LogLine]) -> Finding:
     return Finding(
         kind="version-mismatch" if versions else "settings-mismatch",
         severity="warning",
-        title=f"NCCL's own check finds what should agree and does not: {cut('; '.join(map(_short, own[:TOLD])))} "
+        title=f"NCCL's own check finds what should agree and does not: {cut('; '.join(map(_short, own[:MOST_TOLD])))} "
         f"({own[0].place})",
         explanation="; ".join(map(_short, own[:MOST_EVIDENCE])) + ".",
         confidence="medium",
@@ -78,4 +80,4 @@ def _ranks(line: LogLine) -> list[int]:
 
 def _short(line: LogLine) -> str:
     """The words of a line without the size and the address of the communicator."""
-    return _TAIL.sub("", line.text).strip(" ,")
+    return _COMM_SUFFIX.sub("", line.text).strip(" ,")

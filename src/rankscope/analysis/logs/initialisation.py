@@ -15,7 +15,7 @@ from rankscope.analysis.wording import fold, plural, ranks_text
 from rankscope.schema import Dataset
 
 MOST_EVIDENCE = 4
-FINISHED = ("complete", "finalized", "revoked", "aborting", "destroyed", "aborted", "seen")
+FINISHED_STATES = ("complete", "finalized", "revoked", "aborting", "destroyed", "aborted", "seen")
 """States of a communicator after its setup; "seen" is one whose beginning is not in the log."""
 _STEPS = (
     "Look at the stack and the log of who did not come: another new_group, an exception, or still starting.",
@@ -69,7 +69,7 @@ def find_init_hangs(dataset: Dataset, waited: bool, place: Callable[[int], Culpr
 
 def _comm(part: pl.DataFrame, dataset: Dataset, covered: frozenset[int], paths: dict[int, str]) -> _Comm:
     size = int(part["size"].max() or 0)  # type: ignore[arg-type]
-    done = part.filter(pl.col("state").is_in(FINISHED))["comm_rank"].unique().sort().to_list()
+    done = part.filter(pl.col("state").is_in(FINISHED_STATES))["comm_rank"].unique().sort().to_list()
     stuck = part.filter(pl.col("state") == "start").sort("comm_rank")
     known = dict(part.filter(pl.col("rank").is_not_null()).select("comm_rank", "rank").iter_rows())
     group = part["group"].drop_nulls().to_list()

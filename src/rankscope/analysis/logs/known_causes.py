@@ -10,7 +10,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.logs.failures import cut, raised, stack_of
-from rankscope.analysis.logs.log_lines import TIMEOUTS, LogLine, earliest, ranks_of
+from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, earliest, ranks_of
 from rankscope.analysis.logs.nccl_errors import failed_call
 from rankscope.analysis.logs.process_names import label, who_text
 from rankscope.analysis.logs.unmatched_sends import uneven
@@ -20,28 +20,30 @@ from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
 
 MOST_EVIDENCE = 8
-KINDS = 4
-NAME = 24
+MOST_KINDS = 4
+LONGEST_NAME = 24
 """Longer names of groups are hashes of their ranks."""
-_ASKED = (None, 0, -15, 143)
+_REQUESTED_EXITS = (None, 0, -15, 143)
 """Exit codes without a failure, or of an end that a person or a launcher wanted."""
-_COUNTED_APART = ("SEND", "RECV", "RECVANYSOURCE", "COALESCED")
+_P2P_OPS = ("SEND", "RECV", "RECVANYSOURCE", "COALESCED")
 """Operations whose numbers are, or may be, those of sends and receives."""
-_TOLD_ELSEWHERE = frozenset(
+_OTHER_FINDING_PATTERNS = frozenset(
     {"collective-mismatch", "horovod-stalled", "desync-not-joined", "desync-never-joined", "monitored-barrier-late"}
 )
 """Patterns whose lines have a finding of their own."""
-_HARMLESS = frozenset({"port-in-use", "no-route", "nccl-versions", "time-limit", "cancelled", "ended-from-outside"})
+_UNSURE_PATTERNS = frozenset(
+    {"port-in-use", "no-route", "nccl-versions", "time-limit", "cancelled", "ended-from-outside"}
+)
 """Causes that alone do not show a failure of the job: often only tried, or printed by the side that ended it."""
-_AT_END = frozenset({"store-closed", "store-dump-flag"})
+_SHUTDOWN_PATTERNS = frozenset({"store-closed", "store-dump-flag"})
 """Harm that also appears when a job ends well and its processes end one after the other."""
-_SURFACE = frozenset({"nccl-usage", "nccl-argument"})
+_REFUSED_CALL_PATTERNS = frozenset({"nccl-usage", "nccl-argument"})
 """Errors of torch for calls that NCCL refused; another line tells why."""
-_ANYBODY = frozenset({"peer-reset", "connection-refused"})
+_CONNECTION_PATTERNS = frozenset({"peer-reset", "connection-refused"})
 """Harm that any connection may report, for example to a tracker or a file store."""
-_TRIED = frozenset({"host-unresolved"})
+_RETRIED_PATTERNS = frozenset({"host-unresolved"})
 """Harm that is retried or does not matter: one of two address families is enough."""
-_OURS = re.compile(r"NCCL WARN|gloo|c10d|ProcessGroup")
+_LIBRARY_NAMES = re.compile(r"NCCL WARN|gloo|c10d|ProcessGroup")
 _STEPS = (
     "Collect the logs and the flight recorder dumps of all ranks.",
     "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 for the next run.",
@@ -55,9 +57,11 @@ def known_causes(lines: Sequence[LogLine]) -> list[Finding]:
         if line.role == "root" and line.values.get("accuses") in ("nobody", None) and line.pattern:
             by_pattern[line.pattern].append(line)
     fatal = {error.pattern for _, errors in raised(lines) for error in errors}
-    causes = {p: _cause(own, p in fatal) for p, own in by_pattern.items() if p not in _TOLD_ELSEWHERE}
-    deeper = any(cause.severity == "critical" for pattern, cause in causes.items() if pattern not in _SURFACE)
-    found = [cause for pattern, cause in causes.items() if not (deeper and pattern in _SURFACE)]
+    causes = {p: _cause(own, p in fatal) for p, own in by_pattern.items() if p not in _OTHER_FINDING_PATTERNS}
+    deeper = any(
+        cause.severity == "critical" for pattern, cause in causes.items() if pattern not in _REFUSED_CALL_PATTERNS
+    )
+    found = [cause for pattern, cause in causes.items() if not (deeper and pattern in _REFUSED_CALL_PATTERNS)]
     return sorted(found, key=lambda f: (f.severity != "critical", f.evidence[0].time_ns or 0))
 
 
@@ -68,7 +72,7 @@ def _cause(own: list[LogLine], fatal: bool) -> Finding:
     return Finding(
         kind="known-error",
         severity="warning"
-        if first.pattern in _HARMLESS and not fatal and not any(map(failed_call, own))
+        if first.pattern in _UNSURE_PATTERNS and not fatal and not any(map(failed_call, own))
         else "critical",
         title=f"{label(first)}, told by {who_text(own)} ({first.place})",
         explanation=f"{meaning}Who prints it need not be at fault.",
@@ -82,7 +86,7 @@ def _cause(own: list[LogLine], fatal: bool) -> Finding:
 
 def gave_up(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
     """A finding on ranks that gave up waiting for unknown ranks; None if none did."""
-    own = [line for line in lines if line.pattern in TIMEOUTS or line.kind == "watchdog-timeout"]
+    own = [line for line in lines if line.pattern in TIMEOUT_PATTERNS or line.kind == "watchdog-timeout"]
     told = {line.who for line in own}
     stated = [line for line in lines if line.kind == "pg-status" and line.values.get("at_work") is not None]
     own += [line for line in stated if line.who not in told]
@@ -174,7 +178,7 @@ def _waited_in(line: LogLine) -> str:
 
 def _short(name: str) -> str:
     """The name of a group; the beginning of a hash."""
-    return name if len(name) <= NAME else f"{name[:8]}…"
+    return name if len(name) <= LONGEST_NAME else f"{name[:8]}…"
 
 
 def ended(lines: Sequence[LogLine], *, moves: bool = False) -> Finding | None:
@@ -184,7 +188,7 @@ def ended(lines: Sequence[LogLine], *, moves: bool = False) -> Finding | None:
     """
     threw = [line for line, _ in raised(lines)]
     own = [line for line in threw if line.values.get("exception")]
-    exits = [line for line in lines if EVENTS[line.kind].exit_of and line.values["exitcode"] not in _ASKED]
+    exits = [line for line in lines if EVENTS[line.kind].exit_of and line.values["exitcode"] not in _REQUESTED_EXITS]
     # srun tells only of its own tasks: of torchrun, if that starts the ranks
     own = own or [line for line in exits if EVENTS[line.kind].exit_of == "process"] or exits
     own = own or ([] if moves else threw)
@@ -218,7 +222,7 @@ def harmed(lines: Sequence[LogLine]) -> Finding | None:
     first = earliest(own)
     mild = _mild(first)
     same = [line for line in own if label(line) == label(first)]
-    late = first.pattern in _AT_END
+    late = first.pattern in _SHUTDOWN_PATTERNS
     ranks = ranks_of(own)
     return Finding(
         kind="rank-failed",
@@ -238,8 +242,10 @@ def harmed(lines: Sequence[LogLine]) -> Finding | None:
 
 def _mild(line: LogLine) -> bool:
     """Whether a line of harm does not show that the job broke."""
-    foreign = line.pattern in _ANYBODY and (_OURS.search(line.text) is None or "retrying" in line.text)
-    return foreign or line.pattern in _AT_END or line.pattern in _TRIED
+    foreign = line.pattern in _CONNECTION_PATTERNS and (
+        _LIBRARY_NAMES.search(line.text) is None or "retrying" in line.text
+    )
+    return foreign or line.pattern in _SHUTDOWN_PATTERNS or line.pattern in _RETRIED_PATTERNS
 
 
 class _Behind(NamedTuple):
@@ -256,7 +262,7 @@ def _behind(own: list[LogLine]) -> _Behind | None:
     ranks: dict[int, int] = {}
     for line in own:
         inside, seq = line.values.get("rank_in_group"), line.values.get("seq")
-        if line.values.get("op") in _COUNTED_APART:
+        if line.values.get("op") in _P2P_OPS:
             continue
         if isinstance(inside, int) and isinstance(seq, int):
             if line.rank is not None and ranks.setdefault(inside, line.rank) != line.rank:
@@ -276,7 +282,7 @@ def harm_finding(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
     if not harm:
         return None
     kinds = Counter(line.pattern for line in harm)
-    told = ", ".join(f"{pattern} ({count})" for pattern, count in kinds.most_common(KINDS))
+    told = ", ".join(f"{pattern} ({count})" for pattern, count in kinds.most_common(MOST_KINDS))
     ranks = sorted({line.rank for line in harm if line.rank is not None})
     return Finding(
         kind="known-error",

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, LogLine, precedes, ranks_of
+from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, precedes, ranks_of
 from rankscope.analysis.model import Culprit, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text, wait_text
 from rankscope.kinds.event_kinds import EVENTS
@@ -61,7 +61,7 @@ def _in_group(group: int, first: dict[int, LogLine], waits: set[tuple[int | None
     late = tuple(
         line for rank, line in first.items()
         if rank not in waited and line.values.get("at_work") is None and _before(line, seq)
-        and any(precedes(other, line, CLOCKS_NS) for other in gave_up.values())
+        and any(precedes(other, line, CLOCK_SKEW_NS) for other in gave_up.values())
     )  # fmt: skip
     return _LateArrival(group, seq, late, tuple(line for line in gave_up.values() if line.values["at_work"] == seq))
 
@@ -105,16 +105,18 @@ def _finding(one: _LateArrival, only: bool, dataset: Dataset, place: Callable[[i
 # A rank that alone did not give up waiting: the others waited for it.
 
 MOST_LINES = 3
-FEWEST = 3
+FEWEST_PROCESSES = 3
 """Fewest processes that show the numbering of the processes of a node."""
 MOST_RANKS = 1 << 20
-_ALONE = "it did not wait for the others, they waited for it."
-_UNNAMED = "a rank whose own watchdog saw no timeout had nothing pending, or was ended before it gave up."
+_LATE_REASON = "it did not wait for the others, they waited for it."
+_CANDIDATES_REASON = "a rank whose own watchdog saw no timeout had nothing pending, or was ended before it gave up."
 
 
 def find_silent(lines: Sequence[LogLine], world: int, place: Callable[[int], Culprit]) -> Finding | None:
     """The ranks in the logs that did not give up waiting while most did; several are only candidates."""
-    gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUTS}
+    gave_up = {
+        line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUT_PATTERNS
+    }
     hurt = {line.rank for line in lines if line.role == "victim" or EVENTS[line.kind].waited} - {None}
     covered = {line.rank for line in lines if line.rank is not None and not EVENTS[line.kind].of_others}
     covered |= _closed(lines, covered, world)
@@ -134,7 +136,7 @@ def find_silent(lines: Sequence[LogLine], world: int, place: Callable[[int], Cul
         f"all others gave up waiting ({first.place})",
         explanation=(
             f"{wait_text(sorted(gave_up))} until the timeout. {ranks_text(silent).capitalize()} printed none{ended}: "
-            f"{_UNNAMED if unnamed else _ALONE}"
+            f"{_CANDIDATES_REASON if unnamed else _LATE_REASON}"
         ),
         root_cause=one,
         culprit_ranks=ranks,
@@ -171,7 +173,7 @@ def _closed(lines: Sequence[LogLine], covered: Collection[int], world: int) -> s
     if len(missing) == len(unknown):
         return missing
     firsts = {pid - rank for rank, pid in known}
-    if len(firsts) != 1 or len(known) < FEWEST:
+    if len(firsts) != 1 or len(known) < FEWEST_PROCESSES:
         return set()
     first = firsts.pop()
     return {pid - first for pid in unknown if 0 <= pid - first < MOST_RANKS} - set(covered)

@@ -20,7 +20,7 @@ from rankscope.analysis.logs.hardware_checks import find_diagnosed
 from rankscope.analysis.logs.initialisation import find_init_hangs, find_startup
 from rankscope.analysis.logs.known_causes import ended, gave_up, harm_finding, harmed, known_causes
 from rankscope.analysis.logs.late_arrival import find_late, find_silent
-from rankscope.analysis.logs.log_lines import TIMEOUTS, LogLine, read_lines
+from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, read_lines
 from rankscope.analysis.logs.nccl_errors import returned, unknown_causes
 from rankscope.analysis.logs.rank_failures import failed_finding, late_finding
 from rankscope.analysis.logs.ras_findings import find_ras
@@ -32,9 +32,9 @@ from rankscope.analysis.wording import ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
-AHEAD_NS = 10_000_000_000
+ISSUE_AHEAD_NS = 10_000_000_000
 """Operations may be issued for this long after NCCL failed in one communicator."""
-AFTER_NS = 25 * 60_000_000_000
+NOTICE_LAG_NS = 25 * 60_000_000_000
 """NCCL may notice a failure this long after the last operation was issued; time zones are half an hour apart."""
 
 
@@ -56,7 +56,7 @@ def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
     communicator.
     """
     messages = facts.dataset.messages
-    late = (pl.col("kind") == "watchdog-timeout") | pl.col("pattern").is_in(TIMEOUTS)
+    late = (pl.col("kind") == "watchdog-timeout") | pl.col("pattern").is_in(TIMEOUT_PATTERNS)
     if messages.is_empty() or freeze.proven:
         return freeze
     waited = messages.select(late.any()).item()
@@ -74,7 +74,7 @@ def _failed_last(facts: Facts) -> bool:
     """
     newest = facts.dataset.ops["created_ns"].max()
     failed = facts.dataset.messages.filter(pl.col("kind") == "async-error")["time_ns"].max()
-    return isinstance(newest, int) and isinstance(failed, int) and -AHEAD_NS <= failed - newest <= AFTER_NS
+    return isinstance(newest, int) and isinstance(failed, int) and -ISSUE_AHEAD_NS <= failed - newest <= NOTICE_LAG_NS
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class _LogEvidence:
     def _named(self, merged: MergedRoots) -> None:
         """Adds ranks that c10d, the setup of communicators and RAS name; without dumps, they lead alone."""
         dataset, place = self.facts.dataset, self.places.culprit
-        waited = any(line.pattern in TIMEOUTS for line in self.lines)
+        waited = any(line.pattern in TIMEOUT_PATTERNS for line in self.lines)
         late = find_late(self.lines, dataset, place)
         left = find_left(self.lines, place)
         if left is not None:
@@ -256,7 +256,7 @@ def _finding(own: list[LogLine], dataset: Dataset) -> Finding:
 
 # One verdict from the findings of dumps and of logs: which finding explains which.
 
-WITNESSES = 3
+MOST_WITNESSES = 3
 
 
 @dataclass
@@ -283,10 +283,10 @@ class MergedRoots:
         own = set(finding.culprit_ranks)
         agree = [r for r in self.roots if own & set(r.culprit_ranks) or _same_quarrel(finding, r)]
         if agree:
-            evidence = (*agree[0].evidence, *finding.evidence[:WITNESSES])
+            evidence = (*agree[0].evidence, *finding.evidence[:MOST_WITNESSES])
             if of_logs and _goes_further_back(finding, agree[0]):
                 told = replace(agree[0], title=finding.title, explanation=finding.explanation, seq=finding.seq, op=None)
-                evidence = (*finding.evidence[:WITNESSES], *agree[0].evidence)
+                evidence = (*finding.evidence[:MOST_WITNESSES], *agree[0].evidence)
                 self._swap(agree[0], replace(told, evidence=evidence))
                 return
             self._swap(agree[0], replace(agree[0], evidence=evidence))
@@ -344,7 +344,7 @@ def _taking_over(cause: Finding, follow: Sequence[Finding]) -> Finding:
         cause, waiting_ranks=waiting, blast_radius=len(waiting), chain=cause.chain or chief.chain,
         group=cause.group or chief.group, seq=cause.seq if cause.seq is not None else chief.seq,
         op=cause.op or chief.op, row=cause.row if cause.row is not None else chief.row,
-        evidence=(*cause.evidence, *chief.evidence[:WITNESSES]),
+        evidence=(*cause.evidence, *chief.evidence[:MOST_WITNESSES]),
     )  # fmt: skip
 
 

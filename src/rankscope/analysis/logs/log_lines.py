@@ -14,15 +14,15 @@ from rankscope.analysis.model import Evidence
 from rankscope.kinds.event_kinds import BULK
 from rankscope.schema import Dataset
 
-TIMEOUTS = (
+TIMEOUT_PATTERNS = (
     "watchdog-timeout", "blocking-wait-timeout", "gloo-timeout", "store-wait", "store-id-timeout",
     "store-barrier-timeout", "hccl-timeout", "finalize-timeout",
 )  # fmt: skip
 """Known errors of ranks that waited until they gave up."""
-CLOCKS_NS = 2_000_000_000
+CLOCK_SKEW_NS = 2_000_000_000
 """Largest difference between clocks of hosts, and between the writers of one log."""
-TEXT = 300
-PATH = 32
+LONGEST_TEXT = 300
+LONGEST_PATH = 32
 _HEAD = re.compile(r"^(?:\[[^\]]{1,40}\] )?([^\s:]{1,255}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] ")
 _GPU = re.compile(r"\bGPU (\d{1,3})\b")
 
@@ -77,14 +77,14 @@ class LogLine:
 
     def evidence(self, text: str = "") -> Evidence:
         """The line as evidence; with its own words unless `text` is given."""
-        words = text or (self.text if len(self.text) <= TEXT else f"{self.text[:TEXT]}…")
+        words = text or (self.text if len(self.text) <= LONGEST_TEXT else f"{self.text[:LONGEST_TEXT]}…")
         return Evidence(words, file=self.path or None, rank=self.rank, line=self.line, time_ns=self.time_ns)
 
 
 def short_path(path: str) -> str:
     """A path for a title: its end if it is long."""
-    name = path if len(path) <= PATH else path.replace("!", "/").rsplit("/", 1)[-1]
-    return name if len(name) <= PATH else f"…{name[1 - PATH :]}"
+    name = path if len(path) <= LONGEST_PATH else path.replace("!", "/").rsplit("/", 1)[-1]
+    return name if len(name) <= LONGEST_PATH else f"…{name[1 - LONGEST_PATH :]}"
 
 
 def read_lines(dataset: Dataset) -> list[LogLine]:
@@ -136,7 +136,7 @@ def ranks_of(lines: Iterable[LogLine]) -> tuple[int, ...]:
 
 def apart_ns(one: LogLine, other: LogLine) -> int:
     """The largest clock difference of two lines; 0 for the same host."""
-    return 0 if one.host and one.host == other.host else CLOCKS_NS
+    return 0 if one.host and one.host == other.host else CLOCK_SKEW_NS
 
 
 def precedes(one: LogLine, other: LogLine, apart_ns: int = 0) -> bool:

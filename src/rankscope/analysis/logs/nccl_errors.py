@@ -11,18 +11,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rankscope.analysis.logs.failures import cut
-from rankscope.analysis.logs.log_lines import TIMEOUTS, LogLine, earliest, precedes, ranks_of
+from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, earliest, precedes, ranks_of
 from rankscope.analysis.logs.process_names import who_text
 from rankscope.analysis.model import Finding
 
 MOST_EVIDENCE = 8
-_OUTER = re.compile(r"(?:^|/)(?:init|group|enqueue|bootstrap|collectives)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
+_OUTER_CALL = re.compile(r"(?:^|/)(?:init|group|enqueue|bootstrap|collectives)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
 """Places where an error leaves NCCL; 6 is an error of another rank, 7 is none."""
-_THREAD = re.compile(r"(?:^|/)(?:proxy|net)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
+_THREAD_CALL = re.compile(r"(?:^|/)(?:proxy|net)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
 """Threads of NCCL that end with an error of their own."""
 _RESULT = re.compile(r" -> [1-5]\b")
-_ENDS = (", and these logs do not tell whether it did it another way", " and gives up the call")
-_DEEP = 2
+_OUTCOMES = (", and these logs do not tell whether it did it another way", " and gives up the call")
+_FEWEST_CALLS = 2
 """Fewest such calls: one alone may be a try."""
 _CODES = {
     1: " (a CUDA call failed)", 2: " (a system call failed)", 3: " (internal error)", 4: " (invalid argument)",
@@ -35,7 +35,7 @@ _HEAD = re.compile(r".*? NCCL (?:WARN|ERROR) |^\S+ \[\d+\] \S+ WARN ")
 def failed_call(line: LogLine) -> bool:
     """Whether the line is a warning whose error came out of NCCL, or ended a thread of it."""
     told = line.values.get("level") in ("WARN", "ERROR")
-    return told and any(_OUTER.search(row) or _THREAD.search(row) for row in _rows(line))
+    return told and any(_OUTER_CALL.search(row) or _THREAD_CALL.search(row) for row in _rows(line))
 
 
 def unknown_causes(lines: Sequence[LogLine]) -> list[Finding]:
@@ -56,7 +56,7 @@ def unknown_causes(lines: Sequence[LogLine]) -> list[Finding]:
             kind="known-error",
             severity="critical" if failed else "warning",
             title=f"{words}, told by {who_text(same)} ({first.place})",
-            explanation=f"NCCL says so in a warning{_ENDS[bool(failed)]}. Who prints it need not be at fault.",
+            explanation=f"NCCL says so in a warning{_OUTCOMES[bool(failed)]}. Who prints it need not be at fault.",
             candidates=ranks_of(same),
             confidence="low",
             confidence_reasons=("it is no error whose meaning is known, and the line does not say who is at fault",),
@@ -68,7 +68,7 @@ def unknown_causes(lines: Sequence[LogLine]) -> list[Finding]:
 
 def returned(lines: Sequence[LogLine]) -> Finding | None:
     """A finding on failed calls of which lines tell only the place in NCCL; None if none failed."""
-    own = [line for line in lines if sum(bool(_OUTER.search(row)) for row in _rows(line)) >= _DEEP]
+    own = [line for line in lines if sum(bool(_OUTER_CALL.search(row)) for row in _rows(line)) >= _FEWEST_CALLS]
     if not own:
         return None
     first = earliest(own)
@@ -111,6 +111,6 @@ def _in_time(own: Sequence[LogLine], lines: Sequence[LogLine]) -> list[LogLine]:
     """The lines that are proven to be older than any timeout of a rank, because calls also fail in the teardown."""
     first: dict[int, LogLine] = {}
     for line in lines:
-        if line.pattern in TIMEOUTS:
+        if line.pattern in TIMEOUT_PATTERNS:
             first.setdefault(line.file, line)
     return [line for line in own if all(precedes(line, other) for other in first.values())]

@@ -10,8 +10,8 @@ from rankscope.analysis.model import Culprit
 from rankscope.analysis.wording import ranks_text
 
 MOST_NAMED = 4
-HOST = 24
-NOBODY = "a process"
+LONGEST_HOST = 24
+UNKNOWN_PROCESS = "a process"
 
 
 def culprits_of(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
@@ -26,7 +26,7 @@ def who_text(lines: Sequence[LogLine]) -> str:
     """ "rank 3", "ranks 3,5", "process 4711 on node07 (GPU 3)", "a process"."""
     ranks = sorted({line.rank for line in lines if line.rank is not None})
     rest = list({line.who: _process(line) for line in lines if line.rank is None}.values())
-    named = [name for name in rest if name != NOBODY]
+    named = [name for name in rest if name != UNKNOWN_PROCESS]
     named = sorted(named) if all(name.startswith("[Rank ") for name in named) else named
     rest = named if named or ranks else rest[:1]
     more = [f"{len(rest) - MOST_NAMED} more"] if len(rest) > MOST_NAMED else []
@@ -46,9 +46,9 @@ def _process(line: LogLine) -> str:
     label = str(line.values.get("label") or "").strip(" :")
     local = line.values.get("local_rank")
     beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
-    told = line.in_group or (f"the process of local rank {local}" if beside else NOBODY)
+    told = line.in_group or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)
     name = f"process {line.pid}{beside}" if line.pid is not None else f"the process behind {label}" if label else told
-    short = line.host if line.host is None or len(line.host) <= HOST else f"{line.host[: HOST - 1]}…"
+    short = line.host if line.host is None or len(line.host) <= LONGEST_HOST else f"{line.host[: LONGEST_HOST - 1]}…"
     host = f" on {short}" if short else ""
     return f"{name}{host}" + (f" (GPU {line.device})" if line.device is not None else "")
 

@@ -13,10 +13,10 @@ from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding
 from rankscope.analysis.wording import plural
 from rankscope.kinds.event_kinds import EVENTS
 
-ACCUSED = 8
-WITNESSES = 3
-LATER = 4
-QUOTED = 160
+MOST_CULPRITS = 8
+MOST_WITNESSES = 3
+MOST_LATER = 4
+LONGEST_QUOTE = 160
 
 
 def failed_finding(
@@ -47,7 +47,7 @@ def failed_finding(
         stack=chief.frames,
         evidence=(*_accused(first.failures), *_ends(lines, ranks), *_harm(lines, chief.line)),
         counter_evidence=tuple(
-            f.line.evidence(f"{who_text([f.line])} failed too: {f.what}") for f in first.rivals[:LATER]
+            f.line.evidence(f"{who_text([f.line])} failed too: {f.what}") for f in first.rivals[:MOST_LATER]
         ),
         next_steps=_steps(chief, people),
     )
@@ -113,13 +113,13 @@ def _sure(first: FirstFailures, guessed: frozenset[int]) -> tuple[Confidence, tu
 
 
 def _accused(failures: Sequence[Failure]) -> tuple[Evidence, ...]:
-    return tuple(f.line.evidence() for f in failures[:ACCUSED])
+    return tuple(f.line.evidence() for f in failures[:MOST_CULPRITS])
 
 
 def _ends(lines: Sequence[LogLine], ranks: Sequence[int]) -> list[Evidence]:
     """The ends of these ranks as the launcher saw them, and the rank that it takes for the root cause."""
     told = [line for line in lines if line.kind == "torchrun-failure"]
-    own = [line.evidence() for line in told if line.rank in ranks][:ACCUSED]
+    own = [line.evidence() for line in told if line.rank in ranks][:MOST_CULPRITS]
     others = [line for line in told if line.values.get("first") and line.rank not in ranks]
     return own + [
         line.evidence(f"torchrun calls rank {line.rank} the root cause: it is only the first that ended")
@@ -131,7 +131,7 @@ def _harm(lines: Sequence[LogLine], chief: LogLine) -> list[Evidence]:
     """The first lines of other processes that only show harm, one of each kind."""
     kinds = Counter(line.pattern for line in lines if line.role == "victim")
     out = []
-    for pattern, count in kinds.most_common(WITNESSES):
+    for pattern, count in kinds.most_common(MOST_WITNESSES):
         shown = next(line for line in lines if line.pattern == pattern and line.role == "victim")
         when = (
             "printed before it, yet only harm" if shown.file == chief.file and shown.offset < chief.offset else "harm"
@@ -141,7 +141,7 @@ def _harm(lines: Sequence[LogLine], chief: LogLine) -> list[Evidence]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= QUOTED else f"{text[: QUOTED - 1]}…"
+    return text if len(text) <= LONGEST_QUOTE else f"{text[: LONGEST_QUOTE - 1]}…"
 
 
 def _steps(chief: Failure, people: str) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Dataset
 
-DEAD = ("DEAD", "PEER_DEAD")
-GONE = ("UNRESPONSIVE", "TIMEOUT", "NOCOMM", "MISSING", "INCOMPLETE")
+DEAD_STATES = ("DEAD", "PEER_DEAD")
+MISSING_STATES = ("UNRESPONSIVE", "TIMEOUT", "NOCOMM", "MISSING", "INCOMPLETE")
 MOST_EVIDENCE = 8
 
 
@@ -105,8 +105,8 @@ class _CommReport:
 
     def gone(self) -> list[Finding]:
         """Peers that do not answer."""
-        dead = [p for p in self.peers if p.status in DEAD]
-        gone = [p for p in self.peers if p.status in GONE]
+        dead = [p for p in self.peers if p.status in DEAD_STATES]
+        gone = [p for p in self.peers if p.status in MISSING_STATES]
         if not dead and not gone:
             return []
         accused = dead or gone

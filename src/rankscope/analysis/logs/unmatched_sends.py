@@ -19,9 +19,9 @@ from rankscope.schema import Dataset
 MOST_LANES = 256
 """Most inconsistent pairs of ranks that are examined."""
 MOST_EVIDENCE = 4
-BEHIND = 2
+FEWEST_MATCHES = 2
 """Fewest operations that must match again after a missing one."""
-_What = tuple[str | None, str | None]
+_SizeType = tuple[str | None, str | None]
 """Size and type of an operation."""
 
 
@@ -35,8 +35,8 @@ class _UnmatchedLane(NamedTuple):
     """Place of the mismatch, from 1."""
     missing: int
     """Number of missing operations: sends if negative, receives if positive; 0: they differ."""
-    sent: _What
-    received: _What
+    sent: _SizeType
+    received: _SizeType
 
 
 def find_unmatched(dataset: Dataset) -> list[Finding]:
@@ -51,10 +51,10 @@ def _unmatched(dataset: Dataset) -> Iterator[_UnmatchedLane]:
     rows = p2p_lines(dataset)
     if rows.is_empty():
         return
-    lanes = rows.group_by(*LANE, maintain_order=True).agg(
+    lanes = rows.group_by(*LANE_COLUMNS, maintain_order=True).agg(
         sent=pl.struct("size", "type").filter("is_send"), received=pl.struct("size", "type").filter(~pl.col("is_send"))
     )
-    odd = lanes.filter(pl.col("sent") != pl.col("received")).sort(*LANE).head(MOST_LANES)
+    odd = lanes.filter(pl.col("sent") != pl.col("received")).sort(*LANE_COLUMNS).head(MOST_LANES)
     for group, src, dst, sent, received in odd.iter_rows():
         a, b = ([(row["size"], row["type"]) for row in side] for side in (sent, received))
         found = _place(a, b)
@@ -63,7 +63,7 @@ def _unmatched(dataset: Dataset) -> Iterator[_UnmatchedLane]:
             yield _UnmatchedLane(group, src, dst, at + 1, missing, a[at], b[at])
 
 
-def _place(sent: list[_What], received: list[_What]) -> tuple[int, int] | None:
+def _place(sent: list[_SizeType], received: list[_SizeType]) -> tuple[int, int] | None:
     """The first difference and the number of missing operations there; None if one sequence only goes on longer."""
     at = next((i for i, (a, b) in enumerate(zip(sent, received, strict=False)) if a != b), None)
     if at is None:
@@ -71,11 +71,11 @@ def _place(sent: list[_What], received: list[_What]) -> tuple[int, int] | None:
     more = len(sent) - len(received)
     longer, shorter = (sent, received) if more > 0 else (received, sent)
     behind = len(shorter) - at
-    if more and behind >= BEHIND and longer[at + abs(more) :] == shorter[at:]:
+    if more and behind >= FEWEST_MATCHES and longer[at + abs(more) :] == shorter[at:]:
         return at, more
     # a single other size among many that match
     rest = [a == b for a, b in zip(sent[at + 1 :], received[at + 1 :], strict=False)]
-    return (at, 0) if all(rest) and len(rest) >= BEHIND else None
+    return (at, 0) if all(rest) and len(rest) >= FEWEST_MATCHES else None
 
 
 def _finding(dataset: Dataset, number: int, found: list[_UnmatchedLane]) -> Finding:
@@ -111,7 +111,7 @@ def _told(one: _UnmatchedLane) -> str:
     )
 
 
-def _size(what: _What) -> str:
+def _size(what: _SizeType) -> str:
     elements = count(what[0])
     kind = (what[1] or "").strip('[]"')
     return f"{'?' if elements is None else elements} elements{f' {kind}' if kind else ''}"
@@ -120,15 +120,21 @@ def _size(what: _What) -> str:
 # Counts of sends and receives in lines of NCCL on both ends: they show a missing one, but no culprit.
 
 MOST_PAIRS = 3
-LANE = ["group", "src", "dst"]
+LANE_COLUMNS = ["group", "src", "dst"]
 
 
 def uneven(dataset: Dataset) -> str:
     """A sentence on pairs of ranks with more operations on one side than on the other; "" if all agree."""
-    lanes = p2p_lines(dataset).group_by(*LANE).agg(sent=pl.col("is_send").sum(), received=(~pl.col("is_send")).sum())
+    lanes = (
+        p2p_lines(dataset)
+        .group_by(*LANE_COLUMNS)
+        .agg(sent=pl.col("is_send").sum(), received=(~pl.col("is_send")).sum())
+    )
     told = [
         f"rank {src} issued {sent} to rank {dst}, which issued {received} to receive them"
-        for _, src, dst, sent, received in lanes.filter(pl.col("sent") != pl.col("received")).sort(*LANE).iter_rows()
+        for _, src, dst, sent, received in lanes.filter(pl.col("sent") != pl.col("received"))
+        .sort(*LANE_COLUMNS)
+        .iter_rows()
     ]
     more = f"; {len(told) - MOST_PAIRS} more pairs" if len(told) > MOST_PAIRS else ""
     return f" Of sends, {'; '.join(told[:MOST_PAIRS])}{more}: lines may be lost at the end." if told else ""

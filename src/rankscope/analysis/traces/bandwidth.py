@@ -12,7 +12,7 @@ import orjson
 import polars as pl
 
 from rankscope.analysis.signatures import count
-from rankscope.analysis.traces.lateness import MATCH
+from rankscope.analysis.traces.lateness import MATCH_COLUMNS
 from rankscope.analysis.traces.model import BANDWIDTH
 
 WIDTHS = {
@@ -24,11 +24,11 @@ _SHARES = ("all_gather", "reduce_scatter", "all_to_all")
 
 
 def with_speed(rows: pl.DataFrame, sizes: pl.DataFrame) -> pl.DataFrame:
-    """One row per match: MATCH, group, op, key, `members`, `bytes`, `took_ns` and `busbw` in GB/s.
+    """One row per match: MATCH_COLUMNS, group, op, key, `members`, `bytes`, `took_ns` and `busbw` in GB/s.
 
     `rows` of matches with `row` of `Dataset.traced`, `sizes` from `sizes_of`; matches of unknown size are left out.
     """
-    table = rows.join(sizes, on="row", how="left").group_by(MATCH, maintain_order=True).agg(
+    table = rows.join(sizes, on="row", how="left").group_by(MATCH_COLUMNS, maintain_order=True).agg(
         pl.col("group", "op", "key").first(), members=pl.len(), bytes=pl.col("bytes").max(),
         took_ns=(pl.col("ended_ns") - pl.col("arrived_ns")).min(), ended_ns=pl.col("ended_ns").max(),
     )  # fmt: skip

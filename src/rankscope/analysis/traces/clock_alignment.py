@@ -15,20 +15,20 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.traces.matching import Matching, Pairing
-from rankscope.analysis.traces.window_offset import AGREE_NS, AGREE_SHARE, SHARP
+from rankscope.analysis.traces.window_offset import AGREEMENT_NS, AGREEMENT_SHARE, SHARP_SHARE
 from rankscope.analysis.wording import plural
 
 FLOOR_NS = 10_000
 """A smaller clock difference is not corrected."""
 SIGMAS = 4
 """Standard errors that a clock difference must exceed."""
-WORST = 0.95
+END_QUANTILE = 0.95
 """Share of ends that are within the clock error of the median end."""
-SPREAD = 4
+ERROR_FACTOR = 4
 """Clock error per distance of an end to the median end: twice for two ends, and twice for two arrivals."""
-NAMED = 3
+MOST_NAMED = 3
 """Most files that are named if many have no clock."""
-TO_SIGMA = 1.4826
+SIGMA_PER_MAD = 1.4826
 """Standard deviations per median absolute deviation."""
 
 
@@ -112,7 +112,7 @@ def _same(pairing: Pairing, hosts: Mapping[int, str]) -> bool:
 def _apart(pairing: Pairing) -> int:
     """Nanoseconds to add to the clock of the file to match its reference; 0 if that is not sure."""
     shift = pairing.shift
-    error = max(TO_SIGMA * shift.spread_ns / np.sqrt(max(shift.count, 1)), 1)
+    error = max(SIGMA_PER_MAD * shift.spread_ns / np.sqrt(max(shift.count, 1)), 1)
     sure = abs(shift.offset_ns) > max(FLOOR_NS, SIGMAS * error)
     if not sure or (not shift.sharp and shift.causal_as_is):
         return 0
@@ -135,7 +135,7 @@ def _of_hosts(found: Mapping[int, int], hosts: Mapping[int, str], files: list[in
 def _unsteady(rows: pl.DataFrame, offsets: Mapping[int, int]) -> set[int]:
     """Files whose ends do not agree with the others over all channels, whatever they do in one."""
     ends = _ends(rows, offsets).group_by("file").agg((pl.col("off") <= pl.col("allowed")).mean())
-    return {file for file, share in ends.iter_rows() if share < SHARP}
+    return {file for file, share in ends.iter_rows() if share < SHARP_SHARE}
 
 
 def _doubted(pairing: Pairing) -> Pairing:
@@ -149,8 +149,8 @@ def _residuals(rows: pl.DataFrame, offsets: Mapping[int, int]) -> dict[int, int]
 
 def _error(rows: pl.DataFrame, offsets: Mapping[int, int]) -> int:
     """The spread of ends that should agree, without the worst ones."""
-    far = _ends(rows, offsets)["off"].quantile(WORST)
-    return int(SPREAD * far) if far is not None else 0
+    far = _ends(rows, offsets)["off"].quantile(END_QUANTILE)
+    return int(ERROR_FACTOR * far) if far is not None else 0
 
 
 def _ends(rows: pl.DataFrame, offsets: Mapping[int, int]) -> pl.DataFrame:
@@ -162,7 +162,7 @@ def _ends(rows: pl.DataFrame, offsets: Mapping[int, int]) -> pl.DataFrame:
     return (
         known.with_columns(end=end).filter(pl.len().over(match) > 1)
         .select("file", off=(pl.col("end") - pl.col("end").median().over(match).cast(pl.Int64)).abs(),
-                allowed=AGREE_NS + AGREE_SHARE * length)
+                allowed=AGREEMENT_NS + AGREEMENT_SHARE * length)
     )  # fmt: skip
 
 
@@ -172,9 +172,9 @@ def _loose(used: list[Pairing], paths: Mapping[int, str]) -> list[str]:
         return []
     spread = max(p.shift.spread_ns for p in used)
     shifted = [p for p in used if _apart(p)]
-    files = ", ".join(sorted({paths.get(p.file, "?") for p in shifted})[:NAMED])
+    files = ", ".join(sorted({paths.get(p.file, "?") for p in shifted})[:MOST_NAMED])
     out = [
-        f"ends of collectives do not agree (they vary by {max(spread, AGREE_NS) / 1e6:.3g} ms): "
+        f"ends of collectives do not agree (they vary by {max(spread, AGREEMENT_NS) / 1e6:.3g} ms): "
         "clocks of hosts are taken as they are where cause and effect allow it"
     ]
     return out + ([f"the clock of {files} is off, by an amount that ends tell only roughly"] if shifted else [])
@@ -182,6 +182,6 @@ def _loose(used: list[Pairing], paths: Mapping[int, str]) -> list[str]:
 
 def _unreached(offsets: Mapping[int, int], traces: pl.DataFrame, paths: Mapping[int, str]) -> list[str]:
     left = [paths.get(file, "?") for file in traces["file"].to_list() if file not in offsets]
-    more = f" and {plural(len(left) - NAMED, 'other file')}" if len(left) > NAMED else ""
-    named = ", ".join(left[:NAMED])
+    more = f" and {plural(len(left) - MOST_NAMED, 'other file')}" if len(left) > MOST_NAMED else ""
+    named = ", ".join(left[:MOST_NAMED])
     return [f"no clock for {named}{more}: nothing in them was matched to another rank"] if left else []

@@ -14,16 +14,16 @@ import polars as pl
 from rankscope.analysis.arrays import places_of
 from rankscope.schema import Dataset
 
-WHATS = ("compute", "communication", "memory")
-What = pl.Enum(WHATS)
-_COMMUNICATES = re.compile(r"^(nccl|rccl).*kernel|^oneccl", re.IGNORECASE)
+WORK_KINDS = ("compute", "communication", "memory")
+WorkKind = pl.Enum(WORK_KINDS)
+_COMMUNICATION_KERNEL = re.compile(r"^(nccl|rccl).*kernel|^oneccl", re.IGNORECASE)
 """Communication kernels without a known call of the host, as in CUDA graphs."""
-_ISSUES = re.compile(r"c10d::|record_param_comms|gloo:")
+_ISSUING_OPERATOR = re.compile(r"c10d::|record_param_comms|gloo:")
 """Operators that issue communication and compute nothing."""
-_COPIES = ("gpu_memcpy", "gpu_memset")
-_MARKS = ("gpu_user_annotation", "overhead", "cuda_sync", "cuda_profiler_range", "Trace")
+_COPY_CATEGORIES = ("gpu_memcpy", "gpu_memset")
+_MARK_CATEGORIES = ("gpu_user_annotation", "overhead", "cuda_sync", "cuda_profiler_range", "Trace")
 """Rows of devices that are not work."""
-_LAUNCHES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
+_LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
 Places = npt.NDArray[np.int64]
 
 
@@ -85,14 +85,15 @@ class SpanIndex:
         return self._once("device", file, self._device)
 
     def _device(self, all_: pl.DataFrame) -> pl.DataFrame:
-        used = all_.filter(pl.col("device").is_not_null() & ~among("category", _MARKS))
+        used = all_.filter(pl.col("device").is_not_null() & ~among("category", _MARK_CATEGORIES))
         kernels = _on_host(all_) if used.is_empty() else used
         names = kernels["name"].unique().cast(pl.String).drop_nulls()
-        nccl = [name for name in names if _COMMUNICATES.search(name)]
+        nccl = [name for name in names if _COMMUNICATION_KERNEL.search(name)]
         communicates = pl.col("op").is_not_null() | among("name", nccl)
         what = (
             pl.when(communicates).then(pl.lit("communication"))
-            .when(among("category", _COPIES)).then(pl.lit("memory")).otherwise(pl.lit("compute")).cast(What)
+            .when(among("category", _COPY_CATEGORIES)).then(pl.lit("memory"))
+            .otherwise(pl.lit("compute")).cast(WorkKind)
         )  # fmt: skip
         columns = ("row", "file", "track", "lane", what.alias("what"), "name", "start_ns", "end_ns", "correlation")
         return kernels.select(*columns).sort("start_ns", maintain_order=True)
@@ -110,7 +111,7 @@ class SpanIndex:
         """The calls that started work on a device, each once: correlation, call_ns, called_ns."""
         calls = all_.filter(
             pl.col("device").is_null() & pl.col("correlation").is_not_null()
-            & among("category", _LAUNCHES)
+            & among("category", _LAUNCH_CATEGORIES)
         )  # fmt: skip
         return calls.select("correlation", call_ns="start_ns", called_ns="end_ns").unique("correlation", keep="first")
 
@@ -135,7 +136,7 @@ class SpanIndex:
 
 def _on_host(host: pl.DataFrame) -> pl.DataFrame:
     names = host["name"].unique().cast(pl.String).drop_nulls()
-    computes = among("category", ["cpu_op"]) & ~among("name", [n for n in names if _ISSUES.match(n)])
+    computes = among("category", ["cpu_op"]) & ~among("name", [n for n in names if _ISSUING_OPERATOR.match(n)])
     return host.filter(pl.col("op").is_not_null() | computes)
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.traces.device_spans import among
-from rankscope.analysis.traces.lateness import STEP
+from rankscope.analysis.traces.lateness import STEP_NAME
 
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (.*?)(?: of .*)?>$")
 _FUNCTION = re.compile(r"^(.*)\((\d+)\): (.*)$")
@@ -22,7 +22,7 @@ _ACTIVITIES = (
     (re.compile(r"print|logging|wandb|tensorboard", re.IGNORECASE), "logging"),
 )  # fmt: skip
 """Activities by patterns of span names."""
-_LONGEST = 60
+_LONGEST_NAME = 60
 Places = npt.NDArray[np.int64]
 
 
@@ -36,7 +36,7 @@ class HostTime:
     @classmethod
     def of(cls, host: pl.DataFrame) -> HostTime:
         """The main thread from the host's spans of a file, sorted by track and start."""
-        names = [name for name in host["name"].unique().cast(pl.String) if STEP.match(name)]
+        names = [name for name in host["name"].unique().cast(pl.String) if STEP_NAME.match(name)]
         steps = host.filter(among("name", names))["track"]
         tracks = steps if len(steps) else host["track"]
         main = host.filter(pl.col("track") == tracks.mode().sort()[0]) if len(tracks) else host
@@ -82,7 +82,7 @@ def spoken(name: str) -> str:
     function = _FUNCTION.match(name)
     if function:
         return f"{function[3]} ({function[1].rpartition('/')[2]}:{function[2]})"
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
 def activity(names: list[str]) -> str:

@@ -21,11 +21,11 @@ FLOOR_NS, HOST_FLOOR_NS = 500_000, 5_000_000
 process time slices of milliseconds, and one process may get less for a while."""
 FLOOR_SHARE, HOST_FLOOR_SHARE = 0.02, 0.05
 """The same floors as shares of a unit."""
-STEADY = 5
+INTERVAL_RATIO = 5
 """Largest ratio of the upper to the lower end of the interval; a wider spread is not a rank's own lateness."""
-LEAST = 3
+FEWEST_UNITS = 3
 """Fewest units for "again and again"."""
-MOSTLY = ((20, 0.6), (5, 0.8), (0, 1.0))
+LATE_SHARES = ((20, 0.6), (5, 0.8), (0, 1.0))
 """(units, share of them in which the rank must be late), by decreasing number of units."""
 ABOVE, ABOVE_PARTS = 3, 4
 """Smallest ratio to the lateness of the others; the second if units are not steps, because chance then adds up."""
@@ -117,9 +117,9 @@ class _LatenessTest:
         own = self.table.filter(pl.col("rank") == rank)
         values = own["own_ns"].to_numpy()
         others = self.table.filter(pl.col("rank") != rank)["own_ns"].to_numpy()
-        if len(values) < LEAST or not len(others):
+        if len(values) < FEWEST_UNITS or not len(others):
             return None
-        needed = next(share for count, share in MOSTLY if len(values) >= count) * len(values)
+        needed = next(share for count, share in LATE_SHARES if len(values) >= count) * len(values)
         usual = float(np.quantile(others, OTHERS_FEW if len(values) < FEW else OTHERS))
         always = LateRank(rank, -1, None, len(values), 0, 0, 0, 0, 0, self.unit_ns)
         found = self._steadily(always, own, usual) if (values > self.floor_ns).sum() >= needed else None
@@ -145,7 +145,7 @@ class _LatenessTest:
         values = own["own_ns"].to_numpy()
         low, high = _interval(values)
         above = ABOVE if self.by_step else ABOVE_PARTS
-        if low < max(self.floor_ns, above * usual) or high > STEADY * low:
+        if low < max(self.floor_ns, above * usual) or high > INTERVAL_RATIO * low:
             return None
         channel, spot = _best(self.rows.filter((pl.col("rank") == late.rank) & late.units_of))
         return replace(

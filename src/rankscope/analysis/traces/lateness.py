@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import polars as pl
 
 from rankscope.analysis.traces.device_spans import BusyIntervals, among
-from rankscope.analysis.traces.late_ranks import LEAST
+from rankscope.analysis.traces.late_ranks import FEWEST_UNITS
 from rankscope.analysis.traces.model import LAST
 from rankscope.analysis.wording import fold, short_duration
 from rankscope.schema import Dataset
 
-MATCH = ["channel", "window", "place"]
+MATCH_COLUMNS = ["channel", "window", "place"]
 
 
 def with_work(rows: pl.DataFrame, traced: pl.DataFrame, begins: pl.DataFrame) -> pl.DataFrame:
@@ -54,7 +54,7 @@ def with_lateness(rows: pl.DataFrame) -> pl.DataFrame:
     last came.
     """
     arrived, work = pl.col("arrived_ns"), pl.col("work_ns")
-    last = arrived.max().over(MATCH)
+    last = arrived.max().over(MATCH_COLUMNS)
     return (
         rows.with_columns(
             usual_ns=_others_median("arrived_ns"), usual_work_ns=_others_median("work_ns"),
@@ -71,7 +71,7 @@ def with_lateness(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _second(column: str) -> pl.Expr:
     """The second largest of the match."""
-    return pl.col(column).top_k(2).min().over(MATCH)
+    return pl.col(column).top_k(2).min().over(MATCH_COLUMNS)
 
 
 def _others_median(column: str) -> pl.Expr:
@@ -80,7 +80,7 @@ def _others_median(column: str) -> pl.Expr:
     middle = (pl.len().cast(pl.Int64) - 2) // 2
     # without the row itself, every row after it moves one place forward
     place = pl.when(rank <= middle).then(middle + 1).otherwise(middle)
-    return pl.col(column).sort().gather(place).over(MATCH)
+    return pl.col(column).sort().gather(place).over(MATCH_COLUMNS)
 
 
 # The last rank at each matched collective, its margin, and its certainty.
@@ -113,11 +113,11 @@ class LastRankRun:
 def last_table(joined: pl.DataFrame, numbers: pl.DataFrame, error_ns: int, *, by_step: bool) -> pl.DataFrame:
     """LAST of matched operations `joined`; `numbers` gives each its match, and clocks may be off by `error_ns`."""
     came = pl.col("rank").sort_by("arrived_ns", "rank")
-    table = joined.group_by(MATCH).agg(
+    table = joined.group_by(MATCH_COLUMNS).agg(
         pl.col("group", "op", "unit").first(), seq=pl.coalesce("seq", "place").first(), last=came.last(),
         second=came.get(-2, null_on_oob=True), margin_ns=pl.col("margin_ns").max(),
         first_ns=pl.col("arrived_ns").min(), last_ns=pl.col("arrived_ns").max(),
-    ).join(numbers, on=MATCH)  # fmt: skip
+    ).join(numbers, on=MATCH_COLUMNS)  # fmt: skip
     step = pl.col("unit") if by_step else pl.lit(None)
     table = table.with_columns(sure=pl.col("margin_ns") > error_ns, step=step)
     return table.select([pl.col(name).cast(kind) for name, kind in LAST.items()]).sort("match")
@@ -126,7 +126,7 @@ def last_table(joined: pl.DataFrame, numbers: pl.DataFrame, error_ns: int, *, by
 def is_short(last: pl.DataFrame) -> bool:
     """Whether the window is too short to call a rank late, and short enough to list its collectives."""
     units = last["step"].n_unique() if last["step"].null_count() < last.height else last.height
-    return 0 < last.height <= MOST_LISTED and units < LEAST
+    return 0 < last.height <= MOST_LISTED and units < FEWEST_UNITS
 
 
 def turns(last: pl.DataFrame) -> Iterator[LastRankRun]:
@@ -163,20 +163,20 @@ def most(last: pl.DataFrame) -> str:
 
 # Units in which lateness is counted: steps of the program, or equal parts of a window without steps.
 
-STEP = re.compile(r"^ProfilerStep#(\d+)$")
-PARTS = 8
+STEP_NAME = re.compile(r"^ProfilerStep#(\d+)$")
+MOST_PARTS = 8
 """Most units of a window without steps."""
 
 
 def step_spans(dataset: Dataset) -> pl.DataFrame:
     """Steps that `torch.profiler.profile.step` marked: file, step, begin_ns, end_ns on the file's own clock."""
-    steps = [name for name in dataset.spans["name"].unique().cast(pl.String).drop_nulls() if STEP.match(name)]
+    steps = [name for name in dataset.spans["name"].unique().cast(pl.String).drop_nulls() if STEP_NAME.match(name)]
     host = dataset.tracks.filter(pl.col("kind") == "host").select("track", "file")
     marked = among("name", steps) & among("category", ["user_annotation"])
     return (
         dataset.spans.filter(marked).join(host, on="track")
         .select(
-            "file", step=pl.col("name").cast(pl.String).str.extract(STEP.pattern).cast(pl.Int64, strict=False),
+            "file", step=pl.col("name").cast(pl.String).str.extract(STEP_NAME.pattern).cast(pl.Int64, strict=False),
             begin_ns=pl.col("start_ns"), end_ns=pl.col("start_ns") + pl.col("duration_ns"),
         )
         .drop_nulls().sort("file", "begin_ns")
@@ -206,7 +206,7 @@ def with_units(rows: pl.DataFrame) -> pl.DataFrame:
     if matches["step"].is_not_null().any():
         matches = matches.with_columns(unit=pl.col("step"))
     else:
-        size = pl.max_horizontal(1, (pl.len() / PARTS).ceil().cast(pl.Int64))
+        size = pl.max_horizontal(1, (pl.len() / MOST_PARTS).ceil().cast(pl.Int64))
         order = (pl.col("at").rank("ordinal") - 1).cast(pl.Int64)
         matches = matches.with_columns(unit=(order // size).over("window"))
     matches = matches.sort("window", "channel", "place").with_columns(

@@ -16,19 +16,19 @@ import polars as pl
 from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex, Times
 from rankscope.analysis.traces.host_time import HostTime, activity
 from rankscope.analysis.traces.late_ranks import LateRank
-from rankscope.analysis.traces.lateness import MATCH, STEP
+from rankscope.analysis.traces.lateness import MATCH_COLUMNS, STEP_NAME
 from rankscope.analysis.traces.model import Lateness
 
-SAMPLES = 512
+MOST_SAMPLES = 512
 """Most times at which the activity of the host is sampled."""
-LATEST = 0.9
+LATE_QUANTILE = 0.9
 """Lateness of at least half of this quantile is explained."""
-ALIKE = 0.1
+COUNT_TOLERANCE = 0.1
 """Largest relative difference in the number of kernels that counts as the same work."""
 QUICK_NS = 20_000
 """A kernel that starts this soon after its launch was not held up."""
 Stretch = tuple[Times, Times]
-PROFILER = ("torch/autograd/profiler.py(", "torch/profiler/")
+PROFILER_FRAMES = ("torch/autograd/profiler.py(", "torch/profiler/")
 """Functions around the user's code that come from the profiler's own annotations."""
 PARTS = ("compute", "launch", "host")
 
@@ -83,8 +83,8 @@ class LatenessExplainer:
         mine = here.filter(pl.col("rank") == late.rank)
         if late.spot is None:
             # without steps only the time tells to which of the collectives it is late
-            mine = mine.filter(pl.col("own_ns") >= pl.col("own_ns").quantile(LATEST) / 2)
-        here = here.join(mine.select(MATCH), on=MATCH, how="semi").sort("file", "place")
+            mine = mine.filter(pl.col("own_ns") >= pl.col("own_ns").quantile(LATE_QUANTILE) / 2)
+        here = here.join(mine.select(MATCH_COLUMNS), on=MATCH_COLUMNS, how="semi").sort("file", "place")
         read = [f for f in here["file"].unique() if f in self.spans.whole and self.spans.device(f) is not None]
         lines = {f: FileTimeline.of(self.spans.launched(f)) for f in read}
         if not set(mine["file"]) <= set(lines) or len(lines) < 2:
@@ -119,9 +119,9 @@ class LatenessExplainer:
         if not name or gained <= 0:
             return Lateness(rank, "host", "", share)
         stack = host.stack(Counter(mine[name]).most_common(1)[0][0])
-        names = tuple(n for _, _, n in stack if not STEP.match(n))
+        names = tuple(n for _, _, n in stack if not STEP_NAME.match(n))
         functions = (n for _, c, n in stack[1:] if c == "python_function")
-        where = next((n for n in functions if not any(own in n for own in PROFILER)), "")
+        where = next((n for n in functions if not any(own in n for own in PROFILER_FRAMES)), "")
         return Lateness(
             rank,
             "host",
@@ -171,7 +171,7 @@ def _idle_moments(line: FileTimeline, since: Times, until: Times) -> tuple[Times
     busy = BusyIntervals.of(starts, ends)
     moments = []
     idle = until - since - busy.within(since, until)
-    each = max(float(idle.sum()) / SAMPLES, 1.0)
+    each = max(float(idle.sum()) / MOST_SAMPLES, 1.0)
     for a, b in zip(since.tolist(), until.tolist(), strict=True):
         first, last = np.searchsorted(busy.ends, a, side="right"), np.searchsorted(busy.starts, b)
         gap_starts = np.concatenate(([a], busy.ends[first:last]))
@@ -194,9 +194,9 @@ def _kernels(lines: dict[int, FileTimeline], here: pl.DataFrame, file: int, othe
     table = table.with_columns(more=pl.col("total") - pl.col("usual")).sort("more", descending=True)
     if table.is_empty():
         return "", ""
-    extra = table.filter((pl.col("count") - pl.col("usually")) > ALIKE * pl.col("usually"))
+    extra = table.filter((pl.col("count") - pl.col("usually")) > COUNT_TOLERANCE * pl.col("usually"))
     usually = float(table["usually"].sum() or 0)
-    if usually and extra.height and float(table["count"].sum()) > (1 + ALIKE) * usually:
+    if usually and extra.height and float(table["count"].sum()) > (1 + COUNT_TOLERANCE) * usually:
         times = f"{float(table['count'].sum()) / usually:.2g}"
         return str(extra["name"][0]), f"it runs {times} times as many kernels as the others"
     slower = float(table["total"].sum() or 0) / max(float(table["usual"].sum() or 0), 1.0)

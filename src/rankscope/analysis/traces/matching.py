@@ -20,9 +20,9 @@ from rankscope.analysis.traces.window_offset import ChannelSequence, WindowShift
 from rankscope.analysis.wording import short_duration
 from rankscope.schema import Dataset
 
-CAUSAL = 0.9
+CAUSAL_SHARE = 0.9
 """Smallest share of operations in which cause and effect must hold."""
-CAUSAL_UNTOLD = 0.6
+UNNAMED_CAUSAL_SHARE = 0.6
 """The same for traces that name no group (gloo), in which operations of several groups share one order."""
 Key = tuple[int, int]
 """Channel and window."""
@@ -116,7 +116,7 @@ class _Matcher:
                 shift = best_shift(reference, other)
                 by = shift.by if shift else 0
             group = self._rows["group"][part.start]
-            reason = _doubt(shift, CAUSAL_UNTOLD if group in self._untold else CAUSAL, told=told)
+            reason = _doubt(shift, UNNAMED_CAUSAL_SHARE if group in self._untold else CAUSAL_SHARE, told=told)
             if shift is not None and reason is None:
                 self._pairings.append(Pairing(channel, window, chief, file, shift))
             else:
@@ -195,7 +195,7 @@ def jobs_of(rows: pl.DataFrame) -> list[list[int]]:
 
 # Operations of all traces in a form that can be matched.
 
-COALESCED = "coalesced"
+COALESCED_OP = "coalesced"
 """Operations of a batch of unknown kind: not all members need to take part."""
 ROWS = (
     "row", "file", "rank", "group", "channel", "token", "seq", "is_p2p", "op", "key", "elements", "blocking",
@@ -212,7 +212,7 @@ def executed_rows(dataset: Dataset) -> pl.DataFrame:
     traced = dataset.traced.with_row_index("row").filter(
         pl.col("completed_ns").is_not_null() & (~pl.col("is_p2p") | pl.col("peer").is_not_null())
     )
-    mixed = pl.col("op").cast(pl.String) == COALESCED
+    mixed = pl.col("op").cast(pl.String) == COALESCED_OP
     rows = with_signatures(traced).with_columns(
         mixed=mixed,
         arrived_ns=pl.coalesce("started_ns", "created_ns"),

@@ -27,7 +27,7 @@ ONE_RUN_NS = 60_000_000_000
 """Operations of one number issued further apart are of two runs."""
 DATED_NS = 10**17
 """Earlier times (before 1973) are of a trace that lost its clock base."""
-UNTOLD = -1
+UNKNOWN_NUMBER = -1
 """Marks an unknown operation number."""
 MOST_SERIES = 20_000
 """Most (rank, group) series that are joined for the report."""
@@ -47,7 +47,7 @@ class OperationSeries:
 
 def series_of(table: pl.DataFrame) -> OperationSeries:
     """Series of the rows of `ops` or `traced` with issue times, with their index as `row`."""
-    number = pl.when("is_p2p").then("p2p_seq").otherwise("seq").fill_null(UNTOLD)
+    number = pl.when("is_p2p").then("p2p_seq").otherwise("seq").fill_null(UNKNOWN_NUMBER)
     known = table.filter(pl.col("created_ns").is_not_null()).sort("created_ns", "row")
     columns = known.select(pl.col("row").cast(pl.Int64), number=number, issued="created_ns")
     return OperationSeries(*(columns[name].to_numpy() for name in columns.columns))
@@ -71,9 +71,9 @@ def same_operations(seen: OperationSeries, issued: OperationSeries) -> tuple[Int
 
 def _by_number(seen: OperationSeries, issued: OperationSeries) -> tuple[Ints, Ints] | None:
     """The indices of equal numbers; None if numbers are unknown or ambiguous."""
-    own = np.flatnonzero(issued.numbers != UNTOLD)
+    own = np.flatnonzero(issued.numbers != UNKNOWN_NUMBER)
     for numbers in (seen.numbers, issued.numbers[own]):
-        if not len(numbers) or (numbers == UNTOLD).any() or len(np.unique(numbers)) < len(numbers):
+        if not len(numbers) or (numbers == UNKNOWN_NUMBER).any() or len(np.unique(numbers)) < len(numbers):
             return None
     _, a, b = np.intersect1d(seen.numbers, issued.numbers[own], assume_unique=True, return_indices=True)
     return (a, own[b]) if len(a) else None

@@ -9,7 +9,7 @@ import polars as pl
 
 from rankscope.analysis.model import Evidence, Finding, GroupRef
 from rankscope.analysis.places import Places
-from rankscope.analysis.traces.lateness import MATCH
+from rankscope.analysis.traces.lateness import MATCH_COLUMNS
 from rankscope.analysis.traces.trace_story import TraceStory, group_label
 from rankscope.analysis.wording import plural, ranks_text, short_duration
 from rankscope.schema import Group
@@ -26,8 +26,8 @@ def link_findings(story: TraceStory, places: Places) -> list[Finding]:
 
 
 def _groups(story: TraceStory) -> pl.DataFrame:
-    members = story.joined.group_by(MATCH, maintain_order=True).agg(ranks=pl.col("rank").sort())
-    return story.speeds.join(members, on=MATCH).select(
+    members = story.joined.group_by(MATCH_COLUMNS, maintain_order=True).agg(ranks=pl.col("rank").sort())
+    return story.speeds.join(members, on=MATCH_COLUMNS).select(
         "group", "ranks", "op", "bytes", "took_ns", pl.lit(False).alias("is_p2p")
     )
 
@@ -35,7 +35,7 @@ def _groups(story: TraceStory) -> pl.DataFrame:
 def _pairs(story: TraceStory) -> pl.DataFrame:
     """Matched sends and receives: from the arrival of both to the end of the receive."""
     rows = story.matches.filter("is_p2p").join(story.sizes, on="row", how="left")
-    return rows.group_by(MATCH, maintain_order=True).agg(
+    return rows.group_by(MATCH_COLUMNS, maintain_order=True).agg(
         pl.col("group").first(), ranks=pl.col("rank").sort(), op=pl.lit("send", dtype=pl.Categorical).first(),
         bytes=pl.col("bytes").max(), took_ns=pl.col("ended_ns").max() - pl.col("arrived_ns").max(),
         is_p2p=pl.lit(True).first(),
@@ -49,6 +49,7 @@ def _finding(story: TraceStory, slow: SlowLink, places: Places) -> Finding:
     least = min(route.factor for route in slow.routes)
     ranks = tuple(sorted({rank for route in slow.routes for rank in route.ranks}))
     where = _where(slow)
+    limit = FEW_LINKS_FACTOR if slow.alike <= FEWEST_LINKS else SLOW_FACTOR
     return Finding(
         kind="slow-link",
         severity="warning",
@@ -56,13 +57,13 @@ def _finding(story: TraceStory, slow: SlowLink, places: Places) -> Finding:
         explanation=(
             f"Whatever they run, these take at least {least:.2g} times as long as the other "
             f"{slow.alike - len(slow.routes)} of their kind for the same operation and size, from when all members "
-            f"had come. {SLOW_OF_FEW if slow.alike <= ALIKE else SLOW:g} times is what it takes to be named here."
+            f"had come. {limit:g} times is what it takes to be named here."
         ),
         culprit_ranks=slow.ranks,
         culprits=tuple(map(places.culprit, slow.ranks)),
         candidates=() if slow.ranks else ranks,
         waiting_ranks=tuple(r for r in ranks if r not in slow.ranks),
-        confidence="low" if slow.alike <= ALIKE else "medium",
+        confidence="low" if slow.alike <= FEWEST_LINKS else "medium",
         confidence_reasons=_reasons(slow),
         group=GroupRef(found.name, found.description, found.ranks, key=found.id),
         evidence=tuple(_evidence(route) for route in slow.routes[:MOST_ROUTES]),
@@ -73,7 +74,7 @@ def _finding(story: TraceStory, slow: SlowLink, places: Places) -> Finding:
 def _reasons(slow: SlowLink) -> tuple[str, ...]:
     window = "one window; what else used the network then is not known"
     few = slow.alike - len(slow.routes)
-    return (window, f"only {few} to compare with") if slow.alike <= ALIKE else (window,)
+    return (window, f"only {few} to compare with") if slow.alike <= FEWEST_LINKS else (window,)
 
 
 def _where(slow: SlowLink) -> str:
@@ -91,13 +92,13 @@ def _evidence(route: SlowRoute) -> Evidence:
 
 # Slow links: groups or pairs that take longer for the same operation than all others of their kind.
 
-SLOW = 1.5
+SLOW_FACTOR = 1.5
 """Smallest ratio to the usual time of a slow link."""
-LEAST = 8
+FEWEST_OPERATIONS = 8
 """Fewest timed operations of one kind and size on each link."""
-ALIKE = 3
-"""Fewest links to compare with; with fewer, SLOW_OF_FEW applies."""
-SLOW_OF_FEW = 2.0
+FEWEST_LINKS = 3
+"""Fewest links to compare with; with fewer, FEW_LINKS_FACTOR applies."""
+FEW_LINKS_FACTOR = 2.0
 FLOOR_NS, HOST_FLOOR_NS = 50_000, 2_000_000
 """Shorter times are latency, or scheduler time slices on hosts that communicate themselves (gloo)."""
 
@@ -148,10 +149,11 @@ def find_slow(
     kind = ["description", "size", "is_p2p"]
     what = [*kind, "op", "bytes"]
     took = pl.col("took_ns")
+    is_long = pl.col("took").max().over(what) >= (HOST_FLOOR_NS if on_host else FLOOR_NS)
     table = (
         speeds.join(described, on="group").group_by(*what, "ranks", "group")
         .agg(n=pl.len(), took=took.median(), low=took.quantile(0.1), high=took.quantile(0.9))
-        .filter((pl.col("n") >= LEAST) & (pl.col("took").max().over(what) >= (HOST_FLOOR_NS if on_host else FLOOR_NS)))
+        .filter((pl.col("n") >= FEWEST_OPERATIONS) & is_long)
         .with_columns(alike=pl.len().over(what), usual=_usual().over(what), rest=_next_high().over(what))
         .filter(pl.col("alike") > 1)
         .with_columns(factor=pl.col("took") / pl.col("usual"), clear=pl.col("low") > pl.col("rest"))
@@ -174,10 +176,10 @@ def _of_kind(table: pl.DataFrame, hosts: Mapping[int, str]) -> SlowLink | None:
     routes = table.group_by("ranks", "group").agg(
         pl.col("factor").min(), pl.col("n").sum(), pl.col("usual").max(), pl.col("took").max(), pl.col("clear").all()
     )
-    few = routes.height <= ALIKE
+    few = routes.height <= FEWEST_LINKS
     if few and not _are_sisters(routes["ranks"].to_list(), hosts):
         return None
-    slow = (pl.col("factor") >= SLOW_OF_FEW) & pl.col("clear") if few else pl.col("factor") >= SLOW
+    slow = (pl.col("factor") >= FEW_LINKS_FACTOR) & pl.col("clear") if few else pl.col("factor") >= SLOW_FACTOR
     odd = routes.filter(slow).sort("factor", descending=True)
     fine = routes.filter(~slow)
     # half of all links being slow is normal; one of two may be slow

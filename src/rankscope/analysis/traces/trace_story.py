@@ -13,7 +13,7 @@ from rankscope.analysis.traces.clock_alignment import FileClocks, align
 from rankscope.analysis.traces.device_spans import SpanIndex
 from rankscope.analysis.traces.late_ranks import LateRank, find_late
 from rankscope.analysis.traces.lateness import (
-    MATCH,
+    MATCH_COLUMNS,
     last_table,
     step_spans,
     with_lateness,
@@ -26,7 +26,7 @@ from rankscope.analysis.traces.matching import Matching, cluster_windows, execut
 from rankscope.analysis.traces.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
 from rankscope.analysis.traces.recorded_operations import recorded
 from rankscope.analysis.traces.trace_tables import tables_of_all
-from rankscope.analysis.traces.window_offset import AGREE_NS
+from rankscope.analysis.traces.window_offset import AGREEMENT_NS
 from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset, Group
 
@@ -75,12 +75,15 @@ class TraceStory:
     def matches(self) -> pl.DataFrame:
         """Rows of operations with at least two members, aligned, with their step, unit and spot."""
         offsets = dict(self.clocks.offsets)
-        rows = self.matching.rows.filter(pl.col("file").is_in(list(offsets)) & (pl.len().over(MATCH) > 1))
+        rows = self.matching.rows.filter(pl.col("file").is_in(list(offsets)) & (pl.len().over(MATCH_COLUMNS) > 1))
         offset = pl.col("file").replace_strict(offsets, return_dtype=pl.Int64) if offsets else pl.lit(0)
         aligned = pl.col("arrived_ns", "started_ns", "ended_ns") + offset
         rows = with_steps(rows.with_columns(aligned, offset_ns=offset), self.steps)
         # an operation that ends before a member came is not the same operation
-        held = pl.col("arrived_ns").max().over(MATCH) <= pl.col("ended_ns").min().over(MATCH) + AGREE_NS
+        held = (
+            pl.col("arrived_ns").max().over(MATCH_COLUMNS)
+            <= pl.col("ended_ns").min().over(MATCH_COLUMNS) + AGREEMENT_NS
+        )
         return with_units(rows.filter(held | ~pl.col("blocking")))
 
     @cached_property
@@ -90,7 +93,7 @@ class TraceStory:
             self.steps.group_by("file").agg(step_ns=pl.col("begin_ns").min()), on="file", how="left"
         )  # fmt: skip
         begins = begins.select("file", begin_ns=pl.coalesce("step_ns", "window_ns"))
-        whole = pl.col("blocking") & (pl.len().over(MATCH) == self._sizes(self.matches))
+        whole = pl.col("blocking") & (pl.len().over(MATCH_COLUMNS) == self._sizes(self.matches))
         return with_lateness(with_work(self.matches.filter(whole), self.dataset.traced, begins))
 
     def _sizes(self, rows: pl.DataFrame) -> pl.Series:
@@ -159,11 +162,11 @@ class TraceStory:
     @cached_property
     def _numbers(self) -> pl.DataFrame:
         """The number of each match, in the order of ends."""
-        ends = self.matches.group_by(MATCH).agg(pl.col("ended_ns").max()).sort("ended_ns", *MATCH)
-        return ends.select(*MATCH).with_row_index("match")
+        ends = self.matches.group_by(MATCH_COLUMNS).agg(pl.col("ended_ns").max()).sort("ended_ns", *MATCH_COLUMNS)
+        return ends.select(*MATCH_COLUMNS).with_row_index("match")
 
     def _matched(self) -> pl.DataFrame:
-        rows = self.matches.join(self._numbers, on=MATCH).with_columns(seq=pl.coalesce("seq", "place"))
+        rows = self.matches.join(self._numbers, on=MATCH_COLUMNS).with_columns(seq=pl.coalesce("seq", "place"))
         return _shaped(rows, MATCHED).sort("match", "rank")
 
     @cached_property

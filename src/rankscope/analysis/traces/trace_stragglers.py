@@ -11,7 +11,7 @@ from rankscope.analysis.model import Analysis, Confidence, Evidence, Finding, Gr
 from rankscope.analysis.places import Places
 from rankscope.analysis.traces.host_time import spoken
 from rankscope.analysis.traces.late_ranks import ABOVE, FLOOR_SHARE, LateRank
-from rankscope.analysis.traces.lateness_causes import LATEST, PROFILER
+from rankscope.analysis.traces.lateness_causes import LATE_QUANTILE, PROFILER_FRAMES
 from rankscope.analysis.traces.model import Lateness, TraceAnalysis
 from rankscope.analysis.traces.trace_story import TraceStory, group_label
 from rankscope.analysis.wording import plural, short_duration
@@ -19,9 +19,9 @@ from rankscope.schema import Dataset, Frame
 
 MOST_EVIDENCE = 3
 """Most collectives quoted as evidence."""
-FEW = 5
+FEWEST_UNITS = 5
 """With fewer units a finding is less certain."""
-STEPS = {
+STEPS_BY_CAUSE = {
     "compute": "Compare the GPU of rank {rank} with the others: clocks, temperature, throttling (nvidia-smi -q -d "
     "CLOCK,PERFORMANCE), and what it is given to compute.",
     "launch": "Look for what else runs on the device of rank {rank}: other processes, or streams that its kernels wait "
@@ -29,12 +29,12 @@ STEPS = {
     "host": "Look at {where} on rank {rank}: data loading, Python, the garbage collector, other processes on its host.",
     "unknown": "Record the traces with all categories: no span shows what rank {rank} did before it came.",
 }
-SLOW_HOST = (
+SLOW_HOST_STEP = (
     "Compare the processor of rank {rank} with the others: clocks, what else runs on its host, threads "
     "(OMP_NUM_THREADS), and what it is given to compute."
 )
 """Advice for slow computing in a job without devices."""
-BLIND = "Record with with_stack=True: no span shows what the host of rank {rank} did in that time."
+STACK_STEP = "Record with with_stack=True: no span shows what the host of rank {rank} did in that time."
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ class StragglerWriter:
 
     def _confidence(self, late: LateRank) -> tuple[Confidence, tuple[str, ...]]:
         reasons = []
-        if late.units < FEW:
+        if late.units < FEWEST_UNITS:
             reasons.append(f"only {plural(late.units, 'step')} were recorded")
-        if late.every > 1 and late.late_in <= FEW:
+        if late.every > 1 and late.late_in <= FEWEST_UNITS:
             reasons.append(f"it was seen only {plural(late.late_in, 'time')} in {plural(late.units, 'step')}")
         if self.story.clocks.error_ns * 2 > late.median_ns:
             reasons.append(f"clocks may be off by {short_duration(self.story.clocks.error_ns)}")
@@ -189,7 +189,7 @@ def _typical(late: LateRank, own: pl.DataFrame) -> int:
     """Its typical delay at one collective; a unit that is not a step may have several."""
     if late.spot is not None:
         return late.median_ns
-    latest = own["own_ns"].quantile(LATEST) or 0.0
+    latest = own["own_ns"].quantile(LATE_QUANTILE) or 0.0
     return int(own.filter(pl.col("own_ns") >= latest / 2)["own_ns"].to_numpy().mean())
 
 
@@ -201,18 +201,18 @@ def _ordinal(number: int) -> str:
 
 def _next(cause: Lateness, on_host: bool) -> str:
     if on_host and cause.cause == "compute":
-        return SLOW_HOST.format(rank=cause.rank)
+        return SLOW_HOST_STEP.format(rank=cause.rank)
     if cause.cause == "host" and not cause.what:
-        return BLIND.format(rank=cause.rank)
+        return STACK_STEP.format(rank=cause.rank)
     where = spoken(cause.where or cause.what) if cause.cause == "host" else ""
-    return STEPS[cause.cause].format(rank=cause.rank, where=where)
+    return STEPS_BY_CAUSE[cause.cause].format(rank=cause.rank, where=where)
 
 
 def _frames(cause: Lateness) -> tuple[Frame, ...]:
     """The Python functions among the surrounding spans, innermost first: "data.py(12): load"."""
     out = []
     for name in cause.stack:
-        if any(own in name for own in PROFILER):
+        if any(own in name for own in PROFILER_FRAMES):
             continue
         file, at, rest = name.partition("(")
         line, closing, function = rest.partition("): ")
@@ -223,11 +223,13 @@ def _frames(cause: Lateness) -> tuple[Frame, ...]:
 
 # Explanations for one rank with only traces: its lateness, its waits, and the accused rank.
 
-RULE = (
+LATENESS_RULE = (
     "it works longer by itself than the others between two collectives, in most steps, by more than chance explains "
     f"(above {100 * FLOOR_SHARE:.0f} % of a step, and {ABOVE} times what the others are late by)"
 )
-CLEARS = "a trace of more steps in which it is not late, or a program in which it is meant to do more than the others"
+CLEARING_EVIDENCE = (
+    "a trace of more steps in which it is not late, or a program in which it is meant to do more than the others"
+)
 
 
 def explain_traced(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplanation:
@@ -235,13 +237,13 @@ def explain_traced(dataset: Dataset, analysis: Analysis, rank: int) -> RankExpla
     traces = analysis.traces or TraceAnalysis()
     accusing = next((f for f in analysis.findings if rank in f.culprit_ranks), None)
     if accusing is not None:
-        rule = RULE if accusing.kind == "straggler" else accusing.explanation
+        rule = LATENESS_RULE if accusing.kind == "straggler" else accusing.explanation
         return RankExplanation(rank, True, accusing.id or None, f"rank {rank} is accused: {accusing.title}", (
             Reason("rule", Evidence(f"{accusing.kind}: {rule}")),
             *(Reason("evidence", e) for e in accusing.evidence),
             *_states(traces, rank),
             *(Reason("against", e) for e in accusing.counter_evidence),
-            Reason("clears", Evidence(CLEARS)),
+            Reason("clears", Evidence(CLEARING_EVIDENCE)),
         ))  # fmt: skip
     if rank not in dataset.traces["rank"]:
         return RankExplanation(rank, False, None, f"rank {rank} is not accused: there is no trace of it", ())

@@ -14,11 +14,11 @@ from rankscope.schema import Dataset
 
 # Tables of Holistic Trace Analysis: device work, launches, and reasons of idle streams.
 
-NEXT_NS = 30_000
+LAUNCH_GAP_NS = 30_000
 """A shorter gap between two kernels is the cost of a launch: the default of HTA."""
-QUEUE_FULL = 1024
+FULL_QUEUE = 1024
 """Number of launched operations at which the next launch blocks."""
-LATE_NS = 100_000
+LATE_START_NS = 100_000
 """A kernel that starts this long after its launch is an outlier."""
 
 
@@ -44,7 +44,7 @@ def idle(launched: pl.DataFrame) -> pl.DataFrame:
     late = pl.col("call_ns") > before
     kind = (
         pl.when(late.fill_null(False)).then(pl.lit(IDLE_KINDS[0]))
-        .when(pl.col("start_ns") - before < NEXT_NS).then(pl.lit(IDLE_KINDS[1])).otherwise(pl.lit(IDLE_KINDS[2]))
+        .when(pl.col("start_ns") - before < LAUNCH_GAP_NS).then(pl.lit(IDLE_KINDS[1])).otherwise(pl.lit(IDLE_KINDS[2]))
     )  # fmt: skip
     table = (
         launched.select("file", "track", "lane", gap, kind.alias("kind")).drop_nulls("idle_ns")
@@ -64,7 +64,7 @@ def queues(launched: pl.DataFrame) -> pl.DataFrame:
     waits = changes.with_columns(
         length=pl.col("by").cum_sum().over("track"), lasts=pl.col("at").shift(-1).over("track") - pl.col("at")
     )
-    full = pl.col("lasts").filter(pl.col("length") >= QUEUE_FULL).sum()
+    full = pl.col("lasts").filter(pl.col("length") >= FULL_QUEUE).sum()
     table = waits.group_by("file", "lane").agg(
         mean=pl.col("length").mean(), median=pl.col("length").median(), max=pl.col("length").max(), full_ns=full
     )
@@ -77,7 +77,7 @@ def launches(launched: pl.DataFrame) -> pl.DataFrame:
     call, kernel = pl.col("called_ns") - pl.col("call_ns"), pl.col("end_ns") - pl.col("start_ns")
     table = launched.filter(pl.col("call_ns").is_not_null()).group_by("file").agg(
         launches=pl.len(), delay_ns=delay.median().cast(pl.Int64), delay_p99_ns=delay.quantile(0.99).cast(pl.Int64),
-        runtime_ns=call.median().cast(pl.Int64), short=(kernel < call).sum(), late=(delay > LATE_NS).sum(),
+        runtime_ns=call.median().cast(pl.Int64), short=(kernel < call).sum(), late=(delay > LATE_START_NS).sum(),
     )  # fmt: skip
     return _shaped(table, LAUNCHES)
 
@@ -86,16 +86,16 @@ def _shaped(table: pl.DataFrame, columns: Columns) -> pl.DataFrame:
     return table.select([pl.col(name).cast(kind) for name, kind in columns.items() if name != "rank"])
 
 
-Alone = dict[str, pl.DataFrame]
+FileTables = dict[str, pl.DataFrame]
 """Tables of one file by name, without its rank: "steps" on its own clock, and KERNELS, IDLE, QUEUES, LAUNCHES."""
 TABLES: dict[str, Columns] = {"kernels": KERNELS, "idle": IDLE, "queues": QUEUES, "launches": LAUNCHES}
-_OF_LAUNCHED: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+_LAUNCH_TABLES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "idle": idle, "queues": queues, "launches": launches,
 }  # fmt: skip
-_TOLD_LATER = ("late_ns", "waited_ns")
+_LATER_COLUMNS = ("late_ns", "waited_ns")
 
 
-def tables_of_all(spans: SpanIndex, steps: pl.DataFrame) -> Alone:
+def tables_of_all(spans: SpanIndex, steps: pl.DataFrame) -> FileTables:
     """The tables of all files, in the order of files.
 
     `steps` are those that the program marked: file, step, begin_ns, end_ns.
@@ -106,7 +106,7 @@ def tables_of_all(spans: SpanIndex, steps: pl.DataFrame) -> Alone:
     out = {
         name: _ranked([one[name] for one in found if name in one], ranks, columns) for name, columns in TABLES.items()
     }
-    without = {name: kind for name, kind in STEPS.items() if name not in _TOLD_LATER}
+    without = {name: kind for name, kind in STEPS.items() if name not in _LATER_COLUMNS}
     told = _ranked([one["steps"] for one in found], ranks, without)
     return {**out, "steps": told.sort("rank", "file", "start_ns", maintain_order=True)}
 
@@ -121,12 +121,12 @@ def _windows(dataset: Dataset, steps: pl.DataFrame) -> dict[int, pl.DataFrame]:
     return {file: parts.get(file, part) for (file,), part in windows.partition_by("file", as_dict=True).items()}
 
 
-def _of(spans: SpanIndex, file: int, steps: pl.DataFrame) -> Alone:
+def _of(spans: SpanIndex, file: int, steps: pl.DataFrame) -> FileTables:
     ran, launched = spans.device(file), spans.launched(file)
     tables = {"steps": split_steps(spans, file, steps)}
     if ran is not None:
         tables["kernels"] = kernels(ran)
-        tables |= {name: make(launched) for name, make in _OF_LAUNCHED.items()}
+        tables |= {name: make(launched) for name, make in _LAUNCH_TABLES.items()}
     return tables
 
 
@@ -140,8 +140,8 @@ def _ranked(tables: list[pl.DataFrame], ranks: pl.DataFrame, columns: Columns) -
 
 # Time of each rank and step by activity: computing, communication, copies, idle.
 
-_ACTIVE = ("cpu_op", "cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
-_WAITS = re.compile(r"Synchronize|StreamWait|EventQuery")
+_ACTIVE_CATEGORIES = ("cpu_op", "cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
+_WAIT_CALL = re.compile(r"Synchronize|StreamWait|EventQuery")
 """Calls in which the host only waits for its device."""
 
 
@@ -184,7 +184,7 @@ def _active(spans: SpanIndex, file: int) -> BusyIntervals:
     host = spans.host(file)
     if host is None:
         return BusyIntervals(np.empty(0, np.int64), np.empty(0, np.int64))
-    host = host.filter(among("category", _ACTIVE))
-    waits = [name for name in host["name"].unique().cast(pl.String) if _WAITS.search(name)]
+    host = host.filter(among("category", _ACTIVE_CATEGORIES))
+    waits = [name for name in host["name"].unique().cast(pl.String) if _WAIT_CALL.search(name)]
     active = host.filter(~among("name", waits))
     return BusyIntervals.of(active["start_ns"].to_numpy(), active["end_ns"].to_numpy())

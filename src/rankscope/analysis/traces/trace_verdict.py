@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from rankscope.analysis.model import Analysis, Evidence, Finding, Status
 from rankscope.analysis.places import Places
-from rankscope.analysis.traces.late_ranks import LEAST
-from rankscope.analysis.traces.lateness import MATCH, most
+from rankscope.analysis.traces.late_ranks import FEWEST_UNITS
+from rankscope.analysis.traces.lateness import MATCH_COLUMNS, most
 from rankscope.analysis.traces.slow_links import link_findings
 from rankscope.analysis.traces.trace_story import TraceStory
 from rankscope.analysis.traces.trace_stragglers import StragglerWriter
@@ -75,7 +75,7 @@ def _quiet(story: TraceStory, links: Sequence[Finding]) -> tuple[Status, str]:
 
 def _judged(story: TraceStory, links: Sequence[Finding], ranks: int) -> tuple[Status, str]:
     """The verdict of traces of several ranks."""
-    matched = story.matches.select(MATCH).unique().height
+    matched = story.matches.select(MATCH_COLUMNS).unique().height
     if not matched:
         why = next(iter(story.refused()), "the traces hold none in common")
         return "unknown", f"{plural(ranks, 'rank')} traced, but no collective could be matched: {why}"
@@ -83,7 +83,7 @@ def _judged(story: TraceStory, links: Sequence[Finding], ranks: int) -> tuple[St
     if story.joined.is_empty():
         return "unknown", f"{text}, but no group was traced whole: who comes last cannot be told"
     units = story.joined.select("window", "unit").drop_nulls().unique().height
-    if units < LEAST:
+    if units < FEWEST_UNITS:
         return "unknown", f"{text}: {most(story.last)}in {plural(units, 'step')}: too little to call a rank late"
     if links:
         return "slow", f"{text}; {links[0].title}"

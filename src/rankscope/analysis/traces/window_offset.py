@@ -16,23 +16,23 @@ NEAR, REACH = 8, 256
 """Shifts tried to either side of the one by clocks and of none: first, and if the result is not clear."""
 SAMPLE, FIRST_SAMPLE = 4000, 256
 """Operations compared at a shift; the second at the first pass over all shifts."""
-PROMISING = 8
+MOST_FULL_SHIFTS = 8
 """Most shifts that are compared in full."""
 OFFSET_WEIGHT = 1 / 10
 """Weight of the clock difference against the spread, if ends agree nowhere; clocks differ by milliseconds at most."""
-CLEAR = 1.5
+CLEAR_RATIO = 1.5
 """Smallest ratio of the second best score to the best."""
-SHARP = 0.75
+SHARP_SHARE = 0.75
 """Smallest share of agreeing ends that determines a shift."""
 TIGHT, TIGHT_NS = 4, 2_000
 """Ratio and nanoseconds within which ends agree as tightly as at the best shift."""
 SHARP_COUNT = 3
 """Fewer agreeing ends may be chance."""
-AS_IS = 0.98
+UNCORRECTED_SHARE = 0.98
 """Share of operations in which cause and effect must hold on uncorrected clocks to keep them."""
-AGREE_NS = 50_000
+AGREEMENT_NS = 50_000
 """Ends this close agree; 1-7 us are seen between devices of one host."""
-AGREE_SHARE = 0.01
+AGREEMENT_SHARE = 0.01
 """Allowed difference of ends as a share of the length of the operation."""
 Times = npt.NDArray[np.int64]
 
@@ -77,7 +77,7 @@ class WindowShift:
     @property
     def sharp(self) -> bool:
         """Whether ends show that the shift is right."""
-        return self.agree >= SHARP and self.count >= SHARP_COUNT
+        return self.agree >= SHARP_SHARE and self.count >= SHARP_COUNT
 
     @property
     def score(self) -> float:
@@ -89,7 +89,7 @@ def best_shift(reference: ChannelSequence, other: ChannelSequence) -> WindowShif
     """The shift with the best agreement; None if the order of operations agrees nowhere."""
     near = _best(reference, other, NEAR)
     # a tight match at the shift by clocks, and not beside it, needs no search
-    if near is not None and near.sharp and near.clear and near.spread_ns < AGREE_NS // 10:
+    if near is not None and near.sharp and near.clear and near.spread_ns < AGREEMENT_NS // 10:
         return near
     return _best(reference, other, REACH)
 
@@ -97,7 +97,7 @@ def best_shift(reference: ChannelSequence, other: ChannelSequence) -> WindowShif
 def _best(reference: ChannelSequence, other: ChannelSequence, reach: int) -> WindowShift | None:
     candidates = _candidates(reference, other, reach)
     tried = [s for by in candidates if (s := _try(reference, other, by, FIRST_SAMPLE)) is not None]
-    promising = sorted(tried, key=lambda s: (not s.sharp, s.spread_ns if s.sharp else s.score))[:PROMISING]
+    promising = sorted(tried, key=lambda s: (not s.sharp, s.spread_ns if s.sharp else s.score))[:MOST_FULL_SHIFTS]
     found = [shift for s in promising if (shift := _try(reference, other, s.by, SAMPLE)) is not None]
     if not found:
         return None
@@ -106,7 +106,7 @@ def _best(reference: ChannelSequence, other: ChannelSequence, reach: int) -> Win
     # equal steps match at every shift, but less tightly; equally tight ones are told apart by the offset
     tight = [shift for shift in sharp if shift.spread_ns <= TIGHT * tightest + TIGHT_NS]
     best, *rest = sorted(tight, key=lambda s: abs(s.offset_ns)) or sorted(found, key=lambda s: s.score)
-    clear = not rest or rest[0].score > CLEAR * best.score
+    clear = not rest or rest[0].score > CLEAR_RATIO * best.score
     return replace(best, clear=clear)
 
 
@@ -135,13 +135,13 @@ def _try(reference: ChannelSequence, other: ChannelSequence, by: int, sample: in
     apart = a.ends - b.ends
     offset = int(np.median(apart))
     off = np.abs(apart - offset)
-    allowed = AGREE_NS + AGREE_SHARE * np.minimum(a.ends - a.starts, b.ends - b.starts)
+    allowed = AGREEMENT_NS + AGREEMENT_SHARE * np.minimum(a.ends - a.starts, b.ends - b.starts)
     as_is = _causal(a, b, 0)
     agree, causal = float(np.mean(off <= allowed)), max(as_is, _causal(a, b, offset))
-    return WindowShift(by, count, offset, int(np.median(off)), agree, causal, as_is >= AS_IS, True)
+    return WindowShift(by, count, offset, int(np.median(off)), agree, causal, as_is >= UNCORRECTED_SHARE, True)
 
 
 def _causal(a: ChannelSequence, b: ChannelSequence, offset: int) -> float:
-    held = (a.starts <= b.ends + offset + AGREE_NS) & (b.starts + offset <= a.ends + AGREE_NS)
+    held = (a.starts <= b.ends + offset + AGREEMENT_NS) & (b.starts + offset <= a.ends + AGREEMENT_NS)
     both = a.blocking & b.blocking
     return float(np.mean(held[both] if both.any() else held))

@@ -62,12 +62,12 @@ def _rows(name: str) -> Iterator[list[str]]:
 
 # Settings of processes, with equivalent values made equal.
 
-OF_ONE = (*ENVIRONMENTS, "container", "collect_env")
+ONE_PROCESS_SOURCES = (*ENVIRONMENTS, "container", "collect_env")
 """Sources whose files are each of one process, even an unknown one."""
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-_LISTS = ("_ALGO", "_PROTO", "_HCA", "_IFNAME", "_SUBSYS")
-ENV = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]{2,}")
+_LIST_SUFFIXES = ("_ALGO", "_PROTO", "_HCA", "_IFNAME", "_SUBSYS")
+ENV_NAME = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]{2,}")
 
 
 @dataclass
@@ -128,7 +128,7 @@ def processes(dataset: Dataset) -> list[ProcessSettings]:
         told.setdefault(meaning(name, value), value)
         own.values[name], own.means[name] = ", ".join(sorted(told.values())), ", ".join(sorted(told))
         own.places.maps[0].setdefault(name, (file, line or 0))
-        if source == "nccl" and ENV.fullmatch(name):
+        if source == "nccl" and ENV_NAME.fullmatch(name):
             own.printed.add(name)
     _share(list(found.values()))
     return list(found.values())
@@ -154,7 +154,7 @@ def _table(dataset: Dataset) -> pl.DataFrame:
     )  # fmt: skip
     told = pl.concat([dataset.settings.select(versions.columns), versions]) if dumps.height else dataset.settings
     nobody = pl.col("rank").is_null() & pl.col("pid").is_null()
-    told = told.select(versions.columns).filter(~nobody | pl.col("source").is_in(OF_ONE))
+    told = told.select(versions.columns).filter(~nobody | pl.col("source").is_in(ONE_PROCESS_SOURCES))
     alone = pl.when(nobody).then("file").cast(pl.Int64).alias("alone")
     return told.with_columns(pl.col("host").fill_null(""), alone)
 
@@ -172,7 +172,7 @@ def _alike(table: pl.DataFrame) -> tuple[_SharedSettings, pl.DataFrame]:
     rows = same.select("name", "value", "file", "line", "nccl").rows()
     alike = _SharedSettings(
         {name: value for name, value, *_ in rows}, {name: (file, line or 0) for name, _, file, line, _ in rows},
-        sum(nccl and bool(ENV.fullmatch(name)) for name, _, _, _, nccl in rows),
+        sum(nccl and bool(ENV_NAME.fullmatch(name)) for name, _, _, _, nccl in rows),
     )  # fmt: skip
     return alike, table.filter(~pl.col("name").is_in(same["name"].implode())).drop("who")
 
@@ -194,6 +194,6 @@ def meaning(name: str, value: str) -> str:
         return "1" if text in _TRUE else "0"
     if re.fullmatch(r"0*\d{1,18}", text):
         return str(int(text))
-    if name.endswith(_LISTS) and "," in text:
+    if name.endswith(_LIST_SUFFIXES) and "," in text:
         return ",".join(sorted(text.split(",")))
     return text

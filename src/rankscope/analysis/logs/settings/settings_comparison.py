@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rankscope.analysis.logs.settings.setting_rules import (
-    ENV,
+    ENV_NAME,
     ProcessSettings,
     SettingRule,
     meaning,
@@ -22,7 +22,7 @@ from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset
 
 MOST_EVIDENCE = 8
-NAMES = 3
+MOST_NAMES = 3
 
 
 def find_settings(dataset: Dataset, place: Callable[[int], Culprit]) -> list[Finding]:
@@ -42,13 +42,13 @@ def _finding(splits: list[SettingSplit], paths: dict[int, str], place: Callable[
     first = splits[0]
     people = who(first.odd)
     if first.common is None:
-        names = ", ".join(s.name for s in splits[:NAMES])
+        names = ", ".join(s.name for s in splits[:MOST_NAMES])
         title = f"{people} do not agree on {names}: {' or '.join(_values(first))}"
     else:
-        parts = [f"{s.name} {_own(s)}, most {s.common}" for s in splits[:NAMES]]
+        parts = [f"{s.name} {_own(s)}, most {s.common}" for s in splits[:MOST_NAMES]]
         title = f"{people}: {'; '.join(parts)}"
-    if len(splits) > NAMES:
-        title += f"; and {len(splits) - NAMES} more"
+    if len(splits) > MOST_NAMES:
+        title += f"; and {len(splits) - MOST_NAMES} more"
     accused = first.common is not None and not first.lost
     absent = any(s.unprinted for s in splits)
     ranks = tuple(sorted(p.rank for p in first.odd if p.rank is not None))
@@ -77,23 +77,23 @@ def _reasons(first: SettingSplit, absent: bool) -> tuple[str, ...]:
 
 def _own(split: SettingSplit) -> str:
     shown = sorted({p.values[split.name] for p in split.odd if split.name in p.values})
-    return " or ".join(shown[:NAMES]) if shown else "is not printed" if split.lost else "is not set"
+    return " or ".join(shown[:MOST_NAMES]) if shown else "is not printed" if split.lost else "is not set"
 
 
 def _values(split: SettingSplit) -> list[str]:
-    return sorted({p.values.get(split.name, "unset") for p in split.odd})[: NAMES + 1]
+    return sorted({p.values.get(split.name, "unset") for p in split.odd})[: MOST_NAMES + 1]
 
 
 def _evidence(split: SettingSplit, paths: dict[int, str]) -> list[Evidence]:
-    return [told_by(process, split.name, paths) for process in split.odd[:NAMES]]
+    return [told_by(process, split.name, paths) for process in split.odd[:MOST_NAMES]]
 
 
 # Settings on which processes disagree, and the minority.
 
-UNKNOWN = SettingRule(
+UNKNOWN_RULE = SettingRule(
     "", "same", "", "hang", "What it does is not known here; that ranks differ in it is seldom meant."
 )
-VERSION = SettingRule(
+VERSION_RULE = SettingRule(
     "", "same", "", "result", "Another version of a library may compute or communicate in another way."
 )
 HARMS = ("hang", "result", "speed", "evidence", "")
@@ -124,12 +124,12 @@ class SettingSplit:
 def find_splits(told: Sequence[ProcessSettings]) -> list[SettingSplit]:
     found = []
     for name in sorted({name for process in told for name in process.means}):
-        rule = rules().get(name) or (VERSION if name.startswith("version:") else None)
-        rule = rule or (UNKNOWN if ENV.fullmatch(name) else None)
+        rule = rules().get(name) or (VERSION_RULE if name.startswith("version:") else None)
+        rule = rule or (UNKNOWN_RULE if ENV_NAME.fullmatch(name) else None)
         if rule is None or rule.scope == "own":
             continue
-        split = _split(name, rule if rule.effect else UNKNOWN._replace(harm=rule.harm), told)
-        if split is not None and not (rule is UNKNOWN and split.common is None):
+        split = _split(name, rule if rule.effect else UNKNOWN_RULE._replace(harm=rule.harm), told)
+        if split is not None and not (rule is UNKNOWN_RULE and split.common is None):
             found.append(split)
     return sorted(found, key=lambda s: (HARMS.index(s.rule.harm), s.name))
 
@@ -172,7 +172,7 @@ def _would_print(process: ProcessSettings, name: str, usual: frozenset[str]) -> 
     That holds if its whole environment is known; or if it printed at least half of the variables that the printers of
     this one usually print, because NCCL prints the variables it reads, and reads the same everywhere.
     """
-    if not ENV.fullmatch(name):
+    if not ENV_NAME.fullmatch(name):
         return False
     others = usual - {name}
     expected, seen = len(others) + process.alike, len(process.printed & others) + process.alike
@@ -247,7 +247,7 @@ def find_misspelt(
 # Names close to a known setting: unknown variables are ignored in silence.
 
 PREFIXES = ("NCCL_", "RCCL_", "HCCL_", "HCC_", "LCCL_", "ATB_", "TORCH_", "NVTE_", "CUBLAS_", "NCC_", "CUDA_")
-SHORT = 14
+LONGEST_SHORT_NAME = 14
 """Names up to this length may differ in one place only, because short names are close by chance."""
 
 
@@ -256,7 +256,7 @@ def intended(name: str) -> str | None:
     known = rules()
     if name in known or not name.startswith(PREFIXES):
         return None
-    most = 1 if len(name) <= SHORT else 2
+    most = 1 if len(name) <= LONGEST_SHORT_NAME else 2
     near = [(distance(name, other, most), other) for other in known if abs(len(other) - len(name)) <= most]
     best = sorted(pair for pair in near if pair[0] <= most)
     if not best or (len(best) > 1 and best[0][0] == best[1][0]):
@@ -291,7 +291,7 @@ def distance(one: str, other: str, most: int) -> int:
 
 # Words for the processes that a finding about settings names, and for the places of their settings.
 
-HOSTS = 3
+MOST_HOSTS = 3
 
 
 def told_by(process: ProcessSettings, name: str, paths: dict[int, str]) -> Evidence:
@@ -308,7 +308,7 @@ def who(people: Sequence[ProcessSettings]) -> str:
     rest = [p for p in people if p.rank is None]
     hosts = sorted({p.host for p in rest if p.host})
     more = ("1 process" if len(rest) == 1 else f"{len(rest)} processes") if rest else ""
-    more += f" on {', '.join(hosts[:HOSTS])}" if hosts else ""
+    more += f" on {', '.join(hosts[:MOST_HOSTS])}" if hosts else ""
     return " and ".join(part for part in (ranks_text(ranks) if ranks else "", more) if part)
 
 
