@@ -26,8 +26,8 @@ from rankscope.assemble.sources import Source
 from rankscope.commands.follower_process import receive, send
 from rankscope.parsers.files.reader import follow
 from rankscope.tui.live.prepared import Prepared, prepare
-from rankscope.watching.update import Reading, Update
-from rankscope.watching.watched_job import Job
+from rankscope.watching.update import FollowProgress, JobUpdate
+from rankscope.watching.watched_job import WatchedJob
 
 TIMES = 9
 Cost = tuple[float, ...]
@@ -43,7 +43,7 @@ class Watched:
         self._dumps = [Moving(path) for path in sources]
         self._files = [folder / path.name for path in sources]
         self._sources: list[Source | None] = [None] * ranks
-        self._job = Job(str(folder), None, None, None)
+        self._job = WatchedJob(str(folder), None, None, None)
         self._entries, self._at_ns, self._number = entries, 1, 0
         self._here, self._there = Pipe()
 
@@ -63,7 +63,7 @@ class Watched:
         said = self._job.judge(self._at_ns, unread=False)
         times.append(time.process_time())
         self._number += 1
-        prepared = prepare(Update(self._number, self._job.dataset, *said, Reading(), len(changed)))
+        prepared = prepare(JobUpdate(self._number, self._job.dataset, *said, FollowProgress(), len(changed)))
         times.append(time.process_time())
         self._send(prepared)
         times.append(time.process_time())

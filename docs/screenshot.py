@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from rankscope.assemble.load import load
-from rankscope.commands.source import Source
+from rankscope.commands.source import JobSource
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.options import ViewOptions
 
@@ -26,7 +26,7 @@ STILL_S = 600
 
 async def draw(dumps: Path) -> str:
     """The screen of the app on the hang, as SVG, once everything is on it."""
-    app = RankscopeApp(load=Source((str(dumps),)).load, title=f"{dumps}/", options=ViewOptions(palette="true"))
+    app = RankscopeApp(load=JobSource((str(dumps),)).load, title=f"{dumps}/", options=ViewOptions(palette="true"))
     async with app.run_test(size=SIZE) as pilot:
         for _ in range(300):
             await pilot.pause(0.1)

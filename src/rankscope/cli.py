@@ -1,4 +1,4 @@
-"""The command line: arguments to one of the commands, errors to one line on stderr.
+"""The command line: dispatches arguments to a command, and prints errors as one line on stderr.
 
 Exit codes: 0 nothing critical was found, 1 a critical finding, 2 no usable input or wrong arguments.
 """
@@ -19,27 +19,27 @@ from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.report.escape import plain
 
 UNUSABLE = 2
-"""No usable input, or wrong arguments."""
+"""Exit code for unusable input or wrong arguments."""
 INTERRUPTED = 130
 DEBUG = "RANKSCOPE_DEBUG"
-"""Environment variable: with it, an error of rankscope's own ends in a traceback, and a report logs to stderr."""
+"""Environment variable that shows tracebacks of internal errors and the debug log of a report on stderr."""
 _PALETTES = ("none", "8", "16", "256", "true")
 _FORMATS = ("text", "markdown", "json")
 _SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow")
 _FOLLOWING = ("poll", "freeze_after", "on_freeze")
 _HELP = ("-h", "--help")
 _PANIC = "PanicException"
-"""What polars raises where it would end the process; no Exception."""
+"""Name of the exception of polars for errors that would end the process; not an Exception."""
 _NO_THREADS = re.compile("spawn.*Resource temporarily unavailable|can't start new thread")
-"""What polars and Python say where no thread can be started; other things may be unavailable for a while, too."""
+"""Messages of polars and Python if no thread can be started; other resources may be unavailable temporarily, too."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class _OpensByDefault(click.Group):
-    """A group whose first argument may be a path: then the app opens on it."""
+    """A command group that opens the app if its first argument may be a path."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Puts `view` before arguments that begin with neither a command nor an option of the group."""
+        """Inserts `view` before arguments that begin with neither a command nor an option of the group."""
         if not args:
             raise click.UsageError("which dumps? Give a PATH", ctx)
         if args[0] not in (*self.commands, *_HELP, "--version"):
@@ -47,12 +47,12 @@ class _OpensByDefault(click.Group):
         return super().parse_args(ctx, args)
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Both ways to call it."""
+        """Prints both usages."""
         formatter.write_usage(ctx.command_path, "[OPTIONS] PATH...")
         formatter.write_usage(ctx.command_path, "report [OPTIONS] PATH...", prefix=" " * len("Usage: "))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options of `view`, which needs no name, and the other commands."""
+        """Prints the options of `view`, which needs no name, and the other commands."""
         command = self.commands["view"]
         options = [p for p in [*command.params, *self.get_params(ctx)] if isinstance(p, click.Option)]
         records = [p.get_help_record(ctx) for p in options]
@@ -80,7 +80,7 @@ def _prefixes(_ctx: click.Context, _param: click.Parameter, values: Sequence[str
 
 
 def _reads_dumps(command: _F) -> _F:
-    """Adds the arguments that every command takes that reads dumps."""
+    """Adds the common arguments of commands that read dumps."""
     options = [
         click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
         click.option("--rank-from", metavar="REGEX", callback=_regex,
@@ -102,7 +102,7 @@ def _reads_dumps(command: _F) -> _F:
 
 
 def _follows(command: _F) -> _F:
-    """Adds the options of following a job that still runs."""
+    """Adds the options for following a running job."""
     options = [
         click.option("--poll", type=click.FloatRange(0.1, 3600), metavar="SECONDS",
                      help="Look so often. Without it: as the file system needs it."),
@@ -149,7 +149,7 @@ def view(**options: Any) -> int:
 
 
 def _on_local_paths(command: Callable[..., int], options: dict[str, Any], *, again: bool) -> int:
-    """Runs a command on paths of this machine; it is told what the user calls them."""
+    """Runs a command on local paths, and passes it the user's names of them."""
     from rankscope.commands.remote import local
 
     given = options.pop("paths")
@@ -158,11 +158,11 @@ def _on_local_paths(command: Callable[..., int], options: dict[str, Any], *, aga
 
 
 def _with_follow(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with those of following as one."""
-    from rankscope.commands.watch import Follow
+    """The options with those of following merged into one."""
+    from rankscope.commands.watch import FollowOptions
 
     rest = {name: value for name, value in options.items() if name not in _FOLLOWING}
-    return {**rest, "follow": Follow(*(options[name] for name in _FOLLOWING))}
+    return {**rest, "follow": FollowOptions(*(options[name] for name in _FOLLOWING))}
 
 
 @rankscope.command()
@@ -199,7 +199,7 @@ def report(**options: Any) -> int:
 
 
 def _log_to_stderr() -> None:
-    """Shows the debug log of rankscope, and of nothing else."""
+    """Shows the debug log of rankscope only."""
     import logging
 
     logging.basicConfig(format="%(name)s: %(message)s")
@@ -266,8 +266,8 @@ def export(**options: Any) -> int:
 
 
 def main() -> NoReturn:
-    """Runs the command line of this process and ends it at once: freeing millions of rows first takes longer."""
-    # imports and tables make hundreds of thousands of objects and no garbage worth a search; the app turns it on again
+    """Runs the command line of this process and exits at once, because freeing millions of rows takes longer."""
+    # imports and tables make many objects and little garbage; the app enables the collector again
     gc.disable()
     limit_threads()
     code = run(sys.argv[1:])
@@ -282,7 +282,7 @@ def main() -> NoReturn:
 
 
 def run(args: Sequence[str]) -> int:
-    """Runs a command line; its exit code."""
+    """Runs a command line; returns its exit code."""
     try:
         return rankscope.main(list(args), prog_name="rankscope", standalone_mode=False) or 0
     except click.UsageError as error:
@@ -304,14 +304,14 @@ def run(args: Sequence[str]) -> int:
 
 
 def _about(error: BaseException) -> str:
-    """What is said of an error that nobody expected."""
+    """The message for an unexpected error."""
     if _NO_THREADS.search(str(error)):
         return "the system lets this user start no more threads or processes (ulimit -u)"
     return f"error of rankscope's own, {type(error).__name__}: {error} ({DEBUG}=1 shows where)"
 
 
 def _fail(message: str, args: Sequence[str]) -> int:
-    """One line on stderr, and for programs an object on stdout."""
+    """Prints one line on stderr, and for programs an object on stdout."""
     line = plain(message, 1_000)
     if sys.stderr:
         sys.stderr.write(f"rankscope: {line}\n")
@@ -330,5 +330,5 @@ def _wants_json(args: Sequence[str]) -> bool:
 
 
 def _ignore_rest_of_output() -> None:
-    """Lets the interpreter flush stdout into nothing: whoever read it has gone."""
+    """Redirects stdout to nothing for the interpreter's last flush, because the reader has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -33,7 +33,7 @@ def by_joining(dataset: Dataset) -> list[int | None]:
 
 @pytest.mark.parametrize("dense", [0, 8])
 def test_completions_are_those_of_the_rows(dense: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_frontiers, "DENSE", dense)
+    monkeypatch.setattr(group_frontiers, "TABLE_FACTOR", dense)
     for dataset in datasets():
         forgotten = dataset.frontiers.with_columns(last_completed=pl.lit(None, pl.Int64))
         for table in (dataset.frontiers, forgotten, forgotten.slice(1), forgotten.reverse()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.counters import Deviation, Standing, deviation, standings
+from rankscope.analysis.counters import CounterDeviation, RankCounts, deviation, standings
 from rankscope.analysis.facts import Facts
 from rankscope.schema import Dataset
 from tests.parsers.dumps import Groups, Recorder, dataset_of, job, named
@@ -58,7 +58,7 @@ def test_a_send_that_was_left_out_is_counted_by_the_other_pipelines(batched: boo
 
 def test_where_a_rank_stands() -> None:
     found = standings(Facts(pipelines()))
-    assert found[0] == Standing(
+    assert found[0] == RankCounts(
         11, ("default_pg", "all_reduce", 3), (("DATA", 3), ("default_pg", 3)), (("PIPELINE", 6),)
     )
     assert found[SENDER].pairs == (("PIPELINE", 5),)
@@ -70,15 +70,15 @@ def test_nobody_stands_anywhere_without_a_collective_that_waits() -> None:
 
 
 PLACE = ("default_pg", "all_reduce", 3)
-USUAL = Standing(20, PLACE, (("default_pg", 3),), (("PIPELINE", 6),))
+USUAL = RankCounts(20, PLACE, (("default_pg", 3),), (("PIPELINE", 6),))
 
 
 @pytest.mark.parametrize(
     ("own", "others", "expected"),
     [
-        (USUAL, [USUAL, USUAL], Deviation("PIPELINE", 6, 6, 2)),
-        (USUAL._replace(record_id=19, pairs=(("PIPELINE", 5),)), [USUAL], Deviation("PIPELINE", 5, 6, 1)),
-        (USUAL._replace(record_id=19), [USUAL], Deviation("PIPELINE", 17, 18, 1, "records")),
+        (USUAL, [USUAL, USUAL], CounterDeviation("PIPELINE", 6, 6, 2)),
+        (USUAL._replace(record_id=19, pairs=(("PIPELINE", 5),)), [USUAL], CounterDeviation("PIPELINE", 5, 6, 1)),
+        (USUAL._replace(record_id=19), [USUAL], CounterDeviation("PIPELINE", 17, 18, 1, "records")),
         (USUAL._replace(pairs=(("PIPELINE", 5),)), [USUAL], None),
         (USUAL._replace(record_id=21, pairs=(("PIPELINE", 5),)), [USUAL], None),
         (USUAL._replace(collectives=(("default_pg", 2),)), [USUAL], None),
@@ -93,5 +93,5 @@ USUAL = Standing(20, PLACE, (("default_pg", 3),), (("PIPELINE", 6),))
         "no majority", "no sends", "other groups", "nobody else",
     ],
 )  # fmt: skip
-def test_held_against_the_others(own: Standing, others: list[Standing], expected: Deviation | None) -> None:
+def test_held_against_the_others(own: RankCounts, others: list[RankCounts], expected: CounterDeviation | None) -> None:
     assert deviation(own, others) == expected

@@ -10,9 +10,9 @@ import pytest
 from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.freeze import Freeze
-from rankscope.analysis.live_state import FROZEN_NS, SILENT_NS, Gate, Live, with_state
+from rankscope.analysis.live_state import FROZEN_NS, SILENT_NS, LiveState, VerdictGate, with_state
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.progress_history import SECOND, Look
+from rankscope.analysis.progress_history import SECOND, JobProgress
 from rankscope.schema import Dataset
 from tests.builders import START_NS, JobBuilder
 
@@ -49,13 +49,13 @@ def written(dataset: Dataset, after_s: float, since_s: float | None = None, move
 
 
 def seen(
-    gate: Gate, dataset: Dataset, at_s: float, fresh: bool = True, age_s: float = 0.0
-) -> tuple[Gate, Live, Analysis]:
+    gate: VerdictGate, dataset: Dataset, at_s: float, fresh: bool = True, age_s: float = 0.0
+) -> tuple[VerdictGate, LiveState, Analysis]:
     """What is said of a job at a moment."""
-    told: list[tuple[Gate, Live]] = []
+    told: list[tuple[VerdictGate, LiveState]] = []
 
     def settle(freeze: Freeze) -> Freeze:
-        look = Look(round(at_s * SECOND), fresh, round(age_s * SECOND))
+        look = JobProgress(round(at_s * SECOND), fresh, round(age_s * SECOND))
         after, live, allowed = gate.look(dataset, freeze, look)
         told.append((after, live))
         return allowed
@@ -65,13 +65,13 @@ def seen(
 
 
 def test_one_look_proves_nothing() -> None:
-    _, live, analysis = seen(Gate(), written(job(20, waiting=True), 0.5), 0)
+    _, live, analysis = seen(VerdictGate(), written(job(20, waiting=True), 0.5), 0)
     assert live.state == "waiting"
     assert not analysis.is_critical and not analysis.culprits
 
 
 def test_newer_events_are_progress_with_rates_by_group() -> None:
-    gate, _, _ = seen(Gate(), written(job(10), 0.1), 0)
+    gate, _, _ = seen(VerdictGate(), written(job(10), 0.1), 0)
     gate, live, analysis = seen(gate, written(job(30), 0.1), 10)
     assert live.state == "progressing"
     (rate,) = live.rates
@@ -84,7 +84,7 @@ def test_newer_events_are_progress_with_rates_by_group() -> None:
 
 def test_a_wait_is_no_verdict_before_it_is_long_enough() -> None:
     still = job(20, waiting=True)
-    gate, _, _ = seen(Gate(), written(still, 0.5), 0)
+    gate, _, _ = seen(VerdictGate(), written(still, 0.5), 0)
     gate, live, analysis = seen(gate, written(still, 30, since_s=0.5), 30)
     assert live.state == "still" and live.needed_ns == FROZEN_NS
     assert not analysis.is_critical
@@ -95,7 +95,7 @@ def test_a_wait_is_no_verdict_before_it_is_long_enough() -> None:
 
 def test_the_user_says_when() -> None:
     still = job(20, waiting=True)
-    gate, _, _ = seen(Gate(5 * SECOND), written(still, 0.5), 0)
+    gate, _, _ = seen(VerdictGate(5 * SECOND), written(still, 0.5), 0)
     gate, live, _ = seen(gate, written(still, 4, since_s=0.5), 4)
     assert live.state == "still"
     _, live, analysis = seen(gate, written(still, 6, since_s=0.5), 6)
@@ -103,7 +103,7 @@ def test_the_user_says_when() -> None:
 
 
 def test_a_checkpoint_that_was_got_over_is_no_hang_the_next_time() -> None:
-    gate, _, _ = seen(Gate(), written(job(20, waiting=True), 0.5), 0)
+    gate, _, _ = seen(VerdictGate(), written(job(20, waiting=True), 0.5), 0)
     gate, live, _ = seen(gate, written(job(20, waiting=True), 55, since_s=0.5), 55)
     assert live.state == "still"
     gate, live, _ = seen(gate, written(job(40), 0.1), 60)
@@ -116,14 +116,14 @@ def test_a_checkpoint_that_was_got_over_is_no_hang_the_next_time() -> None:
 
 def test_reading_the_same_files_again_proves_nothing() -> None:
     still = written(job(20, waiting=True), 0.5)
-    gate, _, _ = seen(Gate(), still, 0)
+    gate, _, _ = seen(VerdictGate(), still, 0)
     for at_s in (10, 60, 120):
         gate, live, analysis = seen(gate, still, at_s, fresh=False)
         assert live.state == "waiting" and not analysis.is_critical
 
 
 def test_silence_is_taken_for_a_standstill_with_a_doubt() -> None:
-    gate = Gate()
+    gate = VerdictGate()
     for at in range(5):
         gate, _, _ = seen(gate, written(job(10 + at, waiting=True), 0.1), at * 10)
     gate, live, _ = seen(gate, written(job(14, waiting=True), 0.1), 100, fresh=False)
@@ -136,7 +136,7 @@ def test_silence_is_taken_for_a_standstill_with_a_doubt() -> None:
 
 def test_where_it_is_not_known_how_often_something_comes_silence_is_long() -> None:
     still = written(job(20, waiting=True), 0.5)
-    gate, live, _ = seen(Gate(), still, 0)
+    gate, live, _ = seen(VerdictGate(), still, 0)
     assert gate.judge_at_ns is not None
     gate, live, _ = seen(gate, still, SILENT_NS / SECOND - 1, fresh=False)
     assert live.state == "waiting" and gate.judge_at_ns == SILENT_NS
@@ -145,12 +145,12 @@ def test_where_it_is_not_known_how_often_something_comes_silence_is_long() -> No
 
 
 def test_files_that_are_old_when_following_begins_are_silent() -> None:
-    _, live, analysis = seen(Gate(), written(job(20, waiting=True), 0.5), 0, age_s=3600)
+    _, live, analysis = seen(VerdictGate(), written(job(20, waiting=True), 0.5), 0, age_s=3600)
     assert live.state == "silent" and analysis.culprits == (2,)
 
 
 def test_a_job_that_has_ended_is_idle_and_nobody_is_blamed() -> None:
-    gate, _, _ = seen(Gate(), written(job(20), 0.1), 0)
+    gate, _, _ = seen(VerdictGate(), written(job(20), 0.1), 0)
     _, live, analysis = seen(gate, written(job(20), 0.1), 2 * SILENT_NS / SECOND, fresh=False)
     assert live.state == "idle"
     assert analysis.status == "healthy" and not analysis.is_critical
@@ -167,7 +167,7 @@ def ended(dataset: Dataset, reasons: list[str]) -> Dataset:
 
 def test_a_job_whose_processes_all_came_to_their_end_is_over_at_once() -> None:
     over = ended(written(job(30), 0.1), ["exit"] * 4)
-    gate, live, analysis = seen(Gate(freeze_after_ns=SECOND), over, 10)
+    gate, live, analysis = seen(VerdictGate(freeze_after_ns=SECOND), over, 10)
     assert (live.state, live.reason) == ("waiting", "more dumps are coming in")
     _, live, analysis = seen(gate, over, 12)
     assert (live.state, analysis.status) == ("idle", "healthy")
@@ -176,7 +176,7 @@ def test_a_job_whose_processes_all_came_to_their_end_is_over_at_once() -> None:
 
 
 def test_a_job_of_which_not_every_process_has_ended_is_not_over() -> None:
-    gate, _, _ = seen(Gate(), ended(written(job(10), 0.1), ["exit"] * 3), 0)
+    gate, _, _ = seen(VerdictGate(), ended(written(job(10), 0.1), ["exit"] * 3), 0)
     _, live, _ = seen(gate, ended(written(job(30), 0.1), ["exit"] * 3), 10)
     assert live.state == "progressing"
 
@@ -185,7 +185,7 @@ def test_a_job_of_which_not_every_process_has_ended_is_not_over() -> None:
 def test_of_processes_that_all_have_ended_none_goes_on_and_nobody_is_blamed_for_what_is_pending(
     reasons: list[str],
 ) -> None:
-    gate, _, _ = seen(Gate(), ended(written(job(10), 0.1), reasons), 0)
+    gate, _, _ = seen(VerdictGate(), ended(written(job(10), 0.1), reasons), 0)
     _, live, analysis = seen(gate, ended(written(job(30, waiting=True), 0.1), reasons), 10)
     assert (live.state, live.reason, live.rates) == ("idle", "every process has ended", ())
     assert not analysis.culprits
@@ -197,7 +197,7 @@ def dumping(dataset: Dataset, every_s: float) -> Dataset:
 
 
 def test_ranks_that_dump_again_and_again_and_stop_doing_so_are_gone_though_nothing_is_pending() -> None:
-    gate = Gate(freeze_after_ns=8 * SECOND)
+    gate = VerdictGate(freeze_after_ns=8 * SECOND)
     for at in range(5):
         gate, live, _ = seen(gate, dumping(written(job(10 + at), 0.1), 2), at * 2)
     _, live, analysis = seen(gate, dumping(written(job(14), 0.1), 2), 15, fresh=False)
@@ -207,11 +207,11 @@ def test_ranks_that_dump_again_and_again_and_stop_doing_so_are_gone_though_nothi
     told = with_state(analysis, live, 4)
     assert told.status == "unknown" and "the processes are gone, or cannot write" in told.verdict
     old = dumping(written(job(14), 0.1), 2)
-    assert seen(Gate(), old, 0, age_s=3600)[1].state == "frozen", "also if it was so from the beginning"
+    assert seen(VerdictGate(), old, 0, age_s=3600)[1].state == "frozen", "also if it was so from the beginning"
 
 
 def test_ranks_that_all_stand_outside_of_collectives_are_frozen_when_newer_dumps_show_it() -> None:
-    gate, _, _ = seen(Gate(), written(job(19), 0.1), 0)
+    gate, _, _ = seen(VerdictGate(), written(job(19), 0.1), 0)
     gate, live, _ = seen(gate, written(job(20), 30, since_s=1), 30)
     assert live.state in ("progressing", "idle")
     _, live, analysis = seen(gate, written(job(20), 70, since_s=1), 70)
@@ -222,7 +222,7 @@ def test_ranks_that_all_stand_outside_of_collectives_are_frozen_when_newer_dumps
 
 
 def test_a_rate_is_that_of_now() -> None:
-    gate, _, _ = seen(Gate(), written(job(10), 0.1), 0)
+    gate, _, _ = seen(VerdictGate(), written(job(10), 0.1), 0)
     gate, live, _ = seen(gate, written(job(30), 0.1), 10)
     before = live.per_s
     assert before > 0
@@ -236,7 +236,7 @@ def test_a_rate_is_that_of_now() -> None:
 
 
 def test_that_nothing_came_while_nothing_could_be_seen_is_no_silence() -> None:
-    gate = Gate(freeze_after_ns=8 * SECOND)
+    gate = VerdictGate(freeze_after_ns=8 * SECOND)
     for at in range(5):
         gate, _, _ = seen(gate, written(job(10 + at, waiting=True), 0.1), at * 2)
     last = written(job(14, waiting=True), 0.1)
@@ -249,7 +249,7 @@ def test_that_nothing_came_while_nothing_could_be_seen_is_no_silence() -> None:
 def test_of_nothing_nothing_has_ended() -> None:
     one = job(1)
     none = replace(one, ops=one.ops.clear(), files=one.files.clear(), frontiers=one.frontiers.clear(), world_size=0)
-    gate, _, _ = seen(Gate(), none, 0)
+    gate, _, _ = seen(VerdictGate(), none, 0)
     _, live, _ = seen(gate, none, 20)
     assert live.state == "waiting"
 
@@ -268,8 +268,8 @@ def test_a_rank_that_is_late_stays_named_whatever_is_pending_when_dumps_are_writ
             builder.collective(ranks=[0, 2, 3], state="started")
         return builder.build()
 
-    _, _, whole = seen(Gate(), written(late(False), 0.1), 0)
-    gate, _, partly = seen(Gate(), written(late(True), 0.1), 0)
+    _, _, whole = seen(VerdictGate(), written(late(False), 0.1), 0)
+    gate, _, partly = seen(VerdictGate(), written(late(True), 0.1), 0)
     assert (whole.status, whole.culprits) == (partly.status, partly.culprits) == ("slow", (1,))
     _, live, still = seen(gate, written(late(True), 40, since_s=1), 40)
     assert live.state == "still"
@@ -278,7 +278,7 @@ def test_a_rank_that_is_late_stays_named_whatever_is_pending_when_dumps_are_writ
 
 def test_a_watchdog_that_gave_up_needs_no_waiting_but_the_dumps_of_all_ranks() -> None:
     still = written(job(20, waiting=True, failed=True), 0.5)
-    gate, live, analysis = seen(Gate(), still, 0)
+    gate, live, analysis = seen(VerdictGate(), still, 0)
     assert live.state != "frozen" and not analysis.culprits
     assert gate.judge_at_ns is not None
     _, live, analysis = seen(gate, still, gate.judge_at_ns / SECOND, fresh=False)
@@ -291,7 +291,7 @@ def test_no_rank_is_missed_while_dumps_are_coming_in() -> None:
         whole, ops=whole.ops.filter(pl.col("rank") < 2), files=whole.files.filter(pl.col("rank") < 2),
         frontiers=whole.frontiers.filter(pl.col("rank") < 2),
     )  # fmt: skip
-    gate, _, _ = seen(Gate(), part, 0)
+    gate, _, _ = seen(VerdictGate(), part, 0)
     gate, live, analysis = seen(gate, part, 20, fresh=False)
     assert live.state != "frozen" and not analysis.culprits
     gate, live, _ = seen(gate, whole, 25)
@@ -306,20 +306,20 @@ def test_a_mismatch_is_said_while_the_job_still_moves() -> None:
         builder.collective()
     builder.collective(ranks=[0, 1, 3], state="started")
     builder.collective(ranks=[2], op="broadcast", state="started")
-    _, live, analysis = seen(Gate(), written(builder.build(), 0.1), 0)
+    _, live, analysis = seen(VerdictGate(), written(builder.build(), 0.1), 0)
     assert live.state == "waiting"
     assert analysis.status == "mismatch" and analysis.culprits == (2,)
 
 
 def test_memory_is_bounded() -> None:
-    gate = Gate()
+    gate = VerdictGate()
     for at in range(100):
         gate, _, _ = seen(gate, written(job(2 + at), 0.1), at * 5)
     assert len(gate.memory.samples) <= 16 and len(gate.memory.gaps_ns) <= 16
 
 
 def test_the_last_news_is_as_old_as_the_newest_file_also_after_nothing_could_be_seen() -> None:
-    gate, live, _ = seen(Gate(), written(job(20, waiting=True), 90), 100, age_s=40)
+    gate, live, _ = seen(VerdictGate(), written(job(20, waiting=True), 90), 100, age_s=40)
     assert (live.state, live.still_ns, live.news_at_ns) == ("frozen", 90 * SECOND, 60 * SECOND)
     gate, live, _ = seen(gate.resumed(200 * SECOND), written(job(20, waiting=True), 90), 210, fresh=False)
     assert live.news_at_ns == 60 * SECOND

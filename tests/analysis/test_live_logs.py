@@ -9,9 +9,9 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.freeze import Freeze
-from rankscope.analysis.live_state import Gate, Live, with_state
+from rankscope.analysis.live_state import LiveState, VerdictGate, with_state
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.progress_history import SECOND, Look
+from rankscope.analysis.progress_history import SECOND, JobProgress
 from rankscope.assemble.load import LoadOptions, load
 from rankscope.schema import Dataset
 from tests.builders import START_NS
@@ -24,7 +24,7 @@ class Printed:
     """A log that grows, and what is said of its job."""
 
     def __init__(self, folder: Path) -> None:
-        self._path, self._gate, self._at_s = folder / "job.log", Gate(), 0
+        self._path, self._gate, self._at_s = folder / "job.log", VerdictGate(), 0
         self._lines = [info(life(rank=rank), pid=4100 + rank) for rank in range(RANKS)]
         self._steps = 0
 
@@ -38,7 +38,7 @@ class Printed:
         """One rank prints a collective that all others have printed."""
         self._lines.append(info(coll(count=self._steps, op_count=self._steps), pid=4100 + rank))
 
-    def after(self, seconds: int) -> tuple[Live, Analysis]:
+    def after(self, seconds: int) -> tuple[LiveState, Analysis]:
         """What is said so much later, if something has been printed until then that tells nothing."""
         self._lines.append("step 1 loss 2.5")
         self._at_s += seconds
@@ -46,16 +46,16 @@ class Printed:
         os.utime(self._path, ns=(START_NS, START_NS + self._at_s * SECOND))
         return self._look(load([self._path], LoadOptions(jobs=1)), fresh=True)
 
-    def silent(self, seconds: int) -> tuple[Live, Analysis]:
+    def silent(self, seconds: int) -> tuple[LiveState, Analysis]:
         """What is said so much later, if nothing was printed."""
         self._at_s += seconds
         return self._look(load([self._path], LoadOptions(jobs=1)), fresh=False)
 
-    def _look(self, dataset: Dataset, *, fresh: bool) -> tuple[Live, Analysis]:
-        told: list[Live] = []
+    def _look(self, dataset: Dataset, *, fresh: bool) -> tuple[LiveState, Analysis]:
+        told: list[LiveState] = []
 
         def settle(freeze: Freeze) -> Freeze:
-            self._gate, live, allowed = self._gate.look(dataset, freeze, Look(self._at_s * SECOND, fresh))
+            self._gate, live, allowed = self._gate.look(dataset, freeze, JobProgress(self._at_s * SECOND, fresh))
             told.append(live)
             return allowed
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.mesh_families import LONGEST, name_of
+from rankscope.analysis.mesh_families import LONGEST_NAME, name_of
 from rankscope.analysis.mesh_recovery import find_misfits, recover_mesh
 from rankscope.analysis.model import Mesh
 from tests.analysis.meshes import CP, DP, DP_CP, EMB, EP, MP, PP, TP, Groups, grid, job_of, megatron
@@ -34,7 +34,7 @@ def mesh_of(world: int, groups: Groups, **more: object) -> Mesh:
         ("EXPERT_TENSOR_PARALLEL_GROUP", "etp"), ("EXPERT_DATA_PARALLEL_GROUP", "edp"), ("tensor_parallel", "tp"),
         ("mesh_dp_shard", "dp_shard"), ("mesh_tp", "tp"), ("mesh_dim_0", "dim_0"), ("mesh_1", ""), ("undefined", ""),
         ("", ""), ("pipe parallel", "pp"), ("TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP", "tp_dp_cp"),
-        ("mesh_" + "x" * 500, "x" * LONGEST), ("default_pg", "default"),
+        ("mesh_" + "x" * 500, "x" * LONGEST_NAME), ("default_pg", "default"),
     ],
 )  # fmt: skip
 def test_descriptions_name_dimensions(description: str, name: str) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.freeze import Repeats, judge_freeze
+from rankscope.analysis.freeze import DumpPairs, judge_freeze
 from rankscope.schema import Dataset
 from tests.analysis.jobs import running
 from tests.builders import START_NS
@@ -94,8 +94,8 @@ def test_most_ranks_have_to_be_there_twice() -> None:
 
 
 def test_rank_with_one_dump_that_went_on_shows_that_the_job_did() -> None:
-    assert Repeats(repeated(ahead(hanging(), 2), same(0, 1, 3))).still is None
-    assert Repeats(repeated(hanging(), same(0, 1, 3))).still == (NOW - 50 * SECOND, NOW)
+    assert DumpPairs(repeated(ahead(hanging(), 2), same(0, 1, 3))).still is None
+    assert DumpPairs(repeated(hanging(), same(0, 1, 3))).still == (NOW - 50 * SECOND, NOW)
 
 
 def test_one_rank_that_went_on_shows_that_the_job_did() -> None:
@@ -110,9 +110,9 @@ def test_a_rank_that_was_not_dumped_any_more_is_not_going_on() -> None:
     dataset = repeated(hanging(), {**same(0, 1, 3, ago=40), 2: (58, True)})
     before = pl.when(pl.col("rank") == 2).then(NOW - 50 * SECOND).otherwise(pl.col("later_ns"))
     gone = dataclasses.replace(dataset, repeats=dataset.repeats.with_columns(later_ns=before))
-    assert Repeats(gone).still == (NOW - 40 * SECOND, NOW)
+    assert DumpPairs(gone).still == (NOW - 40 * SECOND, NOW)
     since = pl.when(pl.col("rank") == 2).then(NOW - 30 * SECOND).otherwise(pl.col("later_ns"))
-    assert Repeats(dataclasses.replace(dataset, repeats=dataset.repeats.with_columns(later_ns=since))).still is None
+    assert DumpPairs(dataclasses.replace(dataset, repeats=dataset.repeats.with_columns(later_ns=since))).still is None
 
 
 def test_what_was_only_noticed_when_a_dump_was_written_makes_no_gap() -> None:
@@ -131,7 +131,7 @@ def test_what_was_only_noticed_when_a_dump_was_written_makes_no_gap() -> None:
 def test_still_since_the_second_of_three_dumps() -> None:
     dataset = repeated(hanging(), same(0, 1, 2, 3))
     third = dataset.repeats.with_columns(written_ns=pl.col("written_ns") - 100 * SECOND, progressed=pl.lit(True))
-    repeats = Repeats(dataclasses.replace(dataset, repeats=pl.concat([dataset.repeats, third])))
+    repeats = DumpPairs(dataclasses.replace(dataset, repeats=pl.concat([dataset.repeats, third])))
     assert repeats.still == (NOW - 50 * SECOND, NOW)
     assert repeats.moved[2] == (NOW - 150 * SECOND, NOW)
 
@@ -140,11 +140,11 @@ def test_ranks_dumped_one_after_the_other_have_no_time_in_common() -> None:
     dataset = repeated(hanging(), same(0, 1, 2, 3))
     late = pl.when(pl.col("rank") == 3).then(100 * SECOND).otherwise(0)
     apart = dataset.repeats.with_columns(pl.col("written_ns") + late, pl.col("later_ns") + late)
-    assert Repeats(dataclasses.replace(dataset, repeats=apart)).still is None
+    assert DumpPairs(dataclasses.replace(dataset, repeats=apart)).still is None
 
 
 def test_what_cannot_be_told_or_believed_claims_nothing() -> None:
-    assert Repeats(repeated(hanging(), {**same(0), 1: (50, None), 2: (None, False), 3: (50, None)})).still is None
+    assert DumpPairs(repeated(hanging(), {**same(0), 1: (50, None), 2: (None, False), 3: (50, None)})).still is None
 
 
 def test_copies_of_the_day_after_claim_nothing() -> None:

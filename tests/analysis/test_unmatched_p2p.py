@@ -9,7 +9,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.ring_exchange import Odd, find_odd
+from rankscope.analysis.ring_exchange import OddMember, find_odd
 from rankscope.assemble.load import load
 from rankscope.schema import Dataset
 from tests.analysis.test_simulated import judge
@@ -114,7 +114,7 @@ def apart(odd: Iterable[int], after: bool = False, world: int = 4) -> Dataset:
 
 def test_the_odd_one_is_told_with_its_place() -> None:
     dataset = apart({1})
-    assert find_odd(Facts(dataset), dataset.group_list[0]) == Odd(1, 21, 19, "all_reduce #7 of default_pg", 6)
+    assert find_odd(Facts(dataset), dataset.group_list[0]) == OddMember(1, 21, 19, "all_reduce #7 of default_pg", 6)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.explanations import NoSuchRankError, explain
-from rankscope.analysis.model import Why
+from rankscope.analysis.model import RankExplanation
 from rankscope.assemble.load import load
 from rankscope.schema import Dataset
 from tests.analysis.jobs import mesh, running
@@ -23,11 +23,11 @@ from tests.simulator.scenario import make
 SECOND = 1_000_000_000
 
 
-def ask(dataset: Dataset, rank: int) -> Why:
+def ask(dataset: Dataset, rank: int) -> RankExplanation:
     return explain(dataset, analyse(dataset), rank)
 
 
-def told(why: Why, about: str) -> list[str]:
+def told(why: RankExplanation, about: str) -> list[str]:
     return [reason.evidence.text for reason in why.lines if reason.about == about]
 
 

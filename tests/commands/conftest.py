@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from rankscope.analysis.model import Analysis
-from rankscope.commands.source import Source
+from rankscope.commands.source import JobSource
 from rankscope.schema import Dataset
 from tests.report import samples
 
-Serve = Callable[[Callable[[], tuple[Dataset, Analysis]]], list[Source]]
+Serve = Callable[[Callable[[], tuple[Dataset, Analysis]]], list[JobSource]]
 
 
 @pytest.fixture
@@ -20,20 +20,20 @@ def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serve:
     """Makes every source load the given job; the sources asked for are in the list. The working directory is empty."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dumps").mkdir()
-    asked: list[Source] = []
+    asked: list[JobSource] = []
 
-    def use(job: Callable[[], tuple[Dataset, Analysis]]) -> list[Source]:
-        def load(source: Source, progress: object, **_: str) -> tuple[Dataset, Analysis]:
+    def use(job: Callable[[], tuple[Dataset, Analysis]]) -> list[JobSource]:
+        def load(source: JobSource, progress: object, **_: str) -> tuple[Dataset, Analysis]:
             asked.append(source)
             return job()
 
-        monkeypatch.setattr(Source, "load", load)
+        monkeypatch.setattr(JobSource, "load", load)
         return asked
 
     return use
 
 
 @pytest.fixture
-def hang(serve: Serve) -> list[Source]:
+def hang(serve: Serve) -> list[JobSource]:
     """Every source is a hang."""
     return serve(samples.hang)

@@ -14,7 +14,7 @@ import pytest
 from rankscope import __version__
 from rankscope.cli import run
 from rankscope.commands import view
-from rankscope.commands.source import Source
+from rankscope.commands.source import JobSource
 from tests.parsers.dumps import job, named
 
 Captured = pytest.CaptureFixture[str]
@@ -44,7 +44,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> type[App]:
     return App
 
 
-def test_a_path_opens_the_app(hang: list[Source], app: type[App]) -> None:
+def test_a_path_opens_the_app(hang: list[JobSource], app: type[App]) -> None:
     assert run(["dumps", "--ascii", "--palette", "16", "--no-mouse", "--path-map", "/a=/b", "--world-size", "4"]) == 0
     options = app.opened["options"]
     assert app.opened["ran"]
@@ -52,23 +52,23 @@ def test_a_path_opens_the_app(hang: list[Source], app: type[App]) -> None:
     assert (options.ascii_only, options.palette, options.mouse) == (True, "16", False)
     assert options.path_map == (("/a", "/b"),)
     assert app.opened["load"](print)[1].status == "hang"
-    assert hang == [Source(("dumps",), world_size=4, called=("dumps",))]
+    assert hang == [JobSource(("dumps",), world_size=4, called=("dumps",))]
 
 
 def test_the_terminal_is_asked_for_its_size(
-    hang: list[Source], app: type[App], monkeypatch: pytest.MonkeyPatch
+    hang: list[JobSource], app: type[App], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     run(["dumps"])
     assert "COLUMNS" not in os.environ
 
 
-def test_options_may_come_before_the_path(hang: list[Source], app: type[App]) -> None:
+def test_options_may_come_before_the_path(hang: list[JobSource], app: type[App]) -> None:
     assert run(["--ascii", "dumps"]) == 0
     assert app.opened["ran"]
 
 
-def test_the_app_exports_where_one_stands_and_overwrites_nothing(hang: list[Source], app: type[App]) -> None:
+def test_the_app_exports_where_one_stands_and_overwrites_nothing(hang: list[JobSource], app: type[App]) -> None:
     run(["dumps"])
     options = app.opened["options"]
     job = app.opened["load"](print)
@@ -76,18 +76,20 @@ def test_the_app_exports_where_one_stands_and_overwrites_nothing(hang: list[Sour
     assert Path("findings.md").exists()
 
 
-def test_what_is_not_there_is_said_before_the_app_opens(hang: list[Source], app: type[App], capsys: Captured) -> None:
+def test_what_is_not_there_is_said_before_the_app_opens(
+    hang: list[JobSource], app: type[App], capsys: Captured
+) -> None:
     assert run(["nowhere"]) == 2
     assert app.opened == {}
     assert capsys.readouterr().err == "rankscope: nowhere: No such file or directory\n"
 
 
-def test_without_a_terminal_the_report_is_printed(hang: list[Source], capsys: Captured) -> None:
+def test_without_a_terminal_the_report_is_printed(hang: list[JobSource], capsys: Captured) -> None:
     assert run(["dumps"]) == 1
     assert capsys.readouterr().out.startswith("HANG: rank 3")
 
 
-def test_a_path_named_like_a_command_is_written_with_its_directory(hang: list[Source], capsys: Captured) -> None:
+def test_a_path_named_like_a_command_is_written_with_its_directory(hang: list[JobSource], capsys: Captured) -> None:
     Path("report").mkdir()
     assert run(["./report"]) == 1
     assert hang[0].paths == ("./report",)

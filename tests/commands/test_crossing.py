@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from rankscope.commands.follower_process import LARGE, receive, send
+from rankscope.commands.follower_process import LARGE_BYTES, receive, send
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def table(rows: int) -> pl.DataFrame:
     })  # fmt: skip
 
 
-@pytest.mark.parametrize("rows", [0, 1, 10, LARGE])
+@pytest.mark.parametrize("rows", [0, 1, 10, LARGE_BYTES])
 def test_tables_come_as_they_were(crossed: Crossing, rows: int) -> None:
     sent = table(rows)
     got = crossed(Thing(sent, np.arange(rows), sent))
@@ -78,24 +78,24 @@ def test_tables_without_columns_or_rows_come_as_they_were(crossed: Crossing) -> 
 
 
 def test_arrays_of_any_shape_and_order_come_as_they_were(crossed: Crossing) -> None:
-    square = np.arange(LARGE, dtype=np.float32).reshape(-1, 4).T
+    square = np.arange(LARGE_BYTES, dtype=np.float32).reshape(-1, 4).T
     assert (crossed({"a": square})["a"] == square).all()
-    words = np.array(["a", None] * LARGE, dtype=object)
+    words = np.array(["a", None] * LARGE_BYTES, dtype=object)
     assert (crossed(words) == words).all()
 
 
 def test_other_things_are_no_trouble(crossed: Crossing) -> None:
-    first, second = np.arange(LARGE), np.arange(float(LARGE))
+    first, second = np.arange(LARGE_BYTES), np.arange(float(LARGE_BYTES))
     assert [one.dtype for one in crossed([second, first])] == [np.float64, np.int64]
     assert crossed("nothing large") == "nothing large"
-    assert crossed([table(LARGE), first])[0].equals(table(LARGE))
+    assert crossed([table(LARGE_BYTES), first])[0].equals(table(LARGE_BYTES))
 
 
 def test_nothing_stays_open(crossed: Crossing) -> None:
-    crossed(table(LARGE))
+    crossed(table(LARGE_BYTES))
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
-        crossed([table(LARGE), np.arange(LARGE)])
+        crossed([table(LARGE_BYTES), np.arange(LARGE_BYTES)])
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 

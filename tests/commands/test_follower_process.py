@@ -15,11 +15,11 @@ from pathlib import Path
 import click
 import pytest
 
-from rankscope.commands.follower_process import Apart, Wanted
-from rankscope.commands.source import Source
-from rankscope.commands.watch import Follow
+from rankscope.commands.follower_process import FollowerProcess, FollowRequest
+from rankscope.commands.source import JobSource
+from rankscope.commands.watch import FollowOptions
 from rankscope.tui.live.prepared import Prepared, prepare
-from rankscope.watching.update import Reading, Update
+from rankscope.watching.update import FollowProgress, JobUpdate
 from tests.watching.jobs import RANKS, Running, target
 
 LONGEST_S = 600.0
@@ -28,9 +28,9 @@ LONGEST_S = 600.0
 class Screen:
     """Takes what it is given, in a thread, as the screen does."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self.apart = Apart(wanted)
-        self.news: queue.SimpleQueue[Update | Reading | Prepared] = queue.SimpleQueue()
+    def __init__(self, wanted: FollowRequest) -> None:
+        self.apart = FollowerProcess(wanted)
+        self.news: queue.SimpleQueue[JobUpdate | FollowProgress | Prepared] = queue.SimpleQueue()
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -59,8 +59,8 @@ def put(running: Running, dumps: Path) -> None:
         running.draft(rank).rename(target(dumps, rank))
 
 
-def wanted(dumps: Path) -> Wanted:
-    return Wanted(Source((str(dumps),), jobs=1), Follow(), (("/job", "/here"),))
+def wanted(dumps: Path) -> FollowRequest:
+    return FollowRequest(JobSource((str(dumps),), jobs=1), FollowOptions(), (("/job", "/here"),))
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ def test_a_process_that_is_killed_is_said(tmp_path: Path, dumps: Path) -> None:
 
 def test_options_that_are_no_good_are_refused_at_once(dumps: Path) -> None:
     with pytest.raises(click.ClickException, match="not a regular expression"):
-        Apart(Wanted(Source((str(dumps),), rank_from="("), Follow()))
+        FollowerProcess(FollowRequest(JobSource((str(dumps),), rank_from="("), FollowOptions()))
     with pytest.raises(click.ClickException, match="newest attempt"):
-        Apart(Wanted(Source((str(dumps),), attempt=1), Follow()))
+        FollowerProcess(FollowRequest(JobSource((str(dumps),), attempt=1), FollowOptions()))
 
 
 STARTER = """

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from rankscope.commands.output import Narrator
-from rankscope.commands.source import Step
+from rankscope.commands.output import ProgressLine
+from rankscope.commands.source import LoadStep
 
 
 class Terminal(io.StringIO):
@@ -21,9 +21,9 @@ class Terminal(io.StringIO):
 def test_a_terminal_sees_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    narrator = Narrator()
+    narrator = ProgressLine()
     for done in range(3):
-        narrator(Step(done, 256, "reading\x1b[2J"))
+        narrator(LoadStep(done, 256, "reading\x1b[2J"))
     narrator.close()
     assert terminal.getvalue() == "\rreading\\x1b[2J 0/256\x1b[K\r\x1b[K"
 
@@ -31,7 +31,7 @@ def test_a_terminal_sees_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch
 def test_a_pipe_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr("sys.stderr", pipe)
-    narrator = Narrator()
-    narrator(Step(1, 2, "reading"))
+    narrator = ProgressLine()
+    narrator(LoadStep(1, 2, "reading"))
     narrator.close()
     assert pipe.getvalue() == ""

@@ -13,7 +13,7 @@ import pytest
 from rankscope.cli import run
 from rankscope.commands import remote
 from rankscope.commands.remote import local
-from rankscope.watching.census import AwayError, Census
+from rankscope.watching.census import AwayError, FileCensus
 from tests.triggers.pages import page, recorded, serving
 from tests.tui.terminal import Terminal
 
@@ -70,7 +70,7 @@ def test_paths_stay_what_they_are(tmp_path: Path) -> None:
 
 
 def test_what_was_fetched_goes_with_it_and_is_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "EVERY_S", 0.01)
+    monkeypatch.setattr(remote, "POLL_S", 0.01)
     pages = {"fr_trace_json": page(recorded(2, missing=1), "fr_trace_json")}
     with serving(pages) as address:
         with local(("dumps", address), again=True) as paths:
@@ -84,10 +84,10 @@ def test_what_was_fetched_goes_with_it_and_is_fetched_again(monkeypatch: pytest.
 
 
 def test_a_server_that_is_gone_is_away_until_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "EVERY_S", 0.01)
+    monkeypatch.setattr(remote, "POLL_S", 0.01)
     pages = {"fr_trace_json": page(recorded(2, missing=1), "fr_trace_json")}
     with serving(pages) as address, local((address,), again=True) as (path,):
-        census, kept = Census([Path(path)]), dict(pages)
+        census, kept = FileCensus([Path(path)]), dict(pages)
         assert census.scan().changed
         pages.clear()
         with pytest.raises(AwayError, match=f"{address}: no rank answered"):
@@ -104,11 +104,11 @@ def test_a_server_that_is_gone_is_away_until_it_is_back(monkeypatch: pytest.Monk
 def test_a_job_whose_server_does_not_answer_yet_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.setattr(remote, "AWAY_S", 0.01)
+    monkeypatch.setattr(remote, "RETRY_S", 0.01)
     pages: dict[str, str] = {}
     with serving(pages) as address, local((address,), again=True) as (path,):
         assert "no rank answered" in capsys.readouterr().err
-        census = Census([Path(path)])
+        census = FileCensus([Path(path)])
         with pytest.raises(AwayError, match=f"{address}: no rank answered"):
             census.scan()
         pages["fr_trace_json"] = page(recorded(2, missing=1), "fr_trace_json")

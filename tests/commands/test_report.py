@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from rankscope.cli import run
-from rankscope.commands.source import Source
+from rankscope.commands.source import JobSource
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
 from rankscope.report.text import render_text
@@ -19,18 +19,18 @@ from tests.report import samples
 Captured = pytest.CaptureFixture[str]
 
 
-def test_the_text_report_goes_to_stdout_and_nothing_else(hang: list[Source], capsys: Captured) -> None:
+def test_the_text_report_goes_to_stdout_and_nothing_else(hang: list[JobSource], capsys: Captured) -> None:
     assert run(["report", "dumps"]) == 1
     assert capsys.readouterr() == (render_text(*samples.hang()), "")
 
 
 @pytest.mark.parametrize("args", [["--format", "json"], ["--format=json"], ["-f", "json"], ["-fjson"]])
-def test_json(hang: list[Source], capsys: Captured, args: list[str]) -> None:
+def test_json(hang: list[JobSource], capsys: Captured, args: list[str]) -> None:
     assert run(["report", "dumps", *args]) == 1
     assert capsys.readouterr().out.encode() == render_json(*samples.hang())
 
 
-def test_markdown(hang: list[Source], capsys: Captured) -> None:
+def test_markdown(hang: list[JobSource], capsys: Captured) -> None:
     run(["report", "--format", "markdown", "dumps"])
     assert capsys.readouterr().out == render_markdown(*samples.hang())
 
@@ -40,29 +40,29 @@ def test_nothing_critical_is_exit_code_0(serve: Serve, capsys: Captured) -> None
     assert run(["report", "dumps"]) == 0
 
 
-def test_what_the_user_knows_reaches_the_reader(hang: list[Source]) -> None:
+def test_what_the_user_knows_reaches_the_reader(hang: list[JobSource]) -> None:
     run(["report", "dumps", "dumps", "--rank-from", r"_(\d+)$", "--world-size", "8", "--attempt", "1", "--jobs", "3"])
-    assert hang == [Source(("dumps", "dumps"), r"_(\d+)$", 8, 1, 3, called=("dumps", "dumps"))]
+    assert hang == [JobSource(("dumps", "dumps"), r"_(\d+)$", 8, 1, 3, called=("dumps", "dumps"))]
 
 
 @pytest.mark.parametrize(("name", "start"), [("a.md", "# Hang"), ("a.json", "{"), ("a.txt", "HANG"), ("a", "HANG")])
-def test_the_suffix_of_the_file_says_the_format(hang: list[Source], capsys: Captured, name: str, start: str) -> None:
+def test_the_suffix_of_the_file_says_the_format(hang: list[JobSource], capsys: Captured, name: str, start: str) -> None:
     assert run(["report", "dumps", "-o", name]) == 1
     assert Path(name).read_text().startswith(start)
     assert capsys.readouterr().out == ""
 
 
-def test_a_format_that_is_given_wins_over_the_suffix(hang: list[Source]) -> None:
+def test_a_format_that_is_given_wins_over_the_suffix(hang: list[JobSource]) -> None:
     run(["report", "dumps", "-o", "a.md", "-f", "text"])
     assert Path("a.md").read_text().startswith("HANG")
 
 
-def test_a_dash_is_stdout(hang: list[Source], capsys: Captured) -> None:
+def test_a_dash_is_stdout(hang: list[JobSource], capsys: Captured) -> None:
     run(["report", "dumps", "-o", "-"])
     assert capsys.readouterr().out.startswith("HANG")
 
 
-def test_a_file_is_overwritten_only_by_force(hang: list[Source], capsys: Captured) -> None:
+def test_a_file_is_overwritten_only_by_force(hang: list[JobSource], capsys: Captured) -> None:
     Path("a").write_text("mine")
     assert run(["report", "dumps", "-o", "a"]) == 2
     assert capsys.readouterr().err == "rankscope: a: is there already; --force overwrites it\n"
@@ -76,7 +76,7 @@ def test_a_file_is_overwritten_only_by_force(hang: list[Source], capsys: Capture
     ("output", "said"),
     [("dumps", "dumps: is a directory"), ("no/a", "no: no such directory"), ("link", "link: is there")],
 )
-def test_where_it_cannot_be_written(hang: list[Source], capsys: Captured, output: str, said: str) -> None:
+def test_where_it_cannot_be_written(hang: list[JobSource], capsys: Captured, output: str, said: str) -> None:
     Path("link").symlink_to("nowhere")
     assert run(["report", "dumps", "-o", output]) == 2
     assert said in capsys.readouterr().err
@@ -89,7 +89,7 @@ def test_ascii_only(serve: Serve, capsys: Captured) -> None:
         assert capsys.readouterr().out.isascii()
 
 
-def test_redacted(hang: list[Source], capsys: Captured) -> None:
+def test_redacted(hang: list[JobSource], capsys: Captured) -> None:
     run(["report", "dumps", "--redact", "-f", "markdown"])
     kept = capsys.readouterr().out
     assert "alice" not in kept
@@ -108,7 +108,9 @@ def test_redacted(hang: list[Source], capsys: Captured) -> None:
         ("train=lib", "lib/step.py:30"),
     ],
 )
-def test_source_files_are_shown_where_they_are(hang: list[Source], capsys: Captured, mapping: str, shown: str) -> None:
+def test_source_files_are_shown_where_they_are(
+    hang: list[JobSource], capsys: Captured, mapping: str, shown: str
+) -> None:
     run(["report", "dumps", "--path-map", mapping])
     assert f"  {shown}\n" in capsys.readouterr().out
 
@@ -128,7 +130,9 @@ def test_source_files_are_shown_where_they_are(hang: list[Source], capsys: Captu
         (["report", "a\0b"], r"a\x00b: not a path"),
     ],
 )
-def test_errors_are_one_line_and_exit_code_2(hang: list[Source], capsys: Captured, args: list[str], said: str) -> None:
+def test_errors_are_one_line_and_exit_code_2(
+    hang: list[JobSource], capsys: Captured, args: list[str], said: str
+) -> None:
     assert run(args) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -138,7 +142,7 @@ def test_errors_are_one_line_and_exit_code_2(hang: list[Source], capsys: Capture
 
 
 @pytest.mark.parametrize("args", [["nowhere", "--format", "json"], ["-f", "json"], ["--bogus", "--format=json"]])
-def test_a_program_gets_errors_as_json(hang: list[Source], capsys: Captured, args: list[str]) -> None:
+def test_a_program_gets_errors_as_json(hang: list[JobSource], capsys: Captured, args: list[str]) -> None:
     assert run(["report", *args]) == 2
     out, err = capsys.readouterr()
     report = json.loads(out)

@@ -17,7 +17,7 @@ import pytest
 from rankscope.assemble.load import load
 from rankscope.cli import run
 from rankscope.commands import stacks
-from rankscope.commands.stacks import Process, ranks_here
+from rankscope.commands.stacks import HostProcess, ranks_here
 
 Captured = pytest.CaptureFixture[str]
 STUCK = """
@@ -86,11 +86,11 @@ def test_the_sidecars_tell_where_the_environment_does_not(ranks: list[int], tmp_
     assert ranks_here(tmp_path, ranks) == {ranks[0]: 7, ranks[1]: 5}
 
 
-def process(pid: int, parent: int, program: str = "/usr/bin/python3", command: str = "", **names: str) -> Process:
-    return Process(pid, parent, command or f"python train.py {pid}", program, names)
+def process(pid: int, parent: int, program: str = "/usr/bin/python3", command: str = "", **names: str) -> HostProcess:
+    return HostProcess(pid, parent, command or f"python train.py {pid}", program, names)
 
 
-def by_pid(*made: Process) -> dict[int, Process]:
+def by_pid(*made: HostProcess) -> dict[int, HostProcess]:
     return {one.pid: one for one in made}
 
 
@@ -106,7 +106,7 @@ def by_pid(*made: Process) -> dict[int, Process]:
         ([process(1, 0, RANK="x"), process(2, 0)], {}),
     ],
 )
-def test_who_is_a_rank(made: list[Process], expected: dict[int, int]) -> None:
+def test_who_is_a_rank(made: list[HostProcess], expected: dict[int, int]) -> None:
     assert stacks._from_environment(by_pid(*made), set()) == expected
 
 

@@ -15,8 +15,8 @@ from typing import cast
 
 import pytest
 
-from rankscope.commands.watch import Followed
-from rankscope.watching.update import Reading, Update
+from rankscope.commands.watch import FollowedJob
+from rankscope.watching.update import FollowProgress, JobUpdate
 from rankscope.watching.watcher import Watcher
 from tests.tui.live.drive import job, update_of
 
@@ -100,16 +100,16 @@ def test_what_became_of_the_command_stays_with_what_follows() -> None:
     """Until the job freezes the next time: an update that comes a moment later must not take it away."""
 
     class Once:
-        def run(self, publish: Callable[[Update | Reading], None]) -> None:
+        def run(self, publish: Callable[[JobUpdate | FollowProgress], None]) -> None:
             for number in range(1, 4):
                 publish(update_of(job(5), "frozen" if number == 1 else "still", number, alarm=number == 1))
-                while number == 1 and not any(isinstance(one, Reading) for one in got):
+                while number == 1 and not any(isinstance(one, FollowProgress) for one in got):
                     time.sleep(0.01)
 
         def stop(self) -> None:
             raise AssertionError("nobody stops it")
 
-    got: list[Update | Reading] = []
-    Followed(cast(Watcher, Once()), "exit 3", ()).run(got.append)
-    said = [one.said if isinstance(one, Reading) else one.reading.said for one in got]
+    got: list[JobUpdate | FollowProgress] = []
+    FollowedJob(cast(Watcher, Once()), "exit 3", ()).run(got.append)
+    said = [one.said if isinstance(one, FollowProgress) else one.reading.said for one in got]
     assert len(said) == 4 and said[-2:] == ["--on-freeze: the command failed with exit code 3"] * 2

@@ -7,7 +7,7 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis import analyse
-from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Step, Wait
+from rankscope.analysis.model import Analysis, ChainStep, Culprit, Evidence, Finding, GroupRef, Wait
 from rankscope.schema import Dataset, Frame
 from tests.builders import START_NS, JobBuilder
 from tests.logs import line, setting, with_logs
@@ -43,7 +43,7 @@ def _missing_rank() -> Finding:
         explanation="Rank 2 waits in it and rank 3 shows no sign of it: its host is stuck or took another path.",
         culprit_ranks=(3,), culprits=(Culprit(3, "node07"),), waiting_ranks=(0, 1, 2), blast_radius=3,
         confidence="medium", confidence_reasons=("timing is off", "the ring of rank 1 wrapped"),
-        chain=(Step(0, Wait("0", 2, "all_reduce"), 2), Step(2, Wait("41", 1, "all_reduce"), 3)),
+        chain=(ChainStep(0, Wait("0", 2, "all_reduce"), 2), ChainStep(2, Wait("41", 1, "all_reduce"), 3)),
         group=TP, seq=1, op="all_reduce",
         stack=(Frame("forward", "/home/alice/run/model/attention.py", 211), Frame("train_step", "train/step.py", 30)),
         evidence=(
@@ -116,7 +116,7 @@ def hostile(evil: str = EVIL) -> tuple[Dataset, Analysis]:
     finding = replace(
         analysis.findings[0], title=f"rank 3 {evil}", explanation=evil, op=evil, next_steps=(evil,),
         culprits=(Culprit(3, evil, device=evil), Culprit(None, evil, 12, evil)), confidence_reasons=(evil,),
-        chain=(Step(0, Wait(evil, 2, evil), 2),), group=GroupRef(evil, evil, (2, 3)),
+        chain=(ChainStep(0, Wait(evil, 2, evil), 2),), group=GroupRef(evil, evil, (2, 3)),
         stack=(Frame(evil, evil, 1), Frame("```", "```", 2)), evidence=(Evidence(evil, evil, 2, 1),),
     )  # fmt: skip
     follower = replace(analysis.findings[1], title=evil)
@@ -138,7 +138,7 @@ def many_ranks(world: int = 1_024) -> tuple[Dataset, Analysis]:
         _missing_rank(), waiting_ranks=tuple(r for r in range(world) if r != 3), blast_radius=world - 1,
         candidates=tuple(range(0, world, 2)),
         evidence=tuple(Evidence(f"rank {r} waits", f"nccl_trace_rank_{r}", r, 1) for r in range(world)),
-        chain=tuple(Step(r, Wait("0", 1, "all_reduce"), r + 1) for r in range(100)),
+        chain=tuple(ChainStep(r, Wait("0", 1, "all_reduce"), r + 1) for r in range(100)),
         stack=tuple(Frame(f"f{i}", "a.py", i) for i in range(100)),
     )  # fmt: skip
     following = tuple(replace(_consequence(), id=f"c{i}", title=f"group {i} waits") for i in range(500))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rankscope.analysis import analyse
-from rankscope.analysis.live_state import Live
+from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis
 from rankscope.report.text import verdict_key
 from tests.builders import START_NS, JobBuilder
 
 SECOND = 1_000_000_000
-MOVING = Live("progressing", "operations go on")
+MOVING = LiveState("progressing", "operations go on")
 
 
 def late(rank: int, group: str) -> Analysis:
@@ -27,7 +27,7 @@ def test_a_rank_that_is_late_in_another_of_its_groups_is_nothing_new() -> None:
     assert late(1, "pair").culprits == late(1, "all").culprits == (1,)
     assert verdict_key(late(1, "pair"), MOVING) == verdict_key(late(1, "all"), MOVING)
     assert verdict_key(late(1, "all"), MOVING) != verdict_key(late(2, "all"), MOVING)
-    assert verdict_key(late(1, "all"), MOVING) != verdict_key(late(1, "all"), Live("still", "nothing moves"))
+    assert verdict_key(late(1, "all"), MOVING) != verdict_key(late(1, "all"), LiveState("still", "nothing moves"))
 
 
 def test_a_mismatch_at_another_place_is_something_new() -> None:

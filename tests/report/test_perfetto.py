@@ -99,7 +99,7 @@ def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
         return json.dumps(event, sort_keys=True)
 
     whole = sorted(written(*job())["traceEvents"], key=key)
-    monkeypatch.setattr(perfetto, "PIECE", 7)
+    monkeypatch.setattr(perfetto, "PIECE_SPANS", 7)
     assert sorted(written(*job())["traceEvents"], key=key) == whole
 
 

@@ -10,7 +10,7 @@ import pytest
 from rankscope.analysis.model import Analysis, Culprit, Evidence
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
-from rankscope.report.redact import Names, redact
+from rankscope.report.redact import StandInNames, redact
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset, Frame
 from tests.logs import line, setting, with_logs
@@ -132,4 +132,4 @@ def test_what_names_nobody_stays() -> None:
     ],
 )
 def test_text_is_taken_apart_with_care(text: str, shown: str) -> None:
-    assert Names(["gpu07"], ["eve"]).text(text) == shown
+    assert StandInNames(["gpu07"], ["eve"]).text(text) == shown

@@ -9,7 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from rankscope.analysis.explanations import explain
-from rankscope.analysis.model import Analysis, Evidence, Reason, Why
+from rankscope.analysis.model import Analysis, Evidence, RankExplanation, Reason
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
 from rankscope.report.redact import redact
@@ -52,7 +52,9 @@ def test_markdown_is_a_table_for_each_rank() -> None:
 
 
 def test_every_line_is_shown_under_a_label() -> None:
-    why = Why(0, False, None, "t", tuple(Reason(about, Evidence(f"line {about}", "f", 0, 7)) for about in WHY_LABELS))
+    why = RankExplanation(
+        0, False, None, "t", tuple(Reason(about, Evidence(f"line {about}", "f", 0, 7)) for about in WHY_LABELS)
+    )
     shown = [line for _, lines in why_sections(why) for line in lines]
     assert shown == [f"f, record 7: line {about}" for about in WHY_LABELS]
 
@@ -60,7 +62,7 @@ def test_every_line_is_shown_under_a_label() -> None:
 @pytest.mark.parametrize("about", WHY_LABELS)
 def test_what_files_say_stays_harmless(about: str) -> None:
     dataset, analysis = samples.hang()
-    why = Why(0, True, "f1", samples.EVIL, (Reason(about, Evidence(samples.EVIL, samples.EVIL, 0, 1)),))
+    why = RankExplanation(0, True, "f1", samples.EVIL, (Reason(about, Evidence(samples.EVIL, samples.EVIL, 0, 1)),))
     analysis = replace(analysis, whys=(why,))
     for text in (render_text(dataset, analysis), render_markdown(dataset, analysis)):
         assert "\x1b" not in text
@@ -73,7 +75,9 @@ def test_what_files_say_stays_harmless(about: str) -> None:
 
 def test_names_are_replaced_in_answers_too() -> None:
     dataset, analysis = samples.hang()
-    why = Why(3, True, "f1", "node07 of alice", (Reason("evidence", Evidence("on node07", "/home/alice/rank_3", 3)),))
+    why = RankExplanation(
+        3, True, "f1", "node07 of alice", (Reason("evidence", Evidence("on node07", "/home/alice/rank_3", 3)),)
+    )
     hidden = redact(dataset, replace(analysis, whys=(why,)), hosts=["node07"], users=["alice"])
     for text in (render_text(*hidden), render_markdown(*hidden), render_json(*hidden).decode()):
         assert "node07" not in text

@@ -8,7 +8,7 @@ from datetime import UTC
 import polars as pl
 import pytest
 
-from rankscope.analysis.model import Analysis, Finding, GroupRef, Step, Wait
+from rankscope.analysis.model import Analysis, ChainStep, Finding, GroupRef, Wait
 from rankscope.schema import MESSAGES
 from rankscope.tui.cell_selection import column_of, item_of
 from rankscope.tui.filters import STATES, Filter, apply, describe, parse_ranks
@@ -178,8 +178,8 @@ def test_a_chain_leads_to_the_rank_that_is_waited_for(model: Model) -> None:
     step = model.analysis.waits[5][0]
     assert (step.rank, step.for_rank) == (5, 6)
     assert place_of_step(model, step) == Place(6, item_of(model, 6, 2, 4), 9)
-    assert place_of_step(model, Step(0, Wait("nowhere", 1, "all_reduce"), 3)) == Place(3)
-    assert place_of_step(model, Step(0, Wait("0", 1, "all_reduce"), 99)) is None
+    assert place_of_step(model, ChainStep(0, Wait("nowhere", 1, "all_reduce"), 3)) == Place(3)
+    assert place_of_step(model, ChainStep(0, Wait("0", 1, "all_reduce"), 99)) is None
 
 
 def test_a_chain_over_a_send_leads_to_the_column_of_who_waits() -> None:
@@ -189,8 +189,8 @@ def test_a_chain_over_a_send_leads_to_the_column_of_who_waits() -> None:
         job.p2p("0", 1, 0, "recv")
     job.p2p("0", 1, 0, "recv", state="scheduled")
     model = model_of(job, Analysis("", "hang"))
-    assert place_of_step(model, Step(1, Wait("0", 4, "recv", row=6), 0)) == Place(0, None, 3)
-    assert place_of_step(model, Step(1, Wait("0", None, "recv"), 0)) == Place(0)
+    assert place_of_step(model, ChainStep(1, Wait("0", 4, "recv", row=6), 0)) == Place(0, None, 3)
+    assert place_of_step(model, ChainStep(1, Wait("0", None, "recv"), 0)) == Place(0)
 
 
 def test_the_number_of_a_send_or_receive_leads_to_no_collective() -> None:
@@ -199,7 +199,7 @@ def test_the_number_of_a_send_or_receive_leads_to_no_collective() -> None:
         job.collective()
     job.p2p("0", 1, 0, "recv", state="scheduled")
     model = model_of(job, Analysis("", "hang"))
-    assert place_of_step(model, Step(1, Wait("0", 4, "recv"), 0)) == Place(0)
+    assert place_of_step(model, ChainStep(1, Wait("0", 4, "recv"), 0)) == Place(0)
     group = GroupRef("0", "default_pg", (0, 1), 0)
     finding = Finding("not-frozen", "info", "", "", candidates=(0,), waiting_ranks=(1,), group=group, seq=4, op="recv")
     assert place_of_finding(model, finding) == Place(0)

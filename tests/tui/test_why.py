@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.pilot import Pilot
 
-from rankscope.analysis.model import Evidence, Reason, Why
+from rankscope.analysis.model import Evidence, RankExplanation, Reason
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.detail.screens.why_page import WhyScreen, why_lines
 from rankscope.tui.detail.styled_lines import text_of, width_of
@@ -82,7 +82,7 @@ async def test_the_key_is_in_the_footer_and_the_help() -> None:
 
 
 def test_hostile_text_keeps_to_its_lines() -> None:
-    why = Why(0, True, "f1", EVIL, (Reason("evidence", Evidence(EVIL * 3, EVIL, 0)),))
+    why = RankExplanation(0, True, "f1", EVIL, (Reason("evidence", Evidence(EVIL * 3, EVIL, 0)),))
     lines = why_lines(why, 40)
     assert all(width_of(parts) <= 40 for parts in lines)
     assert all(text_of(parts).isprintable() for parts in lines)

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from rankscope.assemble.load import LoadOptions
 from rankscope.watching.clock import CLOCK
-from rankscope.watching.update import Reading, Update
+from rankscope.watching.update import FollowProgress, JobUpdate
 from rankscope.watching.watcher import Watcher, WatchOptions
 from tests.watching.hand_clock import PATIENCE_S, HandClock
 
@@ -27,8 +27,8 @@ class Following:
     ) -> None:
         options = WatchOptions(LoadOptions(jobs=1), poll_s, freeze_after_s)
         self.watcher, self._clock = Watcher(list(paths), options, clock or CLOCK), clock
-        self.updates: list[Update] = []
-        self.readings: list[Reading] = []
+        self.updates: list[JobUpdate] = []
+        self.readings: list[FollowProgress] = []
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
         self._told = threading.Condition()
@@ -52,16 +52,16 @@ class Following:
         except BaseException as error:  # noqa: BLE001 - raised in the test
             self.error = error
 
-    def _take(self, news: Update | Reading) -> None:
+    def _take(self, news: JobUpdate | FollowProgress) -> None:
         with self._told:
-            if isinstance(news, Update):
+            if isinstance(news, JobUpdate):
                 self.updates.append(news)
                 self.readings.append(news.reading)
             else:
                 self.readings.append(news)
             self._told.notify_all()
 
-    def until(self, wanted: Callable[[Update], object]) -> Update:
+    def until(self, wanted: Callable[[JobUpdate], object]) -> JobUpdate:
         """The newest update, once it is as wanted."""
         self._wait(lambda: self.updates and wanted(self.updates[-1]), self._shown)
         return self.updates[-1]
@@ -72,7 +72,7 @@ class Following:
         last = self.updates[-1]
         return f"{last.number}: {last.live}, {last.analysis.verdict}, {rows(last)}, {last.reading}"
 
-    def until_read(self, wanted: Callable[[Reading], object]) -> Reading:
+    def until_read(self, wanted: Callable[[FollowProgress], object]) -> FollowProgress:
         """How following goes, once it is as wanted."""
         self._wait(lambda: self.readings and wanted(self.readings[-1]), self._shown)
         return self.readings[-1]
@@ -88,7 +88,7 @@ class Following:
                     self._clock.wake()
                 self._told.wait(min(left, 0.05))
 
-    def turn(self, seconds: float) -> Sequence[Update]:
+    def turn(self, seconds: float) -> Sequence[JobUpdate]:
         """Lets time pass by the clock of the test; the updates that come of it."""
         assert self._clock is not None
         count = len(self.updates)
@@ -96,7 +96,7 @@ class Following:
         self.rest()
         return self.updates[count:]
 
-    def seen(self, *paths: Path) -> Sequence[Update]:
+    def seen(self, *paths: Path) -> Sequence[JobUpdate]:
         """The updates that come while it finds these files as they are now, and does what is due by the clock."""
         count, end = len(self.updates), time.monotonic() + PATIENCE_S
         while not all(map(self._is_seen, paths)):
@@ -125,11 +125,11 @@ class Following:
         assert self.error is None, self.error
 
 
-def rows(update: Update) -> dict[str, int]:
+def rows(update: JobUpdate) -> dict[str, int]:
     """Rows by path of every file that is shown."""
     return dict(update.dataset.files.select("path", "rows").iter_rows())
 
 
-def problems(update: Update) -> dict[str, str]:
+def problems(update: JobUpdate) -> dict[str, str]:
     """What is wrong with files, by path."""
     return {path: problem for path, problem in update.dataset.files.select("path", "problem").iter_rows() if problem}

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rankscope.watching.clock import Clock, Wake
+from rankscope.watching.clock import Clock, WakeSignal
 
 PATIENCE_S = 600.0
 """So long a test waits for a state that has to come: minutes, for a machine may be busy."""
@@ -19,7 +19,7 @@ class HandClock(Clock):
     def __init__(self) -> None:
         self._passed_ns, self._begin_unix_ns = 0, time.time_ns()
         self._changed = threading.Condition()
-        self._wake: Wake | None = None
+        self._wake: WakeSignal | None = None
         """Of the thread that waits, or has waited last."""
         self._waits = 0
         """How often a thread has begun to wait because nothing was due."""
@@ -32,7 +32,7 @@ class HandClock(Clock):
         """The time at which it was made, and what was turned."""
         return self._begin_unix_ns + self._passed_ns
 
-    def wait(self, wake: Wake, until: float) -> None:
+    def wait(self, wake: WakeSignal, until: float) -> None:
         """Until the clock is turned or somebody wakes the thread, unless it reads `until` already."""
         with self._changed:
             self._wake = wake

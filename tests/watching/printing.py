@@ -12,8 +12,8 @@ from rankscope.parsers.files.reader import follow
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.stretches import Growing
 from rankscope.schema import Dataset
-from rankscope.watching.update import Reading, Update
-from rankscope.watching.watched_job import Job
+from rankscope.watching.update import FollowProgress, JobUpdate
+from rankscope.watching.watched_job import WatchedJob
 from tests.assemble.logs.job import SPLIT, init, said, split, step
 from tests.assemble.logs.test_reports import printed
 from tests.parsers.dumps import START_NS
@@ -111,18 +111,18 @@ class Watched:
     """What is said of them."""
 
     def __init__(self, logs: Logs) -> None:
-        self.logs, self.job, self.number = logs, Job("dumps", None, None, None), 0
+        self.logs, self.job, self.number = logs, WatchedJob("dumps", None, None, None), 0
         for _ in range(3):
             for rank in range(RANKS):
                 logs.step(rank)
             last = self.look()
         assert last.live.state == "progressing"
 
-    def look(self, *, after_ns: int = SECOND, written: bool = True) -> Update:
+    def look(self, *, after_ns: int = SECOND, written: bool = True) -> JobUpdate:
         """What is said so much later, where files were `written`."""
         self.number += 1
         self.logs.clock += after_ns
         if written:
             self.job.take(self.logs.sources(), self.logs.clock)
         said = self.job.judge(self.logs.clock, unread=False)
-        return Update(self.number, self.job.dataset, *said, Reading(), 1)
+        return JobUpdate(self.number, self.job.dataset, *said, FollowProgress(), 1)

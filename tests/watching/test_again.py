@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.watching.update import Update
+from rankscope.watching.update import JobUpdate
 from rankscope.watching.watched_job import REST_NS
 from tests.watching.following import Following
 from tests.watching.hand_clock import HandClock
@@ -34,7 +34,7 @@ class Frozen:
                 return
         raise AssertionError(following.updates[-1].live)
 
-    def write(self) -> Sequence[Update]:
+    def write(self) -> Sequence[JobUpdate]:
         """All write what they know, of which the clock takes no time; the updates that come of it."""
         for rank in range(RANKS):
             self._writer.do("replace", self.running.draft(rank), target(self._dumps, rank))

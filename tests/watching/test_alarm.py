@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rankscope.analysis.live_state import Live, State
+from rankscope.analysis.live_state import LiveState, State
 from rankscope.analysis.model import Analysis
-from rankscope.watching.watched_job import Job
+from rankscope.watching.watched_job import WatchedJob
 from tests.parsers.dumps import START_NS
 from tests.watching.captured import RANKS, Captured
 
 QUIET = Analysis("nothing is wrong", "unknown", (), ())
 
 
-def watched(captured: Captured, at_s: int) -> Job:
-    job = Job("dumps", None, None, None)
+def watched(captured: Captured, at_s: int) -> WatchedJob:
+    job = WatchedJob("dumps", None, None, None)
     assert job.take(captured.sources, at_s * 10**9)
     job.assemble()
     return job
 
 
-def told(job: Job, state: State, came: bool = False, status: str = "unknown", since_ns: int | None = None) -> bool:
+def told(
+    job: WatchedJob, state: State, came: bool = False, status: str = "unknown", since_ns: int | None = None
+) -> bool:
     analysis = Analysis("nothing is wrong", "healthy", (), ()) if status == "healthy" else QUIET
-    return job.alarm(analysis, Live(state, "", came=came, since_ns=since_ns))
+    return job.alarm(analysis, LiveState(state, "", came=came, since_ns=since_ns))
 
 
 def test_a_standstill_is_told_once_and_again_after_it_went_on() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rankscope.analysis.live_state import Live
+from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.assemble.sources import Source
@@ -25,8 +25,8 @@ from rankscope.parsers.logs.stretches import Growing
 from rankscope.schema import Dataset
 from rankscope.tui.lane_items import Items
 from rankscope.tui.live.prepared import Prepared, prepare
-from rankscope.watching.update import Reading, Update
-from rankscope.watching.watched_job import Job
+from rankscope.watching.update import FollowProgress, JobUpdate
+from rankscope.watching.watched_job import WatchedJob
 from tests.parsers.dumps import START_NS, job
 from tests.parsers.logs.test_decode import job as noisy
 from tests.parsers.torch_profiler.documents import about, all_reduce, decoded, document, launch
@@ -123,13 +123,13 @@ class Watched:
     """What is said of the files."""
 
     def __init__(self) -> None:
-        self.job = Job("dumps", re.compile(r"nccl_trace_rank_(\d+)"), None, None)
+        self.job = WatchedJob("dumps", re.compile(r"nccl_trace_rank_(\d+)"), None, None)
 
     def look(self, sources: list[Source], at_ns: int) -> Prepared:
         """After a change."""
         self.job.take(sources, at_ns)
         analysis, live = self.job.judge(at_ns, unread=False)
-        return prepare(Update(1, self.job.dataset, analysis, live, Reading(), 1))
+        return prepare(JobUpdate(1, self.job.dataset, analysis, live, FollowProgress(), 1))
 
 
 def assert_same(one: Prepared, other: Prepared) -> None:
@@ -150,7 +150,7 @@ def assert_same_said(one: Prepared, other: Prepared) -> None:
     _same_analysis(one.update.analysis, other.update.analysis)
 
 
-def _told(live: Live) -> tuple[Any, ...]:
+def _told(live: LiveState) -> tuple[Any, ...]:
     # how old files are is asked of the clock
     return live.state, live.rates, live.since_ns
 

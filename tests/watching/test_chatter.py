@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rankscope.tui.live.prepared import prepare
-from rankscope.watching.update import Update
-from rankscope.watching.watched_file import SETTLED
+from rankscope.watching.update import JobUpdate
+from rankscope.watching.watched_file import SETTLED_S
 from tests.watching.following import Following
 from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import RANKS, Running, target
@@ -24,7 +24,7 @@ def dumps(tmp_path: Path) -> Path:
     return tmp_path / "dumps"
 
 
-def size(update: Update) -> int:
+def size(update: JobUpdate) -> int:
     """Bytes of the log."""
     files = update.dataset.files
     return int(files.filter(files["path"].str.ends_with("job.log"))["size"].sum())
@@ -45,12 +45,12 @@ def test_of_a_log_that_only_grows_the_same_is_said(tmp_path: Path, dumps: Path, 
         write_all(writer, running, dumps)
         text(tmp_path / name, lines).rename(dumps / name)
         following.seen(*(target(dumps, rank) for rank in range(RANKS)), dumps / name)
-        following.turn(SETTLED)
+        following.turn(SETTLED_S)
         first = following.updates[-1]
         assert first.dataset.ops.height == 5 * RANKS and size(first)
         writer.do("append", text(tmp_path / "more", lines), dumps / name)
         following.seen(dumps / name)
-        following.turn(SETTLED)
+        following.turn(SETTLED_S)
         second = following.updates[-1]
         assert size(second) == 2 * size(first)
         assert second.dataset.ops.equals(first.dataset.ops) and second.analysis == first.analysis

@@ -10,7 +10,7 @@ import pytest
 
 from rankscope.parsers.files.directory_walk import Found, walk
 from rankscope.watching import census
-from rankscope.watching.census import Census
+from rankscope.watching.census import FileCensus
 from rankscope.watching.observer import PATIENCE_S
 from tests.watching.following import Following
 from tests.watching.hand_clock import HandClock
@@ -89,7 +89,7 @@ def test_one_look_that_hung_does_not_put_off_the_next(tmp_path: Path, monkeypatc
         return []
 
     monkeypatch.setattr(census, "walk", slow)
-    looks = Census([tmp_path], clock)
+    looks = FileCensus([tmp_path], clock)
 
     def rest_after(seconds: float) -> float:
         """Seconds between a look of this length and the next."""
@@ -101,4 +101,4 @@ def test_one_look_that_hung_does_not_put_off_the_next(tmp_path: Path, monkeypatc
     assert rest_after(600.0) == pytest.approx(0.1), "as after the look before"
     assert rest_after(2.0) == pytest.approx(20.0), "twice in a row it is slow indeed"
     assert rest_after(600.0) == pytest.approx(20.0)
-    assert rest_after(600.0) == pytest.approx(census.LONGEST_S)
+    assert rest_after(600.0) == pytest.approx(census.LONGEST_PAUSE_S)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.commands.watch import Hook
+from rankscope.commands.watch import FreezeHook
 from rankscope.parsers.workers.machine_share import limit_threads
 
 
 def test_it_gets_the_report(tmp_path: Path) -> None:
     said: list[str] = []
-    hook = Hook(f"cat > '{tmp_path / 'got'}'", said.append)
+    hook = FreezeHook(f"cat > '{tmp_path / 'got'}'", said.append)
     hook.fire(b'{"verdict": "x"}')
     hook.wait()
     assert (tmp_path / "got").read_bytes() == b'{"verdict": "x"}'
@@ -24,7 +24,7 @@ def test_it_sees_what_the_user_set(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     limit_threads(environment)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    hook = Hook(f"env > '{tmp_path / 'seen'}'", lambda _: None)
+    hook = FreezeHook(f"env > '{tmp_path / 'seen'}'", lambda _: None)
     hook.fire(b"")
     hook.wait()
     seen = (tmp_path / "seen").read_text()
@@ -42,7 +42,7 @@ def test_it_sees_what_the_user_set(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 )
 def test_its_failure_is_said(command: str, told: str) -> None:
     said: list[str] = []
-    hook = Hook(command, said.append)
+    hook = FreezeHook(command, said.append)
     hook.fire(b"x" * 1_000_000)
     hook.wait()
     assert len(said) == bool(told)
@@ -53,7 +53,7 @@ def test_its_failure_is_said(command: str, told: str) -> None:
 def test_it_is_not_run_twice_at_a_time(tmp_path: Path) -> None:
     said: list[str] = []
     flag = tmp_path / "go"
-    hook = Hook(f"while [ ! -e '{flag}' ]; do sleep 0.05; done", said.append)
+    hook = FreezeHook(f"while [ ! -e '{flag}' ]; do sleep 0.05; done", said.append)
     hook.fire(b"")
     hook.fire(b"")
     assert "still running" in said[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.watching.watched_file import ENDED
+from rankscope.watching.watched_file import ENDED_S
 from tests.parsers.logs.test_decode import WATCHDOG
 from tests.parsers.logs.test_decode import job as noisy_job
 from tests.watching.following import Following, problems
@@ -62,7 +62,7 @@ def test_a_line_in_pieces_is_one_line(tmp_path: Path) -> None:
             (piece := tmp_path / "piece").write_bytes(rest[at : at + PIECE])
             writer.do("append", piece, log)
             following.seen(log)
-            following.turn(ENDED / 2)
+            following.turn(ENDED_S / 2)
         assert following.updates[-1].analysis.status == "failed"
         told = following.updates[-1].dataset.messages
         assert told.filter(told["kind"] == "traceback").height == 1

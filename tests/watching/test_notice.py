@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.watching.change_notices import Notice
+from rankscope.watching.change_notices import ChangeNotices
 from tests.watching.hand_clock import PATIENCE_S
 
 
@@ -18,7 +18,7 @@ class Listener:
 
     def __init__(self, *given: Path) -> None:
         self._woken = threading.Event()
-        self.notice = Notice(self._woken.set, given)
+        self.notice = ChangeNotices(self._woken.set, given)
         self.paths: set[str] = set()
 
     def until(self, ready: Callable[[], bool]) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.analysis.live_state import Live
+from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.progress_history import WRITING_NS
-from rankscope.watching.update import Update
-from rankscope.watching.watched_job import Job
-from rankscope.watching.watcher import SHARE
+from rankscope.watching.update import JobUpdate
+from rankscope.watching.watched_job import WatchedJob
+from rankscope.watching.watcher import REST_FACTOR
 from tests.watching.following import Following
 from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import Running, target
@@ -43,11 +43,11 @@ class Going:
         assert self.last.dataset.ops.height == 10 * RANKS and self.last.live.state == "progressing"
 
     @property
-    def last(self) -> Update:
+    def last(self) -> JobUpdate:
         """The newest update."""
         return self.following.updates[-1]
 
-    def write(self, *ranks: int) -> Sequence[Update]:
+    def write(self, *ranks: int) -> Sequence[JobUpdate]:
         """These write what they know, of which the clock takes no time; the updates that come of it."""
         count = len(self.following.updates)
         for rank in ranks:
@@ -61,7 +61,7 @@ class Going:
         for recorder in self.running.ranks:
             recorder.collective(op="broadcast" if recorder.rank == 3 else "all_reduce", state="started")
 
-    def turn(self, seconds: float) -> Sequence[Update]:
+    def turn(self, seconds: float) -> Sequence[JobUpdate]:
         """The updates that come of nothing but time."""
         return self.following.turn(seconds)
 
@@ -91,13 +91,13 @@ def test_what_a_rank_does_otherwise_is_found_at_once(going: Going) -> None:
 
 def slowly(going: Going, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Has judging take so long."""
-    judge = Job.judge
+    judge = WatchedJob.judge
 
-    def slow(job: Job, at_ns: int, *, unread: bool) -> tuple[Analysis, Live]:
+    def slow(job: WatchedJob, at_ns: int, *, unread: bool) -> tuple[Analysis, LiveState]:
         going.clock.turn(seconds)
         return judge(job, at_ns, unread=unread)
 
-    monkeypatch.setattr(Job, "judge", slow)
+    monkeypatch.setattr(WatchedJob, "judge", slow)
 
 
 def test_after_judging_there_is_a_rest_twice_as_long_as_it_took(going: Going, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_after_judging_there_is_a_rest_twice_as_long_as_it_took(going: Going, mo
         if not turn:
             assert came, "it had rested"
             continue
-        assert not came and not going.turn(SHARE * took - 0.01)
+        assert not came and not going.turn(REST_FACTOR * took - 0.01)
         (judged,) = going.turn(0.02)
         assert judged.changed == 3
 

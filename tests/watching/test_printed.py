@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.assemble.sources import Source
-from rankscope.watching.watched_job import Job
+from rankscope.watching.watched_job import WatchedJob
 from tests.assemble.logs.fingerprints.test_groups import ALL, MESH, seats
 from tests.assemble.logs.fingerprints.test_groups import printed as of_group
 from tests.parsers.dumps import START_NS
@@ -112,7 +112,7 @@ def _trace(number: int) -> Source:
 
 
 def test_that_no_more_traces_come_alarms_nobody() -> None:
-    job, traces = Job("dumps", None, None, None), list[Source]()
+    job, traces = WatchedJob("dumps", None, None, None), list[Source]()
     for number in range(1, 5):
         traces.append(_trace(number))
         assert job.take(traces, number * SECOND)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.watching.update import Update
+from rankscope.watching.update import JobUpdate
 from tests.assemble.logs.job import init, step
 from tests.watching.following import Following
 from tests.watching.test_logs import text
@@ -16,7 +16,7 @@ RANKS, FIRST, MORE = 4, 120, 40
 Lanes = dict[int, list[int | None]]
 
 
-def lanes(update: Update) -> Lanes:
+def lanes(update: JobUpdate) -> Lanes:
     """Sequence numbers by rank, as they stand."""
     return dict(update.dataset.ops.group_by("rank", maintain_order=True).agg("seq").iter_rows())
 

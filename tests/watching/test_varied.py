@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from rankscope.tui.live.prepared import prepare
-from rankscope.watching.update import Update
+from rankscope.watching.update import JobUpdate
 from tests.watching.following import Following
 from tests.watching.jobs import RANKS, Running, target
 from tests.watching.writer import Writer
@@ -24,7 +24,7 @@ def known_to_all(probe: str) -> int:
     return int(pl.Series([probe], dtype=ALWAYS.dtype).to_physical()[0])
 
 
-def shows(sizes: str, update: Update) -> bool:
+def shows(sizes: str, update: JobUpdate) -> bool:
     return int((update.dataset.ops["in_sizes"] == sizes).sum()) == RANKS
 
 

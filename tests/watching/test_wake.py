@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
 
-from rankscope.watching.clock import Wake
+from rankscope.watching.clock import WakeSignal
 from tests.watching.hand_clock import PATIENCE_S
 
 LONGEST_S = 10 * PATIENCE_S
@@ -33,7 +33,7 @@ def test_a_handler_may_wake_whoever_is_about_to_wait() -> None:
     assert done.stdout == "awake\n"
 
 
-def waiting(wake: Wake) -> Iterator[None]:
+def waiting(wake: WakeSignal) -> Iterator[None]:
     """Each time another thread comes back from its wait."""
     back: SimpleQueue[None] = SimpleQueue()
 
@@ -48,7 +48,7 @@ def waiting(wake: Wake) -> Iterator[None]:
 
 
 def test_another_thread_wakes_and_what_was_set_before_ends_the_next_wait() -> None:
-    wake = Wake()
+    wake = WakeSignal()
     wake.set()
     wake.set()
     woken = waiting(wake)
@@ -58,7 +58,7 @@ def test_another_thread_wakes_and_what_was_set_before_ends_the_next_wait() -> No
 
 
 def test_it_wakes_once_however_often_it_was_set() -> None:
-    wake = Wake()
+    wake = WakeSignal()
     wake.set()
     wake.set()
     wake.wait(0.0)

@@ -86,7 +86,7 @@ def test_what_stays_cut_short_is_said_at_last(dumps: Path, writer: Writer, runni
         following.seen(target(dumps, 2))
         following.until_read(lambda r: r.writing == 1)
         name = target(Path(), 2).name
-        assert not any(map(problems, following.turn(watched_file.SETTLED - 0.1)))
+        assert not any(map(problems, following.turn(watched_file.SETTLED_S - 0.1)))
         update = following.turn(0.1)[-1]
         assert name in problems(update) and 0 < rows(update)[name] < 50
         writer.do("copy", running.draft(2), target(dumps, 2))
@@ -102,7 +102,7 @@ def test_an_empty_file_of_a_full_disk_is_survived(dumps: Path, writer: Writer, r
         following.until(lambda u: u.dataset.ops.height == 5 * RANKS)
         writer.do("truncate", target(dumps, 0))
         assert not any(map(problems, following.seen(target(dumps, 0))))
-        update = following.turn(watched_file.SETTLED)[-1]
+        update = following.turn(watched_file.SETTLED_S)[-1]
         assert problems(update) == {target(Path(), 0).name: "empty file"}
         assert update.dataset.seen_ranks == (1, 2, 3)
 
@@ -127,10 +127,10 @@ def test_one_that_is_deleted_only_to_be_written_again_never_goes(dumps: Path, wr
         count = len(following.updates)
         writer.do("delete", target(dumps, 3))
         following.missed(target(dumps, 3))
-        following.turn(file_store.GRACE - 0.1)
+        following.turn(file_store.GRACE_S - 0.1)
         writer.do("copy", running.draft(3), target(dumps, 3))
         following.seen(target(dumps, 3))
-        following.turn(file_store.GRACE)
+        following.turn(file_store.GRACE_S)
         assert rows(following.updates[-1]).get(target(Path(), 3).name) == 4
         assert all(3 in u.dataset.seen_ranks for u in following.updates[count:])
 

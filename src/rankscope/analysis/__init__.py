@@ -1,4 +1,4 @@
-"""From the frame to findings: matching, divergence, root cause. Knows no file and no screen."""
+"""Analysis from a dataset to findings: matching, divergence, root cause. Imports no file reader and no screen."""
 
 from rankscope.analysis.root_cause import analyse
 

@@ -1,4 +1,4 @@
-"""Columns as arrays."""
+"""Conversions of columns to arrays."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 
 def filled(column: pl.Series, value: int) -> NDArray[Any]:
-    """A column of numbers, or of what is true, with something else for null."""
+    """A numeric or boolean column as an array, with `value` in place of null."""
     return (column.fill_null(value) if column.null_count() else column).to_numpy()
 
 
 def true_of(column: pl.Series) -> NDArray[np.bool_]:
-    """Where a column is true, and not null."""
+    """The places where a boolean column is true; null counts as false."""
     return filled(column, False)
 
 
 def places_of(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """All places of some stretches, one after another."""
+    """All integers of the ranges [start, end), one range after another."""
     sizes = ends - starts
     skipped = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
     places: NDArray[np.int64] = np.arange(len(skipped)) + skipped

@@ -8,21 +8,21 @@ import polars as pl
 from rankscope.analysis.signatures import with_signatures
 from rankscope.schema import Dataset, State
 
-PENDING = pl.col("state").is_in(["scheduled", "started"])
-"""Issued and, as far as is known, not finished."""
+IS_PENDING = pl.col("state").is_in(["scheduled", "started"])
+"""Rows that were issued and are not known to be finished."""
 
 
 def collect_calls(dataset: Dataset) -> pl.DataFrame:
-    """One row per (rank, group, seq): `row` in ops, op, key, elements, dtype, state, times. Program order is kept.
+    """One row per (rank, group, seq): `row` in ops, op, key, elements, dtype, state, times. Keeps program order.
 
-    `key` is what must agree of the operation; null where only the closer of a coalesced group is known. The operations
-    of a coalesced group, with or without their closer, become one call, with the sum of what they carry; of one that a
-    wrapped ring holds in part nothing can be compared. A completion that came only after the timeout was made by an
-    abort (pytorch PR 119249) and counts as pending.
+    `key` is the part of the operation that must agree; null if only the closer of a coalesced group is known. The
+    operations of a coalesced group, with or without their closer, become one call with the sum of their sizes; nothing
+    can be compared if a wrapped ring holds only some of them. A completion after the timeout was made by an abort
+    (pytorch PR 119249) and counts as pending.
     """
     rows = (
         dataset.ops.with_row_index("row")
-        .select("row", *_NEEDED)
+        .select("row", *_CALL_COLUMNS)
         .filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
     )
     rows = _real_state(with_signatures(rows), dataset.frontiers).select(
@@ -43,20 +43,21 @@ def collect_calls(dataset: Dataset) -> pl.DataFrame:
 
 
 def _begins(dataset: Dataset) -> pl.Series:
-    """The first row of every ring that has wrapped: what came before it in its coalesced group is overwritten."""
+    """The first row of every wrapped ring; earlier rows of its coalesced group are overwritten."""
     wrapped = dataset.dumps.filter(pl.col("wrapped"))["file"]
     rows = dataset.ops.select("file").with_row_index("row").filter(pl.col("file").is_in(wrapped.implode()))
     return rows.group_by("file").agg(pl.col("row").min())["row"]
 
 
-_NEEDED = [
+_CALL_COLUMNS = [
     "rank", "group", "seq", "is_p2p", "op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "state", "coalesced",
     "created_ns", "completed_ns", "duration_ns", "timeout_ms", "library",
 ]  # fmt: skip
 
 
 def _real_state(rows: pl.DataFrame, frontiers: pl.DataFrame) -> pl.DataFrame:
-    """What pg_status says is completed is so, and what an abort completed is not."""
+    """States corrected: operations that pg_status calls completed are completed, operations that an abort completed
+    are not."""
     finished = np.zeros(rows.height, np.bool_)
     finished[_finished(rows, frontiers)] = True
     took = pl.col("completed_ns") - pl.col("created_ns")
@@ -69,7 +70,7 @@ def _real_state(rows: pl.DataFrame, frontiers: pl.DataFrame) -> pl.DataFrame:
 
 
 def _finished(rows: pl.DataFrame, frontiers: pl.DataFrame) -> pl.Series:
-    """The places of rows that say they are pending although pg_status says they are completed."""
+    """The rows that are pending in the entries but completed by pg_status."""
     pending = (
         rows.select("rank", "group", "seq", "state", "library").with_row_index("place")
         .filter((pl.col("state") != "completed") & (pl.col("library") != "gloo"))

@@ -1,4 +1,4 @@
-"""What speaks against a root: only what the dumps show, each statement true of this job."""
+"""Evidence against roots. Every statement rests on the dumps of this job."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from functools import cached_property
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.freeze import Repeats
+from rankscope.analysis.freeze import DumpPairs
 from rankscope.analysis.graph import Root
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.model import Evidence
 from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.replicas import Signature, signature
-from rankscope.analysis.sink_rules import Judge
+from rankscope.analysis.sink_rules import SinkRules
 from rankscope.analysis.wording import duration, fold, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 
 MOMENT_NS = 2_000_000_000
-"""What is closer together may well be chance: hosts' clocks differ, and dumps take time to write."""
-ACCUSED = 8
-"""Culprits that are looked at one by one."""
-NEAR_HALF = 1 / 3
-"""From this share of the members on a minority is not small."""
-LEAST = 3
-"""So many ranks that did not come tell something by being at one place."""
+"""Times closer than this may be chance: clocks of hosts differ, and dumps take time to write."""
+MOST_CULPRITS = 8
+"""Most culprits that are examined one by one."""
+LARGE_MINORITY_SHARE = 1 / 3
+"""A minority of at least this share of the members is not small."""
+FEWEST_ABSENT_RANKS = 3
+"""Fewest absent ranks whose common place is worth telling."""
 
 
 @dataclass(frozen=True)
-class Doubter:
-    """Asks one job for what speaks against its roots; what all of them need is worked out once."""
+class JobCounterEvidence:
+    """Finds evidence against the roots of one job; caches the facts that all roots need."""
 
-    judge: Judge
+    judge: SinkRules
 
     @property
     def facts(self) -> Facts:
-        """What the dumps say."""
+        """The facts of the dumps."""
         return self.judge.facts
 
     def against(self, root: Root) -> tuple[Evidence, ...]:
-        """Everything that speaks against one root, the culprits in order; empty if nothing does."""
-        asked = Doubts(self, root)
+        """All evidence against one root, in the order of its culprits; empty if there is none."""
+        asked = RootCounterEvidence(self, root)
         kind = FINDINGS[root.kind]
         if kind.differs:
             return tuple(asked.of_votes())
@@ -52,16 +52,16 @@ class Doubter:
             of_rank = [asked.older_dump, asked.still_busy, asked.moved]
         elif root.kind == "gpu-stuck":
             of_rank = [asked.later_completion, asked.moved]
-        found = [doubt for rank in sorted(asked.late)[:ACCUSED] for ask in of_rank for doubt in ask(rank)]
+        found = [doubt for rank in sorted(asked.late)[:MOST_CULPRITS] for ask in of_rank for doubt in ask(rank)]
         return (*found, *asked.one_place(), *asked.whole_hosts())
 
     def newest(self, without: Collection[int]) -> tuple[int, int]:
-        """When any rank but these issued what is pending last, and which rank; (0, -1) if none did."""
+        """The newest issue time of a pending operation and its rank, `without` some ranks; (0, -1) if there is none."""
         return next(((ns, rank) for ns, rank in self._issued if rank not in without), (0, -1))
 
     @cached_property
     def _issued(self) -> list[tuple[int, int]]:
-        """(when, rank) of the last pending operation of each rank, the newest first."""
+        """(time, rank) of the last pending operation of each rank, the newest first."""
         last: dict[int, int] = {}
         for instance in self.judge.graph.instances.values():
             for rank, entry in instance.entries.items():
@@ -70,9 +70,9 @@ class Doubter:
         return sorted(((ns, rank) for rank, ns in last.items()), key=lambda item: (-item[0], item[1]))
 
     @cached_property
-    def repeats(self) -> Repeats:
-        """What earlier dumps say."""
-        return Repeats(self.facts.dataset)
+    def repeats(self) -> DumpPairs:
+        """Pairs of earlier and later dumps."""
+        return DumpPairs(self.facts.dataset)
 
     @cached_property
     def last(self) -> pl.DataFrame:
@@ -88,7 +88,7 @@ class Doubter:
 
     @cached_property
     def block(self) -> int:
-        """Ranks on each host, where the hosts of those with a dump hold blocks of neighbours; else 0."""
+        """Ranks per host if each host with a dump holds a block of neighbouring ranks; else 0."""
         used = self.facts.dataset.dumps.filter(pl.col("host").is_not_null() & pl.col("rank").is_not_null())
         hosts = used.group_by("host").agg(pl.col("rank").unique())["rank"].to_list()
         size = max(map(len, hosts), default=0)
@@ -103,16 +103,16 @@ class Doubter:
 
 
 def not_always_last(times: int, of: int, label: str) -> tuple[Evidence, ...]:
-    """What speaks against a rank that is last in `times` of `of` collectives of a group."""
+    """Counter-evidence for a rank that is last in `times` of `of` collectives of a group."""
     others = of - times
     return (Evidence(f"in {others} of {of} collectives of {label} another rank came last"),) if others else ()
 
 
 @dataclass(frozen=True)
-class Doubts:
-    """Asks the dumps about one root."""
+class RootCounterEvidence:
+    """Finds evidence against one root in the dumps."""
 
-    job: Doubter
+    job: JobCounterEvidence
     root: Root
 
     @property
@@ -121,7 +121,7 @@ class Doubts:
 
     @cached_property
     def late(self) -> tuple[int, ...]:
-        """The ranks of which the root says that they, or their devices, did not come."""
+        """The ranks that the root says did not come, or whose devices did not."""
         absent = FINDINGS[self.root.kind].absent
         return self.root.candidates if absent == "candidates" else self.root.culprits
 
@@ -130,7 +130,7 @@ class Doubts:
         return self.root.focus.waiting() if self.root.focus else []
 
     def older_dump(self, rank: int) -> Iterator[Evidence]:
-        """A dump older than what another rank issued last, or written soon after the others began to wait."""
+        """A dump older than the last issue of another rank, or written soon after the others began to wait."""
         written, since = self._reliability.written_ns.get(rank), self._since
         if written is None or since is None:
             return
@@ -152,7 +152,7 @@ class Doubts:
         return self.root.focus.since_ns if self.root.focus else None
 
     def still_busy(self, rank: int) -> Iterator[Evidence]:
-        """Something that a rank issued long after the others began to wait for it."""
+        """An operation that a rank issued long after the others began to wait for it."""
         newest = self.job.own(rank).filter(pl.col("created_ns").is_not_null()).tail(1)
         if self._since is None or newest.is_empty():
             return
@@ -163,7 +163,7 @@ class Doubts:
             yield self._of(rank, text, newest)
 
     def moved(self, rank: int) -> Iterator[Evidence]:
-        """Operations that went on between two dumps of the rank."""
+        """Operations that progressed between two dumps of the rank."""
         span = self.job.repeats.moved.get(rank)
         if span is None:
             return
@@ -173,7 +173,7 @@ class Doubts:
         yield Evidence(text, rank=rank, time_ns=span[1])
 
     def later_completion(self, rank: int) -> Iterator[Evidence]:
-        """An operation in another group that a device finished although it was issued after the one it is stuck in."""
+        """An operation of another group that a device finished although it was issued after the stuck one."""
         entry = self.root.focus.entries.get(rank) if self.root.focus else None
         if self.root.focus is None or entry is None or entry.created_ns is None:
             return
@@ -186,7 +186,7 @@ class Doubts:
             yield self._of(rank, text, later.tail(1))
 
     def of_votes(self) -> Iterator[Evidence]:
-        """A minority that is not small, and replicas of the group that side with it."""
+        """A minority that is not small, and replicas of the group that agree with it."""
         focus, accused = self.root.focus, set(self.root.culprits)
         if focus is None:
             return
@@ -196,7 +196,7 @@ class Doubts:
             return
         if 2 * len(accused) == len(votes):
             yield Evidence(f"the {len(votes)} members are evenly split: only the replicas of the group decide")
-        elif len(accused) >= NEAR_HALF * len(votes):
+        elif len(accused) >= LARGE_MINORITY_SHARE * len(votes):
             yield Evidence(f"{len(accused)} of {plural(len(votes), 'member')} are accused: no small minority")
         yield from self._of_replicas(focus, votes, right[0][0])
 
@@ -210,8 +210,13 @@ class Doubts:
             yield Evidence(f"{said}, as {ranks_text(siding)} did", rank=siding[0])
 
     def one_place(self) -> Iterator[Evidence]:
-        """Of a collective that few issued: all others ended at the same operation, as with one common cause."""
-        if self.root.kind != "extra-collective" or len(self.late) < LEAST or not self.root.needs_stillness:
+        """For a collective that few ranks issued: all others stopped at the same operation, as with one common
+        cause."""
+        if (
+            self.root.kind != "extra-collective"
+            or len(self.late) < FEWEST_ABSENT_RANKS
+            or not self.root.needs_stillness
+        ):
             return
         last = self.job.last.filter(pl.col("rank").is_in(list(self.late)))
         places = last.select("group", "seq", "op", "is_p2p", "stack_id").unique()
@@ -225,7 +230,7 @@ class Doubts:
             yield Evidence(text)
 
     def whole_hosts(self) -> Iterator[Evidence]:
-        """Of ranks without a dump: that not one rank of their host left any."""
+        """For ranks without a dump: no rank of their host left a dump."""
         accused = {*self.root.culprits, *self.root.candidates} - self.job.facts.presence.seen
         size = self.job.block
         if self.root.kind != "missing-rank" or not size:
@@ -246,7 +251,7 @@ class Doubts:
         return f"{row['op']} {number} of {self.job.facts.label(row['group'])}"
 
     def _of(self, rank: int, text: str, rows: pl.DataFrame | None = None) -> Evidence:
-        """The doubt with the dump of a rank, and the record that shows it."""
+        """The evidence with the dump of a rank and the record that shows it."""
         path = self.job.paths.get(rank)
         if rows is None:
             return Evidence(text, file=path, rank=rank)
@@ -254,5 +259,5 @@ class Doubts:
 
 
 def _some(ranks: list[int]) -> str:
-    """Ranks by name, or how many where they are many."""
+    """Names of the ranks, or their number if they are many."""
     return ranks_text(ranks) if len(fold(ranks)) < 40 else plural(len(ranks), "other rank")

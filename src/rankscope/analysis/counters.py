@@ -1,8 +1,8 @@
-"""How many sends and receives a rank has issued, held against the same stage of other pipelines.
+"""Counts of sends and receives of a rank, compared with the same stage of other pipelines.
 
-Where a ring wrapped, or a dump keeps only what is active, nobody can count the k-th between two ranks. But every entry
-carries `op_id`, which counts the operations of its group on its rank from the beginning (ProcessGroupNCCL.cpp): ranks
-of one stage must stand at the same number when they come to the same collective.
+The k-th operation between two ranks cannot be counted if a ring wrapped, or if a dump keeps only active entries. But
+every entry carries `op_id`, which counts the operations of its group on its rank from the beginning
+(ProcessGroupNCCL.cpp): ranks of one stage must have the same count when they come to the same collective.
 """
 
 from __future__ import annotations
@@ -16,54 +16,54 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.replicas import Cohorts
+from rankscope.analysis.replicas import ReplicaCohorts
 
 
-class Count(NamedTuple):
-    """Operations a rank had issued in a group with sends and receives when it came to a collective."""
+class P2pCount(NamedTuple):
+    """Number of operations a rank had issued in a group with sends and receives when it came to a collective."""
 
     own: int
     usual: int
-    """What most ranks of its stage had issued by then."""
+    """The number that most ranks of its stage had issued by then."""
     votes: int
-    """How many say so."""
+    """How many ranks had issued `usual`."""
     group: str
     place: str
-    """The collective, the last that can be compared."""
+    """The last collective that can be compared."""
     what: str = "operations"
-    """What is counted."""
+    """The unit that is counted."""
 
 
 @dataclass(frozen=True)
-class Counters:
-    """Compares ranks with their replicas."""
+class ReplicaCounters:
+    """Compares the counters of ranks with those of their replicas."""
 
     facts: Facts
-    cohorts: Cohorts
+    cohorts: ReplicaCohorts
 
-    def compare(self, ranks: Iterable[int]) -> dict[int, Count]:
-        """For each of `ranks` that can be compared where it stands against the majority of its stage."""
+    def compare(self, ranks: Iterable[int]) -> dict[int, P2pCount]:
+        """For each of `ranks` that can be compared: its count beside that of the majority of its stage."""
         return {rank: count for rank in ranks if (count := self._last(rank)) is not None}
 
-    def _last(self, rank: int) -> Count | None:
+    def _last(self, rank: int) -> P2pCount | None:
         stage = self.cohorts.stage_of(rank)
         replicas = [
             r for r, other in self.cohorts.stages.items() if other == stage and r != rank and self.facts.alike(r, rank)
         ]
         return self._seen(rank, replicas) or self._told(rank, replicas)
 
-    def _told(self, rank: int, replicas: Iterable[int]) -> Count | None:
-        """By `pg_status`, where the entries before the last collective are gone."""
+    def _told(self, rank: int, replicas: Iterable[int]) -> P2pCount | None:
+        """Comparison by `pg_status`, if the entries before the last collective are gone."""
         own = self._standings.get(rank)
         others = (self._standings[r] for r in replicas if r in self._standings)
         found = deviation(own, others) if own else None
         if own is None or found is None:
             return None
         label, op, seq = own.place
-        return Count(found.own, found.usual, found.votes, found.group, f"{op} #{seq} of {label}", found.what)
+        return P2pCount(found.own, found.usual, found.votes, found.group, f"{op} #{seq} of {label}", found.what)
 
-    def _seen(self, rank: int, replicas: list[int]) -> Count | None:
-        """By `op_id`, where the entries between the last send or receive and a collective are there."""
+    def _seen(self, rank: int, replicas: list[int]) -> P2pCount | None:
+        """Comparison by `op_id`, if the entries between the last send or receive and a collective are present."""
         own = self._table.filter(pl.col("rank") == rank)
         others = self._table.filter(pl.col("rank").is_in(replicas)).join(
             own, on=["counter", "label", "seq"], how="semi"
@@ -76,18 +76,18 @@ class Counters:
         ):
             ranked = votes.get((counter, label, seq), Counter[int]()).most_common(1)
             if ranked and 2 * ranked[0][1] > votes[counter, label, seq].total():
-                return Count(count, *ranked[0], counter, f"{op} #{seq} of {label}")
+                return P2pCount(count, *ranked[0], counter, f"{op} #{seq} of {label}")
         return None
 
     @cached_property
-    def _standings(self) -> dict[int, Standing]:
+    def _standings(self) -> dict[int, RankCounts]:
         return standings(self.facts)
 
     @cached_property
     def _table(self) -> pl.DataFrame:
-        """One row for each collective and each kind of group with sends: rank, row, label, seq, op, counter, count.
+        """One row per collective and kind of group with sends: rank, row, label, seq, op, counter, count.
 
-        Only where every record between the last send or receive and the collective is there.
+        Only if every record between the last send or receive and the collective is present.
         """
         labels = pl.DataFrame(
             {"group": [g.id for g in self.facts.groups], "label": [self.facts.label(g.id) for g in self.facts.groups],
@@ -121,28 +121,28 @@ _EMPTY = pl.DataFrame(
 )  # fmt: skip
 
 
-# Where a rank stands at the end of a dump that has forgotten most of what was before.
+# Counts at the end of a dump that has lost most earlier records.
 
 
-class Standing(NamedTuple):
-    """What a rank has issued."""
+class RankCounts(NamedTuple):
+    """Counts of the operations a rank has issued."""
 
     record_id: int
-    """Of the last entry, a collective."""
+    """Record number of the last entry, a collective."""
     place: tuple[str, str, int]
-    """That collective: group, operation, sequence number."""
+    """The last collective: group, operation, sequence number."""
     collectives: tuple[tuple[str, int], ...]
-    """Last sequence number issued on every group without sends and receives."""
+    """Last issued sequence number of every group without sends and receives."""
     pairs: tuple[tuple[str, int], ...]
-    """The counter of the last operation on every group with them."""
+    """Counter of the last operation of every group with sends and receives."""
 
-    def together(self, other: Standing) -> bool:
-        """Whether both have come to the same place."""
+    def together(self, other: RankCounts) -> bool:
+        """Whether both ranks have come to the same place."""
         return (self.place, self.collectives) == (other.place, other.collectives)
 
 
-def standings(facts: Facts) -> dict[int, Standing]:
-    """For each rank whose last entry is a collective that waits, and whose dump has `pg_status`, where it stands."""
+def standings(facts: Facts) -> dict[int, RankCounts]:
+    """Counts of each rank whose last entry is a waiting collective and whose dump has `pg_status`."""
     paired = {g.id for g in facts.groups if g.has_p2p}
     last = facts.dataset.ops.group_by("rank", maintain_order=True).last()
     last = last.filter(
@@ -153,27 +153,27 @@ def standings(facts: Facts) -> dict[int, Standing]:
     for rank, record, group, op, seq in last.select("rank", "record_id", "group", "op", "seq").iter_rows():
         told = counters.get(rank)
         if told:
-            found[rank] = Standing(
+            found[rank] = RankCounts(
                 record, (facts.label(group), op, seq), _labelled(facts, told, set(told) - paired),
                 _labelled(facts, told, set(told) & paired),
             )  # fmt: skip
     return found
 
 
-class Deviation(NamedTuple):
-    """Where a rank and most others that have come to the same place differ; if nowhere, their first counter."""
+class CounterDeviation(NamedTuple):
+    """The first difference between a rank and most others at the same place; their first counter if none differs."""
 
     group: str
     own: int
     usual: int
     votes: int
-    """How many count `usual`."""
+    """How many ranks count `usual`."""
     what: str = "operations"
-    """What is counted: a batch is one operation, of which every part and the end are records."""
+    """The unit that is counted: a batch is one operation, although its parts and its end are records, too."""
 
 
-def deviation(own: Standing, others: Iterable[Standing]) -> Deviation | None:
-    """A rank held against `others`; None if they do not agree, or their record numbers do not bear it out."""
+def deviation(own: RankCounts, others: Iterable[RankCounts]) -> CounterDeviation | None:
+    """Compares a rank with `others`; None if they disagree, or if their record numbers contradict the counts."""
     alike = [other for other in others if own.together(other)]
     ranked = Counter((other.pairs, other.record_id) for other in alike).most_common(1)
     if not own.pairs or not ranked or 2 * ranked[0][1] <= len(alike):
@@ -182,12 +182,12 @@ def deviation(own: Standing, others: Iterable[Standing]) -> Deviation | None:
     if [group for group, _ in usual] != [group for group, _ in own.pairs]:
         return None
     pairs = zip(own.pairs, usual, strict=True)
-    both = [Deviation(group, mine, theirs, votes) for (group, mine), (_, theirs) in pairs]
+    both = [CounterDeviation(group, mine, theirs, votes) for (group, mine), (_, theirs) in pairs]
     differs = [one for one in both if one.own != one.usual]
     if not differs and own.record_id != record:
         collectives = sum(count for _, count in own.collectives) - 1  # records are numbered from 0
         groups = " and ".join(group for group, _ in own.pairs)
-        return Deviation(groups, own.record_id - collectives, record - collectives, votes, "records")
+        return CounterDeviation(groups, own.record_id - collectives, record - collectives, votes, "records")
     borne_out = all(_sign(own.record_id - record) == _sign(one.own - one.usual) for one in differs)
     return (*differs, both[0])[0] if borne_out else None
 
@@ -197,7 +197,7 @@ def _sign(number: int) -> int:
 
 
 def _counters(facts: Facts) -> dict[int, dict[int, int]]:
-    """For each rank what `pg_status` says it has issued, by group."""
+    """By rank: the issued operations of each group, as `pg_status` says."""
     found: dict[int, dict[int, int]] = {}
     told = facts.dataset.frontiers.select("rank", "group", "status_enqueued").drop_nulls()
     for rank, group, enqueued in told.iter_rows():

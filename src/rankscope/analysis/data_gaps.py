@@ -1,4 +1,4 @@
-"""What makes the verdict less certain: dumps that are missing, damaged or cut, and what to set next time."""
+"""Gaps in the data that make the verdict less certain: missing, damaged or cut dumps, and settings for the next run."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema import HOOKS, UNRANKED
 
-SHOWN_GROUPS = 3
-_FOREIGN = [kind.name for kind in INPUTS.values() if not kind.told_if_broken]
-"""Kinds of files that are listed, but no operation is missing because of them."""
+MOST_GROUPS = 3
+_LISTED_KINDS = [kind.name for kind in INPUTS.values() if not kind.told_if_broken]
+"""Kinds of files whose loss hides no operation; they are only listed."""
 
 
 def find_gaps(facts: Facts, hung: bool) -> list[Finding]:
-    """Findings about the inputs themselves."""
+    """Findings about the input files."""
     finders = (function(kind.find) for kind in FINDINGS.values() if kind.find)
     return [finding for find in finders for finding in find(facts, hung)]
 
 
 def unreadable_files(facts: Facts, _: bool) -> list[Finding]:
-    """Files of which nothing could be read."""
+    """Files that could not be read at all."""
     return _files(facts, "unreadable-file", "could not be read", used=False)
 
 
 def truncated_files(facts: Facts, _: bool) -> list[Finding]:
-    """Files of which only a part could be read."""
+    """Files that could be read only in part."""
     return _files(facts, "truncated-file", "could be read only in part", used=True)
 
 
 def _files(facts: Facts, kind: str, what: str, *, used: bool) -> list[Finding]:
-    whole = pl.col("kind").is_in(_FOREIGN) | pl.col("problem").str.starts_with(UNRANKED)
+    whole = pl.col("kind").is_in(_LISTED_KINDS) | pl.col("problem").str.starts_with(UNRANKED)
     broken = facts.dataset.files.filter(pl.col("problem").is_not_null() & ~whole & (pl.col("used") == used))
     rows = broken.sort("path").select("problem", "path", "rank")
     if rows.is_empty():
@@ -65,7 +65,7 @@ def missing_dumps(facts: Facts, _: bool) -> list[Finding]:
 
 
 def nothing_recorded(facts: Facts, _: bool) -> list[Finding]:
-    """Dumps in which no operation of any rank is told: neither an entry, nor a counter above none."""
+    """Dumps that tell of no operation: no entry, and no counter above none."""
     if not facts.nothing_recorded or facts.dataset.told_by_logs:
         return []
     ranks = plural(len(facts.dataset.seen_ranks), "rank")
@@ -85,10 +85,10 @@ def nothing_recorded(facts: Facts, _: bool) -> list[Finding]:
 
 
 def unrecorded_operations(facts: Facts, _: bool) -> list[Finding]:
-    """Groups in which every member counts operations that no dump has: those captured in CUDA graphs."""
+    """Groups in which every member counts operations that no dump has: operations captured in CUDA graphs."""
     if not facts.hook_groups:
         return []
-    # of a hook: op_id = seq + p2p_seq - 1 + operations under capture (assemble.recorders)
+    # for a hook: op_id = seq + p2p_seq - 1 + operations under capture (assemble.recorders)
     more = pl.col("op_id") - pl.col("seq") - pl.col("p2p_seq") + 1
     hooked = facts.dataset.dumps.filter(pl.col("recorder").is_in(HOOKS))["file"]
     rows = facts.dataset.ops.filter(pl.col("file").is_in(hooked.implode())).with_columns(more=more)
@@ -98,7 +98,7 @@ def unrecorded_operations(facts: Facts, _: bool) -> list[Finding]:
     counts = {group: n for group, n, ranks in least.iter_rows() if n > 0 and ranks == len(facts.groups[group].ranks)}
     if not counts:
         return []
-    told = ", ".join(f"{count} of {facts.label(group)}" for group, count in sorted(counts.items())[:SHOWN_GROUPS])
+    told = ", ".join(f"{count} of {facts.label(group)}" for group, count in sorted(counts.items())[:MOST_GROUPS])
     return [
         _note(
             "unrecorded-operations", "info", f"{plural(len(counts), 'group')} issued operations that no dump holds",
@@ -109,7 +109,7 @@ def unrecorded_operations(facts: Facts, _: bool) -> list[Finding]:
 
 
 def wrapped_rings(facts: Facts, hung: bool) -> list[Finding]:
-    """Rings that had overwritten older operations, where a hang was found."""
+    """Rings that had overwritten older operations when a hang was found."""
     files = facts.dataset.dumps.filter(pl.col("wrapped").fill_null(False))
     if files.is_empty() or not hung:
         return []
@@ -124,7 +124,7 @@ def wrapped_rings(facts: Facts, hung: bool) -> list[Finding]:
 
 
 def timing_off(facts: Facts, hung: bool) -> list[Finding]:
-    """A recorder that did not note when operations start, where a hang was found."""
+    """Recorders that did not note the start of operations when a hang was found."""
     if not hung:
         return []
     libraries = facts.dataset.ops["library"].unique().cast(pl.String).drop_nulls().to_list()

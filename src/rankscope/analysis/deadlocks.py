@@ -1,4 +1,4 @@
-"""Deadlocks: ranks that entered operations in different orders, and whose order is the odd one."""
+"""Deadlocks: ranks that entered operations in different orders, and the ranks whose order is the odd one."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from functools import cached_property
 from itertools import combinations
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, Root, WaitGraph, reverse_edges
+from rankscope.analysis.graph import Root, WaitGraph, WaitNode, reverse_edges
 from rankscope.analysis.instances import Instance
-from rankscope.analysis.replicas import Cohorts
+from rankscope.analysis.replicas import ReplicaCohorts
 from rankscope.analysis.wording import fold, ranks_text, wait_text
 
-SEVERAL = 2
-"""So many ranks that wait for one that never came outweigh it."""
+FEWEST_WAITING_RANKS = 2
+"""Fewest waiting ranks that outweigh one rank that never came."""
 
 
 @dataclass(frozen=True)
-class Deadlocks:
+class DeadlockRules:
     """Judges cycles of the wait-for graph."""
 
     facts: Facts
     graph: WaitGraph
-    cohorts: Cohorts
+    cohorts: ReplicaCohorts
 
-    def judge(self, component: tuple[Node, ...]) -> Root:
+    def judge(self, component: tuple[WaitNode, ...]) -> Root:
         """The root of a strongly connected component of more than one node."""
         if self._uncounted(component) or self._unsure(component):
             return self._among_pairs(component)
@@ -53,16 +53,16 @@ class Deadlocks:
             return root.weaken("medium", "the order of the majority is taken for the right one")
         return root.weaken("low", "no majority tells which order is the right one")
 
-    def strayed(self, component: tuple[Node, ...]) -> Root | None:
-        """The rank that is elsewhere than its peers, whatever became of the sends and receives between them.
+    def strayed(self, component: tuple[WaitNode, ...]) -> Root | None:
+        """The rank that is elsewhere than its peers, whatever happened to the sends and receives between them.
 
-        It waits alone in a collective. Several members that never came to that wait in others, in which only this rank
-        is missing: that two ranks enter collectives in opposite order is no doing of a third. None where replicas tell
-        whose order is the odd one, and where more than one rank could be it.
+        It waits alone in a collective. Several members that never came to it wait in others, in which only this rank is
+        missing: a third rank does not make two ranks enter collectives in opposite order. None if replicas tell whose
+        order is the odd one, or if more than one rank could be the one that strayed.
         """
         found = [(node, i) for node in component if (i := self.graph.instance(node)) is not None and not i.is_pair]
         single = [(i, rank, self._calling(rank, n)) for n, i in found if len(i.entries) == 1 for rank in i.entries]
-        alone = [(i, rank, calling) for i, rank, calling in single if len(calling) >= SEVERAL]
+        alone = [(i, rank, calling) for i, rank, calling in single if len(calling) >= FEWEST_WAITING_RANKS]
         if len(alone) != 1 or self._minority(component) not in ((), (alone[0][1],)):
             return None
         focus, rank, calling = alone[0]
@@ -83,30 +83,31 @@ class Deadlocks:
             ),
         ).weaken("medium", f"one rank against {len(calling)}: what the several did is taken for right")
 
-    def _calling(self, rank: int, alone: Node) -> tuple[int, ...]:
-        """Members that never came to the collective in which a rank is alone, and wait where only that is missing."""
+    def _calling(self, rank: int, alone: WaitNode) -> tuple[int, ...]:
+        """Members that never came to the collective of a lone rank, and wait where only that rank is missing."""
         never = {edge.via for edge in self.graph.edges[alone] if edge.target.kind == "host"}
-        waits = (self.graph.instance(node) for node in self._reverse.get(Node("host", rank), ()))
+        waits = (self.graph.instance(node) for node in self._reverse.get(WaitNode("host", rank), ()))
         elsewhere = [i for i in waits if i is not None and not i.is_pair]
         lacking = [i for i in elsewhere if {*i.entries, rank} >= set(self.facts.groups[i.group].ranks)]
         return tuple(sorted(never.intersection(r for i in lacking for r in i.waiting())))
 
     @cached_property
-    def _reverse(self) -> dict[Node, list[Node]]:
+    def _reverse(self) -> dict[WaitNode, list[WaitNode]]:
         return reverse_edges(self.graph)
 
-    def _uncounted(self, component: tuple[Node, ...]) -> bool:
-        """Whether the circle is made of sends and receives only, all met, and which belongs to which is not known."""
+    def _uncounted(self, component: tuple[WaitNode, ...]) -> bool:
+        """Whether the cycle has only sends and receives that all met and whose counterparts are unknown."""
         found = [i for node in component if (i := self.graph.instance(node)) is not None]
         return all(i.is_pair and len(i.entries) == 2 for i in found) and any(not i.counted for i in found)
 
-    def _unsure(self, component: tuple[Node, ...]) -> bool:
-        """Whether the other side of something in the circle may have finished it, and its own waits for its batch."""
+    def _unsure(self, component: tuple[WaitNode, ...]) -> bool:
+        """Whether the other side may have finished an operation of the cycle while its own operation waits for its
+        batch."""
         found = [i for node in component if (i := self.graph.instance(node)) is not None]
         alone = [i for i in found if i.is_pair and len(i.entries) == 1 and not i.counted]
         return any(len(self.graph.heads(rank)) > 1 for i in alone for rank in i.entries)
 
-    def _among_pairs(self, component: tuple[Node, ...]) -> Root:
+    def _among_pairs(self, component: tuple[WaitNode, ...]) -> Root:
         ranks, focus = self._ranks(component), self._focus(component)
         label = self.facts.label(focus.group) if focus else "?"
         return Root(
@@ -126,8 +127,8 @@ class Deadlocks:
             next_steps=("Set TORCH_FR_BUFFER_SIZE higher, so that the recorder keeps a whole step.",),
         )
 
-    def skipped(self, component: tuple[Node, ...]) -> Root | None:
-        """A rank that left a collective out and went on: the only one that is ahead of every other somewhere else."""
+    def skipped(self, component: tuple[WaitNode, ...]) -> Root | None:
+        """The rank that left a collective out and went on: the only one that is ahead of all others somewhere else."""
         ahead = [rank for rank in self._ranks(component) if self.cohorts.ahead(rank)]
         if len(ahead) != 1:
             return None
@@ -154,7 +155,7 @@ class Deadlocks:
             next_steps=(f"Compare the stack of rank {ahead[0]} with the others: which branch skips the {focus.op}?",),
         )
 
-    def _explain(self, path: list[Node], culprits: tuple[int, ...], everybody: tuple[int, ...]) -> str:
+    def _explain(self, path: list[WaitNode], culprits: tuple[int, ...], everybody: tuple[int, ...]) -> str:
         steps = []
         for node in path:
             instance = self.graph.instance(node)
@@ -170,38 +171,38 @@ class Deadlocks:
             return text + " Nothing tells who of them left something out, or came too early."
         return text + " Half of the ranks entered them in one order, half in the other."
 
-    def _alone(self, component: tuple[Node, ...]) -> tuple[int, ...]:
-        """The only rank that waits alone, and in a collective of three or more: the rest waits for it elsewhere.
+    def _alone(self, component: tuple[WaitNode, ...]) -> tuple[int, ...]:
+        """The only rank that waits alone in a collective of three or more while the rest wait for it elsewhere.
 
-        Another one that waits alone for one peer may as well be the one that left something out.
+        None if another rank waits alone for one peer: that one may have left out an operation, too.
         """
         found = [i for node in component if (i := self.graph.instance(node)) is not None and not i.is_pair]
         single = [i for i in found if len(i.entries) == 1]
         alone = {i.waiting()[0] for i in single}
         many = any(len(self.facts.groups[i.group].ranks) > 2 for i in single)
-        # to one that few have come to, these few may have come too early
+        # if few have come to the other operation, these few may have come too early
         few = any(len(i.entries) > 1 and 2 * len(i.entries) < len(self.facts.groups[i.group].ranks) for i in found)
         return tuple(alone) if len(alone) == 1 and many and not few else ()
 
-    def _ranks(self, component: tuple[Node, ...]) -> tuple[int, ...]:
-        """Ranks that wait in an operation of the circle and for which another one waits."""
+    def _ranks(self, component: tuple[WaitNode, ...]) -> tuple[int, ...]:
+        """Ranks that wait in an operation of the cycle and that another rank waits for."""
         inside = set(component)
         via = {edge.via for node in component for edge in self.graph.edges[node] if edge.target in inside}
         return tuple(sorted(via))
 
-    def _focus(self, component: tuple[Node, ...]) -> Instance | None:
+    def _focus(self, component: tuple[WaitNode, ...]) -> Instance | None:
         found = [i for node in component if (i := self.graph.instance(node)) is not None]
         return min(found, key=lambda i: (i.since_ns or 0, i.key), default=None)
 
-    def _cycle(self, component: tuple[Node, ...]) -> tuple[list[Node], tuple[int, ...]]:
-        """A shortest circle through the first operation: its nodes, and the ranks that pass the wait on."""
+    def _cycle(self, component: tuple[WaitNode, ...]) -> tuple[list[WaitNode], tuple[int, ...]]:
+        """A shortest cycle through the first operation: its nodes, and the ranks that pass on the wait."""
         inside = set(component)
         start = (
             next(node for node in component if node.kind == "op")
             if any(n.kind == "op" for n in component)
             else component[0]
         )
-        back: dict[Node, tuple[Node, int]] = {}
+        back: dict[WaitNode, tuple[WaitNode, int]] = {}
         queue = deque([start])
         while queue:
             node = queue.popleft()
@@ -214,8 +215,8 @@ class Deadlocks:
         return [start], ()
 
     def _unwind(
-        self, start: Node, last: Node, via: int, back: dict[Node, tuple[Node, int]]
-    ) -> tuple[list[Node], tuple[int, ...]]:
+        self, start: WaitNode, last: WaitNode, via: int, back: dict[WaitNode, tuple[WaitNode, int]]
+    ) -> tuple[list[WaitNode], tuple[int, ...]]:
         nodes, ranks = [last], [via]
         while nodes[-1] != start:
             previous, rank = back[nodes[-1]]
@@ -225,13 +226,13 @@ class Deadlocks:
         ranks.reverse()
         return nodes, tuple(dict.fromkeys(ranks))
 
-    def _order_text(self, rank: int, path: list[Node]) -> str:
+    def _order_text(self, rank: int, path: list[WaitNode]) -> str:
         own = [(e.position, i) for n in path if (i := self.graph.instance(n)) and (e := i.entries.get(rank))]
         names = [f"{i.name} of {self.facts.label(i.group)}" for _, i in sorted(own, key=lambda item: item[0])]
         return "entered " + ", then ".join(names) if names else ""
 
-    def _minority(self, component: tuple[Node, ...]) -> tuple[int, ...]:
-        """Ranks that entered two steps of the circle in the order most ranks of their stage did not."""
+    def _minority(self, component: tuple[WaitNode, ...]) -> tuple[int, ...]:
+        """Ranks that entered two steps of the cycle in another order than most ranks of their stage."""
         found = [i for node in component if (i := self.graph.instance(node)) is not None and not i.is_pair]
         odd: set[int] = set()
         involved = {r for i in found for r in self.facts.groups[i.group].ranks}

@@ -1,19 +1,19 @@
-"""Roots on the device: one that stopped, one that never got to an operation, and what all joined and nobody ends."""
+"""Roots on devices: a device that stopped, a device that never reached an operation, an operation that never ends."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, Root, WaitGraph
+from rankscope.analysis.graph import Root, WaitGraph, WaitNode
 from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.reliability import Reliability, shows
-from rankscope.analysis.signatures import ROOTED, wire_name
+from rankscope.analysis.signatures import ROOTED_OPS, wire_name
 from rankscope.analysis.wording import ranks_text
 
-_NETWORK = "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts."
-_BATCHES = "the hook of torch 2.15 records no start, and calls a batch of sends and receives finished at its issue"
+_NETWORK_STEP = "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts."
+_BATCH_NOTE = "the hook of torch 2.15 records no start, and calls a batch of sends and receives finished at its issue"
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class DeviceRules:
     graph: WaitGraph
     reliability: Reliability
 
-    def stopped(self, nodes: list[Node]) -> list[Root]:
-        """One root for devices that stopped in groups they share, or else one for each."""
+    def stopped(self, nodes: list[WaitNode]) -> list[Root]:
+        """One root for all devices that stopped in groups they share, else one root for each."""
         open_nodes, roots = list(nodes), []
         while open_nodes:
             together = [open_nodes.pop(0)]
@@ -40,7 +40,7 @@ class DeviceRules:
     def _lagging(self, rank: int) -> list[int]:
         return self.reliability.lagging_groups(self.facts, rank)
 
-    def _device(self, nodes: tuple[Node, ...]) -> Root:
+    def _device(self, nodes: tuple[WaitNode, ...]) -> Root:
         ranks = tuple(node.rank for node in nodes)
         own = [i for node in nodes for i in self.graph.instances.values() if node.rank in i.waiting() and not i.is_pair]
         focus = min(
@@ -70,16 +70,17 @@ class DeviceRules:
         )
 
     def _counted_only(self, focus: Instance) -> tuple[int, ...]:
-        """Peers of which only counters tell that they finished it, and nothing what it was on them."""
+        """Peers that finished the operation by their counters alone, so the kind of their operation is unknown."""
         if not self.facts.dataset.from_logs or focus.is_pair:
             return ()
         done = [r for (r, group), seq in self.facts.completed.items() if group == focus.group and seq >= focus.seq]
         return () if any(rank in focus.entries for rank in done) else tuple(sorted(done))
 
     def _apart(
-        self, ranks: tuple[int, ...], nodes: tuple[Node, ...], focus: Instance, where: str, peers: tuple[int, ...]
+        self, ranks: tuple[int, ...], nodes: tuple[WaitNode, ...], focus: Instance, where: str, peers: tuple[int, ...]
     ) -> Root:
-        """Counters alone do not tell a dead device from another collective under the same number."""
+        """The root of a device that only counters accuse: it may be dead, or have another collective under the same
+        number."""
         alone = len(peers) > len(ranks)
         return Root(
             kind="gpu-stuck",
@@ -103,8 +104,8 @@ class DeviceRules:
             ),
         )
 
-    def joined(self, node: Node) -> Root | None:
-        """Everybody joined and nobody moves on: a device that never got there, or the network."""
+    def joined(self, node: WaitNode) -> Root | None:
+        """The root of an operation that all joined and nobody leaves: a device that never got there, or the network."""
         focus = self.graph.instances[node.key]  # type: ignore[index]
         if self._incomplete(focus) or self._unnoticed(focus):
             return None
@@ -121,12 +122,13 @@ class DeviceRules:
         return self._stuck(focus, node, label)
 
     def _is_alone(self, focus: Instance) -> bool:
-        """Whether one rank waits in a group of which no other member is known: it has others, or would not wait."""
+        """Whether one rank waits in a group of which no other member is known; it must have others, or would not
+        wait."""
         group = self.facts.groups[focus.group]
         return not focus.is_pair and len(group.ranks) == 1 and group.membership == "inferred"
 
-    def _without_peers(self, focus: Instance, node: Node) -> Root:
-        """What the others of the group did stands in dumps that are not there."""
+    def _without_peers(self, focus: Instance, node: WaitNode) -> Root:
+        """The root if the rest of the group acted in dumps that are missing."""
         label, missing = f"{focus.name} of {self.facts.label(focus.group)}", self.facts.dataset.missing_ranks
         left = f"; no dump of {ranks_text(missing)} could be read" if missing else ""
         return Root(
@@ -143,8 +145,8 @@ class DeviceRules:
             next_steps=("Collect the dumps of all ranks; rankscope.capture writes down who is in a group.",),
         )
 
-    def _stuck(self, focus: Instance, node: Node, label: str) -> Root:
-        """The network, or what the recorder does not show in front of it."""
+    def _stuck(self, focus: Instance, node: WaitNode, label: str) -> Root:
+        """The root if the network stopped, or an operation in front of it that the recorder does not show."""
         hooked = focus.group in self.facts.hook_groups
         front = "a device kernel or a batch of sends and receives" if hooked else "a device kernel"
         unseen = () if self.facts.has_timing else ("without timing, a device that never got there looks the same",)
@@ -160,26 +162,26 @@ class DeviceRules:
             ),
             candidates=tuple(sorted(focus.entries)) if len(focus.entries) <= 2 else (),
             confidence="low" if hooked else "medium",
-            reasons=(_BATCHES,) if hooked else unseen,
+            reasons=(_BATCH_NOTE,) if hooked else unseen,
             residual=hooked,
             next_steps=(
                 *host_steps(self.facts.dataset, focus.waiting()[:3], native=True),
-                _NETWORK,
-            ) if hooked else ("Set TORCH_NCCL_ENABLE_TIMING=1 to tell a device that never got there.", _NETWORK),
+                _NETWORK_STEP,
+            ) if hooked else ("Set TORCH_NCCL_ENABLE_TIMING=1 to tell a device that never got there.", _NETWORK_STEP),
         )  # fmt: skip
 
     def _unnoticed(self, focus: Instance) -> bool:
-        """Whether a hook may only not have noticed yet that an operation is finished, on all who wait in it."""
+        """Whether the hook of each waiting rank may not have noticed the completion yet."""
         if focus.group not in self.facts.hook_groups:
             return False
         return not any(self.reliability.overdue(rank, focus.entries[rank].created_ns) for rank in focus.waiting())
 
-    def _left_behind(self, focus: Instance, node: Node) -> Root | None:
-        """Others have finished an operation that takes part of everybody: the device of who has not is dead."""
+    def _left_behind(self, focus: Instance, node: WaitNode) -> Root | None:
+        """The root if others have finished an operation that needs all members: the device of the rest is dead."""
         done = [entry.row for entry in focus.entries.values() if not entry.pending]
         finished_ns = self.facts.dataset.ops["completed_ns"].gather(done).min()
         behind = tuple(self._dumped_after(finished_ns if isinstance(finished_ns, int) else 0, focus.waiting()))
-        rooted = wire_name(focus.op) in ROOTED
+        rooted = wire_name(focus.op) in ROOTED_OPS
         few = 0 < 2 * len(behind) <= len(focus.entries)
         if focus.group in self.facts.gloo_groups or rooted or not focus.counted or not few:
             return None
@@ -199,7 +201,7 @@ class DeviceRules:
         )
 
     def _dumped_after(self, since_ns: int, ranks: list[int]) -> list[int]:
-        """Those of `ranks` whose dump is late enough to show what happened at a moment."""
+        """The ranks of `ranks` whose dump is new enough to show that moment."""
         return [rank for rank in ranks if shows(self.reliability.written_ns, rank, since_ns)]
 
     def _incomplete(self, focus: Instance) -> bool:
@@ -207,7 +209,7 @@ class DeviceRules:
             return len(focus.entries) < 2
         return set(focus.entries) < set(self.facts.groups[focus.group].ranks)
 
-    def _before(self, focus: Instance, node: Node, waiting: tuple[int, ...], label: str) -> Root:
+    def _before(self, focus: Instance, node: WaitNode, waiting: tuple[int, ...], label: str) -> Root:
         root = Root(
             kind="gpu-stuck",
             culprits=waiting,

@@ -1,4 +1,4 @@
-"""Where the members of a group issued different things under one sequence number."""
+"""Sequence numbers under which the members of a group issued different operations."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import polars as pl
 Array = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-SPARSE = 1 << 20
-"""So many sequence numbers without a row are borne, besides as many as there are rows."""
-_ENDS = (np.iinfo(np.int64).max, np.iinfo(np.int64).min)
-_MUST_AGREE = {"ops": "key", "sizes": "elements", "dtypes": "dtype"}
+MOST_EMPTY_NUMBERS = 1 << 20
+"""Most sequence numbers without a row that are tolerated, besides the number of rows."""
+_EXTREMES = (np.iinfo(np.int64).max, np.iinfo(np.int64).min)
+_COMPARED_COLUMNS = {"ops": "key", "sizes": "elements", "dtypes": "dtype"}
 
 
 @dataclass(frozen=True)
-class Instances:
-    """The collectives of all groups, by group and sequence number; numbers without a row may be among them."""
+class CollectiveInstances:
+    """The collectives of all groups by group and sequence number; may contain numbers without a row."""
 
     group: Array
     seq: Array
     code: Array
-    """For each row of the calls which instance it is."""
+    """The index of the instance of each row of the calls."""
 
     def last_of(self, rows: Mask) -> dict[int, int]:
-        """By group the highest sequence number of those calls that `rows` is true of."""
+        """By group: the highest sequence number among the calls where `rows` is true."""
         there = np.zeros(len(self.group), np.bool_)
         there[self.code[rows]] = True
         found = np.flatnonzero(there)
@@ -37,20 +37,22 @@ class Instances:
         return dict(zip(self.group[last].tolist(), self.seq[last].tolist(), strict=True))
 
 
-def disagreements(calls: pl.DataFrame, instances: Instances) -> pl.DataFrame:
-    """Instances (group, seq) whose members issued different things, sorted by group and seq.
+def disagreements(calls: pl.DataFrame, instances: CollectiveInstances) -> pl.DataFrame:
+    """Instances (group, seq) whose members issued different operations, sorted by group and seq.
 
-    Columns `ops`, `sizes`, `dtypes` say in what they differ, `members` how many issued it, `finished` whether all are
-    done. An instance in the past of a group that went on together afterwards (every member agreed on and finished a
-    later one) is `settled`.
+    Columns `ops`, `sizes` and `dtypes` tell what differs, `members` how many issued it, `finished` whether all are
+    done. `settled` is true if the group went on together afterwards: every member agreed on a later one and finished
+    it.
     """
     group, seq, code = instances.group, instances.seq, instances.code
-    differ = {name: _differ(calls[column].to_physical(), code, len(group)) for name, column in _MUST_AGREE.items()}
+    differ = {
+        name: _differ(calls[column].to_physical(), code, len(group)) for name, column in _COMPARED_COLUMNS.items()
+    }
     members = np.bincount(code, minlength=len(group))
     finished = np.ones(len(group), np.bool_)
     finished[code[(calls["state"] != "completed").to_numpy()]] = False
     table = pl.DataFrame({"group": group, "seq": seq, **differ, "members": members, "finished": finished})
-    differs = pl.any_horizontal(*_MUST_AGREE)
+    differs = pl.any_horizontal(*_COMPARED_COLUMNS)
     found = table.filter(differs)
     together = (
         table.filter(~differs & pl.col("finished") & (pl.col("members") > 1))
@@ -64,65 +66,65 @@ def disagreements(calls: pl.DataFrame, instances: Instances) -> pl.DataFrame:
     )  # fmt: skip
 
 
-class Collectives:
-    """The rows of ops that are collectives with a number, and which of them belong together."""
+class CollectiveRows:
+    """Rows of ops that are collectives with a number, and the instance of each row."""
 
     def __init__(self, ops: pl.DataFrame) -> None:
         known = ~ops["is_p2p"] & ops["seq"].is_not_null() & ops["group"].is_not_null()
         self.rows: Array | None = (
             None if known.all(ignore_nulls=False) else known.arg_true().to_numpy().astype(np.int64)
         )
-        """None: all of them."""
+        """None: all rows."""
         own = ops.select("group", "seq")
         self.instances = instances(own if self.rows is None else own[self.rows])
 
     def of(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Of a column of ops what is theirs."""
+        """The values of a column of ops at these rows."""
         return column if self.rows is None else column[self.rows]
 
 
-def collectives_of(ops: pl.DataFrame) -> Collectives:
-    """The collectives of a frame; rules, lanes and columns ask, so those found last are kept as long as their frame."""
-    last = _last.get("ops")
+def collectives_of(ops: pl.DataFrame) -> CollectiveRows:
+    """The collectives of a frame. The last result is kept as long as its frame, because several callers ask."""
+    last = _last_collectives.get("ops")
     if last is None or last[0]() is not ops:
-        last = _last["ops"] = ref(ops, lambda _: _last.clear()), Collectives(ops)
+        last = _last_collectives["ops"] = ref(ops, lambda _: _last_collectives.clear()), CollectiveRows(ops)
     return last[1]
 
 
-_last: dict[str, tuple[ref[pl.DataFrame], Collectives]] = {}
+_last_collectives: dict[str, tuple[ref[pl.DataFrame], CollectiveRows]] = {}
 
 
-def instances(calls: pl.DataFrame) -> Instances:
-    """Every instance, sorted by group and sequence number.
+def instances(calls: pl.DataFrame) -> CollectiveInstances:
+    """All instances, sorted by group and sequence number.
 
-    Sequence numbers are dense, so that a row's instance is found by counting; numbers that lie far apart are sorted.
+    Sequence numbers are dense, so the instance of a row is found by counting; numbers that lie far apart are sorted.
     """
     group, seq = calls["group"].to_numpy().astype(np.int64), calls["seq"].to_numpy()
-    low, high = (np.full(int(group.max(initial=-1)) + 1, end) for end in _ENDS)
+    low, high = (np.full(int(group.max(initial=-1)) + 1, end) for end in _EXTREMES)
     np.minimum.at(low, group, seq)
     np.maximum.at(high, group, seq)
     groups = np.flatnonzero(low <= high)
     lows = low[groups]
     widths = high[groups].astype(np.float64) - lows + 1
-    if widths.sum() > calls.height + SPARSE:
+    if widths.sum() > calls.height + MOST_EMPTY_NUMBERS:
         return _sorted(calls, group, seq)
     firsts = np.concatenate([[0], np.cumsum(widths.astype(np.int64))])
     shift = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)
     shift[groups] = firsts[:-1] - lows
     steps = np.repeat(np.arange(len(groups)), np.diff(firsts))
     seqs = np.arange(firsts[-1]) - (firsts[:-1] - lows)[steps]
-    return Instances(groups[steps], seqs, shift[group] + seq)
+    return CollectiveInstances(groups[steps], seqs, shift[group] + seq)
 
 
-def _sorted(calls: pl.DataFrame, group: Array, seq: Array) -> Instances:
+def _sorted(calls: pl.DataFrame, group: Array, seq: Array) -> CollectiveInstances:
     code = calls.select(pl.struct("group", "seq").rank("dense")).to_series().to_numpy().astype(np.int64) - 1
     row_of = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
     row_of[code] = np.arange(len(code))
-    return Instances(group[row_of], seq[row_of], code)
+    return CollectiveInstances(group[row_of], seq[row_of], code)
 
 
 def _differ(column: pl.Series, code: Array, count: int) -> Mask:
-    """For each of `count` instances whether a column has more than one value in it besides null."""
+    """For each of `count` instances: whether a column has more than one value other than null."""
     if column.null_count():
         code = code[column.is_not_null().to_numpy()]
         column = column.drop_nulls()

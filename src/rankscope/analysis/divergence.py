@@ -1,4 +1,4 @@
-"""For every group the first place where its members no longer stand together."""
+"""The first place in every group at which its members diverge."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Edge, Node, Root, WaitGraph
+from rankscope.analysis.graph import Root, WaitEdge, WaitGraph, WaitNode
 from rankscope.analysis.instances import CallKey, Instance, calls_at
 from rankscope.analysis.model import Divergence, Finding, GroupRef
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.replicas import signature
-from rankscope.analysis.signatures import ROOTED
+from rankscope.analysis.signatures import ROOTED_OPS
 from rankscope.analysis.wording import plural, ranks_text
 
 
 def find_divergences(
     facts: Facts, graph: WaitGraph, reliability: Reliability, roots: list[Root]
 ) -> tuple[Divergence, ...]:
-    """One row for each group that did not end together, sorted by when it began."""
+    """One row for each group whose members did not end together, sorted by the time it began."""
     first: dict[int, Instance] = {}
     for instance in [*graph.instances.values(), *_disagreeing(facts)]:
         known = first.get(instance.group)
@@ -57,11 +57,11 @@ def _divergence(facts: Facts, reliability: Reliability, instance: Instance, cons
     )
 
 
-# Groups that wait because of another group: said once for each kind of group, and accusing nobody.
+# Findings for groups that wait because of another group: one for each kind of group, without culprits.
 
 
 def find_consequences(facts: Facts, divergences: tuple[Divergence, ...], cause: str) -> list[Finding]:
-    """One finding for each description of groups that hang in consequence, pointing at the root `cause`."""
+    """One finding for each description of groups that hang as a consequence of the root `cause`."""
     by_label: dict[str, list[Divergence]] = {}
     for divergence in divergences:
         if divergence.consequence and divergence.pending_since_ns is not None:
@@ -87,11 +87,12 @@ def _finding(facts: Facts, label: str, found: list[Divergence], cause: str) -> F
     )
 
 
-# Operations of gloo that ended because they failed.
+# Failed operations of gloo.
 
 
 def follow_failures(facts: Facts, graph: WaitGraph, certain: Sequence[Root]) -> None:
-    """Has hosts that stopped after such an operation wait for what made it fail, if others wait for that, too."""
+    """Adds edges from hosts that stopped after a failed operation to the cause of the failure, if others wait for it
+    too."""
     idle = {node.rank: node for node, edges in graph.edges.items() if node.kind == "host" and not edges}
     if not idle or not facts.gloo_groups:
         return
@@ -99,13 +100,13 @@ def follow_failures(facts: Facts, graph: WaitGraph, certain: Sequence[Root]) -> 
     for rank, key, op in _last(facts, idle):
         if key in wrong:
             graph.edges.setdefault(wrong[key], [])
-            graph.edges[idle[rank]] = [Edge(wrong[key], rank)]
-        elif op not in ROOTED and not _went_on(facts, key):
-            graph.edges[idle[rank]] = [Edge(node, rank) for node in _never_came(facts, graph, key)]
+            graph.edges[idle[rank]] = [WaitEdge(wrong[key], rank)]
+        elif op not in ROOTED_OPS and not _went_on(facts, key):
+            graph.edges[idle[rank]] = [WaitEdge(node, rank) for node in _never_came(facts, graph, key)]
 
 
-def _last(facts: Facts, ranks: dict[int, Node]) -> Iterator[tuple[int, CallKey, str]]:
-    """(rank, collective, operation) of ranks that issued a collective of gloo last."""
+def _last(facts: Facts, ranks: dict[int, WaitNode]) -> Iterator[tuple[int, CallKey, str]]:
+    """(rank, collective, operation) of ranks whose last issued operation is a collective of gloo."""
     last = facts.dataset.ops.filter(pl.col("rank").is_in(list(ranks))).group_by("rank", maintain_order=True).last()
     found = last.filter(
         pl.col("group").is_in(list(facts.gloo_groups)) & ~pl.col("is_p2p") & pl.col("seq").is_not_null()
@@ -115,7 +116,8 @@ def _last(facts: Facts, ranks: dict[int, Node]) -> Iterator[tuple[int, CallKey, 
 
 
 def _went_on(facts: Facts, key: CallKey) -> bool:
-    """Whether any member issued another collective in the group afterwards, or one of a device: it ended well then."""
+    """Whether any member issued a later collective in the group, or a device collective: then the operation
+    succeeded."""
     group, seq = key
     fronts = (facts.presence.frontiers.get((rank, group)) for rank in facts.groups[group].ranks)
     if any(f is not None and f.enqueued is not None and f.enqueued > seq for f in fronts):
@@ -126,10 +128,10 @@ def _went_on(facts: Facts, key: CallKey) -> bool:
     return bool(rows.select(behind.any()).item())
 
 
-def _never_came(facts: Facts, graph: WaitGraph, key: CallKey) -> Iterator[Node]:
+def _never_came(facts: Facts, graph: WaitGraph, key: CallKey) -> Iterator[WaitNode]:
     group, seq = key
     for rank in facts.groups[group].ranks:
         absence = facts.presence.absence(rank, group, seq)
         kind = {Absence.NEVER_ISSUED: "host", Absence.NO_DUMP: "no-dump"}.get(absence)
-        if kind and Node(kind, rank) in graph.edges:
-            yield Node(kind, rank)
+        if kind and WaitNode(kind, rank) in graph.edges:
+            yield WaitNode(kind, rank)

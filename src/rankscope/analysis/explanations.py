@@ -1,32 +1,34 @@
-"""Answers for one rank: why it is accused, or why it is not and how close it came."""
+"""Explanations for one rank: why it is accused, or why it is not and how close it came."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rankscope.analysis.model import Analysis, Divergence, Evidence, Finding, Reason, Step, Why
+from rankscope.analysis.model import Analysis, ChainStep, Divergence, Evidence, Finding, RankExplanation, Reason
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.rank_view import RankView, group_of, label_of, name_of, step_evidence, subject
 from rankscope.analysis.wording import duration, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
-WITNESSES = 3
-"""Records of other ranks that are quoted."""
-ABSENT = (
+MOST_WITNESSES = 3
+"""Most quoted records of other ranks."""
+ABSENCE_RULE = (
     "others wait in what it never issued, and it has nothing pending that could hold it up: the waiting ends with it"
 )
-SKIPPED = "it never issued what others wait in, but went on to what comes after it: it left that one out"
-UNSEEN = "others wait for it, and no other root explains the wait: only then a rank without a dump is accused"
+SKIP_RULE = "it never issued what others wait in, but went on to what comes after it: it left that one out"
+MISSING_DUMP_RULE = (
+    "others wait for it, and no other root explains the wait: only then a rank without a dump is accused"
+)
 
 
 class NoSuchRankError(LookupError):
-    """The job has no such rank; the message is for a person."""
+    """Raised for a rank that the job does not have; the message is for the user."""
 
 
-def explain(dataset: Dataset, analysis: Analysis, rank: int) -> Why:
-    """Why `rank` is accused or not, with what supports it. Raises NoSuchRankError where the job has no such rank."""
+def explain(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplanation:
+    """Explains why `rank` is accused or not, with evidence. Raises NoSuchRankError if the job has no such rank."""
     view = RankView(dataset, rank)
     if not (0 <= rank < dataset.world_size or view.seen or view.groups):
         size = dataset.world_size
@@ -40,7 +42,7 @@ def explain(dataset: Dataset, analysis: Analysis, rank: int) -> Why:
     if not accusing:
         return acquit(view, analysis)
     first, *others = accusing
-    return Why(
+    return RankExplanation(
         rank, True, first.id or None, f"rank {rank} is accused: {first.title}", tuple(_accused(view, first, others))
     )
 
@@ -49,7 +51,7 @@ def _accused(view: RankView, finding: Finding, others: list[Finding]) -> Iterato
     certainty = "; ".join((f"{finding.confidence} confidence", *finding.confidence_reasons))
     yield Reason("rule", Evidence(f"{finding.kind}: {_rule(view, finding)} ({certainty})"))
     own = [e for e in finding.evidence if e.rank == view.rank]
-    for evidence in (*own, *[e for e in finding.evidence if e.rank != view.rank][:WITNESSES]):
+    for evidence in (*own, *[e for e in finding.evidence if e.rank != view.rank][:MOST_WITNESSES]):
         yield Reason("evidence", evidence)
     still, _ = view.repeats()
     if still is not None:
@@ -66,7 +68,7 @@ def _accused(view: RankView, finding: Finding, others: list[Finding]) -> Iterato
 
 
 def _groups(view: RankView, finding: Finding) -> list[int]:
-    """The group of the finding, or else the first in which the rank has something pending."""
+    """The group of the finding, else the first group in which the rank has a pending operation."""
     if finding.group is not None and view.rank in finding.group.ranks and finding.group.key >= 0:
         return [finding.group.key]
     return view.pending["group"].head(1).to_list()
@@ -74,33 +76,33 @@ def _groups(view: RankView, finding: Finding) -> list[int]:
 
 def _rule(view: RankView, finding: Finding) -> str:
     if finding.kind == "missing-rank":
-        return UNSEEN if not view.seen else SKIPPED if view.pending.height else ABSENT
+        return MISSING_DUMP_RULE if not view.seen else SKIP_RULE if view.pending.height else ABSENCE_RULE
     return FINDINGS[finding.kind].rule or finding.explanation
 
 
-# Why a rank is not accused: what it waits for, what a culprit would not have done, and how close it came.
+# Ranks that are not accused: their waits, their differences from a culprit, and how close they came.
 
-STEPS = 8
-"""Steps of a chain that are told."""
-GROUPS = 4
-"""Groups of which is told how far a rank came."""
-LATER_NS = 1_000_000_000
-"""By so much a dump must be older for it to be said."""
+MOST_STEPS = 8
+"""Most quoted steps of a chain."""
+MOST_GROUPS = 4
+"""Most groups whose frontier is quoted."""
+NOTABLE_LAG_NS = 1_000_000_000
+"""Smallest age difference between dumps that is worth telling."""
 
 
-def acquit(view: RankView, analysis: Analysis) -> Why:
-    """The answer for a rank that no finding accuses."""
+def acquit(view: RankView, analysis: Analysis) -> RankExplanation:
+    """The explanation for a rank that no finding accuses."""
     cause = _cause(view, analysis)
     lines = (
         *_waits(view, analysis, cause), *_states(view, analysis, cause),
         *_unlike(view, cause), *_close(view, analysis),
     )  # fmt: skip
     title = f"rank {view.rank} is not accused: {_short(view, analysis, cause)}"
-    return Why(view.rank, False, cause.id or None if cause else None, title, lines)
+    return RankExplanation(view.rank, False, cause.id or None if cause else None, title, lines)
 
 
 def _cause(view: RankView, analysis: Analysis) -> Finding | None:
-    """The finding that explains what a rank waits for, or else the first root; None where nothing hangs."""
+    """The finding that explains the wait of a rank, else the first root; None if nothing hangs."""
     roots = [f for f in analysis.findings if f.root_cause or f.kind == "not-frozen"]
     return next((f for f in roots if view.rank in f.waiting_ranks), roots[0] if roots else None)
 
@@ -137,7 +139,7 @@ def _waits(view: RankView, analysis: Analysis, cause: Finding | None) -> Iterato
     for path, problem in view.unread:
         yield Reason("close", Evidence(problem, file=path, rank=view.rank))
     steps = analysis.waits.get(view.rank, ())
-    shown = steps if len(steps) <= STEPS else (*steps[: STEPS // 2], *steps[-STEPS // 2 :])
+    shown = steps if len(steps) <= MOST_STEPS else (*steps[: MOST_STEPS // 2], *steps[-MOST_STEPS // 2 :])
     for step in shown:
         yield Reason("waits", step_evidence(view.dataset, step))
     if len(shown) < len(steps):
@@ -158,8 +160,8 @@ def _states(view: RankView, analysis: Analysis, cause: Finding | None) -> Iterat
         yield from _end(view, steps, cause)
 
 
-def _end(view: RankView, steps: Sequence[Step], cause: Finding) -> Iterator[Reason]:
-    """How far the rank came with which the waiting ends."""
+def _end(view: RankView, steps: Sequence[ChainStep], cause: Finding) -> Iterator[Reason]:
+    """The frontier of the rank at the end of the wait chain."""
     last = [step.for_rank for step in steps[-1:] if step.for_rank in cause.culprit_ranks]
     for rank in (*last, *cause.culprit_ranks)[:1]:
         root = RankView(view.dataset, rank)
@@ -170,18 +172,18 @@ def _end(view: RankView, steps: Sequence[Step], cause: Finding) -> Iterator[Reas
             yield Reason("state", replace(evidence, text=f"{evidence.text}{idle}"))
 
 
-def _groups_of_steps(view: RankView, steps: Sequence[Step], cause: Finding | None) -> list[int]:
-    """The groups that matter: where it waits, where it began, else where it was last."""
+def _groups_of_steps(view: RankView, steps: Sequence[ChainStep], cause: Finding | None) -> list[int]:
+    """The groups that matter: where it waits and where that began, else the last one it used."""
     found = [group_of(view.dataset, step) for step in steps if step.rank == view.rank]
     found += view.pending["group"].to_list()
     if cause is not None and cause.group is not None and view.rank in cause.group.ranks:
         found.append(cause.group.key)
     found = found or view.ops["group"].tail(1).to_list()
-    return list(dict.fromkeys(group for group in found if group is not None))[:GROUPS]
+    return list(dict.fromkeys(group for group in found if group is not None))[:MOST_GROUPS]
 
 
 def _unlike(view: RankView, cause: Finding | None) -> Iterator[Reason]:
-    """What it did that a culprit did not."""
+    """Actions of the rank that a culprit would not have taken."""
     if cause is None or cause.group is None or cause.seq is None or not view.seen:
         return
     place, accused = subject(cause), ranks_text(cause.culprit_ranks)
@@ -213,7 +215,7 @@ def _did(cause: Finding, state: str, place: str, accused: str) -> str:
 
 
 def _close(view: RankView, analysis: Analysis) -> Iterator[Reason]:
-    """How close it came to being accused."""
+    """How close the rank came to being accused."""
     for finding in analysis.findings:
         if view.rank in finding.candidates:
             yield Reason("close", Evidence(_candidate(finding)))
@@ -249,7 +251,7 @@ def _diverges(view: RankView, divergence: Divergence) -> str:
 
 def _dumps(view: RankView) -> Iterator[Evidence]:
     newest = view.dataset.ops["created_ns"].max()
-    if view.written_ns is not None and isinstance(newest, int) and newest - view.written_ns > LATER_NS:
+    if view.written_ns is not None and isinstance(newest, int) and newest - view.written_ns > NOTABLE_LAG_NS:
         behind = duration(newest - view.written_ns)
         yield view.evidence(f"its dump was written {behind} before the newest operation of the job was issued")
     yield from filter(None, view.repeats())

@@ -1,4 +1,4 @@
-"""Everything the rules ask of one Dataset, worked out once."""
+"""Facts of one Dataset that the rules share, each computed once."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.collective_calls import PENDING, collect_calls
-from rankscope.analysis.disagreements import Instances, collectives_of, disagreements, instances
-from rankscope.analysis.group_frontiers import NONE, Completions, completions
+from rankscope.analysis.collective_calls import IS_PENDING, collect_calls
+from rankscope.analysis.disagreements import CollectiveInstances, collectives_of, disagreements, instances
+from rankscope.analysis.group_frontiers import UNKNOWN_SEQ, Completions, completions
 from rankscope.analysis.presence import Presence
 from rankscope.analysis.signatures import count
 from rankscope.schema import BLIND_HOOK, HOOKS, Dataset, Group
 
-NAMELESS = "?"
-"""How a group is called of which no name is known."""
+UNKNOWN_NAME = "?"
+"""Label of a group without a known name."""
 Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A Dataset with its calls, pairs and presence; all derived, nothing judged."""
+    """A Dataset with its calls, pairs and presence; derived data without judgement."""
 
     dataset: Dataset
 
@@ -35,12 +35,12 @@ class Facts:
 
     @cached_property
     def presence(self) -> Presence:
-        """Who issued what, and why a row is absent."""
+        """Answers who issued what, and why a row is absent."""
         return Presence(self.dataset)
 
     @cached_property
     def first_rows(self) -> Array:
-        """Where in ops the rows of each rank begin: they stand together."""
+        """For each rank the place of its first row in ops; the rows of a rank are contiguous."""
         ranks = self.dataset.ops["rank"].to_numpy()
         return np.flatnonzero(np.concatenate([[len(ranks) > 0], ranks[1:] != ranks[:-1]])[: len(ranks)])
 
@@ -52,13 +52,13 @@ class Facts:
     @cached_property
     def pending(self) -> pl.DataFrame:
         """The calls that are not finished."""
-        return self.calls[self.calls.select(PENDING).to_series().arg_true()]
+        return self.calls[self.calls.select(IS_PENDING).to_series().arg_true()]
 
     @cached_property
-    def instances(self) -> Instances:
-        """Which of the calls belong together."""
+    def instances(self) -> CollectiveInstances:
+        """The instance of each call."""
         known = collectives_of(self.dataset.ops)
-        # unless operations of a coalesced group became one call, the calls are all of them
+        # the calls are all collectives unless operations of a coalesced group became one call
         same = np.array_equal(self.calls["row"].to_numpy(), known.of(np.arange(self.dataset.ops.height)))
         return known.instances if same else instances(self.calls)
 
@@ -69,7 +69,7 @@ class Facts:
         return pl.DataFrame({"group": found.group, "seq": found.seq}, schema_overrides={"group": pl.UInt32})
 
     def calls_at(self, places: pl.DataFrame) -> pl.DataFrame:
-        """The calls at the `group` and `seq` of any row of `places`, in their order."""
+        """The calls at the `group` and `seq` of any row of `places`, in the order of the calls."""
         wanted = self._places.with_row_index("code").join(
             places.select("group", "seq"), on=["group", "seq"], how="semi"
         )
@@ -84,20 +84,20 @@ class Facts:
 
     @cached_property
     def disagreements(self) -> pl.DataFrame:
-        """Instances whose members issued different things; see `disagreements`."""
+        """Instances whose members issued different operations; see `disagreements`."""
         return disagreements(self.calls, self.instances)
 
     @cached_property
     def gloo_groups(self) -> frozenset[int]:
-        """Groups of gloo, which marks an operation as retired late, and also when it failed."""
+        """Groups of gloo, which marks operations as retired late, and also if they failed."""
         rows = self.dataset.ops.select("library", "group").filter(pl.col("library") == "gloo")
         return frozenset(rows["group"].unique().to_list())
 
     @cached_property
     def hooked(self) -> pl.DataFrame:
-        """The ranks and groups of which a hook recorded operations: rank, group.
+        """Ranks and groups whose operations a hook recorded: columns rank, group.
 
-        It learns of a completion up to a second late, from its watchdog or with the next operation of the group.
+        A hook learns of a completion up to a second late: from its watchdog, or with the next operation of the group.
         """
         files = self.dataset.dumps.filter(pl.col("recorder").is_in(HOOKS))["file"]
         if files.is_empty():
@@ -106,32 +106,33 @@ class Facts:
 
     @cached_property
     def recorders(self) -> dict[int, frozenset[str]]:
-        """By rank how its dumps were made: `op_id` and `pg_status` of different recorders count different things."""
+        """By rank the recorder of its dumps: `op_id` and `pg_status` count different things in different recorders."""
         dumps = self.dataset.dumps.drop_nulls(["rank", "recorder"])
         table = dumps.group_by("rank").agg(pl.col("recorder").cast(pl.String))
         return {rank: frozenset(kinds) for rank, kinds in table.iter_rows()}
 
     def alike(self, rank: int, other: int) -> bool:
-        """Whether the dumps of two ranks were made in the same way, so that all of their counters compare."""
+        """Whether the same recorder made the dumps of two ranks, so that all their counters compare."""
         return self.recorders.get(rank) == self.recorders.get(other)
 
     def is_blind(self, rank: int) -> bool:
-        """Whether nothing tells what became of the operations of a rank: its backend tells the hook of no end."""
+        """Whether no record tells the end of the operations of a rank, because its backend reports no end to the
+        hook."""
         return BLIND_HOOK in self.recorders.get(rank, ())
 
     @cached_property
     def blind_files(self) -> frozenset[int]:
-        """Dumps of hooks that are told of no completion."""
+        """Dumps of hooks that learn of no completion."""
         return frozenset(self.dataset.dumps.filter(pl.col("recorder") == BLIND_HOOK)["file"].to_list())
 
     @cached_property
     def hook_groups(self) -> frozenset[int]:
-        """Groups in which a hook recorded operations of some member."""
+        """Groups in which a hook recorded operations of a member."""
         return frozenset(self.hooked["group"].drop_nulls().to_list())
 
     @cached_property
     def nothing_recorded(self) -> bool:
-        """Whether there are dumps, and none of them tells of an operation: by an entry, or by a counter above none."""
+        """Whether there are dumps but no operation in them: neither an entry nor a counter above none."""
         if self.dataset.dumps.is_empty() or not self.dataset.ops.is_empty():
             return False
         told = self.dataset.frontiers
@@ -139,7 +140,7 @@ class Facts:
 
     @cached_property
     def open_groups(self) -> frozenset[int]:
-        """Groups that only lines of c10d tell of, and not who is in them: others may be members."""
+        """Groups known only from lines of c10d that do not list the members."""
         groups = self.dataset.groups.filter(pl.col("membership") == "inferred")["group"]
         if groups.is_empty() or not self.dataset.has_logs:
             return frozenset()
@@ -148,19 +149,19 @@ class Facts:
 
     @cached_property
     def reached(self) -> dict[int, int]:
-        """By group the last collective that some member is seen to have finished and that needs all members."""
+        """By group the last collective that needs all members and that a member has finished."""
         needs_all = (pl.col("state") == "completed") & ~pl.col("rooted") & pl.col("key").is_not_null()
         rows = self.calls.select(needs_all).to_series().to_numpy()
         return self.instances.last_of(rows)
 
     @cached_property
     def completions(self) -> Completions:
-        """Last collective finished, where that can be known; aborts do not count."""
+        """The last finished collective by rank and group, if it is known; aborts do not count."""
         return completions(self.presence.frontiers, self.pending)
 
     @cached_property
     def completed(self) -> dict[tuple[int, int], int]:
-        """The same by (rank, group)."""
+        """The last finished collective by (rank, group)."""
         ranks, groups, seqs, _ = (column.tolist() for column in self.completions)
         return dict(zip(zip(ranks, groups, strict=True), seqs, strict=True))
 
@@ -168,33 +169,33 @@ class Facts:
     def furthest(self) -> dict[int, int]:
         """By group the last collective that any rank has finished."""
         found = self.completions
-        best = np.full(int(found.group.max(initial=-1)) + 1, NONE)
+        best = np.full(int(found.group.max(initial=-1)) + 1, UNKNOWN_SEQ)
         np.maximum.at(best, found.group, found.seq)
-        return {group: int(best[group]) for group in np.flatnonzero(best > NONE).tolist()}
+        return {group: int(best[group]) for group in np.flatnonzero(best > UNKNOWN_SEQ).tolist()}
 
     @cached_property
     def counts_alone(self) -> frozenset[int]:
-        """Groups in which the numbers of collectives tell by themselves who is behind.
+        """Groups in which the numbers of collectives alone tell who is behind.
 
-        Not where sends and receives share the counter, and not on gloo, which retires late, and what failed, too.
+        Not if sends and receives share the counter. Not on gloo, which retires operations late, and failed ones too.
         """
         return frozenset(group.id for group in self.groups if not group.has_p2p) - self.gloo_groups
 
     @cached_property
     def has_timing(self) -> bool:
-        """Whether every dump records when operations start."""
+        """Whether every dump records the start of operations."""
         used = self.dataset.dumps
         return used.height > 0 and bool(used["has_timing"].all())
 
     def label(self, group: int) -> str:
-        """What a person calls the group: its description, or its name."""
+        """The label of a group for people: its description, or its name."""
         found = self.groups[group]
-        name = found.description or found.name or NAMELESS
+        name = found.description or found.name or UNKNOWN_NAME
         return f"{name} ({self._twins[group]})" if group in self._twins else name
 
     @cached_property
     def _twins(self) -> dict[int, str]:
-        """The library of groups that are one group to the job, and are counted by two recorders of each process."""
+        """The library of each group that two recorders of each process count separately."""
         counts = Counter((group.name, group.ranks) for group in self.groups if group.name)
         twins = [group.id for group in self.groups if counts[group.name, group.ranks] > 1]
         if not twins:
@@ -203,20 +204,19 @@ class Facts:
         return {group: str(library) for group, library in rows.iter_rows() if library}
 
 
-# Sends and receives, matched as the k-th between two ranks of a group.
+# Sends and receives, each matched as the k-th between two ranks of a group.
 
-LANE = ["group", "src", "dst", "is_send"]
+LANE_COLUMNS = ["group", "src", "dst", "is_send"]
 
 
 def collect_pairs(dataset: Dataset, presence: Presence) -> pl.DataFrame:
     """One row per send and receive: row, rank, group, src, dst, is_send, k, counted, batch, state, elements, ...
 
-    Where both ranks kept everything, k counts from 0 at the first operation between the two. Where a ring wrapped or
-    a dump keeps only active entries, nobody knows how many came before: k is then counted from the first operation
-    that is not finished, for both sides have finished the same ones. `counted` tells which. `batch` is the row of the
-    first operation launched together with this one.
+    If both ranks kept every entry, k counts from 0 at their first operation. If a ring wrapped or a dump keeps only
+    active entries, k counts from the first unfinished operation, because both sides have finished the same ones.
+    `counted` tells which. `batch` is the row of the first operation that was launched together with this one.
     """
-    # few jobs have any, and names of operations are long to look at
+    # few jobs have sends and receives, and comparing names of operations is slow
     places = dataset.ops["is_p2p"].fill_null(value=False).arg_true()
     rows = (
         dataset.ops[places].insert_column(0, places.alias("row"))
@@ -239,8 +239,8 @@ def collect_pairs(dataset: Dataset, presence: Presence) -> pl.DataFrame:
 def _number(rows: pl.DataFrame, presence: Presence) -> pl.DataFrame:
     whole = [rank for rank in presence.seen if presence.whole(rank)]
     counted = pl.col("src").is_in(whole) & pl.col("dst").is_in(whole)
-    place = pl.int_range(pl.len()).over(LANE)
-    first_open = pl.when(PENDING).then(place).min().over(LANE).fill_null(pl.len().over(LANE))
+    place = pl.int_range(pl.len()).over(LANE_COLUMNS)
+    first_open = pl.when(IS_PENDING).then(place).min().over(LANE_COLUMNS).fill_null(pl.len().over(LANE_COLUMNS))
     sizes = rows.select("sizes").unique()
     sizes = sizes.with_columns(pl.Series("elements", [count(s) for s in sizes["sizes"]], dtype=pl.Int64))
     return rows.with_columns(

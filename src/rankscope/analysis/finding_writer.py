@@ -1,4 +1,4 @@
-"""Writes roots out as findings: with evidence, the chain, who waits, and where the culprit was."""
+"""Converts roots to findings: evidence, wait chain, waiting ranks, place of the culprit."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ from functools import cached_property
 
 import numpy as np
 
-from rankscope.analysis.counter_evidence import Doubter
+from rankscope.analysis.counter_evidence import JobCounterEvidence
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, Root, WaitGraph
+from rankscope.analysis.graph import Root, WaitGraph, WaitNode
 from rankscope.analysis.instances import Instance
-from rankscope.analysis.model import Evidence, Finding, GroupRef, Severity, Step, Wait
+from rankscope.analysis.model import ChainStep, Evidence, Finding, GroupRef, Severity, Wait
 from rankscope.analysis.places import Places
-from rankscope.analysis.sink_rules import Judge, absent_reason
+from rankscope.analysis.sink_rules import SinkRules, absent_reason
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Frame
 
-WITNESSES = 3
-"""Waiting ranks whose records are quoted as evidence."""
-ACCUSED = 8
-"""Culprits whose records are quoted."""
-CHAIN = 6
-"""The longest chain shown with a finding."""
+MOST_WITNESSES = 3
+"""Most waiting ranks whose records are quoted as evidence."""
+MOST_CULPRITS = 8
+"""Most culprits whose records are quoted."""
+LONGEST_SHOWN_CHAIN = 6
+"""Longest chain shown with a finding."""
 
 
 @dataclass(frozen=True)
-class Writer:
-    """Makes findings of roots."""
+class FindingWriter:
+    """Converts roots to findings."""
 
     facts: Facts
     graph: WaitGraph
-    judge: Judge
+    judge: SinkRules
 
     @cached_property
     def _paths(self) -> dict[int, str]:
         return dict(self.facts.dataset.files.select("file", "path").iter_rows())
 
     @cached_property
-    def _doubter(self) -> Doubter:
-        return Doubter(self.judge)
+    def _doubter(self) -> JobCounterEvidence:
+        return JobCounterEvidence(self.judge)
 
     @cached_property
     def places(self) -> Places:
-        """Where the ranks run."""
+        """The places of the ranks."""
         return Places(self.facts.dataset)
 
     def write(self, root: Root, severity: Severity = "critical") -> Finding:
-        """The finding of one root cause."""
+        """The finding of one root."""
         waiting = sorted(self.judge.held_up(root.nodes) - set(root.culprits))
         if root.kind == "stuck-in-collective" and root.focus:
             waiting = sorted({*waiting, *root.focus.waiting()})
@@ -78,20 +78,20 @@ class Writer:
         )
         return self._with_place(found)
 
-    def chains(self, root: Root) -> dict[int, tuple[Step, ...]]:
-        """For each rank that waits for a root its chain."""
+    def chains(self, root: Root) -> dict[int, tuple[ChainStep, ...]]:
+        """The wait chain of each rank that waits for a root."""
         if id(root) not in self._chains:
-            chains = Chains(self.facts, self.graph, root, self.judge.reverse).by_rank()
+            chains = WaitChains(self.facts, self.graph, root, self.judge.reverse).by_rank()
             self._chains[id(root)] = root, chains
         return self._chains[id(root)][1]
 
     @cached_property
-    def _chains(self) -> dict[int, tuple[Root, dict[int, tuple[Step, ...]]]]:
-        """By identity of the root, which is kept so that the identity stays its own."""
+    def _chains(self) -> dict[int, tuple[Root, dict[int, tuple[ChainStep, ...]]]]:
+        """Chains by identity of the root; the root is kept, so its identity stays unique."""
         return {}
 
     def group(self, group: int) -> GroupRef:
-        """A group as findings refer to it."""
+        """The group in the form that findings refer to."""
         found = self.facts.groups[group]
         return GroupRef(found.name, found.description, found.ranks, key=found.id)
 
@@ -105,10 +105,10 @@ class Writer:
         _, src, dst, _ = root.focus.key
         return dst if root.culprits[0] == src else src
 
-    def _chain(self, root: Root) -> tuple[Step, ...]:
+    def _chain(self, root: Root) -> tuple[ChainStep, ...]:
         if root.cycle:
-            return Chains(self.facts, self.graph, root, self.judge.reverse).around()
-        found = [steps for steps in self.chains(root).values() if len(steps) <= CHAIN]
+            return WaitChains(self.facts, self.graph, root, self.judge.reverse).around()
+        found = [steps for steps in self.chains(root).values() if len(steps) <= LONGEST_SHOWN_CHAIN]
         return max(found, key=len, default=())
 
     def _stack(self, root: Root) -> tuple[Frame, ...]:
@@ -119,13 +119,13 @@ class Writer:
         return self.facts.dataset.stack(ops["stack_id"][row]) if row is not None else ()
 
     def _shown(self, root: Root) -> int | None:
-        """The culprit's own side of the operation, or else somebody's who waits in it."""
+        """The operation as the culprit issued it, else as a waiting rank issued it."""
         entries = root.focus.entries if root.focus else {}
         rows = [entries[r].row for r in (*root.culprits, *sorted(entries)) if r in entries]
         return next((row for row in rows if row >= 0), None)
 
     def _row(self, root: Root, rank: int) -> int | None:
-        """The record that shows best what a culprit did: its side of the operation, or the last thing it did."""
+        """The best record of a culprit: its side of the operation, else its last operation."""
         entry = root.focus.entries.get(rank) if root.focus else None
         return entry.row if entry is not None and entry.row >= 0 else self._last_row(rank)
 
@@ -140,12 +140,12 @@ class Writer:
         return dict(zip(ops["rank"].gather(last).to_list(), last.tolist(), strict=True))
 
     def _evidence(self, root: Root) -> list[Evidence]:
-        out = [self._accused(root, rank) for rank in sorted(root.culprits)[:ACCUSED]]
+        out = [self._accused(root, rank) for rank in sorted(root.culprits)[:MOST_CULPRITS]]
         if root.focus is not None:
             others = [r for r in sorted(root.focus.entries) if r not in root.culprits]
             out.extend(
                 self._record(root.focus.entries[rank].row, rank, self._witness(root, root.focus, rank))
-                for rank in others[:WITNESSES]
+                for rank in others[:MOST_WITNESSES]
             )
         return out
 
@@ -177,24 +177,24 @@ class Writer:
         return Evidence(text, file=self._paths.get(file), rank=rank, record_id=record, time_ns=created)
 
 
-# From any waiting rank, step by step, to the root it waits for.
+# Chains from each waiting rank to the root it waits for.
 
-LONGEST = 64
-"""Steps after which a chain is cut; a real one has fewer than ten."""
+LONGEST_CHAIN = 64
+"""Most steps of a chain before it is cut; a real chain has fewer than ten."""
 
 
 @dataclass(frozen=True)
-class Chains:
-    """Shortest ways through the graph from waiting ranks to one root."""
+class WaitChains:
+    """Shortest paths through the graph from waiting ranks to one root."""
 
     facts: Facts
     graph: WaitGraph
     root: Root
-    reverse: dict[Node, list[Node]]
+    reverse: dict[WaitNode, list[WaitNode]]
     """`reverse_edges` of the graph."""
 
-    def by_rank(self) -> dict[int, tuple[Step, ...]]:
-        """For each rank that waits for the root its chain."""
+    def by_rank(self) -> dict[int, tuple[ChainStep, ...]]:
+        """The chain of each rank that waits for the root."""
         onward = self._onward()
         out = {}
         for rank in sorted(self.graph.order):
@@ -203,14 +203,14 @@ class Chains:
                 out[rank] = steps
         return out
 
-    def around(self) -> tuple[Step, ...]:
-        """The circle of a deadlock, ending where it began."""
+    def around(self) -> tuple[ChainStep, ...]:
+        """The cycle of a deadlock; it ends where it began."""
         ranks = self.root.cycle
         steps = []
         for rank, after in zip(ranks, (*ranks[1:], *ranks[:1]), strict=True):
             node = self._waiting_for(rank, after)
             if node is not None:
-                steps.append(Step(rank, self._wait(node, rank), after))
+                steps.append(ChainStep(rank, self._wait(node, rank), after))
         return tuple(steps)
 
     def _waiting_for(self, rank: int, other: int) -> Instance | None:
@@ -223,9 +223,9 @@ class Chains:
                 return instance
         return None
 
-    def _onward(self) -> dict[Node, tuple[Node, int] | None]:
-        """For each node that waits for the root, the next node on a shortest way and the rank in between."""
-        onward: dict[Node, tuple[Node, int] | None] = dict.fromkeys(self.root.nodes)
+    def _onward(self) -> dict[WaitNode, tuple[WaitNode, int] | None]:
+        """For each node that waits for the root: the next node on a shortest path, and the rank in between."""
+        onward: dict[WaitNode, tuple[WaitNode, int] | None] = dict.fromkeys(self.root.nodes)
         queue = deque(self.root.nodes)
         while queue:
             node = queue.popleft()
@@ -235,20 +235,22 @@ class Chains:
                     queue.append(before)
         return onward
 
-    def _walk(self, rank: int, start: Node, onward: dict[Node, tuple[Node, int] | None]) -> tuple[Step, ...]:
-        steps: list[Step] = []
+    def _walk(
+        self, rank: int, start: WaitNode, onward: dict[WaitNode, tuple[WaitNode, int] | None]
+    ) -> tuple[ChainStep, ...]:
+        steps: list[ChainStep] = []
         node = start
-        while (following := onward[node]) is not None and len(steps) < LONGEST:
+        while (following := onward[node]) is not None and len(steps) < LONGEST_CHAIN:
             target, via = following
             instance = self.graph.instance(node)
             if instance is not None and via != rank:
-                steps.append(Step(rank, self._wait(instance, rank), via))
+                steps.append(ChainStep(rank, self._wait(instance, rank), via))
                 rank = via
             node = target
         last = self.graph.instance(node)
         accused = [r for r in self.root.culprits if r != rank]
         if last is not None and accused and not self.root.cycle and rank not in self.root.culprits:
-            steps.append(Step(rank, self._wait(last, rank), accused[0]))
+            steps.append(ChainStep(rank, self._wait(last, rank), accused[0]))
         return tuple(steps)
 
     def _wait(self, instance: Instance, rank: int) -> Wait:

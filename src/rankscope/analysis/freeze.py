@@ -1,10 +1,10 @@
-"""Was the job stopped when its dumps were written, or caught moving?
+"""Standstill of the job: whether it was stopped when its dumps were written, or still moving.
 
-The recorder does not store when it was dumped. What there is: the file's modification time against the newest event
-of any rank, and operations that were given up by the watchdog. A job was still if nothing had happened on any rank
-for more than 2 s, for more than 20 times the usual gap between two events of the job (99th percentile), and for
-more than twice the longest gap it is known to have got over; or if an operation was older than its timeout.
-Two dumps of the same recorders, as far apart, that show the same prove it whatever the times in them say.
+The recorder does not store the time of the dump. So the file's modification time is compared with the newest event of
+any rank, and operations that the watchdog gave up are counted. A job was still if nothing had happened on any rank for
+more than 2 s, for more than 20 times the usual gap between two events of the job (99th percentile), and for more than
+twice the longest gap after which it went on; or if an operation was older than its timeout. Two equal dumps of the same
+recorders, as far apart, prove a standstill whatever their times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.analysis.collective_calls import PENDING
+from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.wording import duration
 from rankscope.schema import Dataset
@@ -24,16 +24,16 @@ from rankscope.schema import Dataset
 Times = npt.NDArray[np.int64]
 
 FLOOR_NS = 2_000_000_000
-GAPS = 20
+GAP_FACTOR = 20
 PAUSE_NS = 30_000_000_000
-"""A job that dumps again and again is seen for longer: one that loads, compiles or saves for less does not hang."""
-INTERVALS = 10
-"""Dumps in a row that are enough, where they come more often."""
-SLOW = 2
-"""A standstill must be so many times as long as a dump took or came late."""
-PERCENTILE = 0.99
-COPIED_NS = 86_400 * 1_000_000_000
-"""A file written a day after the newest event in it is a copy: no watchdog waits that long."""
+"""A job that dumps periodically must be still for longer: loading, compiling or saving for less is no hang."""
+INTERVAL_COUNT = 10
+"""Number of dumps in a row that suffice if they come more often."""
+DELAY_FACTOR = 2
+"""Smallest ratio of a standstill to the duration or delay of a dump."""
+GAP_QUANTILE = 0.99
+COPY_AGE_NS = 86_400 * 1_000_000_000
+"""A file written a day after its newest event is a copy: no watchdog waits that long."""
 SLOT_BITS = 22
 """Gaps are measured to one part in 2^22 of the time that the dumps cover."""
 POLL_NS = 200_000_000
@@ -42,31 +42,31 @@ POLL_NS = 200_000_000
 
 @dataclass(frozen=True)
 class Freeze:
-    """What is known of the job's standstill."""
+    """The known facts about the standstill of the job."""
 
     stopped: bool | None
-    """None: nothing tells."""
+    """None: unknown."""
     still_ns: int | None
-    """From the newest event to the last dump; None if the files' times cannot be believed."""
+    """Time from the newest event to the last dump; None if file times cannot be believed."""
     needed_ns: int
-    """How long it would have had to be still."""
+    """Time that the job must have been still to count as stopped."""
     reason: str
     proven: bool = False
     """A watchdog gave up, or should have: no job goes on after that, however short the time was."""
     watched: bool = False
-    """The job is watched, and it was seen whether it moves."""
+    """The job is watched, so its movement was observed."""
     timed: bool = False
-    """What proves it is that an operation is older than its timeout, by the time of a file."""
+    """The proof is an operation older than its timeout, by the time of a file."""
 
 
 def judge_freeze(facts: Facts) -> Freeze:
     """Weighs the age of the newest event against the usual gap between events, timeouts, and earlier dumps."""
-    freeze, repeats = _weigh(facts), Repeats(facts.dataset)
+    freeze, repeats = _weigh(facts), DumpPairs(facts.dataset)
     if facts.dataset.repeats.is_empty():
         return freeze
     since, until = repeats.still or (0, 0)
     newest = _newest_ns(facts)
-    copied = newest is not None and since >= newest + COPIED_NS
+    copied = newest is not None and since >= newest + COPY_AGE_NS
     if not copied and until - since > FLOOR_NS and until - since > _needed_twice_ns(facts, freeze.needed_ns):
         reason = f"two dumps {duration(until - since)} apart show the same frontiers"
         return replace(freeze, stopped=True, still_ns=freeze.still_ns or until - since, reason=reason)
@@ -77,7 +77,7 @@ def judge_freeze(facts: Facts) -> Freeze:
 
 
 def _weigh(facts: Facts) -> Freeze:
-    """What the newest dumps say by themselves."""
+    """The standstill by the newest dumps alone."""
     newest, (written, half) = _newest_ns(facts), _written_ns(facts)
     needed = max(_needed_ns(*_gaps_ns(facts, newest)), _dumping_ns(facts))
     if newest is None:
@@ -100,57 +100,58 @@ def _weigh(facts: Facts) -> Freeze:
 
 
 def _is_periodic(facts: Facts) -> bool:
-    """Whether every rank dumps again and again: then two dumps show a standstill, and one alone nothing."""
+    """Whether every rank dumps periodically: then two dumps show a standstill, but one dump shows nothing."""
     return interval_ns(facts.dataset) is not None
 
 
 def interval_ns(dataset: Dataset) -> int | None:
-    """How often each rank dumps, whatever it does; None if that is not known of all of them."""
+    """The dump interval of the ranks; None if it is not known for all."""
     told = dataset.dumps["interval_ns"]
     longest = told.max()
     return longest if isinstance(longest, int) and not told.null_count() else None
 
 
 def _dumping_ns(facts: Facts) -> int:
-    """How long a job must be still that dumps again and again, at least; 0 if nothing tells how often it does.
+    """The least standstill of a job that dumps periodically; 0 if the interval is unknown.
 
-    The longest that a dump took or came late counts twice: so long the machine had no time for the job either.
+    The longest duration or delay of a dump counts twice, because the machine had no time for the job either.
     """
     dumps = facts.dataset.dumps.select("interval_ns", "delay_ns").max().row(0)
     interval, delay = (int(value) if value is not None else 0 for value in dumps)
-    return max(min(PAUSE_NS, INTERVALS * interval), SLOW * delay)
+    return max(min(PAUSE_NS, INTERVAL_COUNT * interval), DELAY_FACTOR * delay)
 
 
 def _still_ns(newest: int, written: int | None, half: int | None, ahead: int) -> int | None:
-    """From the newest event until half of the ranks had been dumped; None if the files' times cannot be believed.
+    """Time from the newest event until half of the ranks had dumped; None if file times cannot be believed.
 
-    Whoever notes when the recorder was asked, and not when the file was written, may be `ahead` of what is copied then.
+    A source that notes the time of the request, and not of the file, may be `ahead` of the copied events.
     """
-    if written is None or half is None or not newest - ahead <= written < newest + COPIED_NS:
+    if written is None or half is None or not newest - ahead <= written < newest + COPY_AGE_NS:
         return None
     return max(0, half - newest)
 
 
 def _needed_ns(usual: int, longest: int) -> int:
-    return max(FLOOR_NS, GAPS * usual, 2 * longest)
+    return max(FLOOR_NS, GAP_FACTOR * usual, 2 * longest)
 
 
 def _needed_twice_ns(facts: Facts, needed: int) -> int:
-    """How far apart two dumps must be: `needed`, or less by the gaps of each rank on its own clock, if one is off."""
+    """Required distance of two dumps: `needed`, or less by the gaps of each rank on its own clock, if a clock is
+    off."""
     ops = facts.dataset.ops.select("rank", "created_ns").drop_nulls()
     own = pl.col("created_ns").diff().filter(pl.col("rank") == pl.col("rank").shift())
     gaps = ops.select(own).to_series().to_numpy()
     if not len(gaps):
         return needed
-    own_needed = _needed_ns(int(np.quantile(gaps, PERCENTILE, method="higher")), int(gaps.max()))
+    own_needed = _needed_ns(int(np.quantile(gaps, GAP_QUANTILE, method="higher")), int(gaps.max()))
     return max(min(needed, own_needed), _dumping_ns(facts))
 
 
 def _gaps_ns(facts: Facts, newest: int | None) -> tuple[int, int]:
-    """(99th percentile, longest) of the time between two events of the job, whichever rank they are of.
+    """(99th percentile, longest) time between two successive events of the job, on any rank.
 
-    Host clocks that differ only make gaps shorter, as long as no rank works alone. What is later than the `newest`
-    event was only noticed when a dump was written: it would make a gap of the time that the job stood still.
+    Differing host clocks only make gaps shorter, as long as no rank works alone. Events after `newest` were only
+    noticed when a dump was written; they would turn the standstill into a gap.
     """
     columns = [facts.dataset.ops[name].drop_nulls().to_numpy() for name in ("created_ns", "completed_ns")]
     times = [kept for column in columns if len(kept := _until(column, newest))]
@@ -158,13 +159,13 @@ def _gaps_ns(facts: Facts, newest: int | None) -> tuple[int, int]:
     if count < 2:
         return 0, 0
     first, last = min(int(t.min()) for t in times), max(int(t.max()) for t in times)
-    # a map of the whole time in slots takes a tenth of what sorting takes; a day has slots of 20 ms
+    # a bitmap of time slots takes a tenth of the time of sorting; a day has slots of 20 ms
     shift = max(0, (last - first).bit_length() - SLOT_BITS)
     slots = np.zeros((last - first >> shift) + 1, np.bool_)
     for t in times:
         slots[(t - first) >> shift] = True
     gaps = np.diff(np.flatnonzero(slots))
-    place = min(int(PERCENTILE * (count - 1)) + 1, count - 1) - 1 - (count - 1 - len(gaps))
+    place = min(int(GAP_QUANTILE * (count - 1)) + 1, count - 1) - 1 - (count - 1 - len(gaps))
     usual = int(np.searchsorted(np.cumsum(np.bincount(gaps)), place, "right")) if place >= 0 else 0
     return usual << shift, int(gaps.max(initial=0)) << shift
 
@@ -174,11 +175,11 @@ def _until(times: Times, newest: int | None) -> Times:
 
 
 def _newest_ns(facts: Facts) -> int | None:
-    """The newest event of any rank. Writing a dump makes the recorder look once more: what it notices then is none."""
+    """The newest event of any rank, without events that the recorder noticed only while it wrote a dump."""
     ops = facts.dataset.ops.select("file", "created_ns", "started_ns", "completed_ns")
     issued = ops["created_ns"].max()
     written = facts.dataset.files.select("file", "mtime_ns")
-    # of most rows no column is later, which is quickly seen
+    # most rows have no later column, which is fast to see
     later = ops if issued is None else ops.filter((ops["started_ns"] > issued) | (ops["completed_ns"] > issued))
     later = later.with_columns(noticed=pl.max_horizontal("started_ns", "completed_ns"))
     at_dump = (pl.col("noticed") > pl.col("mtime_ns") - POLL_NS).fill_null(False)
@@ -187,7 +188,7 @@ def _newest_ns(facts: Facts) -> int | None:
 
 
 def _written_ns(facts: Facts) -> tuple[int | None, int | None]:
-    """When the last rank had been dumped, and when half of them had: one that is dumped alone later is not the job."""
+    """Times at which the last rank, and half of the ranks, had dumped; a rank that dumps alone later does not count."""
     latest = facts.dataset.written["written_ns"].sort(descending=True)
     if latest.is_empty():
         return None, None
@@ -196,13 +197,13 @@ def _written_ns(facts: Facts) -> tuple[int | None, int | None]:
 
 
 def _gave_up(facts: Facts) -> bool:
-    given_up = PENDING & pl.col("retired").fill_null(False) & (pl.col("coalesced") != "inner")
+    given_up = IS_PENDING & pl.col("retired").fill_null(False) & (pl.col("coalesced") != "inner")
     return bool(facts.dataset.ops.select((given_up & (pl.col("library") != "gloo")).any()).item())
 
 
 def _timed_out(facts: Facts, *, own: bool) -> bool:
     """Whether an operation was older than its timeout when its `own` dump was written, or when the last one was."""
-    pending = facts.dataset.ops.select("file", "created_ns", "timeout_ms", "state").filter(PENDING)
+    pending = facts.dataset.ops.select("file", "created_ns", "timeout_ms", "state").filter(IS_PENDING)
     if own:
         times = pending.join(facts.dataset.timed_dumps.select("file", "mtime_ns"), on="file", how="inner")
     else:
@@ -211,26 +212,26 @@ def _timed_out(facts: Facts, *, own: bool) -> bool:
     return bool(times.select(late.fill_null(False).any()).item())
 
 
-# What several dumps of one recorder say of the time between them: that nothing moved, or that something did.
+# Pairs of dumps of one recorder: whether anything moved between them.
 
 Span = tuple[int, int]
-"""When the earlier and when the later of two dumps was written, in nanoseconds since the epoch."""
+"""Times at which the earlier and the later of two dumps were written, in nanoseconds since the epoch."""
 
 
 @dataclass(frozen=True)
-class Repeats:
-    """The pairs of dumps of a Dataset; only those whose times can be believed."""
+class DumpPairs:
+    """The pairs of dumps of a Dataset whose times can be believed."""
 
     dataset: Dataset
 
     @cached_property
     def unchanged(self) -> dict[int, Span]:
-        """By rank the longest time over which none of its operations was issued, started or completed."""
+        """By rank the longest time in which none of its operations was issued, started or completed."""
         return self._spans(pl.col("progressed").eq(False), pl.col("written_ns").min())
 
     @cached_property
     def moved(self) -> dict[int, Span]:
-        """By rank the latest time within which one of its operations was issued, started or completed."""
+        """By rank the latest time in which one of its operations was issued, started or completed."""
         return self._spans(pl.col("progressed").eq(True), pl.col("written_ns").max())
 
     def _spans(self, chosen: pl.Expr, since: pl.Expr) -> dict[int, Span]:
@@ -240,10 +241,10 @@ class Repeats:
 
     @cached_property
     def still(self) -> Span | None:
-        """When the whole job stood still: the time that the unchanged dumps of all ranks have in common.
+        """The time of standstill that the unchanged dumps of all ranks share.
 
-        None unless most ranks have two dumps that show the same, and no other rank shows an event in that time. Of one
-        that was not dumped any more when the others stood still nothing is known but that it moved before.
+        None unless most ranks have two equal dumps, and no other rank shows an event in that time. A rank without a
+        dump from the standstill is only known to have moved before.
         """
         seen, unchanged = self.dataset.seen_ranks, self.unchanged
         if 2 * len(unchanged) <= len(seen):
@@ -254,7 +255,7 @@ class Repeats:
         return (since, until) if since < until and self._quiet_since(since) else None
 
     def _quiet_since(self, since: int) -> bool:
-        """Whether the ranks with one dump only show no event after a moment."""
+        """Whether the ranks with only one dump show no event after a time."""
         others = self.dataset.ops.filter(~pl.col("rank").is_in(list(self.unchanged)))
         newest = others.select(pl.max_horizontal("created_ns", "completed_ns", "started_ns").max()).item()
         return newest is None or newest <= since

@@ -1,8 +1,8 @@
-"""The wait-for graph: what every unfinished operation waits for, and the sinks that everything waits for.
+"""The wait-for graph: the causes of each unfinished operation's wait, and the sinks that everything waits for.
 
-Nodes are unfinished operations, hosts, devices and dumps that are not there; an edge a -> b via rank r says that a
-cannot finish because of r, who is held up by b. Operations need all their members, so the graph has only
-AND-edges, and the strongly connected components without a way out are the roots (after MUST, Hilbrich et al.).
+Nodes are unfinished operations, hosts, devices and missing dumps. An edge a -> b via rank r says: a cannot finish
+because of r, and b holds up r. Operations need all their members, so the graph has only AND-edges, and the strongly
+connected components without outgoing edges are the roots (after MUST, Hilbrich et al.).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from rankscope.analysis.instances import CallKey, Instance, PairKey, pending_cal
 from rankscope.analysis.model import Confidence
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.reliability import Reliability
-from rankscope.analysis.signatures import ROOTED, wire_name
+from rankscope.analysis.signatures import ROOTED_OPS, wire_name
 
 
-class Node(NamedTuple):
+class WaitNode(NamedTuple):
     """A node: `kind` is op, host, device, no-dump or unknown; `rank` is -1 for an operation."""
 
     kind: str
@@ -28,10 +28,10 @@ class Node(NamedTuple):
     key: CallKey | PairKey | None = None
 
 
-class Edge(NamedTuple):
+class WaitEdge(NamedTuple):
     """`target` holds up the source, through rank `via`."""
 
-    target: Node
+    target: WaitNode
     via: int
 
 
@@ -40,70 +40,70 @@ class WaitGraph:
     """Unfinished operations and what they wait for."""
 
     instances: dict[CallKey | PairKey, Instance] = field(default_factory=dict)
-    edges: dict[Node, list[Edge]] = field(default_factory=dict)
-    order: dict[int, list[tuple[int, Node]]] = field(default_factory=dict)
+    edges: dict[WaitNode, list[WaitEdge]] = field(default_factory=dict)
+    order: dict[int, list[tuple[int, WaitNode]]] = field(default_factory=dict)
     """For each rank its unfinished operations as (position, node), in the order in which it issued them."""
 
-    def heads(self, rank: int) -> list[Node]:
-        """The unfinished operations a rank issued first: more than one where they were launched as a batch."""
+    def heads(self, rank: int) -> list[WaitNode]:
+        """The first unfinished operations of a rank: several if they were launched as a batch."""
         own = self.order.get(rank, [])
         return [node for position, node in own if position == own[0][0]]
 
-    def instance(self, node: Node) -> Instance | None:
-        """The operation of a node; None for hosts and the like, and for operations that are finished."""
+    def instance(self, node: WaitNode) -> Instance | None:
+        """The operation of a node; None for hosts and the like, and for finished operations."""
         return self.instances.get(node.key) if node.key is not None else None
 
-    def waiting(self, node: Node) -> list[int]:
+    def waiting(self, node: WaitNode) -> list[int]:
         """Ranks that wait in the operation of a node."""
         found = self.instance(node)
         return found.waiting() if found else []
 
 
 def build_graph(facts: Facts, reliability: Reliability, unmatched: Sequence[Instance] = ()) -> WaitGraph:
-    """The wait-for graph of everything that is not finished, `unmatched` sends and receives included.
+    """The wait-for graph of all unfinished operations and of the `unmatched` sends and receives.
 
-    Those are not pending in the dumps of a hook, although one of their sides was never posted.
+    The latter are not pending in the dumps of a hook, although one of their sides was never posted.
     """
     graph = WaitGraph()
     for instance in (*unmatched, *pending_calls(facts).values(), *pending_pairs(facts).values()):
         graph.instances[instance.key] = instance
     for key, instance in graph.instances.items():
-        # gloo marks an operation as retired late: what most have finished holds up nobody
+        # gloo retires operations late: an operation that most members have finished holds up nobody
         retired = instance.group in facts.gloo_groups and _mostly_finished(instance)
         for rank, entry in instance.entries.items():
             if entry.pending and not retired:
-                graph.order.setdefault(rank, []).append((entry.position, Node("op", -1, key)))
+                graph.order.setdefault(rank, []).append((entry.position, WaitNode("op", -1, key)))
     for own in graph.order.values():
         own.sort(key=lambda item: (item[0], item[1].key or ()))
-    builder = _Builder(facts, reliability, graph)
+    builder = _GraphBuilder(facts, reliability, graph)
     for key in sorted(graph.instances, key=lambda k: (len(k), k)):
-        builder.add_operation(Node("op", -1, key))
+        builder.add_operation(WaitNode("op", -1, key))
     return graph
 
 
 @dataclass
-class _Builder:
+class _GraphBuilder:
     facts: Facts
     reliability: Reliability
     graph: WaitGraph
 
-    def add_operation(self, node: Node) -> None:
+    def add_operation(self, node: WaitNode) -> None:
         """Adds the edges of an operation, one for each member that holds it up."""
         instance = self.graph.instances[node.key]  # type: ignore[index]
-        edges: list[Edge] = []
+        edges: list[WaitEdge] = []
         for rank in self._members(instance):
             entry = instance.entries.get(rank)
             if entry is None:
                 target = self._absent(instance, rank)
             elif entry.pending:
                 target = self._held(node, rank, entry.position)
-                edges.extend(Edge(other, rank) for other in self._batch(instance, rank, entry.position))
+                edges.extend(WaitEdge(other, rank) for other in self._batch(instance, rank, entry.position))
             else:
                 target = None
             if target is not None:
-                edges.append(Edge(target, rank))
+                edges.append(WaitEdge(target, rank))
         if instance.group in self.facts.open_groups:
-            edges.append(Edge(self._leaf("unknown", -1), -1))
+            edges.append(WaitEdge(self._leaf("unknown", -1), -1))
         self.graph.edges[node] = edges
 
     def _members(self, instance: Instance) -> tuple[int, ...]:
@@ -111,19 +111,19 @@ class _Builder:
             return (instance.key[1], instance.key[2])
         return self.facts.groups[instance.group].ranks
 
-    def _held(self, node: Node, rank: int, position: int) -> Node | None:
-        """What keeps a rank that issued an operation from running it: its device, or an older operation."""
+    def _held(self, node: WaitNode, rank: int, position: int) -> WaitNode | None:
+        """The node that keeps a rank from running an issued operation: its device, or an older operation."""
         if rank in self.reliability.dead_devices:
             return self._leaf("device", rank)
-        # without any: gloo had not retired it yet
+        # without any timing: gloo had not retired it yet
         older = next(iter(self.graph.order.get(rank, ())), None)
         return older[1] if older is not None and older[0] < position and older[1] != node else None
 
-    def _batch(self, instance: Instance, rank: int, position: int) -> list[Node]:
-        """What a send or receive that both have posted waits for on one of them, launched together with others.
+    def _batch(self, instance: Instance, rank: int, position: int) -> list[WaitNode]:
+        """The operations of its batch that a send or receive waits for on one of its ranks.
 
-        All of a batch are finished when the last one is: one of which the other side is finished waits for those that
-        have met or not, one that has met for those that have not.
+        All operations of a batch finish together, with the last one. An operation whose other side is finished waits
+        for all of the batch, met or not; an operation that has met its other side waits for those that have not.
         """
         if not instance.is_pair or len(instance.entries) < 2:
             return []
@@ -134,8 +134,8 @@ class _Builder:
         together = [node for place, node in own if place == position]
         return [node for node in together if _progress(self.graph.instances[node.key]) < stage]  # type: ignore[index]
 
-    def _absent(self, instance: Instance, rank: int) -> Node | None:
-        """What keeps a rank from issuing an operation; None where it has long finished it."""
+    def _absent(self, instance: Instance, rank: int) -> WaitNode | None:
+        """The node that keeps a rank from issuing an operation; None if the rank finished it long ago."""
         presence = self.facts.presence
         if not presence.told(rank, instance.group):
             return None if _mostly_finished(instance) else self._leaf("no-dump", rank)
@@ -147,37 +147,37 @@ class _Builder:
                 return None
             if absence is Absence.UNKNOWN:
                 return self._leaf("unknown", rank)
-        # what a rank waits in may be in the part of its dump that could not be read, as may be what it sent
+        # the part of the dump that could not be read may hold the operation that the rank waits in, or its send
         lost = presence.cut(rank) and (instance.is_pair or rank not in self.graph.order)
         if lost or self.reliability.is_outdated(rank, instance.since_ns):
             return self._leaf("unknown", rank)
         return self._host(rank)
 
-    def _leaf(self, kind: str, rank: int) -> Node:
-        node = Node(kind, rank)
+    def _leaf(self, kind: str, rank: int) -> WaitNode:
+        node = WaitNode(kind, rank)
         self.graph.edges.setdefault(node, [])
         return node
 
-    def _host(self, rank: int) -> Node:
-        """The host of a rank: presumably blocked on what it issued first, or stuck if there is nothing."""
-        node = Node("host", rank)
+    def _host(self, rank: int) -> WaitNode:
+        """The host of a rank: presumably blocked on its first pending operation, or stuck if nothing is pending."""
+        node = WaitNode("host", rank)
         if node not in self.graph.edges:
-            self.graph.edges[node] = [Edge(head, rank) for head in self.graph.heads(rank)]
+            self.graph.edges[node] = [WaitEdge(head, rank) for head in self.graph.heads(rank)]
         return node
 
 
 def _mostly_finished(instance: Instance) -> bool:
-    """Whether most of the members have finished a collective that needs all: then the others have issued it, too."""
+    """Whether most members have finished a collective that needs all: then the others have issued it, too."""
     done = sum(1 for entry in instance.entries.values() if not entry.pending)
-    return not instance.is_pair and 2 * done > len(instance.entries) and wire_name(instance.op) not in ROOTED
+    return not instance.is_pair and 2 * done > len(instance.entries) and wire_name(instance.op) not in ROOTED_OPS
 
 
 def _progress(instance: Instance) -> int:
-    """How far a send and its receive are: 0 one side is not posted, 1 both are, 2 one side is finished."""
+    """State of a send and its receive: 0 one side is not posted, 1 both are, 2 one side is finished."""
     return len(instance.entries) - 1 if len(instance.waiting()) == len(instance.entries) else 2
 
 
-def components(graph: WaitGraph) -> list[tuple[Node, ...]]:
+def components(graph: WaitGraph) -> list[tuple[WaitNode, ...]]:
     """Strongly connected components in reverse topological order: sinks first (Tarjan 1972, without recursion)."""
     state = _Tarjan()
     for node in graph.edges:
@@ -188,13 +188,13 @@ def components(graph: WaitGraph) -> list[tuple[Node, ...]]:
 
 @dataclass
 class _Tarjan:
-    index: dict[Node, int] = field(default_factory=dict)
-    low: dict[Node, int] = field(default_factory=dict)
-    stack: list[Node] = field(default_factory=list)
-    on_stack: set[Node] = field(default_factory=set)
-    found: list[tuple[Node, ...]] = field(default_factory=list)
+    index: dict[WaitNode, int] = field(default_factory=dict)
+    low: dict[WaitNode, int] = field(default_factory=dict)
+    stack: list[WaitNode] = field(default_factory=list)
+    on_stack: set[WaitNode] = field(default_factory=set)
+    found: list[tuple[WaitNode, ...]] = field(default_factory=list)
 
-    def visit(self, graph: WaitGraph, root: Node) -> None:
+    def visit(self, graph: WaitGraph, root: WaitNode) -> None:
         work = [(root, iter(graph.edges[root]))]
         self._enter(root)
         while work:
@@ -212,12 +212,12 @@ class _Tarjan:
                 if work:
                     self.low[work[-1][0]] = min(self.low[work[-1][0]], self.low[node])
 
-    def _enter(self, node: Node) -> None:
+    def _enter(self, node: WaitNode) -> None:
         self.index[node] = self.low[node] = len(self.index)
         self.stack.append(node)
         self.on_stack.add(node)
 
-    def _leave(self, node: Node) -> None:
+    def _leave(self, node: WaitNode) -> None:
         if self.low[node] != self.index[node]:
             return
         members = []
@@ -230,8 +230,8 @@ class _Tarjan:
         self.found.append(tuple(sorted(members, key=lambda n: (n.kind, n.rank, len(n.key or ()), n.key or ()))))
 
 
-def sinks(graph: WaitGraph) -> list[tuple[Node, ...]]:
-    """Components that wait for nothing outside of themselves: the roots, in a fixed order."""
+def sinks(graph: WaitGraph) -> list[tuple[WaitNode, ...]]:
+    """Components that wait for nothing outside themselves: the roots, in a fixed order."""
     out = []
     for members in components(graph):
         inside = set(members)
@@ -240,16 +240,16 @@ def sinks(graph: WaitGraph) -> list[tuple[Node, ...]]:
     return sorted(out)
 
 
-def reverse_edges(graph: WaitGraph) -> dict[Node, list[Node]]:
+def reverse_edges(graph: WaitGraph) -> dict[WaitNode, list[WaitNode]]:
     """For each node the nodes that wait for it."""
-    out: dict[Node, list[Node]] = {}
+    out: dict[WaitNode, list[WaitNode]] = {}
     for node, edges in graph.edges.items():
         for edge in edges:
             out.setdefault(edge.target, []).append(node)
     return out
 
 
-def upstream(reverse: dict[Node, list[Node]], roots: tuple[Node, ...]) -> set[Node]:
+def upstream(reverse: dict[WaitNode, list[WaitNode]], roots: tuple[WaitNode, ...]) -> set[WaitNode]:
     """Every node that waits for one of `roots`, themselves included."""
     seen = set(roots)
     queue = deque(roots)
@@ -261,7 +261,7 @@ def upstream(reverse: dict[Node, list[Node]], roots: tuple[Node, ...]) -> set[No
     return seen
 
 
-# What a rule says of one root before it is written out as a finding.
+# Roots as the rules state them, before they become findings.
 
 
 @dataclass(frozen=True)
@@ -270,8 +270,8 @@ class Root:
 
     kind: str
     culprits: tuple[int, ...]
-    nodes: tuple[Node, ...]
-    """Nodes of the graph that stand for it; empty for what is no part of the graph."""
+    nodes: tuple[WaitNode, ...]
+    """Nodes of the graph that stand for it; empty if it is not part of the graph."""
     focus: Instance | None
     """The operation to show."""
     title: str
@@ -280,15 +280,16 @@ class Root:
     confidence: Confidence = "high"
     reasons: tuple[str, ...] = ()
     notes: dict[int, str] = field(default_factory=dict)
-    """What to say of single ranks, as evidence."""
+    """Evidence on single ranks, by rank."""
     cycle: tuple[int, ...] = ()
     """Ranks of a deadlock in the order in which they wait for each other."""
     needs_stillness: bool = True
     """Whether it proves nothing about a job that still moves."""
     residual: bool = False
-    """Whether it is told only where nothing else accuses anybody: a hook does not record what may hold it up."""
+    """Whether it is told only if nothing else accuses anybody: a hook does not record everything that may hold it
+    up."""
     settled: bool = False
-    """Whether the group went on afterwards: it made results wrong, and nobody wait."""
+    """Whether the group went on afterwards: results are wrong, and nobody waits."""
     next_steps: tuple[str, ...] = ()
 
     @property
@@ -298,7 +299,7 @@ class Root:
         return min(times, default=0)
 
     def weaken(self, confidence: Confidence, *reasons: str) -> Root:
-        """The same root, no surer than `confidence`."""
+        """A copy of the root with at most this `confidence`."""
         order = ("high", "medium", "low")
         lower = max(self.confidence, confidence, key=order.index)
         return replace(self, confidence=lower, reasons=(*self.reasons, *reasons))

@@ -1,4 +1,4 @@
-"""How far each rank got in each of its groups, for looking up one and for asking all of them at once."""
+"""Frontiers of each rank in each of its groups, singly and as arrays."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from rankscope.analysis.arrays import filled, true_of
 from rankscope.schema import Dataset
 
-DENSE = 8
-"""Where there are no more pairs of a rank and a group than this for each row, they are found in a table of all."""
-NONE = -(2**62)
-"""Stands for a sequence number that is not known."""
+TABLE_FACTOR = 8
+"""Largest ratio of (rank, group) pairs to rows for which a table of all pairs is used."""
+UNKNOWN_SEQ = -(2**62)
+"""Marks an unknown sequence number."""
 _ALL = 2**62
 Ints = NDArray[np.int64]
 
@@ -25,7 +25,7 @@ Key = tuple[int, int]
 
 
 class Frontier(NamedTuple):
-    """What is known of one rank in one group; collective sequence numbers, None where the dump cannot tell."""
+    """State of one rank in one group: sequence numbers of collectives, None if the dump cannot tell."""
 
     enqueued: int | None
     completed: int | None
@@ -34,8 +34,8 @@ class Frontier(NamedTuple):
     filtered: str
 
 
-class Columns(NamedTuple):
-    """Frontiers one below the other, with NONE for what is not known."""
+class FrontierColumns(NamedTuple):
+    """Frontiers as columns, with `UNKNOWN_SEQ` for unknown numbers."""
 
     rank: Ints
     group: Ints
@@ -46,17 +46,17 @@ class Columns(NamedTuple):
 
 
 class Completions(NamedTuple):
-    """The last collective of each rank and group that is finished; sorted by rank and group."""
+    """The last finished collective of each rank and group; sorted by rank and group."""
 
     rank: Ints
     group: Ints
     seq: Ints
     enqueued: Ints
-    """The last that was issued; NONE where it is not known."""
+    """The last issued collective; UNKNOWN_SEQ if it is unknown."""
 
 
 class Frontiers(Mapping[Key, Frontier]):
-    """Frontiers by (rank, group), in the order of the table; of many ranks a Frontier is made only of what is asked."""
+    """Frontiers by (rank, group), in the order of the table; Frontier objects are made only on request."""
 
     def __init__(self, table: pl.DataFrame) -> None:
         self.table = table
@@ -73,12 +73,14 @@ class Frontiers(Mapping[Key, Frontier]):
         return self.table.height
 
     @cached_property
-    def columns(self) -> Columns:
-        """All of them as arrays."""
+    def columns(self) -> FrontierColumns:
+        """All frontiers as arrays."""
         table = self.table
         rank, group = (table[name].to_numpy().astype(np.int64) for name in ("rank", "group"))
-        enqueued, completed, first = (filled(table[name], NONE) for name in ("enqueued", "completed", "first_kept"))
-        return Columns(rank, group, enqueued, completed, first, true_of(table["wrapped"]))
+        enqueued, completed, first = (
+            filled(table[name], UNKNOWN_SEQ) for name in ("enqueued", "completed", "first_kept")
+        )
+        return FrontierColumns(rank, group, enqueued, completed, first, true_of(table["wrapped"]))
 
     @cached_property
     def _places(self) -> dict[Key, int]:
@@ -91,24 +93,25 @@ class Frontiers(Mapping[Key, Frontier]):
 
 
 def frontiers_of(dataset: Dataset) -> Frontiers:
-    """The frontiers of a job, with completions seen in rows where pg_status lags behind them."""
+    """The frontiers of a job; completions in rows count where pg_status lags behind them."""
+    done = pl.when(pl.col("done_seq") > UNKNOWN_SEQ).then("done_seq")
     table = dataset.frontiers.with_columns(done_seq=pl.Series(_done(dataset))).select(
         "rank", "group", pl.col("last_enqueued").alias("enqueued"),
-        pl.max_horizontal("last_completed", pl.when(pl.col("done_seq") > NONE).then("done_seq")).alias("completed"),
+        pl.max_horizontal("last_completed", done).alias("completed"),
         "first_kept", "wrapped", pl.col("filtered").cast(pl.String),
     )  # fmt: skip
     return Frontiers(table)
 
 
 def completions(frontiers: Frontiers, pending: pl.DataFrame) -> Completions:
-    """How far each rank has finished, where that can be known: never what is still among the `pending` calls."""
+    """The last known finished collective of each rank and group; never one of the `pending` calls."""
     fronts, opened = frontiers.columns, pending.select("rank", "group", "seq").drop_nulls()
     rank, group, seq = (opened[name].to_numpy().astype(np.int64) for name in ("rank", "group", "seq"))
     rank, group = np.concatenate([fronts.rank, rank]), np.concatenate([fronts.group, group])
     groups = int(group.max(initial=0)) + 1
     keys, place = np.unique(rank * groups + group, return_inverse=True)
-    done, enqueued = np.full(len(keys), _ALL), np.full(len(keys), NONE)
-    known = np.where(fronts.completed == NONE, _ALL, fronts.completed)
+    done, enqueued = np.full(len(keys), _ALL), np.full(len(keys), UNKNOWN_SEQ)
+    known = np.where(fronts.completed == UNKNOWN_SEQ, _ALL, fronts.completed)
     np.minimum.at(done, place, np.concatenate([known, seq - 1]))
     np.maximum.at(enqueued, place[: len(known)], fronts.enqueued)
     told = done != _ALL
@@ -116,19 +119,19 @@ def completions(frontiers: Frontiers, pending: pl.DataFrame) -> Completions:
 
 
 def _done(dataset: Dataset) -> Ints:
-    """For each frontier the last collective that a row says is completed; NONE without one."""
+    """For each frontier the last collective that a row calls completed; UNKNOWN_SEQ without one."""
     ops, fronts = dataset.ops, dataset.frontiers
     done = true_of((ops["state"] == "completed") & ~ops["is_p2p"] & ops["group"].is_not_null())
-    seq = np.where(done, filled(ops["seq"], NONE), NONE)
+    seq = np.where(done, filled(ops["seq"], UNKNOWN_SEQ), UNKNOWN_SEQ)
     groups = 1 + max(int(filled(table["group"], 0).max(initial=0)) for table in (ops, fronts))
     rows, keys = (filled(t["rank"], -1).astype(np.int64) * groups + filled(t["group"], 0) for t in (ops, fronts))
-    last = np.full(len(keys) + 1, NONE)
-    np.maximum.at(last, _places(rows, keys, DENSE * ops.height), seq)
+    last = np.full(len(keys) + 1, UNKNOWN_SEQ)
+    np.maximum.at(last, _places(rows, keys, TABLE_FACTOR * ops.height), seq)
     return last[:-1]
 
 
 def _places(wanted: Ints, keys: Ints, most: int) -> Ints:
-    """Where in `keys` each of those that are wanted stands, and their number where it does not."""
+    """The index in `keys` of each wanted key; the length of `keys` for a missing one."""
     low, high = int(keys.min(initial=0)), int(keys.max(initial=0))
     if low >= 0 and high < most:
         place_of = np.full(high + 2, len(keys))

@@ -1,4 +1,4 @@
-"""Joins what stacks tell of the hosts to the findings: as evidence, for them or against them."""
+"""Stacks of hosts as evidence for or against findings."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_stacks import HostStack, host_stacks, sites
 from rankscope.analysis.model import Culprit, Evidence, Finding
-from rankscope.analysis.stack_outliers import Beside, find_alone, judge_few
-from rankscope.analysis.stack_text import Pattern, find_pattern, same_call, site_text, tools_of
+from rankscope.analysis.stack_outliers import LogContext, find_alone, judge_few
+from rankscope.analysis.stack_text import HostPattern, find_pattern, same_call, site_text, tools_of
 from rankscope.analysis.wording import duration, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 
-APART_NS = 180 * 10**9
-"""Looks at a host further than this from its dump show another moment."""
+MOMENT_NS = 180 * 10**9
+"""A stack taken further than this from the dump of its rank shows another moment."""
 NO_ANSWER = "no-answer"
-"""Kind of a line that says that a rank did not tell its stacks."""
-SITES = 4
-"""Places of hosts that are quoted for one finding."""
-_ELSEWHERE = frozenset({"exit", "storage", "data", "debugger", "compile"})
-"""What nobody does who waits in a collective, unless it was issued to run beside."""
+"""Kind of the line that says that a rank did not send its stacks."""
+MOST_SITES = 4
+"""Most quoted places of hosts for one finding."""
+_UNRELATED_ACTIVITIES = frozenset({"exit", "storage", "data", "debugger", "compile"})
+"""Activities that a rank waiting in a collective does not have, unless it issued the collective asynchronously."""
 
 
 def with_host_stacks(facts: Facts, findings: Sequence[Finding], still: bool) -> list[Finding]:
-    """The findings with what the stacks show; `still` says whether the job is known to have stopped.
+    """The findings with evidence from stacks; `still` says whether the job is known to have stopped.
 
-    Without any dump of the flight recorder, what the stacks alone tell comes first.
+    Without any dump of the flight recorder, the finding of the stacks alone comes first.
     """
     hosts = host_stacks(facts.dataset)
     if not hosts:
@@ -37,12 +37,12 @@ def with_host_stacks(facts: Facts, findings: Sequence[Finding], still: bool) -> 
     if not facts.dataset.seen_ranks:
         alone = find_alone(hosts, _beside(facts, hosts))
         return [replace(f, id=f"f{i}") for i, f in enumerate([alone, *findings], 1)]
-    look = _Look(facts, hosts, still)
+    look = _HostEvidence(facts, hosts, still)
     return [look.joined(f) if f.root_cause else f for f in findings]
 
 
 def _unanswered(facts: Facts, hosts: Collection[int]) -> dict[int, Evidence]:
-    """Ranks without stacks that gave no answer when those of all were asked for, with the line that says so."""
+    """Ranks without stacks that did not answer when all ranks were asked, each with the line that says so."""
     dataset = facts.dataset
     lines = dataset.messages.filter((pl.col("kind") == NO_ANSWER) & ~pl.col("rank").is_in(list(hosts)))
     rows = lines.join(dataset.files.select("file", "path"), on="file", how="left").sort("rank", "file", "offset")
@@ -50,22 +50,22 @@ def _unanswered(facts: Facts, hosts: Collection[int]) -> dict[int, Evidence]:
     return {rank: Evidence(text, file=path, rank=rank, line=line) for rank, text, path, line in columns.iter_rows()}
 
 
-def _beside(facts: Facts, hosts: Collection[int]) -> Beside:
-    """What logs tell beside the stacks."""
+def _beside(facts: Facts, hosts: Collection[int]) -> LogContext:
+    """The log lines that support the stacks."""
     messages = facts.dataset.messages
     harmed = messages.filter((pl.col("kind") == "watchdog-timeout") | (pl.col("role") == "victim"))
     waited = frozenset(harmed["rank"].drop_nulls().to_list())
-    return Beside(_unanswered(facts, hosts), waited, bool((messages["kind"] != NO_ANSWER).any()))
+    return LogContext(_unanswered(facts, hosts), waited, bool((messages["kind"] != NO_ANSWER).any()))
 
 
 @dataclass(frozen=True)
-class _Look:
+class _HostEvidence:
     facts: Facts
     hosts: dict[int, HostStack]
     still: bool
 
     @cached_property
-    def pattern(self) -> Pattern | None:
+    def pattern(self) -> HostPattern | None:
         return find_pattern(self.hosts)
 
     @cached_property
@@ -74,12 +74,12 @@ class _Look:
         return dict(self.facts.dataset.dumps.select("rank", "mtime_ns").drop_nulls().iter_rows())
 
     def joined(self, finding: Finding) -> Finding:
-        """A root cause with what the stacks say of it."""
+        """A root cause with evidence from the stacks."""
         given = finding.kind
         if given == "extra-collective":
             finding = judge_few(finding, self.hosts)
         shown = self._of(finding.culprit_ranks) or self._of(finding.candidates) or self._of(_members(finding))
-        text = [_evidence(site_text(site), site.first) for site in sites(shown)[:SITES]]
+        text = [_evidence(site_text(site), site.first) for site in sites(shown)[:MOST_SITES]]
         against = self._against(finding)
         finding = replace(
             finding,
@@ -100,21 +100,21 @@ class _Look:
         return dict(self.facts.dataset.files.select("rank", "host").drop_nulls().iter_rows())
 
     def _known(self, culprit: Culprit) -> Culprit:
-        """With the host and the process, where they are known."""
+        """The culprit with its host and process, if they are known."""
         if culprit.rank is None or culprit.rank not in self.hosts:
             return culprit
         name, pid = self._names.get(culprit.rank), self.hosts[culprit.rank].pid
         return replace(culprit, host=culprit.host or name, pid=pid if culprit.pid is None else culprit.pid)
 
     def _pattern_evidence(self, finding: Finding) -> list[Evidence]:
-        """The pattern, where it says more than the stacks of this finding."""
+        """The pattern of all hosts, if it says more than the stacks of this finding."""
         pattern = self.pattern
         if pattern is None or (pattern.letter == "A" and not self._leaving(finding)):
             return []
         return [Evidence(f"{tools_of(self.hosts.values())}, pattern {pattern.letter}: {pattern.text}")]
 
     def _leaving(self, finding: Finding) -> tuple[int, ...]:
-        """The accused that are leaving their groups while others are not."""
+        """The culprits that are leaving their groups while others are not."""
         leaving = self.pattern.leaving if self.pattern else ()
         return tuple(rank for rank in finding.culprit_ranks if rank in leaving)
 
@@ -127,18 +127,19 @@ class _Look:
         )
 
     def _against(self, finding: Finding) -> list[Evidence]:
-        """What the stacks say against a finding: the accused waits itself, or somebody who waits does not."""
+        """Counter-evidence from stacks: the accused itself waits, or a rank said to wait does not."""
         if FINDINGS[finding.kind].absent != "culprits":
             return []
         accused = [h for h in self._of(finding.culprit_ranks) if h.communicates]
-        out = [_evidence(f"{site_text(s)}: {_excuse(finding, s.first)}", s.first) for s in sites(accused)[:SITES]]
+        out = [_evidence(f"{site_text(s)}: {_excuse(finding, s.first)}", s.first) for s in sites(accused)[:MOST_SITES]]
         members = set(_members(finding)) & set(finding.waiting_ranks)
-        busy = [h for h in self._of(sorted(members)) if h.activity.doing in _ELSEWHERE]
-        out += [_evidence(f"{site_text(s)}, though said to wait", s.first) for s in sites(busy)[:SITES]]
+        busy = [h for h in self._of(sorted(members)) if h.activity.doing in _UNRELATED_ACTIVITIES]
+        out += [_evidence(f"{site_text(s)}, though said to wait", s.first) for s in sites(busy)[:MOST_SITES]]
         return out
 
     def _doubted(self, finding: Finding) -> Finding:
-        """No surer than what speaks against it allows; who was seen waiting and left no dump is not accused."""
+        """The finding, no surer than its counter-evidence allows; does not accuse a rank without a dump that was
+        seen waiting."""
         apart = self._apart_of(finding)
         if apart:
             return _capped(finding, "medium", apart)
@@ -151,7 +152,8 @@ class _Look:
         return _capped(finding, "medium", f"by {by} not all of the ranks that wait were waiting")
 
     def _surer(self, finding: Finding) -> Finding:
-        """Sure where the stacks show every culprit outside of communication, at the time of the dumps."""
+        """The finding with high confidence if the stacks show every culprit outside communication at the time of the
+        dumps."""
         hosts = self._of(finding.culprit_ranks)
         apart = self._apart_of(finding)
         if apart:
@@ -172,9 +174,9 @@ class _Look:
         return next((note for host in self._of(finding.culprit_ranks) if (note := self._apart(host))), "")
 
     def _apart(self, host: HostStack) -> str:
-        """How far the look at a host is from its dump, or from the last of all; "" if close or unknown."""
+        """The time between the stack of a host and its dump, or the last dump, in words; "" if close or unknown."""
         dumped = self._dumped.get(host.rank, max(self._dumped.values(), default=None))
-        if dumped is None or host.written_ns is None or abs(host.written_ns - dumped) <= APART_NS:
+        if dumped is None or host.written_ns is None or abs(host.written_ns - dumped) <= MOMENT_NS:
             return ""
         order = "after" if host.written_ns > dumped else "before"
         return f"{host.tool} looked at rank {host.rank} {duration(abs(host.written_ns - dumped))} {order} the dumps"
@@ -201,7 +203,7 @@ def _capped(finding: Finding, confidence: str, reason: str) -> Finding:
 
 
 def _acquitted(finding: Finding, ranks: set[int]) -> Finding:
-    """The finding without accusing `ranks`, who stay candidates."""
+    """The finding without `ranks` as culprits; they stay candidates."""
     return replace(
         finding,
         culprit_ranks=tuple(r for r in finding.culprit_ranks if r not in ranks),

@@ -1,4 +1,4 @@
-"""Where the host of each rank was when a tool looked: one stack per rank, and who held the interpreter lock."""
+"""Stacks of the hosts, one for each rank, and the thread that held the interpreter lock."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.activities import AWAY, COMMUNICATION, ELSEWHERE, Activity, classify
+from rankscope.analysis.activities import (
+    COMMUNICATION_ACTIVITIES,
+    LOCAL_ACTIVITIES,
+    OTHER_THREAD_ACTIVITIES,
+    StackActivity,
+    classify,
+)
 from rankscope.analysis.stack_frames import own_frames
 from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset, Frame
 
-_BACKGROUND = re.compile(
+_HELPER_THREADS = re.compile(
     r"pin_memory|QueueFeeder|tqdm|monitor|heartbeat|tensorboard|wandb|MsgRouter|asyncio_|profil|watchdog|InductorSubproc",
     re.IGNORECASE,
 )
-"""Names of threads that serve others: they are never the one that trains."""
-_TRAINS = COMMUNICATION | {"exit", "data", "storage", "device", "compile"}
-"""What the thread that trains is doing where the main thread waits for it."""
+"""Names of helper threads, which never train."""
+_TRAINING_ACTIVITIES = COMMUNICATION_ACTIVITIES | {"exit", "data", "storage", "device", "compile"}
+"""Activities of the training thread if the main thread waits for it."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +44,17 @@ class HostThread:
     """Innermost first."""
     own: tuple[Frame, ...]
     """The frames of the job's own code, innermost first."""
-    activity: Activity
-    """What it was doing."""
+    activity: StackActivity
+    """The activity of the thread."""
 
     @property
     def label(self) -> str:
-        """What to call it."""
+        """The name of the thread for people."""
         return self.name or (f"thread {self.thread_id}" if self.thread_id is not None else "an unnamed thread")
 
 
-class _Row(NamedTuple):
-    """What is needed of a row of `threads`."""
+class _ThreadRow(NamedTuple):
+    """The needed columns of a row of `threads`."""
 
     rank: int
     file: int
@@ -63,14 +69,14 @@ class _Row(NamedTuple):
     tool: str | None
 
 
-class _Maker:
-    """Makes threads of rows, and looks at each stack once however many ranks were in it."""
+class _ThreadFactory:
+    """Builds threads from rows; analyses each distinct stack once, however many ranks share it."""
 
     def __init__(self, dataset: Dataset, table: pl.DataFrame) -> None:
         self._dataset, self._table = dataset, table
-        self._known: dict[tuple[int | None, bool | None], tuple[tuple[Frame, ...], Activity]] = {}
+        self._known: dict[tuple[int | None, bool | None], tuple[tuple[Frame, ...], StackActivity]] = {}
 
-    def thread(self, row: _Row) -> HostThread:
+    def thread(self, row: _ThreadRow) -> HostThread:
         """The thread of a row."""
         stack = self._dataset.stack(row.stack_id)
         key = (row.stack_id, row.active)
@@ -78,11 +84,11 @@ class _Maker:
             self._known[key] = (own_frames(stack), classify(stack, row.active))
         return HostThread(row.thread or "", row.thread_id, bool(row.is_main), row.gil, stack, *self._known[key])
 
-    def process(self, row: _Row) -> list[_Row]:
+    def process(self, row: _ThreadRow) -> list[_ThreadRow]:
         """All threads of the process of a row, in the order of the dump."""
         first = int(self._table["rank"].search_sorted(row.rank, "left"))
         after = int(self._table["rank"].search_sorted(row.rank, "right"))
-        rows = map(_Row._make, self._table[first:after].iter_rows())
+        rows = map(_ThreadRow._make, self._table[first:after].iter_rows())
         return [other for other in rows if (other.file, other.pid) == (row.file, row.pid)]
 
 
@@ -93,43 +99,44 @@ class HostStack:
     rank: int
     pid: int | None
     path: str
-    """The dump of py-spy, or the log in which they stand."""
+    """The dump of py-spy, or the log that holds the stacks."""
     written_ns: int | None
     trains: HostThread
-    """The main thread, or the one that works where the main thread waits for it."""
+    """The main thread, or the thread that works while the main thread waits for it."""
     holder: HostThread | None
-    """The thread that held the interpreter lock, where it is another one than `trains`."""
-    _row: _Row = field(repr=False, compare=False)
-    _maker: _Maker = field(repr=False, compare=False)
+    """The thread that held the interpreter lock, unless it is `trains`."""
+    _row: _ThreadRow = field(repr=False, compare=False)
+    _maker: _ThreadFactory = field(repr=False, compare=False)
 
     @cached_property
     def threads(self) -> tuple[HostThread, ...]:
-        """All of the process, in the order of the dump."""
+        """All threads of the process, in the order of the dump."""
         return tuple(map(self._maker.thread, self._maker.process(self._row)))
 
     @property
     def tool(self) -> str:
-        """What looked: "py-spy", "faulthandler", "pystack"."""
+        """The tool that took the stack: "py-spy", "faulthandler", "pystack"."""
         return self._row.tool or "py-spy"
 
     @property
-    def activity(self) -> Activity:
-        """What the rank was doing."""
+    def activity(self) -> StackActivity:
+        """The activity of the rank."""
         return self.trains.activity
 
     @property
     def is_away(self) -> bool:
         """Whether its stack shows that it waits for no other rank."""
-        return self.activity.doing in AWAY
+        return self.activity.doing in LOCAL_ACTIVITIES
 
     @property
     def communicates(self) -> bool:
         """Whether it was in a call that waits for other ranks."""
-        return self.activity.doing in COMMUNICATION
+        return self.activity.doing in COMMUNICATION_ACTIVITIES
 
 
 def host_stacks(dataset: Dataset, ranks: Collection[int] | None = None) -> dict[int, HostStack]:
-    """The newest look at each rank, or at each of `ranks`; workers of a data loader and the like are left out."""
+    """The newest stacks of each rank, or of each of `ranks`; without worker processes such as those of a data
+    loader."""
     threads = dataset.threads
     if threads.is_empty():
         return {}
@@ -140,77 +147,77 @@ def host_stacks(dataset: Dataset, ranks: Collection[int] | None = None) -> dict[
     own = own.filter(newest.is_null() | (pl.col("written_ns") == newest)).sort(
         "rank", "file", "pid", maintain_order=True
     )
-    own = own.select(_Row._fields)
-    maker, paths = _Maker(dataset, own), dict(dataset.files.select("file", "path").iter_rows())
+    own = own.select(_ThreadRow._fields)
+    maker, paths = _ThreadFactory(dataset, own), dict(dataset.files.select("file", "path").iter_rows())
     telling = pl.col("is_main") | pl.col("gil") | pl.struct("rank", "file", "pid").is_first_distinct()
-    rows = map(_Row._make, own.filter(telling).iter_rows())
+    rows = map(_ThreadRow._make, own.filter(telling).iter_rows())
     return {rank: _of_rank(maker, list(found), paths) for rank, found in groupby(rows, lambda row: row.rank)}
 
 
-def _of_rank(maker: _Maker, rows: list[_Row], paths: dict[int, str]) -> HostStack:
-    """Of several processes of a rank the one that communicates, or has got furthest into the job's own code."""
+def _of_rank(maker: _ThreadFactory, rows: list[_ThreadRow], paths: dict[int, str]) -> HostStack:
+    """The process of a rank that communicates, or has the deepest stack in the job's own code."""
     processes = [list(found) for _, found in groupby(rows, lambda row: (row.file, row.pid))]
     made = [(own, *_trains(maker, own)) for own in processes]
-    own, row, trains = max(made, key=lambda one: (one[2].activity.doing in COMMUNICATION, len(one[2].own)))
+    own, row, trains = max(made, key=lambda one: (one[2].activity.doing in COMMUNICATION_ACTIVITIES, len(one[2].own)))
     holder = next((maker.thread(r) for r in own if r.gil and r != row), None)
     return HostStack(row.rank, row.pid, paths.get(row.file) or "", row.written_ns, trains, holder, row, maker)
 
 
-def _trains(maker: _Maker, rows: Sequence[_Row]) -> tuple[_Row, HostThread]:
-    """The main thread; where that waits for another one, the other that works."""
+def _trains(maker: _ThreadFactory, rows: Sequence[_ThreadRow]) -> tuple[_ThreadRow, HostThread]:
+    """The main thread; if it waits for another thread, the one that works."""
     main = next((row for row in rows if row.is_main), rows[0])
     thread = maker.thread(main)
-    if thread.activity.doing in ELSEWHERE:
+    if thread.activity.doing in OTHER_THREAD_ACTIVITIES:
         for row in maker.process(main):
             other = maker.thread(row)
-            if row != main and other.activity.doing in _TRAINS and not _BACKGROUND.search(other.name):
+            if row != main and other.activity.doing in _TRAINING_ACTIVITIES and not _HELPER_THREADS.search(other.name):
                 return row, other
     return main, thread
 
 
 @dataclass(frozen=True)
-class Site:
-    """Ranks whose hosts were at one place, doing one thing."""
+class StackSite:
+    """Ranks whose hosts were at one place with one activity."""
 
     ranks: tuple[int, ...]
     first: HostStack
-    """The stack of the lowest of them."""
+    """The stack of the lowest rank."""
 
     @property
-    def activity(self) -> Activity:
-        """What they were doing."""
+    def activity(self) -> StackActivity:
+        """The activity of these hosts."""
         return self.first.activity
 
 
-def sites(hosts: Iterable[HostStack]) -> list[Site]:
-    """The hosts by place, the place of most ranks first."""
+def sites(hosts: Iterable[HostStack]) -> list[StackSite]:
+    """The hosts grouped by place, the place of most ranks first."""
     found: dict[tuple[str, tuple[Frame, ...]], list[HostStack]] = {}
     for host in hosts:
         found.setdefault((host.activity.words, host.trains.own), []).append(host)
-    made = [Site(tuple(h.rank for h in same), same[0]) for same in found.values()]
+    made = [StackSite(tuple(h.rank for h in same), same[0]) for same in found.values()]
     return sorted(made, key=lambda site: (-len(site.ranks), site.ranks))
 
 
-# Which host to look at next, as a command.
+# Commands that collect stacks of further hosts.
 
-MOST = 3
-"""Ranks that are named one by one."""
+MOST_NAMED_RANKS = 3
+"""Most ranks that are named one by one."""
 
 
 def host_steps(dataset: Dataset, ranks: Sequence[int], question: str = "", native: bool = False) -> tuple[str, ...]:
-    """What to collect of `ranks`: of those of which no py-spy dump is there; nothing where all have one."""
+    """Steps that collect stacks of those of `ranks` without a py-spy dump; empty if all have one."""
     seen = set(dataset.threads["rank"].drop_nulls().unique())
     left = [rank for rank in ranks if rank not in seen]
     if not left:
         return ()
-    pids = [_process(dataset, rank) for rank in left[:MOST]]
-    more = f"; the same of {ranks_text(left[MOST:])}" if left[MOST:] else ""
+    pids = [_process(dataset, rank) for rank in left[:MOST_NAMED_RANKS]]
+    more = f"; the same of {ranks_text(left[MOST_NAMED_RANKS:])}" if left[MOST_NAMED_RANKS:] else ""
     command = f"py-spy dump {'--native ' if native else ''}--pid {' and '.join(pids)}{more}"
     return (f"{command}: {question}" if question else command,)
 
 
 def _process(dataset: Dataset, rank: int) -> str:
-    """The process of a rank: its id where a sidecar tells it, and whose it is."""
+    """The process of a rank in words: its id if a sidecar tells it, and its rank."""
     mine = dataset.files.filter(pl.col("used") & (pl.col("rank") == rank))
     host, pid = (next(iter(mine[name].drop_nulls()), None) for name in ("host", "pid"))
     who = f"rank {rank}" + (f" on {host}" if host is not None else "")

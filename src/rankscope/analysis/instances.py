@@ -1,4 +1,4 @@
-"""Operations that are not finished on some rank, with what every member did about them."""
+"""Operations that some rank has not finished, with the side of every member."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.collective_calls import PENDING
+from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.group_frontiers import NONE
+from rankscope.analysis.group_frontiers import UNKNOWN_SEQ
 
 CallKey = tuple[int, int]
 """(group, seq)."""
 PairKey = tuple[int, int, int, int]
 """(group, sender, receiver, k)."""
 WATCHDOG_NS = 100_000_000
-"""Closer together, two times that a watchdog tells of may be in either order."""
-EVICTED = -1
+"""Times from a watchdog that are closer than this do not tell the order."""
+EVICTED_ROW = -1
 """Row and position of a pending operation whose entry the ring has overwritten."""
 
 
-class Entry(NamedTuple):
+class InstanceMember(NamedTuple):
     """One member's side of an instance."""
 
     row: int
     position: int
-    """Rank's program order; equal within one batch of sends and receives."""
+    """Place in the program order of the rank; equal within one batch of sends and receives."""
     op: str
     state: str
     pending: bool
-    """Issued and not finished."""
+    """The rank issued it and has not finished it."""
     elements: int | None
     dtype: str | None
     created_ns: int | None
@@ -43,10 +43,10 @@ class Instance:
     """One collective, or one pair of send and receive, that some rank has not finished."""
 
     key: CallKey | PairKey
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, InstanceMember] = field(default_factory=dict)
     """By rank; for a pair at most the sender's and the receiver's."""
     counted: bool = True
-    """Whether k of a pair is counted from the first; else from the first that is not finished."""
+    """Whether k of a pair counts from the first operation; else from the first unfinished one."""
 
     @property
     def group(self) -> int:
@@ -55,7 +55,7 @@ class Instance:
 
     @property
     def is_pair(self) -> bool:
-        """Whether it is a send and its receive."""
+        """Whether it is a pair of send and receive."""
         return len(self.key) == 4
 
     @property
@@ -65,22 +65,22 @@ class Instance:
 
     @property
     def number(self) -> int | None:
-        """What people count: the sequence number, or from 1 the k-th between two ranks; None if it is not known."""
+        """The number for people: the sequence number, or the k-th between two ranks, from 1; None if it is unknown."""
         if not self.is_pair:
             return self.seq
         return self.seq + 1 if self.counted else None
 
     @property
     def name(self) -> str:
-        """The operation with its number, and for a pair its ends."""
+        """The operation with its number, and the two ends of a pair."""
         number = "" if self.number is None else f" #{self.number}"
         return f"{self.op} {self.key[1]}->{self.key[2]}{number}" if len(self.key) == 4 else f"{self.op}{number}"
 
-    # asked once for each member of each group: worked out when all entries are there
+    # queried once for each member of each group, so cached after all entries are there
 
     @cached_property
     def since_ns(self) -> int | None:
-        """When the first rank that still waits in it issued it."""
+        """The first issue time on a rank that still waits in it."""
         times = [e.created_ns for e in self.entries.values() if e.pending and e.created_ns]
         return min(times, default=None)
 
@@ -99,7 +99,7 @@ class Instance:
 
     @cached_property
     def op(self) -> str:
-        """What most of those that issued it call it, "collective" if no entry is left; asked for once all are there."""
+        """The name that most members use, "collective" if no entry is left; asked for once all are there."""
         names = [e.op for e in self.entries.values() if e.op]
         return max(sorted(set(names)), key=names.count, default="collective")
 
@@ -108,24 +108,24 @@ def pending_calls(facts: Facts) -> dict[CallKey, Instance]:
     """Collectives that some rank has issued and not finished."""
     open_keys = facts.pending.select("group", "seq").unique()
     rows = facts.calls_at(open_keys).select(
-        "group", "seq", "rank", "row", "op", "state", PENDING.alias("pending"), "elements", "dtype", "created_ns"
+        "group", "seq", "rank", "row", "op", "state", IS_PENDING.alias("pending"), "elements", "dtype", "created_ns"
     )
     out: dict[CallKey, Instance] = {}
     positions = _told_together(facts.dataset.ops)
     for group, seq, rank, row, op, state, pending, elements, dtype, created in rows.iter_rows():
-        entry = Entry(row, positions.get(row, row), op, state, pending, elements, dtype, created)
+        entry = InstanceMember(row, positions.get(row, row), op, state, pending, elements, dtype, created)
         out.setdefault((group, seq), Instance((group, seq))).entries[rank] = entry
     for rank, key in _evicted(facts):
         out.setdefault(key, Instance(key)).entries.setdefault(
-            rank, Entry(EVICTED, EVICTED, "", "scheduled", True, None, None, None)
+            rank, InstanceMember(EVICTED_ROW, EVICTED_ROW, "", "scheduled", True, None, None, None)
         )
     return out
 
 
 def _told_together(ops: pl.DataFrame) -> dict[int, int]:
-    """One position for operations of a rank that only its watchdog tells of, where their times do not order them.
+    """One position for the operations of a rank that are known only from its watchdog, if times do not order them.
 
-    It prints in the order in which its groups are looked at, and for how long an operation ran in milliseconds.
+    The watchdog prints in the order in which it looks at its groups, and tells durations in milliseconds.
     """
     timed_out = (pl.col("source") == "c10d-log") & pl.col("timeout_ms").is_not_null()
     said = ops.select("source", "timeout_ms", "rank", "created_ns").with_row_index("row").filter(timed_out)
@@ -135,13 +135,13 @@ def _told_together(ops: pl.DataFrame) -> dict[int, int]:
 
 
 def _evicted(facts: Facts) -> list[tuple[int, CallKey]]:
-    """Heads the ring has overwritten: enqueued, not completed, older than the oldest entry kept."""
+    """Pending operations that the ring has overwritten: enqueued, not completed, older than the oldest kept entry."""
     fronts = facts.presence.frontiers.columns
-    lost = fronts.wrapped & np.isin(fronts.group, list(facts.counts_alone)) & (fronts.enqueued != NONE)
+    lost = fronts.wrapped & np.isin(fronts.group, list(facts.counts_alone)) & (fronts.enqueued != UNKNOWN_SEQ)
     keys = zip(fronts.rank[lost].tolist(), fronts.group[lost].tolist(), strict=True)
-    following = np.array([facts.completed.get(key, -NONE) for key in keys], np.int64) + 1
+    following = np.array([facts.completed.get(key, -UNKNOWN_SEQ) for key in keys], np.int64) + 1
     first, last = fronts.first_kept[lost], fronts.enqueued[lost]
-    gone = np.flatnonzero((following <= last) & ((first == NONE) | (following < first)))
+    gone = np.flatnonzero((following <= last) & ((first == UNKNOWN_SEQ) | (following < first)))
     rank, group = fronts.rank[lost][gone].tolist(), fronts.group[lost][gone].tolist()
     return [(r, (g, seq)) for r, g, seq in zip(rank, group, following[gone].tolist(), strict=True)]
 
@@ -149,14 +149,14 @@ def _evicted(facts: Facts) -> list[tuple[int, CallKey]]:
 def pending_pairs(facts: Facts) -> dict[PairKey, Instance]:
     """Sends and receives that some rank has posted and not finished."""
     key = ["group", "src", "dst", "k"]
-    open_keys = facts.pairs.filter(PENDING).select(key).unique()
+    open_keys = facts.pairs.filter(IS_PENDING).select(key).unique()
     rows = facts.pairs.join(open_keys, on=key, how="semi").select(
-        *key, "counted", "rank", "row", "batch", "op", "state", PENDING.alias("pending"), "elements", "created_ns"
+        *key, "counted", "rank", "row", "batch", "op", "state", IS_PENDING.alias("pending"), "elements", "created_ns"
     )
     out: dict[PairKey, Instance] = {}
     for group, src, dst, k, counted, rank, row, batch, op, state, pending, elements, created in rows.iter_rows():
         instance = out.setdefault((group, src, dst, k), Instance((group, src, dst, k), counted=counted))
-        instance.entries[rank] = Entry(row, batch, op, state, pending, elements, None, created)
+        instance.entries[rank] = InstanceMember(row, batch, op, state, pending, elements, None, created)
     return out
 
 
@@ -164,9 +164,9 @@ def calls_at(facts: Facts, keys: pl.DataFrame) -> dict[CallKey, Instance]:
     """The collectives with the given `group` and `seq`, finished or not."""
     rows = facts.calls_at(keys).select(
         "group", "seq", "rank", "row", pl.col("key").cast(pl.String).fill_null(""), "state",
-        PENDING.alias("pending"), "elements", "dtype", "created_ns",
+        IS_PENDING.alias("pending"), "elements", "dtype", "created_ns",
     )  # fmt: skip
     out: dict[CallKey, Instance] = {}
     for group, seq, rank, row, *told in rows.iter_rows():
-        out.setdefault((group, seq), Instance((group, seq))).entries[rank] = Entry(row, row, *told)
+        out.setdefault((group, seq), Instance((group, seq))).entries[rank] = InstanceMember(row, row, *told)
     return out

@@ -1,9 +1,10 @@
-"""Whether a job that is watched moves, and since when it does not: before that is sure, nobody is accused of waiting.
+"""State of a watched job: whether it moves, and since when it does not. Waiting ranks are accused only once it is
+frozen.
 
-A wait on one snapshot of a running job is nothing: every rank that is a little behind looks like the one all wait for.
-So a verdict about waiting needs newer dumps that show the same frontiers for longer than the job was ever seen to
-stand still, or that nothing comes any more where something always came. Reading a file again that nobody wrote again
-proves nothing, so time counts only between versions of files.
+A wait in one snapshot of a running job means nothing: every rank that is a little behind looks like the one that all
+others wait for. So a verdict about waiting needs newer dumps with the same frontiers for longer than any standstill the
+job was seen to recover from, or an end of files that used to come regularly. Reading an unchanged file again proves
+nothing, so time counts only between versions of files.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from typing import Literal
 
 import polars as pl
 
-from rankscope.analysis.collective_calls import PENDING
-from rankscope.analysis.freeze import Freeze, Repeats, interval_ns
+from rankscope.analysis.collective_calls import IS_PENDING
+from rankscope.analysis.freeze import DumpPairs, Freeze, interval_ns
 from rankscope.analysis.model import Analysis, Finding, Status
 from rankscope.analysis.progress_history import (
-    LONGER,
     SECOND,
+    STANDSTILL_FACTOR,
     WRITING_NS,
-    Look,
-    Memory,
-    Rate,
+    CollectiveRate,
+    JobProgress,
+    ProgressHistory,
     pause_ns,
     rates_of,
     remember,
@@ -34,41 +35,41 @@ from rankscope.schema import Dataset
 
 State = Literal["waiting", "progressing", "still", "frozen", "silent", "idle"]
 FROZEN_NS = 60 * SECOND
-"""No job is called frozen before, unless it is asked for: one that writes a checkpoint stands as still."""
+"""Least standstill before a job is called frozen, unless the user sets it: writing a checkpoint looks the same."""
 SILENT_NS = 600 * SECOND
-"""Nothing came for so long, where it is not known how often something comes."""
-GAPS = 20
-"""Nothing came for so many times the usual gap."""
-MISSED = 3
-"""At least for so many, where the user says from when on a job is frozen."""
-COMING_NS = 30 * SECOND
-"""Where some have not, their dumps may come for so long after those of the others: each has a watchdog of its own."""
-_SEEN: Mapping[str, Status] = {"progressing": "progressing", "silent": "unknown"}
-"""What a job is called whose logs alone say nothing of how it goes, where they were seen to grow, or not to."""
+"""Least silence before a job is called silent, if the usual gap between files is unknown."""
+GAP_FACTOR = 20
+"""Least ratio of the silence to the usual gap between files."""
+FEWEST_GAPS = 3
+"""Least ratio of the silence to the usual gap, if the user sets the time to freeze."""
+DUMP_SPREAD_NS = 30 * SECOND
+"""The dumps of the remaining ranks may come this long after those of the others: each rank has its own watchdog."""
+_STATUS_BY_STATE: Mapping[str, Status] = {"progressing": "progressing", "silent": "unknown"}
+"""Status of a job with only logs and no finding, by whether its logs were seen to grow."""
 
 
 @dataclass(frozen=True)
-class Live:
-    """How a job that is watched is."""
+class LiveState:
+    """The state of a watched job."""
 
     state: State
     reason: str
     still_ns: int | None = None
-    """For how long files show that nothing moved; None if they do not."""
+    """Standstill that files show; None if they show none."""
     needed_ns: int = FROZEN_NS
-    """From when on it is called frozen."""
+    """Standstill from which the job is called frozen."""
     since_ns: int | None = None
-    """When the newest event was, by the clocks of the ranks."""
-    rates: tuple[Rate, ...] = ()
-    """Of the groups that move, the fastest first; none of a job that does not just now."""
+    """The newest event, by the clocks of the ranks."""
+    rates: tuple[CollectiveRate, ...] = ()
+    """Rates of the moving groups, the fastest first; empty for a job that does not move now."""
     came: bool = False
-    """Whether anything was written while it was watched."""
+    """Whether anything was written while the job was watched."""
     news_at_ns: int | None = None
-    """When something was written last, on a clock that never goes back."""
+    """The last time anything was written, on a monotonic clock."""
 
     @property
     def per_s(self) -> float:
-        """Collectives a second over all groups."""
+        """Collectives per second over all groups."""
         return sum(rate.per_s for rate in self.rates)
 
     @property
@@ -78,22 +79,22 @@ class Live:
 
 
 @dataclass(frozen=True)
-class Gate:
-    """Says with each look how the job is, and lets verdicts about waiting through only once it is frozen."""
+class VerdictGate:
+    """Judges the state of the job at each look, and lets verdicts about waiting through only once it is frozen."""
 
     freeze_after_ns: int | None = None
-    """As the user wants it; None: as the job itself tells."""
-    memory: Memory = field(default_factory=Memory)
+    """Standstill set by the user; None: derived from the job."""
+    memory: ProgressHistory = field(default_factory=ProgressHistory)
     judge_at_ns: int | None = None
-    """When it is to be judged again if nothing comes before; None if that changes nothing."""
+    """The next time to judge it if no file comes before; None if that changes nothing."""
 
-    def resumed(self, at_ns: int) -> Gate:
-        """The same after a time in which nothing could be seen: that nothing came then says nothing."""
+    def resumed(self, at_ns: int) -> VerdictGate:
+        """The gate after a time without sight: the silence in that time means nothing."""
         known = self.memory.fresh_at_ns is not None
         return replace(self, memory=replace(self.memory, fresh_at_ns=at_ns)) if known else self
 
-    def look(self, dataset: Dataset, freeze: Freeze, look: Look) -> tuple[Gate, Live, Freeze]:
-        """The gate for the next look, how the job is, and what its standstill is to be taken for."""
+    def look(self, dataset: Dataset, freeze: Freeze, look: JobProgress) -> tuple[VerdictGate, LiveState, Freeze]:
+        """The gate for the next look, the state of the job, and its standstill for the analysis."""
         memory = remember(self.memory, dataset, look)
         freeze = _on_one_clock(freeze, max(look.ahead_ns, (memory.least_ns or 0) if memory.has_moved else 0))
         live = _judge(memory, self.freeze_after_ns, dataset, freeze, look)
@@ -106,34 +107,43 @@ class Gate:
 
 
 def _on_one_clock(freeze: Freeze, ahead_ns: int) -> Freeze:
-    """What the times of files say of a standstill where these are so far ahead of the times of events."""
+    """The standstill if the times of files are ahead of the times of events by `ahead_ns`."""
     if freeze.still_ns is None or not ahead_ns:
         return freeze
-    proven = freeze.proven and not (freeze.timed and ahead_ns > COMING_NS)
+    proven = freeze.proven and not (freeze.timed and ahead_ns > DUMP_SPREAD_NS)
     return replace(freeze, still_ns=max(0, freeze.still_ns - ahead_ns), proven=proven)
 
 
-def _judge(memory: Memory, asked_ns: int | None, dataset: Dataset, freeze: Freeze, look: Look) -> Live:
-    needed = asked_ns or max(FROZEN_NS, freeze.needed_ns, LONGER * memory.got_over_ns)
+def _judge(
+    memory: ProgressHistory, asked_ns: int | None, dataset: Dataset, freeze: Freeze, look: JobProgress
+) -> LiveState:
+    needed = asked_ns or max(FROZEN_NS, freeze.needed_ns, STANDSTILL_FACTOR * memory.got_over_ns)
     still, why = _still(dataset, freeze)
     moving = len(memory.samples) > 1
-    live = Live("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, rates_of(memory))
+    live = LiveState("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, rates_of(memory))
     live = replace(live, reason="operations go on" if moving else "nothing tells yet whether operations go on")
     live = replace(live, came=bool(memory.gaps_ns), news_at_ns=memory.news_at_ns)
     if look.unread or look.at_ns - memory.ranks_at_ns < _complete_ns(dataset, asked_ns):
         what = "lines" if dataset.from_logs else "dumps"
         more = "dumps of more ranks are coming in" if dataset.missing_ranks else f"more {what} are coming in"
         return replace(live, reason=f"{live.reason}; {more}" if moving else more)
-    pending = bool(dataset.ops.select(PENDING.any()).item()) if dataset.ops.height else False
+    pending = bool(dataset.ops.select(IS_PENDING.any()).item()) if dataset.ops.height else False
     return _stopped(live, memory, asked_ns, dataset, freeze, look, pending=pending) or _paused(
         live, memory, freeze, why, pending=pending
     )
 
 
 def _stopped(
-    live: Live, memory: Memory, asked_ns: int | None, dataset: Dataset, freeze: Freeze, look: Look, *, pending: bool
-) -> Live | None:
-    """How a job is that has ended, is frozen, or writes nothing any more; None of any other."""
+    live: LiveState,
+    memory: ProgressHistory,
+    asked_ns: int | None,
+    dataset: Dataset,
+    freeze: Freeze,
+    look: JobProgress,
+    *,
+    pending: bool,
+) -> LiveState | None:
+    """The state of a job that has ended, is frozen, or has stopped writing; None for any other."""
     stopped, reasons = replace(live, rates=()), _ended(dataset)
     if not pending and reasons == {"exit"}:
         return replace(stopped, state="idle", reason="every process came to the end of its program")
@@ -147,10 +157,10 @@ def _stopped(
     return _quiet(stopped, memory, asked_ns, dataset, look, pending or dataset.dumps.is_empty())
 
 
-def _paused(live: Live, memory: Memory, freeze: Freeze, why: str, *, pending: bool) -> Live:
-    """A job that is not known to have stopped, with how long it has not moved.
+def _paused(live: LiveState, memory: ProgressHistory, freeze: Freeze, why: str, *, pending: bool) -> LiveState:
+    """The state of a job that is not known to have stopped, with the time since it last moved.
 
-    A log that says nothing more of operations may be that of a job which replays a graph of them: it is no standstill.
+    A log that stops telling of operations may be that of a job that replays a graph of them: that is no standstill.
     """
     chatter = (memory.printed_ns or 0) - (memory.newest_ns or 0)
     if memory.printed_ns is not None and chatter > pause_ns(memory):
@@ -163,8 +173,10 @@ def _paused(live: Live, memory: Memory, freeze: Freeze, why: str, *, pending: bo
     return replace(live, reason=why, rates=()) if live.rates and live.still_ns > pause_ns(memory) else live
 
 
-def _quiet(live: Live, memory: Memory, asked_ns: int | None, dataset: Dataset, look: Look, waits: bool) -> Live | None:
-    """How the job is if nothing was written for long; None if something was."""
+def _quiet(
+    live: LiveState, memory: ProgressHistory, asked_ns: int | None, dataset: Dataset, look: JobProgress, waits: bool
+) -> LiveState | None:
+    """The state if nothing was written for long; None if something was."""
     quiet = look.at_ns - (memory.fresh_at_ns if memory.fresh_at_ns is not None else look.at_ns)
     if quiet < _silent_ns(memory, live.needed_ns, asked_ns, dataset):
         return None
@@ -176,7 +188,7 @@ def _quiet(live: Live, memory: Memory, asked_ns: int | None, dataset: Dataset, l
 
 
 def _ended(dataset: Dataset) -> frozenset[str]:
-    """How the processes of all ranks ended, as their sidecars say; empty if not all have."""
+    """How the processes of all ranks ended, by their sidecars; empty if not all have ended."""
     ends = dataset.messages.filter(pl.col("kind") == "process-end")
     if ends.is_empty() or set(ends["rank"]) != set(range(dataset.world_size)):
         return frozenset()
@@ -184,21 +196,21 @@ def _ended(dataset: Dataset) -> frozenset[str]:
 
 
 def _complete_ns(dataset: Dataset, asked_ns: int | None) -> int:
-    """How long after the first dump of a rank that of another may come: they are written one after the other."""
-    wait = COMING_NS if dataset.missing_ranks else WRITING_NS
+    """The delay after the first dump in which dumps of other ranks may still come."""
+    wait = DUMP_SPREAD_NS if dataset.missing_ranks else WRITING_NS
     return wait if asked_ns is None else min(wait, asked_ns)
 
 
-def _silent_ns(memory: Memory, needed: int, asked_ns: int | None, dataset: Dataset) -> int:
-    """For how long nothing may come: the median gap between what came tells it, or how often each rank dumps."""
+def _silent_ns(memory: ProgressHistory, needed: int, asked_ns: int | None, dataset: Dataset) -> int:
+    """The longest normal silence: from the median gap between files, or from the dump interval of each rank."""
     usual = sorted(memory.gaps_ns)[len(memory.gaps_ns) // 2] if memory.gaps_ns else interval_ns(dataset)
     if usual is None:
         return asked_ns or max(needed, SILENT_NS)
-    return max(asked_ns, MISSED * usual) if asked_ns else max(needed, GAPS * usual)
+    return max(asked_ns, FEWEST_GAPS * usual) if asked_ns else max(needed, GAP_FACTOR * usual)
 
 
 def _still(dataset: Dataset, freeze: Freeze) -> tuple[int | None, str]:
-    """How long files show that nothing moved: from the newest event to the newest dump, or between equal versions."""
+    """The standstill that files show: from the newest event to the newest dump, or between equal versions."""
     same, why = _unchanged(dataset)
     own = freeze.still_ns or 0
     if same is not None and same > own:
@@ -207,13 +219,13 @@ def _still(dataset: Dataset, freeze: Freeze) -> tuple[int | None, str]:
 
 
 def _unchanged(dataset: Dataset) -> tuple[int | None, str]:
-    """For how long newer dumps show the same."""
-    since, until = Repeats(dataset).still or (0, 0)
+    """The time over which newer dumps show the same."""
+    since, until = DumpPairs(dataset).still or (0, 0)
     same = until - since
     return (same, f"dumps {duration(same)} apart show the same frontiers") if same > 0 else (None, "")
 
 
-def _allowed(live: Live, freeze: Freeze) -> Freeze:
+def _allowed(live: LiveState, freeze: Freeze) -> Freeze:
     """The standstill as the analysis is to take it."""
     freeze = replace(freeze, watched=True)
     if live.state == "frozen":
@@ -225,18 +237,18 @@ def _allowed(live: Live, freeze: Freeze) -> Freeze:
     return replace(freeze, stopped=False, reason=_doubt(live))
 
 
-def with_state(analysis: Analysis, live: Live, ranks: int, *, logs: bool = False) -> Analysis:
-    """The analysis of a job that is watched; where there is no verdict, it says how the job is instead.
+def with_state(analysis: Analysis, live: LiveState, ranks: int, *, logs: bool = False) -> Analysis:
+    """The analysis of a watched job; without a verdict it says the state of the job instead.
 
-    `logs`: they are all that is known of it.
+    `logs`: logs are the only input.
     """
     soon = f"; called frozen after {duration(live.needed_ns)}"
     if analysis.status == "slow" and live.state == "still":
         return replace(analysis, verdict=f"{analysis.verdict}; now {live.reason}{soon}")
     told = plural(ranks, "rank")
-    if logs and ranks and analysis.status == "unknown" and not analysis.findings and live.state in _SEEN:
-        # what logs do not tell, those see who watch them
-        return replace(analysis, status=_SEEN[live.state], verdict=f"{told}: {live.reason}")
+    if logs and ranks and analysis.status == "unknown" and not analysis.findings and live.state in _STATUS_BY_STATE:
+        # watching shows what logs alone do not tell
+        return replace(analysis, status=_STATUS_BY_STATE[live.state], verdict=f"{told}: {live.reason}")
     if analysis.status not in ("progressing", "healthy") or live.state == "silent":
         return analysis
     if live.state == "frozen":
@@ -250,7 +262,7 @@ def with_state(analysis: Analysis, live: Live, ranks: int, *, logs: bool = False
 
 
 def held_back(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings with those that need a standstill turned into suspicions, the causes first as before."""
+    """The findings, with those that need a standstill turned into suspicions; causes stay first."""
     return [_suspected(f) if f.root_cause and FINDINGS[f.kind].needs_stillness else f for f in findings]
 
 
@@ -262,7 +274,7 @@ def _suspected(finding: Finding) -> Finding:
     )  # fmt: skip
 
 
-def _doubt(live: Live) -> str:
+def _doubt(live: LiveState) -> str:
     if live.state == "still":
         return f"{live.reason}; it is called frozen after {duration(live.needed_ns)}"
     return "the job is watched and was not seen to stand still"

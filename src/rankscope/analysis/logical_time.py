@@ -1,9 +1,9 @@
-"""Columns for operations: all members of a collective stand in one, whatever their clocks say.
+"""Logical columns of operations: all members of a collective share one column, whatever their clocks say.
 
-The column of an operation is the length of the longest chain of operations that had to come before it: one more than
-the operation before it on the same rank and on every rank that takes part in it (Lamport, "Time, clocks, and the
-ordering of events in a distributed system", 1978). Members that never came hold nobody up. Where groups were entered
-in different orders there is no such column: there the ranks go on in their own program order.
+The column of an operation is the length of the longest chain of operations before it: one more than the operation
+before it on the same rank and on every rank that takes part in it (Lamport, "Time, clocks, and the ordering of events
+in a distributed system", 1978). Members that never came hold nobody up. If groups were entered in different orders
+there is no such column; from there the ranks go on in their own program order.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 from rankscope.analysis.disagreements import collectives_of, instances
 from rankscope.schema import Dataset
 
-_NEEDED = ["rank", "group", "seq", "p2p_seq", "is_p2p", "op", "peer", "coalesced", "state"]
-_BATCH = ["rank", "group", "is_p2p", "seq", "p2p_seq"]
+_OP_COLUMNS = ["rank", "group", "seq", "p2p_seq", "is_p2p", "op", "peer", "coalesced", "state"]
+_BATCH_COLUMNS = ["rank", "group", "is_p2p", "seq", "p2p_seq"]
 
 
 def logical_columns(dataset: Dataset) -> NDArray[np.int64]:
-    """The column of each row of `dataset.ops`, counted from 0; a row that is not drawn has that of its last inner row.
+    """The column of each row of `dataset.ops`, from 0; a row that is not drawn has that of its last inner row.
 
-    Takes time and memory in proportion to the rows: half a second for 512,000 of them.
+    Time and memory are proportional to the rows: half a second for 512,000.
     """
     if dataset.ops.is_empty():
         return np.zeros(0, np.int64)
     drawn = drawn_rows(dataset.ops)
-    rows = dataset.ops.select(_NEEDED).with_row_index("row")
+    rows = dataset.ops.select(_OP_COLUMNS).with_row_index("row")
     rows = in_program_order(rows if drawn.all() else rows.filter(drawn))
     plain = _plain(rows)
     if rows.height == dataset.ops.height and plain.all():
@@ -44,14 +44,16 @@ def logical_columns(dataset: Dataset) -> NDArray[np.int64]:
 
 
 def drawn_rows(ops: pl.DataFrame) -> pl.Series:
-    """Which rows are shown: all but the closers of coalesced groups of which an inner operation is there."""
+    """Mask of the shown rows: all but closers of coalesced groups with a present inner operation."""
     if not (ops["coalesced"] == "closer").any():
         return pl.repeat(True, ops.height, eager=True)
-    inner = ops.lazy().filter(pl.col("coalesced") == "inner").select(_BATCH).unique().with_columns(has_inner=True)
+    inner = (
+        ops.lazy().filter(pl.col("coalesced") == "inner").select(_BATCH_COLUMNS).unique().with_columns(has_inner=True)
+    )
     marked = (
         ops.lazy()
-        .select(*_BATCH, "coalesced")
-        .join(inner, on=_BATCH, how="left", nulls_equal=True, maintain_order="left")
+        .select(*_BATCH_COLUMNS, "coalesced")
+        .join(inner, on=_BATCH_COLUMNS, how="left", nulls_equal=True, maintain_order="left")
     )
     hidden = (pl.col("coalesced") == "closer") & pl.col("has_inner").fill_null(False)
     return marked.select((~hidden).alias("drawn")).collect()["drawn"]
@@ -60,13 +62,13 @@ def drawn_rows(ops: pl.DataFrame) -> pl.Series:
 def in_program_order(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows by rank in program order; those of one batch of sends and receives in the same order on both ends.
 
-    The operations of a batch are posted together, so their order in the dump says nothing; one order over all pairs
-    of ranks keeps two exchanges that face each other from looking like a deadlock.
+    The operations of a batch are posted together, so their order in the dump means nothing. One order over all pairs of
+    ranks keeps two mutual exchanges from looking like a deadlock.
     """
     batched = (pl.col("coalesced") == "inner") & pl.col("is_p2p") & pl.col("peer").is_not_null()
     if not rows.select(batched.any()).item():
         return rows
-    first = pl.when(batched).then(pl.col("row").min().over(_BATCH)).otherwise(pl.col("row")).alias("first")
+    first = pl.when(batched).then(pl.col("row").min().over(_BATCH_COLUMNS)).otherwise(pl.col("row")).alias("first")
     pair = [
         pl.when(batched).then(pl.min_horizontal("rank", "peer")).alias("low"),
         pl.when(batched).then(pl.max_horizontal("rank", "peer")).alias("high"),
@@ -84,14 +86,14 @@ def _is_send() -> pl.Expr:
 
 
 def _plain(rows: pl.DataFrame) -> pl.Series:
-    """Which rows are collectives that stand for themselves."""
+    """Mask of the rows that are collectives outside coalesced groups."""
     return rows.select((IS_COLLECTIVE & (pl.col("coalesced") != "inner")).fill_null(False)).to_series()
 
 
 def _instances(rows: pl.DataFrame, plain: pl.Series, whole: list[int]) -> NDArray[np.int64]:
-    """One number for each operation, the same on all ranks that take part in it, from 0 on.
+    """The number of each row's operation, the same on all ranks that take part in it, from 0.
 
-    Sends and receives come first: of a circle the first is let go, and where that is a collective more stands apart.
+    Sends and receives come first: the first of a cycle is released, and releasing a collective separates more ranks.
     """
     out = np.zeros(rows.height, np.int64)
     known = instances(rows.select("group", "seq").filter(plain))
@@ -103,7 +105,7 @@ def _instances(rows: pl.DataFrame, plain: pl.Series, whole: list[int]) -> NDArra
 
 
 def _dense(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same numbers without those that none has, if these are many."""
+    """The numbers renumbered without gaps, if the gaps are many."""
     count = int(numbers.max(initial=-1)) + 1
     if count <= 2 * len(numbers):
         return numbers
@@ -118,7 +120,7 @@ IS_COLLECTIVE = ~pl.col("is_p2p") & pl.col("seq").is_not_null() & pl.col("group"
 
 
 def _others(rows: pl.DataFrame, whole: list[int]) -> NDArray[np.int64]:
-    """The same of operations in coalesced groups, sends and receives, and of what nobody can join."""
+    """Numbers of operations in coalesced groups, of sends and receives, and of operations that nobody can join."""
     keyed = (
         rows.lazy().select("rank", "group", "seq", "is_p2p", "op", "peer", "coalesced", "state").with_row_index("at")
     )
@@ -144,8 +146,8 @@ def _inner_keys(keyed: pl.LazyFrame) -> pl.LazyFrame:
 def _p2p_keys(keyed: pl.LazyFrame, whole: list[int]) -> pl.LazyFrame:
     """Sends and receives by (group, sender, receiver, k-th between the two).
 
-    A ring that overwrote its oldest entries cannot be counted from the start. There the count begins at the first
-    one that has not completed, for a transfer completes on both ends.
+    If a ring overwrote its oldest entries, the count begins at the first incomplete operation, because a transfer
+    completes on both ends.
     """
     other = pl.when(_is_send()).then(pl.col("peer")).otherwise(pl.col("rank"))
     pair = ["group", "low", "high", "rank"]
@@ -160,31 +162,31 @@ def _p2p_keys(keyed: pl.LazyFrame, whole: list[int]) -> pl.LazyFrame:
 
 
 def whole_ranks(dataset: Dataset) -> list[int]:
-    """Ranks whose dump holds all they issued."""
+    """Ranks whose dump holds every operation they issued."""
     whole = dataset.dumps.filter(~pl.col("wrapped") & (pl.col("filtered") == "none"))
     return whole["rank"].drop_nulls().unique().to_list()
 
 
 def fill_forward(columns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Columns in which -1 stands for that of the row before."""
+    """Columns in which -1 takes the value of the row before."""
     if not len(columns) or columns.min() >= 0:
         return columns
     last = np.maximum.accumulate(np.where(columns >= 0, np.arange(len(columns)), 0))
     return np.maximum(columns[last], 0)
 
 
-# Places operations in columns wave by wave: in each, every operation whose members are all there takes its column.
+# Waves: in each wave, every operation whose members are all there takes the column of the wave.
 
 Ints = NDArray[np.int64]
 
-LONGEST = 60_000
-"""Waves after which ranks go on in program order; each costs some 20 microseconds and more with many ranks."""
+MOST_WAVES = 60_000
+"""Most waves before ranks go on in program order; each wave costs 20 microseconds or more."""
 CIRCLE_WORK = 16
-"""Members looked at to find circles, for each row there is; after that ranks go on in program order."""
+"""Members examined for cycles per row before ranks go on in program order."""
 
 
-class _Lanes:
-    """Where every lane stands. A last row that nobody can join ends each lane."""
+class _LanePositions:
+    """The position in every lane. A last row that nobody can join ends each lane."""
 
     def __init__(self, instance: Ints, bounds: Ints) -> None:
         count = len(bounds) - 1
@@ -205,37 +207,37 @@ class _Lanes:
         self.work_left = CIRCLE_WORK * len(self.rows) + 1_000_000
         self._arrive(self.head)
 
-    # only needed where lanes wait for each other in a circle
+    # only needed if lanes wait for each other in a cycle
 
     @cached_property
     def members(self) -> Ints:
-        """Rows by the operation they belong to; those of operation i begin at `offsets[i]`."""
+        """Rows sorted by operation; those of operation i begin at `offsets[i]`."""
         members: Ints = self.at[np.argsort(self._instance, kind="stable")]
         return members
 
     @cached_property
     def offsets(self) -> Ints:
-        """Where the members of each operation begin."""
+        """The start of each operation in `members`."""
         return np.concatenate([[0], np.cumsum(np.bincount(self._instance, minlength=self.blocked))])
 
     def _arrive(self, heads: Ints) -> None:
         np.subtract.at(self.missing, self.rows[heads], 1)
 
     def advance(self, ready: NDArray[np.bool_], column: int) -> None:
-        """Gives the first rows of the lanes in `ready` their column and goes on to the next."""
+        """Gives the first rows of the lanes in `ready` this column and advances these lanes."""
         heads = self.head[ready]
         self.columns[heads] = column
         self.head[ready] = heads + 1
         self._arrive(heads + 1)
 
 
-def columns_in_waves(instance: Ints, bounds: Ints, longest: int = LONGEST) -> Ints:
+def columns_in_waves(instance: Ints, bounds: Ints, longest: int = MOST_WAVES) -> Ints:
     """The column of each row. Lane i holds rows `bounds[i]:bounds[i+1]`; rows of one operation share an instance.
 
-    Where lanes wait for each other in a circle, one operation of each circle is let go without its other members.
-    After `longest` columns, or where there are circles without end, what is left follows in program order.
+    If lanes wait for each other in a cycle, one operation of each cycle is released without its other members. After
+    `longest` columns, or too much search for cycles, the remaining rows follow in program order.
     """
-    lanes = _Lanes(instance, bounds)
+    lanes = _LanePositions(instance, bounds)
     for column in range(longest):
         ready = _ready(lanes)
         if ready is None:
@@ -246,8 +248,8 @@ def columns_in_waves(instance: Ints, bounds: Ints, longest: int = LONGEST) -> In
     return columns
 
 
-def _ready(lanes: _Lanes) -> NDArray[np.bool_] | None:
-    """The lanes that can go on; None if none can, or if finding out which takes too long."""
+def _ready(lanes: _LanePositions) -> NDArray[np.bool_] | None:
+    """The lanes that can advance; None if none can, or if the search takes too long."""
     current = lanes.rows[lanes.head]
     ready: NDArray[np.bool_] = lanes.missing[current] == 0
     if ready.any():
@@ -258,19 +260,19 @@ def _ready(lanes: _Lanes) -> NDArray[np.bool_] | None:
     return np.isin(current, _one_of_each_circle(lanes, np.unique(current[waiting])))
 
 
-def _one_of_each_circle(lanes: _Lanes, stuck: Ints) -> Ints:
-    """Of each circle of instances that wait for each other, the first."""
+def _one_of_each_circle(lanes: _LanePositions, stuck: Ints) -> Ints:
+    """The first instance of each cycle of instances that wait for each other."""
     after = np.searchsorted(stuck, _waits_for(lanes, stuck))
     lowest = np.arange(len(stuck))
-    # Doubling the stride: after so many rounds everybody stands on a circle and has seen the whole of it.
+    # Stride doubling: after enough rounds every instance is on a cycle and has seen all of it.
     for _ in range(max(1, len(stuck).bit_length())):
         lowest = np.minimum(lowest, lowest[after])
         after = after[after]
     return stuck[np.unique(lowest[after])]
 
 
-def _waits_for(lanes: _Lanes, stuck: Ints) -> Ints:
-    """For each stuck instance, the one at which a member stands that has yet to reach it."""
+def _waits_for(lanes: _LanePositions, stuck: Ints) -> Ints:
+    """For each stuck instance, the instance at which a member stands that has not reached it."""
     sizes = lanes.offsets[stuck + 1] - lanes.offsets[stuck]
     starts = np.concatenate([[0], np.cumsum(sizes)])
     flat = np.arange(starts[-1]) + np.repeat(lanes.offsets[stuck] - starts[:-1], sizes)
@@ -282,7 +284,7 @@ def _waits_for(lanes: _Lanes, stuck: Ints) -> Ints:
     return waits_for
 
 
-def _in_program_order(lanes: _Lanes) -> None:
-    """Places what is left after the last column that was given."""
+def _in_program_order(lanes: _LanePositions) -> None:
+    """Places the remaining rows after the last used column."""
     left = np.arange(len(lanes.rows)) - lanes.head[lanes.lane]
     lanes.columns = np.where(left >= 0, lanes.columns.max(initial=-1) + 1 + left, lanes.columns)

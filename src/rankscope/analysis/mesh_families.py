@@ -1,4 +1,4 @@
-"""Process groups of one kind as a partition of the ranks, and the few that keep it from being one."""
+"""Process groups of one kind as a partition of the ranks, with the few groups that do not fit."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Ranks parted into classes of one size. Ranks are numbered by their place among all that are parted."""
+    """A partition of ranks into classes of one size. Ranks are numbered by their index among the partitioned ranks."""
 
     name: str
     classes: Ints
-    """One row for each class, its members in their order."""
+    """One row per class: its members in order."""
     misfits: tuple[Misfit, ...] = ()
     fitting: int = 0
-    """Groups that are what they should be."""
+    """Number of groups that equal their class."""
 
     @property
     def size(self) -> int:
-        """Members of each class."""
+        """Members per class."""
         return int(self.classes.shape[1])
 
     @cached_property
@@ -50,7 +50,7 @@ class Partition:
         return out
 
     def across(self, other: Partition) -> bool:
-        """Whether both are dimensions of one grid: who moves along one stays where it is in the other."""
+        """Whether both are dimensions of one grid: moving along one keeps the place in the other."""
         return _constant(self.place[other.classes]) and _constant(other.place[self.classes])
 
 
@@ -59,7 +59,7 @@ def _constant(rows: Ints) -> bool:
 
 
 def partition(groups: Sequence[Group], ranks: Ints, seen: frozenset[int]) -> Partition | None:
-    """The groups of one kind as a partition of `ranks` (sorted); None where they are none.
+    """The groups of one kind as a partition of `ranks` (sorted); None if they are none.
 
     A few groups may be odd (see `_Tiling`), or unknown because no member left a dump.
     """
@@ -78,7 +78,7 @@ def partition(groups: Sequence[Group], ranks: Ints, seen: frozenset[int]) -> Par
 
 
 def _among(members: Sequence[tuple[int, ...]], ranks: Ints) -> list[Ints]:
-    """For each group the places of its members among `ranks`; empty if one is not there."""
+    """For each group the indices of its members in `ranks`; empty if one is missing."""
     every = np.fromiter(chain.from_iterable(members), np.int64)
     found = np.searchsorted(ranks, every)
     if (found >= len(ranks)).any() or (ranks[found] != every).any() or not members:
@@ -97,7 +97,7 @@ def _exact(members: Sequence[Ints], count: int) -> Ints | None:
 
 
 def _tiles(members: Sequence[Ints], count: int) -> Ints | None:
-    """The classes that most groups speak of, if these are of one size and stride and tile all ranks."""
+    """The classes that most groups agree on, if they have one size and stride and tile all ranks."""
     size = Counter(len(m) for m in members).most_common(1)[0][0]
     steps = [set(np.diff(m).tolist()) for m in members if len(m) == size]
     strides = Counter(min(s) for s in steps if len(s) == 1)
@@ -112,11 +112,11 @@ def _tiles(members: Sequence[Ints], count: int) -> Ints | None:
 
 @dataclass(frozen=True, eq=False)
 class _Tiling:
-    """Groups held against the classes that most of them speak of.
+    """Groups compared with the classes that most of them agree on.
 
-    An odd group must stand in the place of just one class that no other group takes. Groups whose members all have
-    their own class elsewhere (pairs of neighbours, ends of a pipeline) are another kind of thing: then it is no
-    partition. Nor is it where a rank with a dump has no group although its class is whole.
+    An odd group must take the place of exactly one class that no other group takes. Groups whose members all have their
+    own class elsewhere (pairs of neighbours, ends of a pipeline) are of another kind, so there is no partition. There
+    is none either if a rank with a dump has no group although its class is whole.
     """
 
     name: str
@@ -134,7 +134,7 @@ class _Tiling:
 
     @cached_property
     def _fits(self) -> dict[int, int]:
-        """By class the group that is just that."""
+        """By class the group that equals it."""
         out = {}
         for at, own in enumerate(self.members):
             of = self._class_of[own[0]]
@@ -155,7 +155,7 @@ class _Tiling:
         return Partition(self.name, self.classes, tuple(m for m in misfits if m is not None), len(fitting))
 
     def _stands_for(self, at: int) -> int | None:
-        """The class an odd group stands for; None if there is not just one."""
+        """The class that an odd group stands for; None if it is ambiguous."""
         own = self.members[at]
         of = self._class_of[own]
         fresh = {int(c) for c in of if int(c) not in self._fits}
@@ -168,7 +168,7 @@ class _Tiling:
         return found if 2 * inside >= self.classes.shape[1] else None
 
     def _others_seen(self, known: set[int]) -> bool:
-        """Whether a rank that left a dump is in none of the groups, although nothing odd explains it."""
+        """Whether a rank that left a dump is in none of the groups, although no odd group explains it."""
         left = [c for c in range(len(self.classes)) if c not in known]
         return any(int(rank) in self.seen for c in left for rank in self.ranks[self.classes[c]])
 
@@ -185,67 +185,69 @@ class _Tiling:
         return Misfit(group.id, group.ranks, expected, tuple(duplicated), tuple(missing))
 
 
-# What the descriptions of process groups say of the parallel dimension they belong to.
+# Names of parallel dimensions, from the descriptions of process groups.
 
-UNNAMED = ""
-"""The name of a dimension that no description tells."""
+NO_NAME = ""
+"""Name of a dimension without a description."""
 _WORDS = {
     "tensor": "tp", "tp": "tp", "pipeline": "pp", "pipe": "pp", "pp": "pp", "data": "dp", "dp": "dp",
     "context": "cp", "cp": "cp", "sequence": "sp", "sp": "sp", "ulysses": "sp", "expert": "ep", "ep": "ep",
     "moe": "ep", "edp": "edp", "etp": "etp", "replicate": "dp_replicate", "replica": "dp_replicate",
     "shard": "dp_shard", "fsdp": "dp_shard",
 }  # fmt: skip
-_EXPERT = {"tensor": "etp", "tp": "etp", "data": "edp", "dp": "edp", "model": "ep"}
-_FILLERS = {
+_EXPERT_NAME_OF = {"tensor": "etp", "tp": "etp", "data": "edp", "dp": "edp", "model": "ep"}
+_FILLER_WORDS = {
     "group", "groups", "parallel", "model", "mesh", "comm", "communicator", "pg", "process", "with", "and", "world",
     "ranks", "size",
 }  # fmt: skip
-LONGEST = 24
+LONGEST_NAME = 24
 """Characters kept of a name."""
-_NOTHING = ("", "undefined", "none")
-_SIMPLE = ("pp", "dp_replicate", "dp_shard", "dp", "cp", "sp", "tp")
-EXPERT = ("ep", "edp", "etp")
+_EMPTY_DESCRIPTIONS = ("", "undefined", "none")
+_PLAIN_NAMES = ("pp", "dp_replicate", "dp_shard", "dp", "cp", "sp", "tp")
+EXPERT_NAMES = ("ep", "edp", "etp")
 """Dimensions of a second grid over the same ranks."""
 
 
 def is_told(description: str) -> bool:
-    """Whether a description says anything."""
-    return description.strip().lower() not in _NOTHING
+    """Whether a description tells anything."""
+    return description.strip().lower() not in _EMPTY_DESCRIPTIONS
 
 
 def name_of(description: str) -> str:
-    """The dimension a description tells of: "tp"; "dp_cp" of a product of two; UNNAMED if it says nothing."""
+    """The dimension in a description: "tp"; "dp_cp" for a product of two; NO_NAME if there is none."""
     if not is_told(description):
-        return UNNAMED
+        return NO_NAME
     own = re.fullmatch(r"mesh_(.*[a-zA-Z].*)", description.strip())
     if own:
-        return own[1][:LONGEST]
+        return own[1][:LONGEST_NAME]
     words = [w for w in re.split(r"[^a-z]+", description.lower()) if w]
     expert = "expert" in words and {"tensor", "tp", "data", "dp", "model"} & set(words)
-    parts = [_EXPERT.get(w) or _word(w) for w in words if w != "expert"] if expert else [_word(w) for w in words]
+    parts = (
+        [_EXPERT_NAME_OF.get(w) or _word(w) for w in words if w != "expert"] if expert else [_word(w) for w in words]
+    )
     told = [p for p in dict.fromkeys(parts) if p]
-    return "_".join(told)[:LONGEST] if told else "mp" if "model" in words else UNNAMED
+    return "_".join(told)[:LONGEST_NAME] if told else "mp" if "model" in words else NO_NAME
 
 
 def _word(word: str) -> str:
-    return "" if word in _FILLERS else _WORDS.get(word, word)
+    return "" if word in _FILLER_WORDS else _WORDS.get(word, word)
 
 
 def score(name: str) -> int:
-    """How likely a name is one of a dimension, the likeliest lowest: tp, then others, experts, products."""
-    if name in _SIMPLE:
+    """Rank of a name as a dimension, the likeliest lowest: tp, then others, experts, products."""
+    if name in _PLAIN_NAMES:
         return 0
-    if name in EXPERT:
+    if name in EXPERT_NAMES:
         return 2
-    if name == UNNAMED:
+    if name == NO_NAME:
         return 3
     return 4 if "embedding" in name else 3 if "_" in name or name == "mp" else 1
 
 
 def kinds(groups: tuple[Group, ...]) -> dict[str, list[Group]]:
-    """Groups of the same kind together: by description, without its number where each group has one of its own.
+    """Groups by kind: by description, without its number if each group has its own.
 
-    What says nothing is told apart by how its members lie to each other.
+    Groups without a description are separated by the strides of their members.
     """
     by_text: dict[str, list[Group]] = {}
     for group in groups:

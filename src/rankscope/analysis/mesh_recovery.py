@@ -1,4 +1,4 @@
-"""From the process groups of a job to its device mesh."""
+"""The device mesh of a job, recovered from its process groups."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from math import prod
 
 import numpy as np
 
-from rankscope.analysis.mesh_families import EXPERT, UNNAMED, Ints, Partition, kinds, partition, score
+from rankscope.analysis.mesh_families import EXPERT_NAMES, NO_NAME, Ints, Partition, kinds, partition, score
 from rankscope.analysis.model import Culprit, Dimension, Evidence, Finding, GroupRef, Mesh, Misfit
 from rankscope.analysis.wording import fold, ranks_text
 from rankscope.schema import Dataset, Group
 
-SURE = 3
-"""Groups that must fit for each odd one, where no other groups speak for the grid."""
+FITTING_GROUPS = 3
+"""Fitting groups that each odd group needs, if no other kind of group supports the grid."""
 
 
 def recover_mesh(dataset: Dataset) -> Mesh | None:
-    """The grid that the groups form; None where they do not clearly form one of two dimensions or more."""
+    """The grid that the groups form; None if they do not clearly form one of two dimensions or more."""
     families = list(kinds(dataset.group_list).values())
     seen = frozenset(dataset.seen_ranks)
     for ranks in _worlds(dataset, families):
@@ -31,7 +31,7 @@ def recover_mesh(dataset: Dataset) -> Mesh | None:
 
 
 def _worlds(dataset: Dataset, families: Sequence[Sequence[Group]]) -> list[Ints]:
-    """The ranks that may be the grid: all of them, or those that two kinds of groups or more agree to be in."""
+    """The rank sets that may be the grid: all ranks, or those that two kinds of groups or more share."""
     whole = np.arange(dataset.world_size)
     unions = Counter(_union(groups) for groups in families if len(groups) > 1)
     parts = [ranks for ranks, times in unions.most_common() if times > 1 and 4 <= len(ranks) < len(whole)]
@@ -42,7 +42,7 @@ def _union(groups: Sequence[Group]) -> tuple[int, ...]:
     return tuple(sorted({rank for group in groups for rank in group.ranks}))
 
 
-def _mesh(grid: Grid, found: list[Partition], ranks: Ints, world_size: int) -> Mesh:
+def _mesh(grid: RankGrid, found: list[Partition], ranks: Ints, world_size: int) -> Mesh:
     ordered = sorted(grid.dimensions, key=lambda d: -int(ranks[d.classes[0, 1]] - ranks[d.classes[0, 0]]))
     names = _names(ordered, found)
     places = np.stack([d.place for d in ordered], axis=1).tolist()
@@ -58,24 +58,24 @@ def _mesh(grid: Grid, found: list[Partition], ranks: Ints, world_size: int) -> M
 
 
 def _names(ordered: Sequence[Partition], found: Sequence[Partition]) -> list[str]:
-    """The names of the dimensions, each once; dp_cp is dp where nothing is parted along cp.
+    """The names of the dimensions, each once; dp_cp is dp if there is no dimension cp.
 
-    What no group runs along are replicas of what the groups form, if it is outermost.
+    The outermost dimension without groups is the replicas of the others.
     """
     without_cp = not any(p.name == "cp" for p in found)
     names: list[str] = []
     for at, dimension in enumerate(ordered):
-        name = dimension.name if dimension.name != UNNAMED else f"dim{at}"
-        name = "replica" if name == REST and at == 0 else name
+        name = dimension.name if dimension.name != NO_NAME else f"dim{at}"
+        name = "replica" if name == REST_NAME and at == 0 else name
         name = "dp" if name == "dp_cp" and without_cp and not any(d.name == "dp" for d in ordered) else name
         names.append(name if name not in names else f"{name}_{at}")
     return names
 
 
-def _also(grid: Grid, found: Sequence[Partition], ranks: Ints) -> tuple[tuple[Dimension, dict[int, int]], ...]:
-    """Expert parallel dimensions, which run across those of the grid."""
+def _also(grid: RankGrid, found: Sequence[Partition], ranks: Ints) -> tuple[tuple[Dimension, dict[int, int]], ...]:
+    """Expert parallel dimensions, which cross those of the grid."""
     there = {d.name for d in grid.dimensions}
-    across = distinct([p for p in found if p.name in EXPERT and p.name not in there])
+    across = distinct([p for p in found if p.name in EXPERT_NAMES and p.name not in there])
     return tuple((Dimension(p.name, p.size, stride_of(p.classes, ranks)), _placed(p, ranks)) for p in across)
 
 
@@ -83,34 +83,34 @@ def _placed(one: Partition, ranks: Ints) -> dict[int, int]:
     return dict(zip(ranks.tolist(), one.place.tolist(), strict=True))
 
 
-def _misfits(grid: Grid, found: Sequence[Partition]) -> tuple[Misfit, ...]:
-    """What does not fit into a grid that is clear without it."""
+def _misfits(grid: RankGrid, found: Sequence[Partition]) -> tuple[Misfit, ...]:
+    """Groups that do not fit into a grid that is clear without them."""
     own = [p for p in found if p.misfits and grid.holds(p)]
-    sure = [p for p in own if not grid.rest or p.fitting >= SURE * len(p.misfits)]
+    sure = [p for p in own if not grid.rest or p.fitting >= FITTING_GROUPS * len(p.misfits)]
     return tuple(misfit for p in sure for misfit in p.misfits)
 
 
-# Which partitions together are the dimensions of a grid.
+# Choice of the partitions that are together the dimensions of a grid.
 
-MOST = 24
-"""Partitions that are tried."""
-REST = "rest"
-"""The name of a dimension that no group runs along, but that must be there."""
+MOST_PARTITIONS = 24
+"""Most partitions that are tried."""
+REST_NAME = "rest"
+"""Name of a necessary dimension without groups."""
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
-    """Partitions whose places together say which rank it is."""
+class RankGrid:
+    """Partitions whose places together identify a rank."""
 
     dimensions: tuple[Partition, ...]
 
     @property
     def rest(self) -> bool:
-        """Whether a dimension is there that no group names."""
-        return any(d.name == REST for d in self.dimensions)
+        """Whether the grid has a dimension without groups."""
+        return any(d.name == REST_NAME for d in self.dimensions)
 
     def holds(self, partition: Partition) -> bool:
-        """Whether the classes of a partition are the products of some dimensions, or one of them."""
+        """Whether the classes of a partition are products of dimensions of the grid, or one of them."""
         vary = [d for d in self.dimensions if not _same_place(d, partition)]
         return prod(d.size for d in vary) == partition.size
 
@@ -121,7 +121,7 @@ def _same_place(dimension: Partition, partition: Partition) -> bool:
 
 
 def distinct(partitions: Sequence[Partition]) -> list[Partition]:
-    """One of those that are alike: the one whose name says most; what does not fit is kept with it."""
+    """One of each set of equal partitions: the one with the clearest name; it keeps the misfits of all."""
     best: dict[bytes, Partition] = {}
     for one in sorted(partitions, key=lambda p: (score(p.name), p.name)):
         key = one.index.tobytes() + one.place.tobytes()
@@ -131,9 +131,9 @@ def distinct(partitions: Sequence[Partition]) -> list[Partition]:
     return list(best.values())
 
 
-def choose(partitions: Sequence[Partition], count: int) -> Grid | None:
-    """The grid of `count` ranks with the most dimensions; those of its own names before experts and left-overs."""
-    candidates = sorted(partitions, key=lambda p: (score(p.name), -p.size, p.name))[:MOST]
+def choose(partitions: Sequence[Partition], count: int) -> RankGrid | None:
+    """The grid of `count` ranks with the most dimensions; named dimensions before experts and remainders."""
+    candidates = sorted(partitions, key=lambda p: (score(p.name), -p.size, p.name))[:MOST_PARTITIONS]
     fitting = [[a is not b and a.across(b) for b in candidates] for a in candidates]
     grids = [
         grid for chosen in _cliques(candidates, fitting, count)
@@ -142,11 +142,11 @@ def choose(partitions: Sequence[Partition], count: int) -> Grid | None:
     return min(grids, key=_preference, default=None)
 
 
-def _preference(grid: Grid) -> tuple[bool, bool, int, int]:
+def _preference(grid: RankGrid) -> tuple[bool, bool, int, int]:
     names = [d.name for d in grid.dimensions]
     return (
         grid.rest,
-        any(name in EXPERT or "embedding" in name for name in names),
+        any(name in EXPERT_NAMES or "embedding" in name for name in names),
         -len(names),
         sum(score(name) for name in names),
     )
@@ -163,8 +163,8 @@ def _cliques(
             yield from _cliques(candidates, fitting, count, (*chosen, i))
 
 
-def _grid(chosen: list[Partition], partitions: Sequence[Partition], count: int) -> Grid | None:
-    """The chosen ones as a grid, with what is left as one more dimension; None if they are none."""
+def _grid(chosen: list[Partition], partitions: Sequence[Partition], count: int) -> RankGrid | None:
+    """The chosen partitions as a grid, with one more dimension for the remainder; None if they form no grid."""
     key = np.zeros(count, np.int64)
     for one in chosen:
         key = key * one.size + one.place
@@ -172,24 +172,24 @@ def _grid(chosen: list[Partition], partitions: Sequence[Partition], count: int) 
     if (np.bincount(key) != left).any():
         return None
     if left == 1:
-        return Grid(tuple(chosen)) if len(chosen) > 1 else None
-    rest = Partition(REST, np.argsort(key, kind="stable").reshape(-1, left))
+        return RankGrid(tuple(chosen)) if len(chosen) > 1 else None
+    rest = Partition(REST_NAME, np.argsort(key, kind="stable").reshape(-1, left))
     if not all(rest.across(one) for one in chosen):
         return None
     name = _name_of_rest(rest, chosen, partitions)
     if name is None and all(score(one.name) or one.misfits for one in chosen):
         return None
-    return Grid((*chosen, replace(rest, name=name or REST)))
+    return RankGrid((*chosen, replace(rest, name=name or REST_NAME)))
 
 
 def _name_of_rest(rest: Partition, chosen: Sequence[Partition], partitions: Sequence[Partition]) -> str | None:
-    """What the rest is called if a product of dimensions is there: "dp" in "dp_cp", next to "cp"."""
+    """The name of the remainder from a product that is present: "dp" in "dp_cp", next to "cp"."""
     known = {one.name: one.size for one in chosen}
     for product in partitions:
         parts = product.name.split("_")
         unknown = [part for part in parts if part not in known]
         size = prod(known[part] for part in parts if part in known)
-        if len(parts) > 1 and len(unknown) == 1 and product.size == size * rest.size and unknown[0] != UNNAMED:
+        if len(parts) > 1 and len(unknown) == 1 and product.size == size * rest.size and unknown[0] != NO_NAME:
             rows = product.index[rest.classes]
             if (rows == rows[:, :1]).all():
                 return unknown[0]
@@ -197,16 +197,16 @@ def _name_of_rest(rest: Partition, chosen: Sequence[Partition], partitions: Sequ
 
 
 def stride_of(classes: Ints, ranks: Ints) -> int | None:
-    """The distance from one place to the next, in ranks; None if it is not the same everywhere."""
+    """The distance in ranks from one place to the next; None if it varies."""
     steps = np.unique(np.diff(ranks[classes], axis=1))
     return int(steps[0]) if len(steps) == 1 else None
 
 
-# Findings about groups that do not fit into the device mesh which the others form.
+# Findings about groups that do not fit into the device mesh of the others.
 
 
 def find_misfits(dataset: Dataset, mesh: Mesh | None, hosts: Mapping[int, str]) -> list[Finding]:
-    """A warning for each group that is not what the grid makes of it."""
+    """A warning for each group that differs from its place in the grid."""
     groups = dataset.group_list
     return [_finding(groups, misfit, mesh, hosts) for misfit in mesh.misfits] if mesh is not None else []
 
@@ -248,7 +248,7 @@ def _what(misfit: Misfit) -> str:
 
 
 def _evidence(groups: tuple[Group, ...], group: Group, misfit: Misfit, mesh: Mesh) -> list[Evidence]:
-    """Of each rank that is out of place the groups of this kind it is in, and its place on the grid."""
+    """For each misplaced rank: its groups of this kind, and its place on the grid."""
     out = []
     for rank in misfit.ranks:
         of = [g for g in groups if g.description == group.description and rank in g.ranks]

@@ -1,4 +1,4 @@
-"""Members that issued different things at the same place: who is in the minority, in the group or over replicas."""
+"""Members that issued different operations at the same place; replicas and the group itself tell the minority."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import numpy.typing as npt
 import orjson
 import polars as pl
 
-from rankscope.analysis.facts import NAMELESS, Facts
-from rankscope.analysis.graph import Node, Root
+from rankscope.analysis.facts import UNKNOWN_NAME, Facts
+from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance, calls_at
-from rankscope.analysis.replicas import Cohorts, Signature, signature
+from rankscope.analysis.replicas import ReplicaCohorts, Signature, signature
 from rankscope.analysis.wording import fold, plural, ranks_text
 from rankscope.schema import Dataset
 
-WHOLE = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
-"""Operations that carry all that each member puts in: what is as long on all members can finish, whichever they are."""
+EQUAL_SIZE_OPS = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
+"""Operations that can finish with equal sizes on all members, even if the operations differ."""
 
 
-def find_mismatches(facts: Facts, cohorts: Cohorts) -> list[Root]:
+def find_mismatches(facts: Facts, cohorts: ReplicaCohorts) -> list[Root]:
     """The first disagreement of every group that did not go on together afterwards, oldest first.
 
-    Different types meet without a hang where they are equally long, and so do different operations: then the results
-    are wrong, and that is told, too.
+    Different types, and different operations, do not hang if their sizes are equal: the results are wrong, which is
+    told, too.
     """
     found = facts.disagreements
     wrong = pl.col("settled") & pl.col("dtypes") & ~pl.col("ops")
@@ -40,9 +40,9 @@ def find_mismatches(facts: Facts, cohorts: Cohorts) -> list[Root]:
 
 
 def _met(facts: Facts) -> pl.DataFrame:
-    """Instances in which all members issued different operations of equally many elements, and finished them.
+    """Instances in which all members issued different operations with equal numbers of elements, and finished them.
 
-    Gloo marks as finished what failed, and its dumps may take two groups for one.
+    Without gloo: it marks failed operations as finished, and its dumps may merge two groups.
     """
     other = pl.col("settled") & pl.col("ops") & pl.col("finished") & ~pl.col("sizes")
     other &= ~pl.col("group").is_in(list(facts.gloo_groups))
@@ -51,7 +51,7 @@ def _met(facts: Facts) -> pl.DataFrame:
         return found
     groups = {"group": [g.id for g in facts.groups], "size": [len(g.ranks) for g in facts.groups]}
     sizes = pl.DataFrame(groups, schema={"group": pl.UInt32, "size": pl.UInt32})
-    plain = pl.col("key").cast(pl.String).is_in(WHOLE) & pl.col("elements").is_not_null()
+    plain = pl.col("key").cast(pl.String).is_in(EQUAL_SIZE_OPS) & pl.col("elements").is_not_null()
     met = (
         facts.calls_at(found).group_by("group", "seq").agg(plain=plain.fill_null(False).all(), size=pl.len())
         .filter("plain").join(sizes, on=["group", "size"], how="semi")
@@ -59,12 +59,12 @@ def _met(facts: Facts) -> pl.DataFrame:
     return found.join(met, on=["group", "seq"], how="semi")
 
 
-def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
+def _judge(facts: Facts, cohorts: ReplicaCohorts, instance: Instance) -> Root:
     votes = {rank: signature(e) for rank, e in instance.entries.items() if e.op}
     without_name = instance.group in facts.open_groups and unnamed(facts.dataset, instance.group)
     several = without_name and are_several(facts.dataset, instance.group)
     culprits, right, reasons = (
-        (sorted(votes), None, (SEVERAL,))
+        (sorted(votes), None, (SEVERAL_GROUPS_REASON,))
         if several
         else _accuse(cohorts, instance, votes, _silent(facts, instance, votes))
     )
@@ -76,7 +76,7 @@ def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
     root = Root(
         kind=kind,
         culprits=() if several else tuple(culprits),
-        nodes=(Node("op", -1, instance.key),),
+        nodes=(WaitNode("op", -1, instance.key),),
         focus=instance,
         title=_title(instance, kind, culprits, votes, facts.label(instance.group)),
         explanation=_explain(facts, instance, votes, culprits, shifted),
@@ -88,7 +88,7 @@ def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
     if right and instance.group in facts.open_groups:
         reasons += ("members of which there is no log may have called either",)
     if without_name and not several:
-        reasons += (REASON,)
+        reasons += (UNNAMED_GROUP_REASON,)
     if all(e.state == "unknown" for e in instance.entries.values()):
         reasons += ("logs do not tell whether it finished, and a lost line would shift what follows it",)
     elif all(not e.pending for e in instance.entries.values()):
@@ -97,11 +97,11 @@ def _judge(facts: Facts, cohorts: Cohorts, instance: Instance) -> Root:
 
 
 def _accuse(
-    cohorts: Cohorts, instance: Instance, votes: dict[int, Signature], silent: int
+    cohorts: ReplicaCohorts, instance: Instance, votes: dict[int, Signature], silent: int
 ) -> tuple[list[int], Signature | None, tuple[str, ...]]:
-    """(culprits, what was right, why less sure): the minority; in a tie what the replicas say; else everybody.
+    """(culprits, correct signature, reasons for doubt): the minority; in a tie as replicas decide; else everybody.
 
-    `silent` members, who may be with either side, must not be able to turn a majority.
+    `silent` members may be on either side, and must not be able to change the majority.
     """
     ranked = _plurality(votes)
     if len(ranked) > 1 and ranked[0][1] > ranked[1][1] + silent:
@@ -118,7 +118,7 @@ def _accuse(
 
 
 def _silent(facts: Facts, instance: Instance, votes: dict[int, Signature]) -> int:
-    """Members of a group that only lines of a log tell of, and not how many are in it, which say nothing here."""
+    """Number of silent members of a group that is known only from log lines, without its size."""
     if instance.group not in facts.open_groups:
         return 0
     return max(0, len(facts.groups[instance.group].ranks) - len(votes))
@@ -138,7 +138,7 @@ def _kind(votes: dict[int, Signature]) -> str:
 
 
 def _shifted(facts: Facts, instance: Instance, culprits: list[int], right: Signature) -> bool:
-    """Whether what the others issued here is what the culprits issued next: they put one in front."""
+    """Whether the others issued here what the culprits issued next: the culprits inserted one operation."""
     after = pl.DataFrame(
         {"group": [instance.group], "seq": [instance.seq + 1]}, schema={"group": pl.UInt32, "seq": pl.Int64}
     )
@@ -166,7 +166,7 @@ def _title(instance: Instance, kind: str, culprits: list[int], votes: dict[int, 
 
 
 def _place(seq: int, label: str) -> str:
-    return f"#{seq} of {label}" if label != NAMELESS else f"#{seq}"
+    return f"#{seq} of {label}" if label != UNKNOWN_NAME else f"#{seq}"
 
 
 def _op(vote: Signature) -> str:
@@ -195,22 +195,22 @@ def _explain(facts: Facts, instance: Instance, votes: dict[int, Signature], culp
     return text
 
 
-# Lines of torch 2.3 and older name no process group: numbers of several groups then stand in one lane.
+# Lines of torch 2.3 and older do not name the process group, so numbers of several groups share one lane.
 
-REASON = "the lines do not name the group: in a job with several these may be works of two"
-SEVERAL = "the lines do not name the group, and are of several: these may be works of two"
+UNNAMED_GROUP_REASON = "the lines do not name the group: in a job with several these may be works of two"
+SEVERAL_GROUPS_REASON = "the lines do not name the group, and are of several: these may be works of two"
 
 
 def unnamed(dataset: Dataset, group: int) -> bool:
-    """Whether all that is known of a group is that lines without a name may be of it."""
+    """Whether a group is known only from lines without a name."""
     found = dataset.group_list[group]
     return not found.name and not found.description and found.membership == "inferred"
 
 
 def are_several(dataset: Dataset, group: int) -> bool:
-    """Whether lines that are put to a group without a name are of more than one.
+    """Whether the unnamed lines of a group are of more than one group.
 
-    A rank waits in works that do not follow each other, or its place in a group is not its rank.
+    Then a rank waits in works that do not follow each other, or its place in a group is not its rank.
     """
     own = dataset.ops.filter((pl.col("group") == group) & pl.col("seq").is_not_null())
     spans = own.group_by("rank").agg(n=pl.col("seq").n_unique(), over=pl.col("seq").max() - pl.col("seq").min() + 1)
@@ -224,24 +224,24 @@ def _elsewhere(rank: int, values: dict[str, Any]) -> bool:
     return values.get("pg_guid") is None and values.get("rank_in_group") not in (None, rank)
 
 
-# An all-to-all in which one rank sends another a different amount than that one expects.
+# All-to-alls in which one rank sends another a different amount than that one expects.
 
 Amounts = npt.NDArray[np.int64]
-"""Shape (members, members): elements from the member of the row to that of the column."""
-LOOKED_AT = 64
-"""So many all-to-alls of each group are looked at: the first that are not known to be finished, and the newest."""
+"""Shape (members, members): elements from the row's member to the column's."""
+MOST_ALL_TO_ALLS = 64
+"""Most all-to-alls examined per group: the first not known to be finished, and the newest."""
 MOST_PAIRS = 3
 
 
 def find_wrong_splits(facts: Facts) -> list[Root]:
-    """A root for each group with an all-to-all whose members do not fit together: the first of them."""
+    """A root for each group with an inconsistent all-to-all: its first one."""
     roots: list[Root] = []
     for key, instance in sorted(calls_at(facts, _looked_at(facts)).items()):
         if roots and roots[-1].focus is not None and roots[-1].focus.group == instance.group:
             continue
         amounts = _amounts(facts, instance)
         if amounts is not None and (amounts[0] != amounts[1]).any():
-            roots.append(_root(facts, instance, *amounts, Node("op", -1, key)))
+            roots.append(_root(facts, instance, *amounts, WaitNode("op", -1, key)))
     return roots
 
 
@@ -250,12 +250,12 @@ def _looked_at(facts: Facts) -> pl.DataFrame:
     calls = facts.calls.select("group", "seq", "key", "state").filter(pl.col("key").cast(pl.String) == "all_to_all")
     found = calls.group_by("group", "seq").agg(done=(pl.col("state") == "completed").all()).sort("group", "seq")
     by_group = found.filter(~pl.col("done")).group_by("group", maintain_order=True)
-    newest = found.group_by("group", maintain_order=True).tail(LOOKED_AT)
-    return pl.concat([by_group.head(LOOKED_AT), newest]).select("group", "seq").unique()
+    newest = found.group_by("group", maintain_order=True).tail(MOST_ALL_TO_ALLS)
+    return pl.concat([by_group.head(MOST_ALL_TO_ALLS), newest]).select("group", "seq").unique()
 
 
 def _amounts(facts: Facts, instance: Instance) -> tuple[Amounts, Amounts] | None:
-    """What each member sends to each, and what that one expects; None unless all of them say so."""
+    """The amounts that each member sends and expects; None unless all members record them."""
     members = facts.groups[instance.group].ranks
     if set(instance.entries) != set(members):
         return None
@@ -271,7 +271,7 @@ def _elements(sizes: list[str | None], count: int) -> Amounts | None:
     return np.array([[min(prod(shape), 2**62) for shape in shapes] for shapes in lists], np.int64)
 
 
-def _root(facts: Facts, instance: Instance, sent: Amounts, expected: Amounts, node: Node) -> Root:
+def _root(facts: Facts, instance: Instance, sent: Amounts, expected: Amounts, node: WaitNode) -> Root:
     members = facts.groups[instance.group].ranks
     wrong = np.argwhere(sent != expected).tolist()
     pairs = [(members[i], members[j], int(sent[i, j]), int(expected[i, j])) for i, j in wrong]
@@ -296,7 +296,7 @@ def _root(facts: Facts, instance: Instance, sent: Amounts, expected: Amounts, no
 
 
 def _culprits(pairs: list[tuple[int, int, int, int]]) -> tuple[int, ...]:
-    """The only rank that is an end of all pairs that do not fit; all ends where there is no such rank."""
+    """The rank common to all inconsistent pairs; all ends if there is no such rank."""
     ends = Counter(rank for a, b, *_ in pairs for rank in (a, b))
     common = [rank for rank, count in ends.items() if count == len(pairs)]
     return tuple(common) if len(common) == 1 else tuple(sorted(ends))

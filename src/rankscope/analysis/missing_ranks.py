@@ -1,4 +1,4 @@
-"""Ranks of which there is no dump, or only an old one: told only where nothing that was recorded explains the wait."""
+"""Ranks without a dump, or with an old one; accused only if nothing recorded explains the wait."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, Root
+from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance
-from rankscope.analysis.sink_rules import Judge
+from rankscope.analysis.sink_rules import SinkRules
 from rankscope.analysis.wording import duration, ranks_text, wait_text
 from rankscope.schema import AT_CRASH
 
 MOST_EVIDENCE = 3
-_AGAIN = "Collect the files that could not be read again: they may have been copied before they were whole."
-OLDER_NS = 10_000_000_000
-"""A dump that is older than the newest by this much was not written with it."""
+_RECOLLECT_STEP = "Collect the files that could not be read again: they may have been copied before they were whole."
+OUTDATED_NS = 10_000_000_000
+"""A dump older than the newest by this much was not written with it."""
 
 
-def find_missing(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
-    """The ranks without a dump that somebody waits for, unless roots with evidence explain all of the waiting."""
+def find_missing(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
+    """Ranks without a dump that others wait for, unless roots with evidence explain all of the waiting."""
     nodes = tuple(m[0] for m in judge.sinks if len(m) == 1 and m[0].kind == "no-dump")
     if not nodes:
         return []
@@ -30,22 +30,22 @@ def find_missing(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
     return [_root(facts, judge, nodes, frozenset(behind))] if waiting - _explained(judge, others) else []
 
 
-def find_gone(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
-    """Ranks of which the only dump is from before the others came to what they wait in: suspects, not culprits."""
+def find_gone(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
+    """Ranks whose only dump is older than the operation that others wait in: suspects, not culprits."""
     written = judge.reliability.written_ns
     newest = max(written.values(), default=0)
-    nodes = _suspects(judge, others, lambda rank: newest - written.get(rank, newest) > OLDER_NS)
+    nodes = _suspects(judge, others, lambda rank: newest - written.get(rank, newest) > OUTDATED_NS)
     return [_gone(facts, judge, nodes, newest)] if nodes else []
 
 
-def find_cut(facts: Facts, judge: Judge, others: list[Root]) -> list[Root]:
-    """Ranks somebody waits for whose dumps were read only in part: what they issued may be in the rest. Suspects."""
+def find_cut(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
+    """Awaited ranks whose dumps were read only in part, so the rest may hold the operation. Suspects, not culprits."""
     nodes = _suspects(judge, others, facts.presence.cut)
     return [_cut(facts, judge, nodes)] if nodes else []
 
 
-def _suspects(judge: Judge, others: list[Root], fits: Callable[[int], bool]) -> tuple[Node, ...]:
-    """Ranks of which it is not known what they do, and that hold up somebody whom no other root explains."""
+def _suspects(judge: SinkRules, others: list[Root], fits: Callable[[int], bool]) -> tuple[WaitNode, ...]:
+    """Ranks in an unknown state that hold up a rank whose wait no other root explains."""
     nodes = tuple(
         m[0] for m in judge.sinks if len(m) == 1 and m[0].kind == "unknown" and fits(m[0].rank) and judge.direct(m[0])
     )
@@ -53,11 +53,11 @@ def _suspects(judge: Judge, others: list[Root], fits: Callable[[int], bool]) -> 
     return nodes if waiting - _explained(judge, others) else ()
 
 
-def _explained(judge: Judge, others: list[Root]) -> set[int]:
+def _explained(judge: SinkRules, others: list[Root]) -> set[int]:
     return set().union(*(judge.held_up(root.nodes) for root in others if not root.residual))
 
 
-def _gone(facts: Facts, judge: Judge, nodes: tuple[Node, ...], newest: int) -> Root:
+def _gone(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], newest: int) -> Root:
     suspect = _suspect(facts, judge, nodes)
     who, it = ranks_text(suspect.candidates), "it" if len(nodes) == 1 else "them"
     age = duration(newest - max(judge.reliability.written_ns[rank] for rank in suspect.candidates))
@@ -73,7 +73,7 @@ def _gone(facts: Facts, judge: Judge, nodes: tuple[Node, ...], newest: int) -> R
     )
 
 
-def _cut(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
+def _cut(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
     suspect = _suspect(facts, judge, nodes)
     who, it = ranks_text(suspect.candidates), "it" if len(nodes) == 1 else "them"
     rows = facts.dataset.dumps.select("rank", "path", "problem").drop_nulls()
@@ -85,20 +85,20 @@ def _cut(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
         explanation=f"{suspect.explanation}. Whether {who} issued it stands in what could not be read.",
         reasons=("what stands in the rest of a file is not known: its rank may wait, too",),
         notes={rank: problems[rank] for rank in suspect.candidates[:8] if rank in problems},
-        next_steps=(_AGAIN, f"py-spy dump, or the end of the log, of {who}: what does it do?"),
+        next_steps=(_RECOLLECT_STEP, f"py-spy dump, or the end of the log, of {who}: what does it do?"),
     )
 
 
-def _suspect(facts: Facts, judge: Judge, nodes: tuple[Node, ...]) -> Root:
-    """What is the same of all suspects: the title is what is waited for, the explanation who waits for it."""
+def _suspect(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
+    """Title and explanation that all suspects share: the awaited operation and the waiting ranks."""
     ranks, focus = tuple(sorted(node.rank for node in nodes)), _focus(judge, nodes)
     label = f"{focus.name} of {facts.label(focus.group)}"
     waiting = f"{wait_text(focus.waiting())} in {label}"
     return Root("missing-rank", (), nodes, focus, label, waiting, candidates=ranks, confidence="low")
 
 
-def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...], behind: frozenset[int]) -> Root:
-    """The root of ranks without a dump; others that are `behind` and tell of no wait may be it as well."""
+def _root(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], behind: frozenset[int]) -> Root:
+    """The root of ranks without a dump; other `behind` ranks that show no wait may be the cause as well."""
     ranks = tuple(sorted(node.rank for node in nodes))
     focus = _focus(judge, nodes)
     label = f"{focus.name} of {facts.label(focus.group)}"
@@ -130,7 +130,7 @@ def _root(facts: Facts, judge: Judge, nodes: tuple[Node, ...], behind: frozenset
         reasons=tuple(reasons),
         notes={rank: f"{unread[rank][0]}: {unread[rank][1]}" if rank in unread else "no dump" for rank in ranks[:8]},
         next_steps=(
-            *((_AGAIN,) if unread else ()),
+            *((_RECOLLECT_STEP,) if unread else ()),
             f"Read the end of the logs of {ranks_text(ranks)} and dmesg of their hosts (out of memory, signals, Xid).",
             "Collect their dumps if they exist, and run again.",
         ),
@@ -147,7 +147,7 @@ def _without(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]]) -> s
 
 
 def _told(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], alive: list[int], *, hooked: bool) -> str:
-    """What is known of those without a dump."""
+    """The known facts about ranks without a dump."""
     broken = "; ".join(f"that of rank {rank} could not ({unread[rank][1]})" for rank in sorted(unread)[:MOST_EVIDENCE])
     more = f" and {len(unread) - MOST_EVIDENCE} more" if len(unread) > MOST_EVIDENCE else ""
     none = tuple(rank for rank in ranks if rank not in unread)
@@ -156,7 +156,7 @@ def _told(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], alive: 
     return "".join(f"; {part}" for part in (f"{broken}{more}", left) if part)
 
 
-def _focus(judge: Judge, nodes: tuple[Node, ...]) -> Instance:
+def _focus(judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Instance:
     """The first operation that waits for one of them."""
     found = (i for node in nodes for i in judge.direct(node)[:1])
     return min(found, key=lambda i: (i.is_pair, i.since_ns or 0, i.key))
@@ -165,7 +165,7 @@ def _focus(judge: Judge, nodes: tuple[Node, ...]) -> Instance:
 def _fate(ranks: tuple[int, ...], alive: list[int], *, hooked: bool) -> str:
     if not alive:
         if hooked:
-            # torch 2.15: a rank dumps when its own watchdog sees a timeout, and nobody tells the others
+            # torch 2.15: each rank dumps when its own watchdog sees a timeout, and no rank tells the others
             who, died = ("it waits", "it died") if len(ranks) == 1 else ("they wait", "they died")
             return f"{who} for nothing, so that no watchdog wrote one, or {died}, or nobody collected it"
         if len(ranks) == 1:

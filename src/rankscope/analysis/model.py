@@ -1,4 +1,4 @@
-"""What an analysis says: findings with their evidence, and the verdict over them. Plain frozen data."""
+"""Results of the analysis: findings with evidence, and the verdict. Plain frozen data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Status = finding_kinds.Status
 
 @dataclass(frozen=True)
 class Culprit:
-    """Who is accused. A culprit known only by its host or process has no rank."""
+    """A rank that is accused. A culprit known only by its host or process has no rank."""
 
     rank: int | None
     host: str | None = None
@@ -33,14 +33,14 @@ class Wait:
 
     group: str
     seq: int | None
-    """Sequence number; for a send or receive the k-th between the two, None where that cannot be counted."""
+    """Sequence number; the k-th between the two for a send or receive, None if it cannot be counted."""
     op: str
     row: int | None = None
-    """Row of `Dataset.ops` of the rank that waits; not part of a report."""
+    """Row of `Dataset.ops` of the waiting rank; not part of a report."""
 
 
 @dataclass(frozen=True)
-class Step:
+class ChainStep:
     """One step of a chain: `rank` waits in an operation for `for_rank`."""
 
     rank: int
@@ -53,7 +53,7 @@ class GroupRef:
     """The process group a finding is about."""
 
     id: str
-    """Its name; what pg_config calls it."""
+    """Name of the group; the pg name of pg_config."""
     description: str
     ranks: tuple[int, ...]
     key: int = -1
@@ -74,7 +74,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found, in the form of the JSON report."""
+    """One finding, in the form of the JSON report."""
 
     kind: str
     """One of kinds.finding_kinds.FINDINGS."""
@@ -92,7 +92,7 @@ class Finding:
     """How many ranks it holds up."""
     confidence: Confidence = "high"
     confidence_reasons: tuple[str, ...] = ()
-    chain: tuple[Step, ...] = ()
+    chain: tuple[ChainStep, ...] = ()
     group: GroupRef | None = None
     seq: int | None = None
     op: str | None = None
@@ -100,28 +100,28 @@ class Finding:
     stack: tuple[Frame, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     counter_evidence: tuple[Evidence, ...] = ()
-    """What speaks against it."""
+    """Evidence against the finding."""
     next_steps: tuple[str, ...] = ()
     row: int | None = None
-    """Row of `Dataset.ops` that shows it best, of the first culprit if it has one; not part of a report."""
+    """Row of `Dataset.ops` that shows it best, of the first culprit if possible; not part of a report."""
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where the members of one group first stop agreeing."""
+    """The first disagreement of the members of one group."""
 
     group: int
     seq: int
     op: str
-    """What most members issued there."""
+    """The operation that most members issued there."""
     joined: tuple[int, ...]
     """Members that issued it."""
     absent: tuple[int, ...]
     """Members proven not to have issued it."""
     unknown: tuple[int, ...]
-    """Members of which it cannot be told: no dump, overwritten, or an older dump."""
+    """Members in an unknown state: no dump, overwritten, or an older dump."""
     differing: tuple[int, ...]
-    """Members that issued something else than the majority."""
+    """Members that issued another operation than the majority."""
     consequence: bool
     """The group waits because of another group."""
     pending_since_ns: int | None
@@ -129,28 +129,28 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Reason:
-    """One line of an answer."""
+    """One line of an explanation."""
 
     about: str
-    """What it tells: rule, evidence, against, clears, also, waits, root, state, unlike or close."""
+    """Subject of the line: rule, evidence, against, clears, also, waits, root, state, unlike or close."""
     evidence: Evidence
 
 
 @dataclass(frozen=True)
-class Why:
-    """Why a rank is accused, or why not."""
+class RankExplanation:
+    """The reasons why a rank is accused, or why not."""
 
     rank: int
     accused: bool
     finding: str | None
-    """Id of the finding that accuses it, or that explains what it waits for."""
+    """Id of the finding that accuses the rank or explains its wait."""
     title: str
     lines: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """The verdict and everything it rests on."""
+    """The verdict with all its grounds."""
 
     verdict: str
     """One line for a person."""
@@ -159,17 +159,17 @@ class Analysis:
     """Root causes first, the largest blast radius first."""
     divergences: tuple[Divergence, ...] = ()
     frozen_for_ns: int | None = None
-    """How long nothing had happened when the dumps were written; None where nothing tells."""
+    """Time without events before the dumps were written; None if it is unknown."""
     hang_since_ns: int | None = None
     """When the first operation that never completed was issued."""
-    waits: dict[int, tuple[Step, ...]] = field(default_factory=dict)
+    waits: dict[int, tuple[ChainStep, ...]] = field(default_factory=dict)
     """For each waiting rank, its chain to the root."""
-    whys: tuple[Why, ...] = ()
-    """Answers for ranks that somebody asked about."""
+    whys: tuple[RankExplanation, ...] = ()
+    """Explanations that the user asked for."""
     mesh: Mesh | None = None
-    """The grid that the groups form; None where they do not clearly form one."""
+    """The grid that the groups form; None if they do not clearly form one."""
     traces: TraceAnalysis | None = None
-    """What profilers' traces say; None where there are none."""
+    """Results from profiler traces; None without traces."""
 
     @property
     def culprits(self) -> tuple[int, ...]:
@@ -178,7 +178,7 @@ class Analysis:
 
     @property
     def differs(self) -> bool:
-        """Whether members of a group issued different things."""
+        """Whether members of a group issued different operations."""
         return any(divergence.differing for divergence in self.divergences)
 
     @property
@@ -195,10 +195,10 @@ class Dimension:
     """One parallel dimension of a job."""
 
     name: str
-    """As people call it: "tp", "pp", "dp", "ep", "cp"; what a mesh calls it; "dim0" where no group says."""
+    """Usual name: "tp", "pp", "dp", "ep", "cp"; or the name in a mesh; "dim0" if no group tells."""
     size: int
     stride: int | None
-    """Distance in ranks from one place to the next; None where it is not the same everywhere."""
+    """Distance in ranks from one place to the next; None if it varies."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.size}"
@@ -206,20 +206,20 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A group that is not what the others of its kind make it out to be."""
+    """A group that differs from what the others of its kind imply."""
 
     group: int
     """Row of `Dataset.groups`."""
     members: tuple[int, ...]
     expected: tuple[int, ...]
     duplicated: tuple[int, ...]
-    """Ranks that are in it, but belong to another group of its kind, or are in it twice."""
+    """Ranks that belong to another group of its kind, or are in it twice."""
     missing: tuple[int, ...]
     """Ranks that belong to it, but are in no group of its kind."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks that are out of place, sorted."""
+        """The misplaced ranks, sorted."""
         return tuple(sorted({*self.duplicated, *self.missing}))
 
 
@@ -232,9 +232,9 @@ class Mesh:
     places: Mapping[int, tuple[int, ...]]
     """The coordinates of each rank on the grid."""
     world_size: int
-    """Ranks of the job; more than there are places where some ranks stand outside."""
+    """Ranks of the job; more than the places if some ranks are outside of the grid."""
     also: tuple[tuple[Dimension, Mapping[int, int]], ...] = ()
-    """Dimensions that run across those of the grid (expert parallel), each with the place of every rank in it."""
+    """Dimensions that cross those of the grid (expert parallel), each with the place of every rank in it."""
     misfits: tuple[Misfit, ...] = field(default=())
 
     def place(self, rank: int) -> tuple[int, ...] | None:

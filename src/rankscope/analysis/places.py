@@ -1,6 +1,6 @@
-"""Where ranks run: hosts, what hosts share, slots within them; and whether culprits have one of these in common.
+"""Places of ranks: hosts, switches that hosts share, slots within hosts; and places that all culprits share.
 
-Nothing is said where hosts are not known, nor where chance alone puts culprits together easily.
+Nothing is said if hosts are unknown, or if chance easily explains the shared place.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rankscope.analysis.wording import plural
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
-CHANCE = 0.05
-"""How likely chance may put all culprits' hosts under one switch for it to be said."""
+SWITCH_CHANCE = 0.05
+"""Largest probability of chance at which a shared switch of all culprits' hosts is told."""
 SLOT_CHANCE = 1 / 8
-"""The same of a slot, which is only observed: two hosts of eight devices are enough."""
+"""Largest probability of chance for a shared slot, which is only observed: two hosts of eight devices suffice."""
 _TOPOLOGY = "SLURM_TOPOLOGY_ADDR"
 """Slurm's path of switches to the node, coarsest first: "spine1.leaf4.node07" (Slurm, topology/tree)."""
 _CHUNK = re.compile(r"\D*\d+")
@@ -30,11 +30,11 @@ _ADDRESS = re.compile(r"(?:ip[-_.])?\d+(?:[-.]\d+){3}$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Shared:
-    """What culprits have in common."""
+class SharedPlace:
+    """A place that all culprits share."""
 
     sentence: str
-    """For an explanation."""
+    """Sentence for an explanation."""
     short: str
     """For the end of a line: "all on node07"."""
 
@@ -51,7 +51,7 @@ class Places:
 
     @cached_property
     def hosts(self) -> dict[int, str]:
-        """The host of each rank, also of one without a dump where ranks lie on hosts in blocks."""
+        """The host of each rank, also of ranks without a dump if hosts hold blocks of ranks."""
         if not self._block:
             return self._known
         of_block = {rank // self._block: host for rank, host in self._known.items()}
@@ -60,7 +60,7 @@ class Places:
 
     @cached_property
     def _block(self) -> int:
-        """Ranks on each host if every host has a block of neighbours, two of them whole; else 0."""
+        """Ranks per host if every host has a block of neighbours, two of them whole; else 0."""
         ranks: dict[str, list[int]] = defaultdict(list)
         for rank, host in self._known.items():
             ranks[host].append(rank)
@@ -71,21 +71,21 @@ class Places:
         return size if size > 1 and whole > 1 and apart else 0
 
     def slot(self, rank: int) -> int | None:
-        """The place of a rank among those of its host; None where that is not known."""
+        """The index of a rank among those of its host; None if it is unknown."""
         told = self._settings.get(("LOCAL_RANK", rank), "")
         if told.isascii() and told.isdigit() and len(told) < 6:
             return int(told)
         return rank % self._block if self._block and rank in self.hosts else None
 
     def culprit(self, rank: int) -> Culprit:
-        """A rank with what is known of its place."""
+        """A culprit with the known place of the rank."""
         slot = self.slot(rank)
         return Culprit(
             rank, self.hosts.get(rank), self._pids.get(rank), device=None if slot is None else f"local rank {slot}"
         )
 
-    def shared(self, findings: Sequence[Finding]) -> Shared | None:
-        """What the culprits of these findings have in common; None if there are not two, or nothing is."""
+    def shared(self, findings: Sequence[Finding]) -> SharedPlace | None:
+        """The place that the culprits of these findings share; None for fewer than two culprits, or without one."""
         ranks = sorted({rank for finding in findings for rank in finding.culprit_ranks})
         hosts = {rank: self.hosts[rank] for rank in ranks if rank in self.hosts}
         if len(ranks) < 2 or len(hosts) < len(ranks):
@@ -96,27 +96,27 @@ class Places:
         found = [self._switch(names), self._same_slot(ranks, len(names), findings)]
         return next((shared for shared in found if shared is not None), None)
 
-    def _node(self, host: str, *, drain: bool) -> Shared | None:
+    def _node(self, host: str, *, drain: bool) -> SharedPlace | None:
         if len(set(self.hosts.values())) == 1:
             return None
         advice = ": drain that node" if drain else ""
-        return Shared(f"All of them are on {host}{advice}.", f"all on {host}{advice}")
+        return SharedPlace(f"All of them are on {host}{advice}.", f"all on {host}{advice}")
 
-    def _switch(self, culprits: set[str]) -> Shared | None:
-        """The narrowest switch, rack or part of a name that holds all culprits' hosts, if that is no chance."""
+    def _switch(self, culprits: set[str]) -> SharedPlace | None:
+        """The narrowest switch, rack or name part that holds all culprits' hosts, unless that may be chance."""
         units = self._units
         shared = [u for u in units[min(culprits)] if all(u in units[host] for host in culprits)]
         for unit in reversed(shared):
             depth = units[min(culprits)].index(unit)
             sizes = Counter(of[depth] for of in units.values() if len(of) > depth)
             ways = sum(comb(n, len(culprits)) for n in sizes.values())
-            if sizes[unit] < len(units) and ways <= CHANCE * comb(len(units), len(culprits)):
+            if sizes[unit] < len(units) and ways <= SWITCH_CHANCE * comb(len(units), len(culprits)):
                 return _under(unit, len(culprits), len(units) - sizes[unit], told=bool(self._topology))
         return None
 
     @property
     def parts(self) -> set[str]:
-        """Every switch, or part of a name, that more than one host may have in common."""
+        """Every switch or name part that more than one host may share."""
         return {unit for units in self._units.values() for unit in units}
 
     @cached_property
@@ -125,7 +125,7 @@ class Places:
 
     @cached_property
     def _topology(self) -> dict[str, tuple[str, ...]]:
-        """By host the switches above it, coarsest first, as Slurm tells; empty if it does not tell of every host."""
+        """By host the switches above it, coarsest first, from Slurm; empty if it is not known for every host."""
         out: dict[str, tuple[str, ...]] = {}
         for rank, host in self.hosts.items():
             path = self._settings.get((_TOPOLOGY, rank), "").split(".")
@@ -133,8 +133,8 @@ class Places:
                 out[host] = tuple(".".join(path[: at + 1]) for at in range(len(path) - 1))
         return out if len(out) == len(set(self.hosts.values())) else {}
 
-    def _same_slot(self, ranks: Sequence[int], hosts: int, findings: Sequence[Finding]) -> Shared | None:
-        """Culprits in the same slot of different hosts, unless they are of one group that runs along that slot."""
+    def _same_slot(self, ranks: Sequence[int], hosts: int, findings: Sequence[Finding]) -> SharedPlace | None:
+        """The slot that culprits share on different hosts, unless they are in one group that runs along that slot."""
         slots = {self.slot(rank) for rank in ranks}
         slot = slots.pop()
         if slots or slot is None or hosts < len(ranks) or self._block ** (1 - hosts) > SLOT_CHANCE:
@@ -142,24 +142,24 @@ class Places:
         along = [f for f in findings if f.group and len(f.culprit_ranks) > 1]
         if any({self.slot(rank) for rank in f.group.ranks} == {slot} for f in along if f.group):
             return None
-        return Shared(
+        return SharedPlace(
             f"Each of them is local rank {slot} of its host: the same slot, or the same rail of the network.",
             f"all local rank {slot} of their hosts",
         )
 
 
-def _under(unit: str, culprits: int, others: int, *, told: bool) -> Shared:
+def _under(unit: str, culprits: int, others: int, *, told: bool) -> SharedPlace:
     if told:
         text = f"Their {plural(culprits, 'host')} are under switch {unit}, {plural(others, 'other host')} are not."
-        return Shared(f"{text} Look at that switch.", f"all under switch {unit}")
+        return SharedPlace(f"{text} Look at that switch.", f"all under switch {unit}")
     text = f"The names of their {plural(culprits, 'host')} have {unit} in common, those of {others} others do not"
-    return Shared(f"{text}: perhaps one rack or switch.", f"all on {unit}")
+    return SharedPlace(f"{text}: perhaps one rack or switch.", f"all on {unit}")
 
 
 def units_of(host: str) -> tuple[str, ...]:
-    """What the name of a host says it is part of, coarsest first: "pod3-sw2-n14" is in pod3 and in pod3-sw2.
+    """The units in a host name, coarsest first: "pod3-sw2-n14" is in pod3 and in pod3-sw2.
 
-    Each part ends in a number, the whole name is none of them. Names made of an address say nothing.
+    Each unit ends in a number, and the whole name is none of them. Names made of an address tell nothing.
     """
     if _ADDRESS.match(host):
         return ()

@@ -1,4 +1,4 @@
-"""Why an operation is not in a rank's dump: five answers that must not be confused."""
+"""Reasons why an operation is not in a rank's dump: five cases that must not be confused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankscope.schema import Dataset
 
 
 class Absence(StrEnum):
-    """Why a member of a group has no row for a collective."""
+    """Reasons why a member of a group has no row for a collective."""
 
     NO_DUMP = "no dump"
     NEVER_ISSUED = "never issued"
@@ -22,7 +22,7 @@ class Absence(StrEnum):
 
 
 class Presence:
-    """Answers for one Dataset who issued what, and why a row is absent."""
+    """Answers for one Dataset who issued an operation, and why a row is absent."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.seen = frozenset(dataset.seen_ranks)
@@ -37,23 +37,23 @@ class Presence:
         self._cut = dataset.cut_ranks
 
     def whole(self, rank: int) -> bool:
-        """Whether the dump of a rank holds everything it ever issued."""
+        """Whether the dump of a rank holds every operation it issued."""
         return self._whole.get(rank, False) and not self.cut(rank)
 
     def cut(self, rank: int) -> bool:
-        """Whether the dump of a rank was read only in part: what it issued last may be in the rest."""
+        """Whether the dump of a rank was read only in part, so its last operations may be missing."""
         return rank in self._cut
 
     def told(self, rank: int, group: int) -> bool:
-        """Whether anything tells what a rank did in a group. Where there are only logs, silence is no missing dump."""
+        """Whether any record covers a rank in a group. In a job with only logs, silence is no missing dump."""
         return self._from_logs or rank in self.seen or (rank, group) in self.frontiers
 
     def dumped(self, rank: int) -> bool:
-        """Whether a rank left a dump; a log alone does not tell its sends and receives."""
+        """Whether a rank left a dump; a log alone does not show its sends and receives."""
         return rank in self.seen and not self._from_logs
 
     def absence(self, rank: int, group: int, seq: int) -> Absence:
-        """Why `rank` has no row for collective `seq` of `group`."""
+        """The reason why `rank` has no row for collective `seq` of `group`."""
         if not self.told(rank, group):
             return Absence.NO_DUMP
         frontier = self.frontiers.get((rank, group))
@@ -68,5 +68,5 @@ class Presence:
         return Absence.UNKNOWN
 
     def absences(self, group: int, seq: int, issued: Collection[int]) -> dict[int, Absence]:
-        """For every member of `group` that is not among `issued`, why it has no row for collective `seq`."""
+        """For every member of `group` outside `issued`, the reason why it has no row for collective `seq`."""
         return {rank: self.absence(rank, group, seq) for rank in self._members[group] if rank not in issued}

@@ -1,4 +1,4 @@
-"""What is kept of the looks at a job that is watched: when it moved, how fast, and how often something came."""
+"""History of a watched job: when it moved, how fast, and how often files came."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rankscope.kinds.input_kinds import LOG
 from rankscope.schema import Dataset
 
 SECOND = 1_000_000_000
-LONGER = 2
-"""So many times as long as the job was seen to stand still before it went on."""
+STANDSTILL_FACTOR = 2
+"""Smallest ratio of a standstill to the longest one that the job recovered from."""
 WRITING_NS = 3 * SECOND
-"""Where all ranks have left something, more of one of them may come for so long."""
-KEPT = 16
-"""Looks of which the rates are made, at most."""
-RATE_NS = 30 * SECOND
-"""And no older than this, but for two."""
+"""Once all ranks have left files, more files of one dump may come for this long."""
+MOST_SAMPLES = 16
+"""Most samples from which rates are computed."""
+RATE_WINDOW_NS = 30 * SECOND
+"""Oldest sample for rates, except that two samples are always kept."""
 
 
 @dataclass(frozen=True)
-class Rate:
-    """How fast the ranks of a group issue collectives."""
+class CollectiveRate:
+    """Collectives per second that the ranks of a group issue."""
 
     group: str
     description: str
@@ -31,63 +31,63 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What one update shows of the job."""
+class JobProgress:
+    """The progress of the job at one update."""
 
     at_ns: int
-    """When it was made, on a clock that never goes back."""
+    """Time of the update, on a monotonic clock."""
     fresh: bool
-    """Whether files were written since the last."""
+    """Whether files were written since the last update."""
     age_ns: int = 0
-    """With the first look: how old the newest file is."""
+    """At the first update: the age of the newest file."""
     unread: bool = False
-    """Whether there are files of which nothing was read yet."""
+    """Whether some files have not been read at all yet."""
     ahead_ns: int = 0
-    """So far in the future the newest file was written, by the clock of this machine."""
+    """How far the newest file is in the future, by the clock of this machine."""
 
 
 Key = tuple[str, str]
-"""Name and description of a group, or its name and members where names repeat."""
+"""Name and description of a group; its name and members if names repeat."""
 
 
 @dataclass(frozen=True)
-class Memory:
-    """What earlier looks leave behind; bounded however many there were."""
+class ProgressHistory:
+    """Bounded history of earlier updates."""
 
     samples: tuple[tuple[int, Mapping[Key, int]], ...] = ()
     """Frontiers by group, with the time of the newest event."""
     newest_ns: int | None = None
     still_ns: int = 0
-    """How long the job has been still, as far as was seen."""
+    """Longest observed part of the current standstill."""
     got_over_ns: int = 0
-    """The longest that it was still and went on."""
+    """The longest standstill that the job recovered from."""
     fresh_at_ns: int | None = None
-    """Since when nothing came, as far as it could be seen."""
+    """The time since which nothing came, as far as it could be observed."""
     news_at_ns: int | None = None
-    """When something came last: before that where there was a time in which nothing could be seen."""
+    """The last time that something came: earlier than `fresh_at_ns` if the files were out of sight for a time."""
     gaps_ns: tuple[int, ...] = ()
-    """Between files that came, the last ones."""
+    """The last gaps between files."""
     ranks: frozenset[int] = frozenset()
-    """Those that have left anything."""
+    """Ranks that have left files."""
     ranks_at_ns: int = 0
-    """When they became more the last time."""
+    """The last time that `ranks` grew."""
     least_ns: int | None = None
-    """The least time that a dump was written after the newest event in it."""
+    """The shortest time from the newest event in a dump to its file time."""
     has_moved: bool = False
     """Whether newer dumps have shown newer events."""
     printed_ns: int | None = None
-    """When a log was written to last, where no line and no dump says when anything was issued.
+    """The last time a log was written, if no line and no dump tells issue times.
 
-    The newest event is then what stood in the logs as they were when more operations stood in them the last time.
+    The newest event is then the file time of the logs at the last increase of their operations.
     """
     issued: int = 0
-    """How many operations those were: the sum of how far each rank has got in each group."""
+    """Number of those operations: the sum of the frontiers of all ranks in all groups."""
     resumed_ns: int = 0
-    """The newest event when it had gone on after a standstill: rates are not taken over that."""
+    """The newest event after the end of a standstill: rates do not include the standstill."""
 
 
-def remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
-    """The memory after a look at a whole job."""
+def remember(memory: ProgressHistory, dataset: Dataset, look: JobProgress) -> ProgressHistory:
+    """The history after an update of a whole job."""
     fronts = _frontiers(dataset)
     issued = _issued(dataset)
     newest, printed = _newest(memory, dataset, issued)
@@ -106,26 +106,26 @@ def remember(memory: Memory, dataset: Dataset, look: Look) -> Memory:
     return replace(told, least_ns=_least_ns(dataset, memory.least_ns))
 
 
-def _newest(memory: Memory, dataset: Dataset, issued: int) -> tuple[int | None, int | None]:
-    """The newest event, and when a log was written to last where that is all that tells it."""
+def _newest(memory: ProgressHistory, dataset: Dataset, issued: int) -> tuple[int | None, int | None]:
+    """The newest event, and the last write of a log if nothing else tells the time."""
     newest = _newest_ns(dataset)
     printed = _printed_ns(dataset) if newest is None and issued else None
     if printed is None:
         return newest, None
-    # more lines are no event
+    # more lines are not an event
     return printed if not memory.samples or issued != memory.issued else memory.newest_ns, printed
 
 
-def _moved(memory: Memory, newest: int | None, fronts: Mapping[Key, int]) -> Memory:
-    """The memory with the newest event and the frontiers as they are now; the event is not noted yet."""
+def _moved(memory: ProgressHistory, newest: int | None, fronts: Mapping[Key, int]) -> ProgressHistory:
+    """The history with the current newest event and frontiers; the event itself is not yet recorded."""
     moved = memory.newest_ns is not None and newest is not None and newest > memory.newest_ns
     resumed = moved and memory.still_ns > pause_ns(memory)
     samples = memory.samples
     if newest is not None and (not samples or resumed or fronts != samples[-1][1]):
         back = bool(samples) and any(fronts.get(key, count) < count for key, count in samples[-1][1].items())
         samples = ((newest, fronts),) if back else (*samples, (newest, fronts))
-        old = [s for s in samples[:-2] if newest - s[0] <= RATE_NS]
-        samples = (*old, *samples[-2:])[-KEPT:]
+        old = [s for s in samples[:-2] if newest - s[0] <= RATE_WINDOW_NS]
+        samples = (*old, *samples[-2:])[-MOST_SAMPLES:]
     return replace(
         memory, samples=samples, still_ns=0 if moved else memory.still_ns, has_moved=memory.has_moved or moved,
         got_over_ns=max(memory.got_over_ns, memory.still_ns) if moved else memory.got_over_ns,
@@ -133,21 +133,21 @@ def _moved(memory: Memory, newest: int | None, fronts: Mapping[Key, int]) -> Mem
     )  # fmt: skip
 
 
-def fresh(memory: Memory, at_ns: int) -> Memory:
-    """The same where files came at a moment."""
+def fresh(memory: ProgressHistory, at_ns: int) -> ProgressHistory:
+    """The history after files came at a time."""
     if memory.fresh_at_ns is None:
         return memory
-    gaps = (*memory.gaps_ns, at_ns - memory.fresh_at_ns)[-KEPT:]
+    gaps = (*memory.gaps_ns, at_ns - memory.fresh_at_ns)[-MOST_SAMPLES:]
     return replace(memory, gaps_ns=gaps, fresh_at_ns=at_ns, news_at_ns=at_ns)
 
 
-def pause_ns(memory: Memory) -> int:
-    """What does not move for longer has no rate any more."""
-    return max(WRITING_NS, LONGER * memory.got_over_ns)
+def pause_ns(memory: ProgressHistory) -> int:
+    """Standstill after which a group has no rate any more."""
+    return max(WRITING_NS, STANDSTILL_FACTOR * memory.got_over_ns)
 
 
-def rates_of(memory: Memory) -> tuple[Rate, ...]:
-    """How fast the groups go that move, the fastest first."""
+def rates_of(memory: ProgressHistory) -> tuple[CollectiveRate, ...]:
+    """Rates of the moving groups, the fastest first."""
     samples = [sample for sample in memory.samples if sample[0] >= memory.resumed_ns]
     if len(samples) < 2:
         return ()
@@ -156,15 +156,16 @@ def rates_of(memory: Memory) -> tuple[Rate, ...]:
     if seconds <= 0:
         return ()
     moved = [(key, count - first[key]) for key, count in last.items() if count > first.get(key, count)]
-    rates = [Rate(name.rpartition("@")[0], description, count / seconds) for (name, description), count in moved]
+    rates = [
+        CollectiveRate(name.rpartition("@")[0], description, count / seconds) for (name, description), count in moved
+    ]
     return tuple(sorted(rates, key=lambda rate: (-rate.per_s, rate.group)))
 
 
 def _least_ns(dataset: Dataset, before: int | None) -> int | None:
-    """The least time from the newest event of a dump to the time of its file, in all that was seen.
+    """The shortest time seen from the newest event of a dump to the time of its file.
 
-    Of a job that moves it is small, unless the clock of the files is ahead of that of the ranks: a server's, or that
-    of a copy.
+    It is small for a moving job, unless the clock of the files (of a server, or of a copy) is ahead of the ranks'.
     """
     events = dataset.ops.group_by("file").agg(newest=pl.max_horizontal(pl.col("created_ns", "completed_ns").max()))
     times = events.join(dataset.dumps.select("file", "mtime_ns"), on="file").drop_nulls()
@@ -173,25 +174,25 @@ def _least_ns(dataset: Dataset, before: int | None) -> int | None:
 
 
 def _newest_ns(dataset: Dataset) -> int | None:
-    """The newest event that somebody issued: what is noticed later may be noticed because a dump was written."""
+    """The newest issue time; completions may be noticed only because a dump was written."""
     newest = dataset.ops["created_ns"].max()
     done = dataset.ops["completed_ns"].max()
     return max((int(t) for t in (newest, done) if isinstance(t, int)), default=None)
 
 
 def _printed_ns(dataset: Dataset) -> int | None:
-    """When a log was written to last."""
+    """The last time a log was written."""
     written = dataset.files.filter(pl.col("used") & (pl.col("kind") == LOG.name))["mtime_ns"].max()
     return int(written) if isinstance(written, int) else None
 
 
 def _issued(dataset: Dataset) -> int:
-    """How far all ranks have got in all groups, together."""
+    """The sum of the frontiers of all ranks in all groups."""
     return int(dataset.frontiers.select(pl.coalesce("last_enqueued", "last_kept").sum()).item() or 0)
 
 
 def _frontiers(dataset: Dataset) -> dict[Key, int]:
-    """How far the first rank of each group has got, in collectives; groups that have none are left out."""
+    """The frontier of the first rank of each group, in collectives; groups without one are left out."""
     reached = pl.coalesce("last_enqueued", "last_kept")
     table = dataset.frontiers.group_by("group").agg(reached.max().alias("reached")).drop_nulls()
     names = dataset.groups.select("group", "name", "description", pl.col("ranks").list.first().alias("first"))

@@ -1,4 +1,4 @@
-"""What is known of one rank: its operations, how far it came in its groups, its dumps."""
+"""Facts about one rank: its operations, its frontiers, its dumps."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 import polars as pl
 
-from rankscope.analysis.collective_calls import PENDING
-from rankscope.analysis.freeze import Repeats
-from rankscope.analysis.model import Evidence, Finding, Step
+from rankscope.analysis.collective_calls import IS_PENDING
+from rankscope.analysis.freeze import DumpPairs
+from rankscope.analysis.model import ChainStep, Evidence, Finding
 from rankscope.analysis.presence import Absence, Presence
 from rankscope.analysis.wording import duration, plural
 from rankscope.kinds.input_kinds import DUMP
 from rankscope.schema import Dataset, Group
 
 Row = dict[str, Any]
-ABORTED = (
+IS_ABORTED = (
     (pl.col("state") == "completed")
     & (pl.col("completed_ns") - pl.col("created_ns") >= pl.col("timeout_ms") * 1_000_000).fill_null(False)
 )  # fmt: skip
-"""Completed only by an abort, after its timeout (pytorch PR 119249)."""
+"""Operations completed only by an abort, after their timeout (pytorch PR 119249)."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class RankView:
 
     @cached_property
     def seen(self) -> bool:
-        """Whether it left a dump that could be read."""
+        """Whether the rank left a readable dump."""
         return self.rank in self.dataset.seen_ranks
 
     @cached_property
     def path(self) -> str | None:
-        """Its dump."""
+        """The dump of the rank."""
         used = self._files.filter("used")["path"]
         return used[0] if len(used) else None
 
     @cached_property
     def unread(self) -> list[tuple[str, str]]:
-        """(path, problem) of its dumps that could not be read, or not in full."""
+        """(path, problem) of its dumps that could not be read fully."""
         broken = self._files.filter(pl.col("problem").is_not_null() & (pl.col("kind") == DUMP.name))
         return list(broken.select("path", "problem").iter_rows())
 
@@ -55,31 +55,31 @@ class RankView:
 
     @cached_property
     def written_ns(self) -> int | None:
-        """When its dump was written; None where nothing tells."""
+        """The time its dump was written; None if it is unknown."""
         found = self.dataset.dumps.filter(pl.col("rank") == self.rank)["mtime_ns"].max()
         return found if isinstance(found, int) else None
 
     @cached_property
     def ops(self) -> pl.DataFrame:
-        """Its operations in the order in which it issued them, with their `row` in `Dataset.ops`."""
+        """Its operations in issue order, with their `row` in `Dataset.ops`."""
         ranks = self.dataset.ops["rank"]
         start, end = ranks.search_sorted(self.rank, "left"), ranks.search_sorted(self.rank, "right")
         return self.dataset.ops.slice(start, end - start).with_row_index("row", offset=start)
 
     @cached_property
     def pending(self) -> pl.DataFrame:
-        """What it issued and has not finished."""
-        return self.ops.filter((PENDING & (pl.col("coalesced") != "inner")) | ABORTED)
+        """Its issued and unfinished operations."""
+        return self.ops.filter((IS_PENDING & (pl.col("coalesced") != "inner")) | IS_ABORTED)
 
     @cached_property
     def is_cut_off(self) -> bool:
-        """Whether its dump does not tell if it waits: read in part, or without the end of what it issued last."""
+        """Whether its dump cannot tell if it waits: read in part, or without the end of its last operations."""
         last = self.ops["state"].tail(1).to_list()
         return self.rank in self.dataset.cut_ranks or last == ["unknown"]
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """The groups it is a member of."""
+        """The groups of the rank."""
         return tuple(group for group in self.dataset.group_list if self.rank in group.ranks)
 
     @cached_property
@@ -88,16 +88,16 @@ class RankView:
         return Presence(replace(self.dataset, ops=self.ops.drop("row"), frontiers=own))
 
     def absence(self, group: int, seq: int) -> Absence:
-        """Why it has no row for a collective."""
+        """The reason why it has no row for a collective."""
         return self._presence.absence(self.rank, group, seq)
 
     def at(self, group: int, seq: int) -> Row | None:
-        """Its side of a collective; None if it has none."""
+        """Its side of a collective; None without one."""
         rows = self.ops.filter((pl.col("group") == group) & (pl.col("seq") == seq) & ~pl.col("is_p2p"))
         return rows.row(-1, named=True) if rows.height else None
 
     def state(self, groups: Iterable[int]) -> list[Evidence]:
-        """How far it came in each of these groups: what it issued and what it completed last."""
+        """Its last issued and last completed operation in each of these groups."""
         return [self._state_in(group) for group in dict.fromkeys(groups)]
 
     def _state_in(self, group: int) -> Evidence:
@@ -116,8 +116,8 @@ class RankView:
         return self.evidence(f"rank {self.rank}, {label}: issued nothing that is known")
 
     def repeats(self) -> tuple[Evidence | None, Evidence | None]:
-        """(that two dumps of it show the same, that its operations went on between two), each with how far apart."""
-        spans = Repeats(self.dataset)
+        """(two of its dumps are equal, its operations went on between two), each with the time between them."""
+        spans = DumpPairs(self.dataset)
         told = ((spans.unchanged, "show the same"), (spans.moved, "show that its operations went on"))
         still, moved = (
             self.evidence(f"two dumps of it, {duration(of[self.rank][1] - of[self.rank][0])} apart, {what}")
@@ -128,13 +128,13 @@ class RankView:
         return still, moved
 
     def evidence(self, text: str, row: Row | None = None) -> Evidence:
-        """A line on this rank that points at its dump, or at one record."""
+        """Evidence on this rank that points at its dump, or at one record."""
         if row is None:
             return Evidence(text, file=self.path, rank=self.rank)
         return Evidence(text, self.path, self.rank, row["record_id"], time_ns=row["created_ns"])
 
     def summary(self) -> str:
-        """How much it issued and finished."""
+        """The number of operations it issued and finished."""
         if self.ops.is_empty():
             return "its dump holds no operation"
         left = self.pending.height
@@ -143,7 +143,7 @@ class RankView:
 
 
 def label_of(dataset: Dataset, group: int) -> str:
-    """What a person calls a group."""
+    """The label of a group for people."""
     found = dataset.group_list[group]
     return found.description or found.name or "?"
 
@@ -157,7 +157,7 @@ def name_of(row: Row) -> str:
 
 
 def condition(row: Row) -> str:
-    """What became of an operation."""
+    """The state of an operation in words."""
     took = None if row["completed_ns"] is None or row["created_ns"] is None else row["completed_ns"] - row["created_ns"]
     if row["state"] == "completed":
         late = took is not None and row["timeout_ms"] is not None and took >= row["timeout_ms"] * 1_000_000
@@ -167,7 +167,7 @@ def condition(row: Row) -> str:
     return {"scheduled": "pending", "started": "started, not finished"}.get(row["state"], "its state is not known")
 
 
-def group_of(dataset: Dataset, step: Step) -> int | None:
+def group_of(dataset: Dataset, step: ChainStep) -> int | None:
     """The group that a step waits in."""
     if step.waits_in.row is not None:
         return int(dataset.ops["group"][step.waits_in.row])
@@ -175,8 +175,8 @@ def group_of(dataset: Dataset, step: Step) -> int | None:
     return found[0] if found else None
 
 
-def step_evidence(dataset: Dataset, step: Step) -> Evidence:
-    """A step of a chain as a line that points at the record of the rank that waits."""
+def step_evidence(dataset: Dataset, step: ChainStep) -> Evidence:
+    """A step of a chain as evidence that points at the record of the waiting rank."""
     group = group_of(dataset, step)
     label = step.waits_in.group if group is None else label_of(dataset, group)
     number = "" if step.waits_in.seq is None else f" #{step.waits_in.seq}"
@@ -186,7 +186,7 @@ def step_evidence(dataset: Dataset, step: Step) -> Evidence:
 
 
 def subject(finding: Finding) -> str:
-    """The operation of a finding: "all_reduce #11 of tp"; "it" without one."""
+    """The operation of a finding: "all_reduce #11 of tp"; "it" if there is none."""
     if finding.group is None or finding.op is None:
         return "it"
     number = "" if finding.seq is None else f" #{finding.seq}"

@@ -1,8 +1,8 @@
-"""Replicas that run the same program: what they issued decides where a group cannot decide by itself.
+"""Replicas that run the same program; their operations decide where a group cannot decide by itself.
 
-Ranks at the same pipeline stage (the same index in every group that carries sends and receives) run the same code
-on other data. Groups of one description and one stage therefore see the same collective at the same sequence
-number, and a group of two that disagrees can be judged by the others.
+Ranks at the same pipeline stage (the same index in every group that carries sends and receives) run the same code on
+other data. Groups of one description and one stage therefore see the same collective at the same sequence number, and a
+group of two that disagrees can be judged by the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.instances import Entry, Instance, calls_at
+from rankscope.analysis.instances import Instance, InstanceMember, calls_at
 from rankscope.analysis.presence import Absence
 from rankscope.schema import Group
 
@@ -27,7 +27,7 @@ LONG_AGO, NEVER = -1.0, float("inf")
 
 
 class Signature(NamedTuple):
-    """What must agree between members; None: not comparable."""
+    """Properties that must agree between members; None: not comparable."""
 
     op: str
     elements: int | None
@@ -53,14 +53,14 @@ class Signature(NamedTuple):
         return (self.dtype or "").strip('[]"').replace('"', "")
 
 
-def signature(entry: Entry) -> Signature:
-    """What one member issued."""
+def signature(entry: InstanceMember) -> Signature:
+    """The signature of one member's operation."""
     return Signature(entry.op, entry.elements, entry.dtype)
 
 
 @dataclass(frozen=True)
-class Cohorts:
-    """Finds the replicas of a group and asks what they issued."""
+class ReplicaCohorts:
+    """Finds the replicas of a group and looks up their operations."""
 
     facts: Facts
     _known: dict[tuple[str, int], dict[int, float]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Cohorts:
         ]  # fmt: skip
 
     def expected(self, instance: Instance) -> tuple[Signature, int] | None:
-        """What the replicas of a group issued at this place, and how many say so; None if they do not agree."""
+        """The signature of the replicas at this place, and the number that agree; None if they do not agree."""
         replicas = self.replicas(self.facts.groups[instance.group])
         keys = pl.DataFrame(
             {"group": [g.id for g in replicas], "seq": [instance.seq] * len(replicas)},
@@ -107,9 +107,9 @@ class Cohorts:
         return ranked[0]
 
     def ahead(self, rank: int) -> str | None:
-        """Where a rank has issued more than every other rank in groups of the same description; None if nowhere.
+        """Groups in which a rank issued more than all others of the same description; None if there are none.
 
-        Of two alone the one that is behind may as well be the one that took another path.
+        Of only two ranks, the one that is behind may as well be the one that took another path.
         """
         for (label, own), seq in self._issued.items():
             others = [s for (other, r), s in self._issued.items() if other == label and r != rank]
@@ -139,7 +139,7 @@ class Cohorts:
         return bool(2 * np.count_nonzero(first[both] < second[both]) > np.count_nonzero(both))
 
     def look_up(self, instances: Iterable[Instance]) -> None:
-        """Finds the rows of several steps at once: a walk over all calls serves one as well as a dozen."""
+        """Finds the rows of several steps at once: one pass over all calls serves any number of steps."""
         wanted = {self._step(instance) for instance in instances} - set(self._known)
         groups = [(g.id, self.facts.label(g.id)) for g in self.facts.groups]
         places = [(group, seq) for group, label in groups for name, seq in wanted if name == label]
@@ -156,14 +156,14 @@ class Cohorts:
         return self.facts.label(instance.group), instance.seq
 
     def _positions(self, instance: Instance) -> dict[int, float]:
-        """For each rank of this group and its replicas its row of a step; LONG_AGO or NEVER where that is certain."""
+        """For each rank of this group and its replicas its row of a step; LONG_AGO or NEVER if that is certain."""
         step = self._step(instance)
         if step not in self._known:
             self.look_up([instance])
         return self._known[step]
 
     def _array(self, instance: Instance) -> npt.NDArray[np.float64]:
-        """The positions of a step by rank; NEVER also for ranks of which nothing is known."""
+        """The positions of a step by rank; NEVER also for unknown ranks."""
         known, step = self._positions(instance), self._step(instance)
         if step not in self._arrays:
             out = np.full(self._ranks, NEVER)
@@ -177,7 +177,7 @@ class Cohorts:
         return 1 + max((rank for group in self.facts.groups for rank in group.ranks), default=-1)
 
     def _complete(self, seq: int, issued: list[tuple[int, dict[int, float]]]) -> dict[int, float]:
-        """The rows of one step, by rank, with what is certain of ranks without one."""
+        """The rows of one step by rank, completed by certain positions of ranks without a row."""
         out = {rank: row for _, rows in issued for rank, row in rows.items()}
         for group, _ in issued:
             for rank, why in self.facts.presence.absences(group, seq, out).items():

@@ -1,8 +1,8 @@
-"""Groups whose members send and receive alike: in a ring exchange each does as many operations as all others.
+"""Groups whose members send and receive equally: in a ring exchange every member does the same number of operations.
 
-Every entry carries `op_id`, the number of operations of its group on its rank from the beginning. Where all members
-stood at the same number whenever they came to the same collective, one that comes to the next with another number has
-left something out, or done too much. That needs no replica, and holds after the ring of the recorder has wrapped.
+Every entry carries `op_id`, which counts the operations of its group on its rank from the beginning. If all members had
+the same count at each common collective, a member with another count at the next one has left an operation out, or done
+too much. This needs no replica, and holds after the ring of the recorder has wrapped.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.schema import Group
 
-FEWEST = 3
-"""Members that have to come to a collective: of two nobody tells which is the odd one."""
-LEAST = 3
-"""Numbers of sends and receives at which all members have stood together, before a difference means anything."""
+FEWEST_MEMBERS = 3
+"""Fewest members at a collective: of two nobody can tell the odd one."""
+FEWEST_COUNTS = 3
+"""Fewest different counts at which all members have agreed before a difference means anything."""
 
 
-class Odd(NamedTuple):
-    """The only member of a group that stands at another number than all others."""
+class OddMember(NamedTuple):
+    """The only member of a group whose count differs from that of all others."""
 
     rank: int
     own: int
     usual: int
-    """Operations issued in the group, by it and by each of the others, when they came to `place`."""
+    """Operations that it, and each of the others, had issued in the group at `place`."""
     place: str
     """The first collective at which they differ."""
     before: int
-    """Collectives before it at which all were at one number."""
+    """Collectives before `place` at which all counts were equal."""
     absent: tuple[int, ...] = ()
     """Members that did not come to `place`."""
 
 
-def find_odd(facts: Facts, group: Group) -> Odd | None:
-    """The member that fell out of step, if the others, two at least, agree, and all had been in step before.
+def find_odd(facts: Facts, group: Group) -> OddMember | None:
+    """The member that fell out of step, if the others, at least two, agree and all had been in step before.
 
-    Who waits for what it left out does not come to the next collective any more: those that do are enough then. That
-    it did too much they do not show, for what is right may be what the absent one has not done yet.
+    A rank that waits for the left-out operation does not come to the next collective; then the members that do come are
+    enough. They do not prove a surplus, because the absent one may not have done its operation yet.
     """
-    if len(group.ranks) < FEWEST or not all(facts.alike(rank, group.ranks[0]) for rank in group.ranks):
+    if len(group.ranks) < FEWEST_MEMBERS or not all(facts.alike(rank, group.ranks[0]) for rank in group.ranks):
         return None
     marks = list(_marks(facts, group).iter_rows(named=True))
     before = next((i for i, mark in enumerate(marks) if len(set(mark["counts"])) > 1), len(marks))
-    if len({mark["pairs"] for mark in marks[:before] if mark["whole"]}) < LEAST:
+    if len({mark["pairs"] for mark in marks[:before] if mark["whole"]}) < FEWEST_COUNTS:
         return None
     first = _alone(marks[before]["ranks"], marks[before]["counts"]) if before < len(marks) else None
     after = [_alone(mark["ranks"], mark["counts"]) for mark in marks[before:] if first and first[0] in mark["ranks"]]
@@ -53,7 +53,7 @@ def find_odd(facts: Facts, group: Group) -> Odd | None:
         return None
     absent = tuple(sorted(set(group.ranks) - set(marks[before]["ranks"])))
     rank, own, usual = first
-    return None if absent and own > usual else Odd(rank, own, usual, marks[before]["place"], before, absent)
+    return None if absent and own > usual else OddMember(rank, own, usual, marks[before]["place"], before, absent)
 
 
 def _alone(ranks: list[int], counts: list[int]) -> tuple[int, int, int] | None:
@@ -66,10 +66,10 @@ def _alone(ranks: list[int], counts: list[int]) -> tuple[int, int, int] | None:
 
 
 def _marks(facts: Facts, group: Group) -> pl.DataFrame:
-    """Collectives to which every member came, in order: place, pairs (of the first member), ranks, counts, whole.
+    """Collectives that every member issued, in order: place, pairs (of the first member), ranks, counts, whole.
 
-    After the last of a kind to which all came those of this kind follow to which a few members of one group did. Only
-    where every record between the last operation of the group and the collective is there.
+    After the last complete one of a kind follow those that only some members of one group issued. Only if every record
+    between the last operation of the group and the collective is present.
     """
     labels = pl.DataFrame(
         {"group": [g.id for g in facts.groups], "label": [facts.label(g.id) for g in facts.groups]},
@@ -94,7 +94,7 @@ def _marks(facts: Facts, group: Group) -> pl.DataFrame:
             pl.col("row", "op", "pairs").first(), pl.col("rank").alias("ranks"), pl.col("count").alias("counts"),
             one=pl.col("group").n_unique() == 1,
         )
-        .filter((pl.col("ranks").list.n_unique() == came) & (came >= FEWEST))
+        .filter((pl.col("ranks").list.n_unique() == came) & (came >= FEWEST_MEMBERS))
         .with_columns(whole=came == len(group.ranks))
         .filter(pl.col("whole") | (pl.col("one") & (pl.col("seq") > whole_until)))
         .sort("row")

@@ -1,4 +1,4 @@
-"""From the frame to the verdict."""
+"""Analysis from a dataset to the verdict."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ from dataclasses import replace
 from rankscope.analysis.data_gaps import find_gaps
 from rankscope.analysis.divergence import find_consequences, find_divergences, follow_failures
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.finding_writer import Writer
+from rankscope.analysis.finding_writer import FindingWriter
 from rankscope.analysis.freeze import Freeze, judge_freeze
 from rankscope.analysis.graph import Root, WaitGraph, build_graph
 from rankscope.analysis.mesh_recovery import find_misfits, recover_mesh
 from rankscope.analysis.mismatch import find_mismatches, find_wrong_splits
 from rankscope.analysis.missing_ranks import find_cut, find_gone, find_missing
-from rankscope.analysis.model import Analysis, Finding, Step
+from rankscope.analysis.model import Analysis, ChainStep, Finding
 from rankscope.analysis.places import Places
 from rankscope.analysis.reliability import Reliability, judge_reliability
-from rankscope.analysis.replicas import Cohorts
-from rankscope.analysis.sink_rules import Judge
+from rankscope.analysis.replicas import ReplicaCohorts
+from rankscope.analysis.sink_rules import SinkRules
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs
-from rankscope.analysis.verdict import Situation, verdict
+from rankscope.analysis.verdict import VerdictBasis, verdict
 from rankscope.analysis.wording import duration
 from rankscope.schema import Dataset
 
 WRITING_NS = 15_000_000_000
-"""So long may a process take to write its first dump, in which everything it looks up is new (torch 2.13: 12 s)."""
+"""Longest time that a process takes to write its first dump, with cold caches (torch 2.13: 12 s)."""
 
 
 def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) -> Analysis:
-    """What broke the job, as far as its dumps can tell; of a job that is watched, `settle` says how still it is."""
+    """The cause of the failure, as far as the inputs tell; for a watched job `settle` corrects the standstill."""
     facts = Facts(dataset)
     freeze = _freeze(facts)
     freeze = freeze if settle is None else settle(freeze)
     facts = _with_waits(facts, freeze)
-    reliability, cohorts = judge_reliability(facts), Cohorts(facts)
+    reliability, cohorts = judge_reliability(facts), ReplicaCohorts(facts)
     uneven = find_uneven_lanes(facts, still=freeze.stopped is True)
     graph = build_graph(facts, reliability, uneven.instances)
     lost = LostPairs(facts, graph, cohorts)
     certain = find_mismatches(facts, cohorts) + find_wrong_splits(facts) + uneven.roots + lost.out_of_step()
     _stop_at(graph, certain)
     follow_failures(facts, graph, certain)
-    judge = Judge(facts, graph, reliability, cohorts, lost, frozenset(node for r in certain for node in r.nodes))
+    judge = SinkRules(facts, graph, reliability, cohorts, lost, frozenset(node for r in certain for node in r.nodes))
     roots = certain + judge.judge()
     roots += find_missing(facts, judge, roots)
     roots += find_cut(facts, judge, roots)
     roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
     suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
-    return _traced(facts, _conclude(Writer(facts, graph, judge), reliability, freeze, roots, suspects))
+    return _traced(facts, _conclude(FindingWriter(facts, graph, judge), reliability, freeze, roots, suspects))
 
 
 def _with_waits(facts: Facts, freeze: Freeze) -> Facts:
-    """The facts with what waits where a hook is told of no completion, unless the job is seen to move."""
+    """The facts with pending operations of hooks that learn of no completion, unless the job is seen to move."""
     if not facts.blind_files or freeze.stopped is False:
         return facts
     from rankscope.analysis.unfinished_operations import as_waiting
@@ -62,12 +62,12 @@ def _with_waits(facts: Facts, freeze: Freeze) -> Facts:
 
 
 def standstill(dataset: Dataset) -> Freeze:
-    """How still the job is as far as its files tell: what `analyse` gives to `settle`."""
+    """The standstill by the files of the job: the argument that `analyse` gives to `settle`."""
     return _freeze(Facts(dataset))
 
 
 def _stop_at(graph: WaitGraph, certain: list[Root]) -> None:
-    """Makes each of these roots the end of what waits for it: nothing has to explain it further."""
+    """Makes each of these roots a sink of the graph, so that no other root explains it."""
     for root in certain:
         for node in root.nodes:
             if node in graph.edges:
@@ -75,7 +75,7 @@ def _stop_at(graph: WaitGraph, certain: list[Root]) -> None:
 
 
 def _independent(roots: list[Root]) -> list[Root]:
-    """Without roots whose culprits an older mismatch accuses already: a rank off the path disagrees everywhere."""
+    """The roots without those whose culprits an older mismatch accuses: a rank off the path disagrees everywhere."""
     out: list[Root] = []
     for root in roots:
         off = [other for other in out if not other.needs_stillness and not other.settled]
@@ -88,9 +88,9 @@ def _independent(roots: list[Root]) -> list[Root]:
 
 
 def _explained(roots: list[Root]) -> list[Root]:
-    """Without operations that all have joined, where an older root accuses somebody.
+    """The roots without operations that all have joined, if an older root accuses somebody.
 
-    What a rank computes between two operations is not recorded: an operation may wait for it, and it for the root.
+    The computation between two operations is not recorded: an operation may wait for it, and it for the root.
     """
     suspecting = [root for root in roots if (root.culprits or root.candidates) and not root.residual]
     if any(not root.settled for root in suspecting):
@@ -105,7 +105,7 @@ def _explained(roots: list[Root]) -> list[Root]:
 
 
 def _still(facts: Facts, roots: list[Root], freeze: Freeze, reliability: Reliability) -> tuple[list[Root], list[Root]]:
-    """(suspects, roots): on a job that still moves, what needs stillness is only suspected."""
+    """(suspects, roots): in a job that still moves, roots that need a standstill become suspects."""
     if freeze.stopped is False or (freeze.stopped is None and facts.blind_files):
         return [r for r in roots if r.needs_stillness], [r for r in roots if not r.needs_stillness]
     reasons = []
@@ -120,12 +120,12 @@ def _still(facts: Facts, roots: list[Root], freeze: Freeze, reliability: Reliabi
 
 
 def _seen_once(facts: Facts, freeze: Freeze) -> bool:
-    """Whether it is one set of dumps alone that shows the standstill."""
+    """Whether only one set of dumps shows the standstill."""
     return not freeze.proven and not freeze.watched and facts.dataset.repeats.is_empty()
 
 
 def _conclude(
-    writer: Writer, reliability: Reliability, freeze: Freeze, roots: list[Root], suspects: list[Root]
+    writer: FindingWriter, reliability: Reliability, freeze: Freeze, roots: list[Root], suspects: list[Root]
 ) -> Analysis:
     facts = writer.facts
     leading = [root for root in roots if not root.settled] or roots
@@ -135,7 +135,7 @@ def _conclude(
     )
     causes = [replace(f, id=f"f{i}") for i, (f, _) in enumerate(written, 1)]
     divergences = find_divergences(facts, writer.graph, reliability, [*roots, *suspects])
-    # of a job that is watched some operation is pending always; one dump alone may be of a hang that began just now
+    # a watched job always has a pending operation; one dump alone may be of a hang that has just begun
     slow = [] if roots or (suspects and not freeze.watched) else _slow(facts)
     rest = [*slow, *([_moving(writer, suspects, freeze)] if suspects else [])]
     rest += [replace(writer.write(r, "warning"), root_cause=False) for r in roots if r not in leading]
@@ -150,7 +150,7 @@ def _conclude(
     if moves:
         findings = _held_back(findings)
     since = [i.since_ns for i in writer.graph.instances.values() if i.since_ns]
-    status, line = verdict(Situation(facts, findings, bool(since), freeze, reliability, writer.places))
+    status, line = verdict(VerdictBasis(facts, findings, bool(since), freeze, reliability, writer.places))
     return Analysis(
         verdict=line,
         status=status,
@@ -163,7 +163,7 @@ def _conclude(
     )
 
 
-# what only some jobs have is imported where it is there: on a cold file system every module is felt
+# Optional inputs: imported only if present, because each module is slow to load from a cold file system.
 
 
 def _freeze(facts: Facts) -> Freeze:
@@ -182,7 +182,7 @@ def _slow(facts: Facts) -> list[Finding]:
 
 
 def _joined(facts: Facts, findings: list[Finding], places: Places, *, still: bool, moves: bool) -> list[Finding]:
-    """The findings with what py-spy and the logs say for and against them."""
+    """The findings with the evidence of py-spy and the logs for and against them."""
     if facts.dataset.threads.height:
         from rankscope.analysis.host_evidence import with_host_stacks
 
@@ -195,24 +195,24 @@ def _joined(facts: Facts, findings: list[Finding], places: Places, *, still: boo
 
 
 def _held_back(findings: list[Finding]) -> list[Finding]:
-    """Of a job that is watched and moves: what logs tell of waiting is suspected, too."""
+    """The findings of a moving, watched job: waits that logs tell of become suspicions, too."""
     from rankscope.analysis.live_state import held_back
 
     return held_back(findings)
 
 
 def _traced(facts: Facts, analysis: Analysis) -> Analysis:
-    """The analysis with what profilers' traces say."""
+    """The analysis with the results of profiler traces."""
     if not facts.dataset.has_traces:
         return analysis
-    from rankscope.analysis.traces.trace_story import Story
+    from rankscope.analysis.traces.trace_story import TraceStory
     from rankscope.analysis.traces.trace_verdict import with_traces
 
-    return with_traces(analysis, Story(facts.dataset))
+    return with_traces(analysis, TraceStory(facts.dataset))
 
 
-def _moving(writer: Writer, suspects: list[Root], freeze: Freeze) -> Finding:
-    """What would be suspected if a job that was caught moving stayed as it is."""
+def _moving(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> Finding:
+    """The suspicions about a job that was caught moving."""
     written = [writer.write(root) for root in suspects]
     first = max(written, key=lambda f: f.blast_radius)
     return Finding(
@@ -242,8 +242,8 @@ def _not_seen_to_stand(first: Finding, freeze: Freeze) -> str:
     return "the job was still moving when these dumps were written"
 
 
-def _waits(writer: Writer, roots: list[Root]) -> dict[int, tuple[Step, ...]]:
-    out: dict[int, tuple[Step, ...]] = {}
+def _waits(writer: FindingWriter, roots: list[Root]) -> dict[int, tuple[ChainStep, ...]]:
+    out: dict[int, tuple[ChainStep, ...]] = {}
     for root in roots:
         for rank, steps in writer.chains(root).items():
             out.setdefault(rank, steps)

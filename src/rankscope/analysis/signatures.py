@@ -1,9 +1,8 @@
-"""What two members must agree on for one collective, by the rules of each operation.
+"""Signatures of collectives: the properties in which two members must agree, by the rules of each operation.
 
-NCCL and gloo see element counts and types, not shapes: shapes that hold equally many elements fit together. Which
-arguments may differ between members is a property of the operation (torch.distributed documentation):
-all_to_all may be uneven everywhere, a scatter has an input only at its source, a gather an output only at its
-destination, and a barrier carries nothing.
+NCCL and gloo see element counts and types, not shapes, so shapes with equal element counts match. The operation decides
+which arguments may differ between members (torch.distributed documentation): all_to_all may be uneven everywhere, a
+scatter has an input only at its source, a gather an output only at its destination, and a barrier carries nothing.
 """
 
 from __future__ import annotations
@@ -14,47 +13,47 @@ import numpy as np
 import orjson
 import polars as pl
 
-UNEVEN = ("all_to_all", "all_to_allv", "alltoall", "alltoall_base", "all_to_all_single")
-"""Operations of which no size is comparable between members."""
-_BY_INPUT = (
+UNEVEN_OPS = ("all_to_all", "all_to_allv", "alltoall", "alltoall_base", "all_to_all_single")
+"""Operations whose sizes cannot be compared between members."""
+_INPUT_SIZED_OPS = (
     "all_reduce", "allreduce", "allreduce_coalesced", "broadcast", "_broadcast_oop", "reduce", "_reduce_oop",
     "all_gather", "_all_gather_base", "all_gather_into_tensor_coalesced", "allgather", "_allgather_base",
     "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "gather", "sparse_all_reduce",
 )  # fmt: skip
-_BY_OUTPUT = ("scatter",)
+_OUTPUT_SIZED_OPS = ("scatter",)
 
 _ALIASES = {
     "_all_gather_base": "all_gather", "_allgather_base": "all_gather", "allgather": "all_gather",
     "_reduce_scatter_base": "reduce_scatter", "_broadcast_oop": "broadcast", "_reduce_oop": "reduce",
     "allreduce": "all_reduce", "alltoall": "all_to_all", "alltoall_base": "all_to_all",
-    # a recorder and the hook of torch 2.15 call them so
+    # names in a recorder and in the hook of torch 2.15
     "all_to_all_single": "all_to_all", "all_reduce_barrier": "barrier", "allreduce_coalesced": "all_reduce",
     "all_gather_into_tensor_coalesced": "all_gather", "reduce_scatter_tensor_coalesced": "reduce_scatter",
 }  # fmt: skip
-"""Names of calls that are one operation on the wire: members may mix them."""
+"""Names of calls that are one operation on the wire; members may mix them."""
 
-ROOTED = ("broadcast", "reduce", "gather", "scatter")
-"""Operations in which one member may be done before another has joined."""
+ROOTED_OPS = ("broadcast", "reduce", "gather", "scatter")
+"""Operations that one member may finish before another has joined."""
 
 MOST_COMBINATIONS = 1 << 21
-"""As many combinations of operation, sizes and types are told apart by a table of all of them, ..."""
+"""Most combinations of operation, sizes and types for a table of all combinations."""
 MOST_NUMBERS = 1 << 62
-"""... and as many by a number for each, whichever of them occur."""
-_KEY = ["op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes"]
+"""Most combinations for which each combination has a number."""
+_KEY_COLUMNS = ["op", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes"]
 
 
 def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
-    """`rows` of ops with what must agree: `key`, `elements`, `dtype` (null: not comparable), and `rooted`.
+    """`rows` of ops with their signature: `key`, `elements`, `dtype` (null: not comparable), and `rooted`.
 
-    `key` is the operation on the wire, null for the closer of a coalesced group; `rooted` tells that one member may
-    be done before another has joined.
+    `key` is the operation on the wire, null for the closer of a coalesced group; `rooted` is true if one member may
+    finish before another has joined.
     """
     distinct, place = _distinct(rows)
     texts = distinct.select(pl.all().cast(pl.String))
     keys = [None if op == "coalesced" else wire_name(op) for op in texts["op"].to_list()]
     table = distinct.with_columns(
         pl.Series("key", keys, dtype=pl.Categorical),
-        pl.Series("rooted", [key in ROOTED for key in keys], dtype=pl.Boolean),
+        pl.Series("rooted", [key in ROOTED_OPS for key in keys], dtype=pl.Boolean),
         pl.Series("elements", [_elements(*row[:3]) for row in texts.iter_rows()], dtype=pl.Int64),
         pl.Series("dtype", [_dtype(row[0], *row[3:]) for row in texts.iter_rows()], dtype=pl.Categorical),
     )
@@ -62,14 +61,14 @@ def with_signatures(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _distinct(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """The distinct values of `_KEY`, and for each row which it is."""
-    # categories of their own, which are forgotten with them
+    """The distinct values of `_KEY_COLUMNS`, and the index of each row's value."""
+    # local categories, released after use
     own = pl.Categorical(pl.Categories.random())
-    columns = rows.select(_KEY).with_columns(pl.col(pl.String).cast(own)).select(pl.all().to_physical())
-    # null comes behind the largest
+    columns = rows.select(_KEY_COLUMNS).with_columns(pl.col(pl.String).cast(own)).select(pl.all().to_physical())
+    # null comes after the largest
     sizes = [(top or 0) + 2 for top in columns.select(pl.all().max()).row(0)]
     if prod(sizes) > MOST_NUMBERS:
-        code = rows.select(pl.struct(_KEY).rank("dense")).to_series().to_numpy().astype(np.int64)
+        code = rows.select(pl.struct(_KEY_COLUMNS).rank("dense")).to_series().to_numpy().astype(np.int64)
     else:
         code = np.zeros(rows.height, np.int64)
         for column, size in zip(columns, sizes, strict=True):
@@ -78,30 +77,30 @@ def _distinct(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
             np.add(code, values.to_numpy(), out=code, casting="unsafe")
     if prod(sizes) > MOST_COMBINATIONS:
         code = np.searchsorted(pl.Series(code).unique().sort().to_numpy(), code)
-    # a row for each number that occurs, then its place among them: several times faster than a join
+    # a row for each number that occurs, then its index: several times faster than a join
     row_of = np.full(int(code.max(initial=0)) + 1, -1, np.int64)
     row_of[code] = np.arange(rows.height)
     occurs = np.flatnonzero(row_of >= 0)
     place_of = np.zeros(len(row_of), np.uint32)
     place_of[occurs] = np.arange(len(occurs), dtype=np.uint32)
-    return rows.select(_KEY)[row_of[occurs]], pl.Series(place_of[code], dtype=pl.UInt32)
+    return rows.select(_KEY_COLUMNS)[row_of[occurs]], pl.Series(place_of[code], dtype=pl.UInt32)
 
 
 def wire_name(op: str) -> str:
-    """The operation as it must agree between members."""
+    """The name of the operation that must agree between members."""
     return _ALIASES.get(op, op)
 
 
 def _elements(op: str | None, in_sizes: str | None, out_sizes: str | None) -> int | None:
-    if op in _BY_INPUT:
+    if op in _INPUT_SIZED_OPS:
         return count(in_sizes)
-    return count(out_sizes) if op in _BY_OUTPUT else None
+    return count(out_sizes) if op in _OUTPUT_SIZED_OPS else None
 
 
 def _dtype(op: str | None, in_dtypes: str | None, out_dtypes: str | None) -> str | None:
     if op is None or op.endswith("barrier"):
         return None
-    text = out_dtypes if op in _BY_OUTPUT else in_dtypes
+    text = out_dtypes if op in _OUTPUT_SIZED_OPS else in_dtypes
     if text in (None, "", "[]", "null"):
         return None
     # one row for all tensors of a coalesced operation, or a row for each
@@ -109,13 +108,13 @@ def _dtype(op: str | None, in_dtypes: str | None, out_dtypes: str | None) -> str
 
 
 def _once(dtypes: str) -> str:
-    """A JSON list of types that are all the same with one of them."""
+    """A JSON list of equal types, reduced to one of them."""
     names = dtypes.strip("[]").split(",")
     return f"[{names[0].strip()}]" if len({name.strip() for name in names}) == 1 else dtypes
 
 
 def count(sizes: str | None) -> int | None:
-    """Elements in all tensors of a JSON list of shapes; None if there is none or it is no such list."""
+    """The number of elements in a JSON list of shapes; None if it is empty or no such list."""
     if not sizes or sizes == "[]":
         return None
     try:

@@ -1,4 +1,4 @@
-"""Names the roots: one rule for each kind of sink of the wait-for graph."""
+"""Rules that turn the sinks of the wait-for graph into roots, one rule for each kind of sink."""
 
 from __future__ import annotations
 
@@ -7,57 +7,57 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.deadlocks import Deadlocks
+from rankscope.analysis.deadlocks import DeadlockRules
 from rankscope.analysis.device_roots import DeviceRules
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, Root, WaitGraph, components, reverse_edges, sinks, upstream
+from rankscope.analysis.graph import Root, WaitGraph, WaitNode, components, reverse_edges, sinks, upstream
 from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.reliability import Reliability
-from rankscope.analysis.replicas import Cohorts
+from rankscope.analysis.replicas import ReplicaCohorts
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.wording import plural, ranks_text, wait_text
 from rankscope.kinds.finding_kinds import FINDINGS
 
-CLOSE = 6
-"""Operations among which the first in program order is looked for."""
+MOST_CANDIDATES = 6
+"""Most operations that are compared to find the first in program order."""
 
 
 @dataclass(frozen=True)
-class Judge:
+class SinkRules:
     """Turns the sinks of a graph into roots."""
 
     facts: Facts
     graph: WaitGraph
     reliability: Reliability
-    cohorts: Cohorts
+    cohorts: ReplicaCohorts
     lost: LostPairs
-    judged: frozenset[Node] = frozenset()
-    """Nodes that are roots already: mismatches, and what a rank that fell out of step left undone."""
+    judged: frozenset[WaitNode] = frozenset()
+    """Nodes that are already roots: mismatches, and operations that an out-of-step rank left undone."""
 
     @cached_property
-    def reverse(self) -> dict[Node, list[Node]]:
+    def reverse(self) -> dict[WaitNode, list[WaitNode]]:
         """For each node the nodes that wait for it."""
         return reverse_edges(self.graph)
 
     @cached_property
-    def sinks(self) -> list[tuple[Node, ...]]:
-        """The components everything waits for."""
+    def sinks(self) -> list[tuple[WaitNode, ...]]:
+        """The components that everything waits for."""
         return sinks(self.graph)
 
-    def held_up(self, nodes: tuple[Node, ...]) -> set[int]:
-        """Ranks that wait, directly or not, for one of `nodes`."""
+    def held_up(self, nodes: tuple[WaitNode, ...]) -> set[int]:
+        """Ranks that wait, directly or indirectly, for one of `nodes`."""
         return {rank for node in upstream(self.reverse, nodes) for rank in self.graph.waiting(node)}
 
     def judge(self) -> list[Root]:
-        """Every root, before anything is said about mismatches, stillness and missing dumps as a whole."""
+        """All roots, before mismatches, standstill and missing dumps are considered."""
         single = [members[0] for members in self.sinks if len(members) == 1]
         roots = self._hosts([n for n in single if n.kind == "host"])
         devices = DeviceRules(self.facts, self.graph, self.reliability)
         roots += devices.stopped([n for n in single if n.kind == "device"])
         lost = self.lost
-        deadlocks = Deadlocks(self.facts, self.graph, self.cohorts)
+        deadlocks = DeadlockRules(self.facts, self.graph, self.cohorts)
         operations = [n for n in single if n.kind == "op" and n not in self.judged]
         roots += [root for n in operations if (root := lost.by_counters((n,)) or devices.joined(n)) is not None]
         roots += [self._circle(members, deadlocks) for members in self.sinks if len(members) > 1]
@@ -65,7 +65,7 @@ class Judge:
             roots += [self._circle(members, deadlocks) for members in self._circles]
         return [root for root in roots if self._matters(root)]
 
-    def _circle(self, members: tuple[Node, ...], deadlocks: Deadlocks) -> Root:
+    def _circle(self, members: tuple[WaitNode, ...], deadlocks: DeadlockRules) -> Root:
         """The root of operations that wait for each other."""
         lost = self.lost
         return (
@@ -75,14 +75,14 @@ class Judge:
         )  # fmt: skip
 
     @cached_property
-    def _circles(self) -> list[tuple[Node, ...]]:
-        """Circles that wait for nothing but operations that all have joined: those may wait for them, unrecorded."""
+    def _circles(self) -> list[tuple[WaitNode, ...]]:
+        """Cycles whose only way out is operations that all have joined; these may wait for the cycle, unrecorded."""
         found = [members for members in components(self.graph) if len(members) > 1]
         inside = {node for members in found for node in members}
         return [m for m in found if not (self._reached(m) - set(m)) & inside]
 
-    def _reached(self, nodes: tuple[Node, ...]) -> set[Node]:
-        """Every node that one of these waits for, over others."""
+    def _reached(self, nodes: tuple[WaitNode, ...]) -> set[WaitNode]:
+        """Every node that one of these waits for, directly or indirectly."""
         seen, queue = set(nodes), list(nodes)
         while queue:
             targets = {edge.target for edge in self.graph.edges[queue.pop()]} - seen
@@ -91,40 +91,40 @@ class Judge:
         return seen
 
     def _matters(self, root: Root) -> bool:
-        """Whether a root holds up anybody else: a rank dumped a moment early waits for nobody but itself."""
+        """Whether a root holds up any other rank: a rank dumped a moment early holds up only itself."""
         if FINDINGS[root.kind].stands_alone:
             return True
         return bool(self.held_up(root.nodes) - set(root.culprits))
 
-    def first(self, node: Node) -> Instance | None:
-        """Of the operations that wait for a host the one that comes first in the program, as its replicas run it."""
+    def first(self, node: WaitNode) -> Instance | None:
+        """The first operation in program order among those that wait for a host, by its replicas."""
         waits = self.direct(node)
-        close = [i for i in waits[:CLOSE] if i.is_pair == waits[0].is_pair]
+        close = [i for i in waits[:MOST_CANDIDATES] if i.is_pair == waits[0].is_pair]
         if len(close) > 1:
             self.cohorts.look_up(close)
         behind = {i: sum(self.cohorts.precedes(other, i) for other in close if other is not i) for i in close}
         return min(close, key=lambda i: (behind[i], close.index(i)), default=None)
 
-    def direct(self, node: Node) -> list[Instance]:
-        """The operations that wait for a node itself: collectives before pairs, oldest first."""
+    def direct(self, node: WaitNode) -> list[Instance]:
+        """The operations that wait directly for a node: collectives before pairs, oldest first."""
         found = [i for n in self.reverse.get(node, ()) if (i := self.graph.instance(n)) is not None]
         return sorted(found, key=lambda i: (i.is_pair, i.since_ns or 0, i.key))
 
-    def _hosts(self, nodes: list[Node]) -> list[Root]:
+    def _hosts(self, nodes: list[WaitNode]) -> list[Root]:
         """One root for each operation that hosts with nothing pending never issued."""
-        by_focus: dict[Instance, list[Node]] = {}
+        by_focus: dict[Instance, list[WaitNode]] = {}
         for node in nodes:
             focus = self.first(node)
             if focus is not None:
                 by_focus.setdefault(focus, []).append(node)
         return [self._host(focus, tuple(found)) for focus, found in by_focus.items()]
 
-    def _host(self, focus: Instance, nodes: tuple[Node, ...]) -> Root:
+    def _host(self, focus: Instance, nodes: tuple[WaitNode, ...]) -> Root:
         idle = tuple(sorted(node.rank for node in nodes))
         if focus.is_pair:
             return self._pair(focus, nodes, idle)
         members = self.facts.groups[focus.group].ranks
-        idle = tuple(r for r in members if r in idle or (Node("host", r) in self._idle and r not in focus.entries))
+        idle = tuple(r for r in members if r in idle or (WaitNode("host", r) in self._idle and r not in focus.entries))
         if 2 * len(idle) > len(members) and len(focus.waiting()) < len(idle):
             return self._few(focus, nodes, idle)
         label = f"{focus.name} of {self.facts.label(focus.group)}"
@@ -146,10 +146,10 @@ class Judge:
             ),
         )
 
-    def _behind(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...], label: str) -> Root:
-        """Ranks that are behind; of several nobody knows whether they wait for each other in what they issued.
+    def _behind(self, focus: Instance, nodes: tuple[WaitNode, ...], idle: tuple[int, ...], label: str) -> Root:
+        """Ranks that are behind; several may wait for each other in their pending operations.
 
-        Neither does anybody know of one that may wait for a rank without a dump.
+        The same holds for one that may wait for a rank without a dump.
         """
         alone = len(idle) == 1 and not self.facts.dataset.missing_ranks
         unknown = "the backend does not tell its recorder whether operations finish"
@@ -173,11 +173,11 @@ class Judge:
         )  # fmt: skip
 
     @cached_property
-    def _idle(self) -> frozenset[Node]:
+    def _idle(self) -> frozenset[WaitNode]:
         return frozenset(members[0] for members in self.sinks if len(members) == 1 and members[0].kind == "host")
 
-    def _few(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...]) -> Root:
-        """Most members never came, and wait for nothing: then the few that came are the odd ones."""
+    def _few(self, focus: Instance, nodes: tuple[WaitNode, ...], idle: tuple[int, ...]) -> Root:
+        """The root if most members never came and wait for nothing: then the few that came are the odd ones."""
         few = tuple(focus.waiting())
         label = f"{focus.name} of {self.facts.label(focus.group)}"
         if self._unrecorded(focus):
@@ -201,13 +201,13 @@ class Judge:
         )
 
     def _unrecorded(self, focus: Instance) -> bool:
-        """Whether the recorder left operations of this group out: gloo counts sends and receives, and keeps none."""
+        """Whether the recorder omits operations of this group: gloo counts sends and receives, and keeps none."""
         if focus.group not in self.facts.gloo_groups:
             return False
         own = self.facts.dataset.ops.filter((pl.col("group") == focus.group) & (pl.col("coalesced") == "none"))
         return bool(own.select((pl.col("op_id") > pl.col("seq")).any()).item())
 
-    def _undecided(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...], label: str) -> Root:
+    def _undecided(self, focus: Instance, nodes: tuple[WaitNode, ...], idle: tuple[int, ...], label: str) -> Root:
         return Root(
             kind="missing-rank",
             culprits=(),
@@ -224,7 +224,7 @@ class Judge:
             next_steps=host_steps(self.facts.dataset, idle, "who waits in which send or recv?"),
         )
 
-    def _pair(self, focus: Instance, nodes: tuple[Node, ...], idle: tuple[int, ...]) -> Root:
+    def _pair(self, focus: Instance, nodes: tuple[WaitNode, ...], idle: tuple[int, ...]) -> Root:
         _, src, dst, _k = focus.key  # type: ignore[misc]
         verb = "receive from" if dst in idle else "send to"
         other = src if dst in idle else dst
@@ -248,7 +248,7 @@ class Judge:
 
 
 def absent_reason(facts: Facts, rank: int, focus: Instance) -> Absence | None:
-    """Why a member has no row for the operation of a root; None for pairs and for members that have one."""
+    """The reason why a member has no row for the operation of a root; None for pairs and for members with a row."""
     if focus.is_pair or rank in focus.entries:
         return None
     return facts.presence.absence(rank, focus.group, focus.seq)

@@ -1,4 +1,4 @@
-"""Whose a frame of a stack is: the job's own code, torch's, the interpreter's, or no Python at all."""
+"""Owners of stack frames: the job's own code, torch, the interpreter, or native code."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Literal
 
 from rankscope.schema import Frame
 
-Kind = Literal["user", "torch", "native", "python"]
-"""Whose frame it is: the job's own code or a library of it, torch, C++ code, or the interpreter."""
+FrameOwner = Literal["user", "torch", "native", "python"]
+"""Owner of a frame: the job's own code or one of its libraries, torch, native code, or the interpreter."""
 
-_TORCH = re.compile(
+_TORCH_FILE = re.compile(
     r"(?:^|/)(?:site|dist)-packages/torch/"
     r"|(?:^|/)torch/(?:_\w+|distributed|nn|autograd|utils|optim|multiprocessing|cuda|fx|jit|library|csrc"
     r"|(?:_tensor|serialization)\.py)(?:/|$)"
 )
-_NATIVE = re.compile(r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|so(?:\.\d+)*)$|^\?*$")
-_PYTHON = re.compile(
+_NATIVE_FILE = re.compile(r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|so(?:\.\d+)*)$|^\?*$")
+_PYTHON_FILE = re.compile(
     r"(?:^|/)lib(?:64)?/python3[.\d]*/(?!(?:site|dist)-packages/)|^<frozen "
     r"|^(?:asyncio|collections|concurrent|ctypes|encodings|http|importlib|json|logging|multiprocessing|urllib)/"
     r"|^(?:bdb|cmd|codecs|contextlib|copy|functools|gzip|pdb|pickle|pickletools|queue|random|runpy|selectors|shutil"
     r"|signal|socket|socketserver|ssl|subprocess|tarfile|tempfile|threading|weakref|zipfile)\.py$"
 )
-"""py-spy writes files of the interpreter and of packages without the directory they were installed in."""
-_PACKAGE = re.compile(
+"""py-spy writes files of the interpreter and of packages without their install directory."""
+_PACKAGE_FILE = re.compile(
     r"(?:^|/)(?:site|dist)-packages/"
     r"|^(?:accelerate|aiobotocore|boto3|botocore|datasets|deepspeed|fsspec|gcsfs|grpc|huggingface_hub|lightning|numpy"
     r"|pandas|PIL|pyarrow|pytorch_lightning|ray|requests|s3fs|safetensors|torchdata|torchvision|tqdm|transformers"
@@ -32,32 +32,32 @@ _PACKAGE = re.compile(
 )
 
 _ARGUMENTS = re.compile(r"(?<=.)[<({].*", re.DOTALL)
-_LONGEST = 80
+_LONGEST_NAME = 80
 
 
-def kind_of(frame: Frame) -> Kind:
-    """Whose frame it is, by its file; paths of Windows count too."""
+def kind_of(frame: Frame) -> FrameOwner:
+    """The owner of a frame, by its file; Windows paths work too."""
     path = frame.file.replace("\\", "/")
-    if _NATIVE.search(path) or is_native(frame):
+    if _NATIVE_FILE.search(path) or is_native(frame):
         return "native"
-    if _TORCH.search(path):
+    if _TORCH_FILE.search(path):
         return "torch"
-    return "python" if _PYTHON.search(path) else "user"
+    return "python" if _PYTHON_FILE.search(path) else "user"
 
 
 def is_native(frame: Frame) -> bool:
-    """Whether py-spy saw it in a library or in the interpreter itself: such frames have no line."""
+    """Whether the frame is of a library or of the interpreter itself: such frames have no line."""
     return frame.line <= 0 and not frame.file.endswith((".py", ">"))
 
 
 def short_name(frame: Frame) -> str:
-    """The function; of a native one without the arguments of templates and functions, which fill a page."""
+    """The function name; without the long arguments of native templates and functions."""
     name = _ARGUMENTS.sub("", frame.function) if is_native(frame) else frame.function
-    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 
 def own_frames(stack: Sequence[Frame]) -> tuple[Frame, ...]:
-    """The frames of the job's own code, innermost first; where there are none, those of packages it uses."""
+    """The frames of the job's own code, innermost first; without any, those of packages it uses."""
     user = tuple(frame for frame in stack if kind_of(frame) == "user")
-    own = tuple(frame for frame in user if not _PACKAGE.search(frame.file.replace("\\", "/")))
+    own = tuple(frame for frame in user if not _PACKAGE_FILE.search(frame.file.replace("\\", "/")))
     return own or user

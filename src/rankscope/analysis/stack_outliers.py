@@ -1,11 +1,11 @@
-"""What can be said of a job of which there are only stacks."""
+"""Findings for a job with only stacks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rankscope.analysis.host_stacks import HostStack, Site, sites
+from rankscope.analysis.host_stacks import HostStack, StackSite, sites
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.stack_text import find_pattern, host_text, site_text, tools_of
 from rankscope.analysis.wording import plural, ranks_text, wait_text
@@ -14,29 +14,29 @@ _STEPS = (
     "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and collect the dumps of all ranks.",
     "Run py-spy dump --native on all ranks again after a minute: who has not moved is stuck.",
 )
-SITES = 16
-"""Places that are quoted."""
+MOST_SITES = 16
+"""Most quoted places."""
 MOST_EVIDENCE = 4
-FEWEST = 3
-"""So many hosts make a majority."""
-_UNTOLD = frozenset({"blocked", "device", "backward"})
-"""What a rank may do while it waits for others, or for a kernel that does, where no frame says for whom."""
+FEWEST_HOSTS = 3
+"""Fewest hosts that make a majority."""
+_AMBIGUOUS_ACTIVITIES = frozenset({"blocked", "device", "backward"})
+"""Activities that may be a wait for other ranks, or for a kernel that waits, without a frame that tells."""
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What logs tell beside the stacks."""
+class LogContext:
+    """Log lines that matter for the stacks."""
 
     unanswered: Mapping[int, Evidence] = field(default_factory=dict)
-    """Ranks of which no stack came when all were asked, with the line that says so."""
+    """Ranks that sent no stack when all were asked, with the line that says so."""
     waited: frozenset[int] = frozenset()
-    """Ranks that gave up waiting, or were harmed from elsewhere, wherever their stacks stand."""
+    """Ranks that gave up waiting or were harmed from elsewhere, whatever their stacks show."""
     logs: bool = False
-    """Whether they tell anything else."""
+    """Whether the logs tell anything else."""
 
 
-def find_alone(hosts: Mapping[int, HostStack], beside: Beside) -> Finding:
-    """One finding: the rank that stands apart, if it is clear which, or else how the hosts stand to each other."""
+def find_alone(hosts: Mapping[int, HostStack], beside: LogContext) -> Finding:
+    """One finding: the rank that stands apart if it is clear which, else the pattern of the hosts."""
     pattern = find_pattern(hosts)
     found = sites(hosts.values())
     text = pattern.text if pattern else f"rank {found[0].first.rank} is {host_text(found[0].first)}"
@@ -56,7 +56,7 @@ def find_alone(hosts: Mapping[int, HostStack], beside: Beside) -> Finding:
         candidates=tuple(sorted({*apart, *few})),
         confidence="low",
         confidence_reasons=("stacks show one moment: nothing tells whether the job had stopped",),
-        evidence=(*(beside.unanswered[rank] for rank in few[:MOST_EVIDENCE]), *map(_evidence, found[:SITES])),
+        evidence=(*(beside.unanswered[rank] for rank in few[:MOST_EVIDENCE]), *map(_evidence, found[:MOST_SITES])),
         next_steps=_STEPS,
     )
     if pattern and pattern.leaving:
@@ -68,10 +68,10 @@ def find_alone(hosts: Mapping[int, HostStack], beside: Beside) -> Finding:
 
 
 def _candidates(hosts: Mapping[int, HostStack], leaving: Sequence[int], waited: frozenset[int]) -> tuple[int, ...]:
-    """Who stands apart: those that leave, or those that do not wait for others, if they are not more than those do.
+    """Outliers: ranks that are leaving, or do not wait for others, if they are not more than those that do.
 
-    Where nobody is in a call that names communication, those that are not where more than half of all wait for what
-    their stacks do not name, a kernel as it may be.
+    If nobody is in a named call of communication, outliers are the ranks that do not share the unnamed wait (as for a
+    kernel) of more than half of all.
     """
     if leaving:
         return tuple(leaving)
@@ -80,17 +80,21 @@ def _candidates(hosts: Mapping[int, HostStack], leaving: Sequence[int], waited: 
     if waiting:
         return others if len(others) <= len(waiting) else ()
     first = sites(hosts.values())[0]
-    if len(hosts) < FEWEST or first.activity.doing not in _UNTOLD or 2 * len(first.ranks) <= len(hosts):
+    if (
+        len(hosts) < FEWEST_HOSTS
+        or first.activity.doing not in _AMBIGUOUS_ACTIVITIES
+        or 2 * len(first.ranks) <= len(hosts)
+    ):
         return ()
     return tuple(sorted(set(hosts) - set(first.ranks)))
 
 
-def _front(hosts: Mapping[int, HostStack], beside: Beside) -> str:
+def _front(hosts: Mapping[int, HostStack], beside: LogContext) -> str:
     what = "py-spy dumps" if tools_of(hosts.values()) == "py-spy" else "stacks"
     return f"no flight recorder dump is here, but {what}" if beside.logs else f"only {what} are here"
 
 
-def _evidence(site: Site) -> Evidence:
+def _evidence(site: StackSite) -> Evidence:
     first = site.first
     return Evidence(
         f"{first.tool}: {site_text(site)}", file=first.path or None, rank=first.rank, time_ns=first.written_ns
@@ -107,7 +111,7 @@ def _stands(ranks: Sequence[int]) -> str:
 
 
 def _apart(hosts: Mapping[int, HostStack]) -> int | None:
-    """The one rank that waits for nobody while all others, two at least, are in the same call; None if it is not so."""
+    """The single rank that waits for nobody while all others, at least two, are in the same call; None without one."""
     away = [host for host in hosts.values() if not host.communicates]
     calls = {host.activity.words for host in hosts.values() if host.communicates}
     clear = len(away) == 1 and away[0].is_away and len(hosts) >= 3 and len(calls) == 1
@@ -138,7 +142,7 @@ def _accused(finding: Finding, rank: int, hosts: Mapping[int, HostStack]) -> Fin
 
 
 def _leaving(finding: Finding, ranks: Sequence[int]) -> Finding:
-    """A cleanup deadlock: the log of who leaves has the cause."""
+    """A cleanup deadlock: the logs of the leaving ranks have the cause."""
     step = f"Read the log of {ranks_text(ranks)} before destroy_process_group: an exception there is the cause."
     return replace(
         finding,
@@ -150,22 +154,22 @@ def _leaving(finding: Finding, ranks: Sequence[int]) -> Finding:
     )
 
 
-# Whether the few that issued a collective are odd, or the rest that did not share one cause: their stacks tell.
+# Collectives that few issued: the stacks tell whether the few are odd, or the rest share one cause.
 
-_PAST = frozenset({"exit", "none"})
-"""What a rank does that has left the loop."""
+_EXIT_ACTIVITIES = frozenset({"exit", "none"})
+"""Activities of a rank that has left the training loop."""
 
 
 def judge_few(finding: Finding, hosts: Mapping[int, HostStack]) -> Finding:
-    """The finding as the stacks of the rest leave it, of which at least half must have been looked at."""
+    """The finding corrected by the stacks of the rest, if stacks of at least half of them are there."""
     rest = [hosts[rank] for rank in finding.candidates if rank in hosts]
     if 2 * len(rest) <= len(finding.candidates):
         return finding
     doing = {host.activity.doing for host in rest}
     seen = f"{tools_of(rest)} saw {len(rest)} of {plural(len(finding.candidates), 'rank')} of the rest"
-    if doing <= _PAST:
+    if doing <= _EXIT_ACTIVITIES:
         return replace(finding, confidence_reasons=(f"{seen}: they have left the loop",))
-    if not all(host.is_away and host.activity.doing not in _PAST for host in rest):
+    if not all(host.is_away and host.activity.doing not in _EXIT_ACTIVITIES for host in rest):
         return finding
     places = sites(rest)
     words = {host.activity.words for host in rest}
@@ -202,7 +206,7 @@ def _shared(finding: Finding, rest: Sequence[HostStack], seen: str) -> Finding:
 
 
 def _open(finding: Finding, seen: str) -> Finding:
-    """The rest never came, each for reasons of its own: nobody is accused."""
+    """The rest never came, each for its own reason: nobody is accused."""
     return replace(
         finding,
         culprit_ranks=(),

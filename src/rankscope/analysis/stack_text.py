@@ -1,4 +1,4 @@
-"""Stacks of hosts in words."""
+"""Texts that describe stacks of hosts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rankscope.analysis.activities import Activity, name_of
-from rankscope.analysis.host_stacks import HostStack, HostThread, Site, sites
+from rankscope.analysis.activities import StackActivity, name_of
+from rankscope.analysis.host_stacks import HostStack, HostThread, StackSite, sites
 from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Frame
 
-_LONGEST = 120
-"""Characters of a name or path that are told."""
+_LONGEST_NAME = 120
+"""Longest shown name or path."""
 _VERBS = (
     "barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "scatter", "gather", "reduce",
     "send", "recv",
@@ -21,11 +21,11 @@ _VERBS = (
 
 def place(frames: Sequence[Frame], most: int = 2) -> str:
     """The innermost frames of the job's own code: "save ckpt.py:77 < main train.py:12"; "" without any."""
-    return " < ".join(f"{f.function[:_LONGEST]} {f.file[-_LONGEST:]}:{f.line}" for f in frames[:most])
+    return " < ".join(f"{f.function[:_LONGEST_NAME]} {f.file[-_LONGEST_NAME:]}:{f.line}" for f in frames[:most])
 
 
 def doing(thread: HostThread) -> str:
-    """What a thread was doing and where: "in torch.save, from save ckpt.py:77"."""
+    """The activity of a thread and its place: "in torch.save, from save ckpt.py:77"."""
     where = place(thread.own)
     if not where:
         return thread.activity.words
@@ -33,7 +33,7 @@ def doing(thread: HostThread) -> str:
 
 
 def holder_text(host: HostStack) -> str:
-    """Who held the interpreter lock, if it was not the thread that is shown; "" else."""
+    """The thread that held the interpreter lock; "" if it is the shown one."""
     holder = host.holder
     if holder is not None:
         return f"the GIL is held by {holder.label}, {doing(holder)}"
@@ -43,22 +43,22 @@ def holder_text(host: HostStack) -> str:
 
 
 def host_text(host: HostStack) -> str:
-    """What its stacks tell of a rank, but for who it is."""
+    """The stacks of a rank in words, without its name."""
     thread = "" if host.trains.is_main else f" ({host.trains.label})"
     return "; ".join(part for part in (f"{doing(host.trains)}{thread}", holder_text(host)) if part)
 
 
 def tools_of(hosts: Iterable[HostStack]) -> str:
-    """What looked at these hosts: "py-spy", "faulthandler and py-spy"."""
+    """The tools that took these stacks: "py-spy", "faulthandler and py-spy"."""
     return " and ".join(sorted({host.tool for host in hosts})) or "py-spy"
 
 
-def site_text(site: Site) -> str:
+def site_text(site: StackSite) -> str:
     """ "ranks 0-2 in barrier, from main train.py:30"."""
     return f"{ranks_text(site.ranks)} {host_text(site.first)}"
 
 
-def same_call(op: str | None, activity: Activity) -> bool:
+def same_call(op: str | None, activity: StackActivity) -> bool:
     """Whether a thread was in a call that makes operations like `op`: all_gather_object makes _all_gather_base."""
     frame = activity.frame
     if op is None or frame is None or activity.doing not in ("collective", "p2p"):
@@ -71,40 +71,42 @@ def _verb(name: str) -> str | None:
     return next((verb for verb in _VERBS if verb in low or verb.replace("_", "") in low), None)
 
 
-# What the stacks of many hosts show together: a cleanup deadlock, different call sites, or one place for all.
+# Patterns over many hosts: a cleanup deadlock, different call sites, or one place for all.
 
 MOST_SITES = 4
-"""Places that are told one by one."""
+"""Most places that are told one by one."""
 
 
 @dataclass(frozen=True)
-class Pattern:
-    """How the hosts stand to each other; the letters are those of AReaL's guide to debugging."""
+class HostPattern:
+    """The pattern of all hosts; the letters are those of AReaL's guide to debugging."""
 
     letter: Literal["A", "B", "C"]
-    """A: some leave their groups and others do not; B: they are at different places; C: all are at one."""
+    """A: some leave their groups and others do not; B: hosts are at different places; C: all are at one."""
     text: str
-    sites: tuple[Site, ...]
-    """All places, that of most ranks first."""
+    sites: tuple[StackSite, ...]
+    """All places, the place of most ranks first."""
     leaving: tuple[int, ...] = ()
     """Ranks in destroy_process_group."""
 
 
-def find_pattern(hosts: Mapping[int, HostStack]) -> Pattern | None:
+def find_pattern(hosts: Mapping[int, HostStack]) -> HostPattern | None:
     """The pattern of at least two hosts."""
     if len(hosts) < 2:
         return None
     found = tuple(sites(hosts.values()))
     leaving = tuple(sorted(rank for rank, host in hosts.items() if host.activity.doing == "exit"))
     if leaving and len(leaving) < len(hosts):
-        return Pattern("A", _leaving_text(hosts, leaving), found, leaving)
+        return HostPattern("A", _leaving_text(hosts, leaving), found, leaving)
     if len(found) == 1:
-        return Pattern("C", f"all {len(hosts)} hosts have the same stack: {site_text(found[0])}", found)
-    return Pattern("B", f"{plural(len(hosts), 'host')} at {plural(len(found), 'place')}: {places_text(found)}", found)
+        return HostPattern("C", f"all {len(hosts)} hosts have the same stack: {site_text(found[0])}", found)
+    return HostPattern(
+        "B", f"{plural(len(hosts), 'host')} at {plural(len(found), 'place')}: {places_text(found)}", found
+    )
 
 
-def places_text(found: tuple[Site, ...]) -> str:
-    """The places in words, those of most ranks first."""
+def places_text(found: tuple[StackSite, ...]) -> str:
+    """The places in words, the place of most ranks first."""
     more = f"; and {plural(len(found) - MOST_SITES, 'more place')}" if len(found) > MOST_SITES else ""
     return "; ".join(map(site_text, found[:MOST_SITES])) + more
 

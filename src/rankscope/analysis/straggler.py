@@ -1,10 +1,10 @@
-"""Who arrives last again and again, with an interval that says how sure that is.
+"""Ranks that arrive last again and again, with a confidence interval of their lateness.
 
-In a healthy run some rank is always last by a little: a rank is accused only if it is last in most collectives of a
-group, and the lower end of a 95 % bootstrap interval of its median margin over the second last is above a floor.
-A clock that is off looks like a late rank. Where completions were recorded the wait on the rank's own clock decides:
-who is late waits less than the others. One group is enough for that, for a rank has one clock: where operations queue
-up on the device, the first of them has all the waiting.
+In a healthy run some rank is always last by a little. A rank is accused only if it is last in most collectives of a
+group, and the lower end of a 95 % bootstrap interval of its median margin over the second last is above a floor. A
+clock that is off looks like a late rank. So if completions were recorded, the wait on the rank's own clock decides: a
+late rank waits less than the others. One group is enough for that, because a rank has one clock; if operations queue up
+on the device, the first of them has all the waiting.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from rankscope.schema import Group
 
 FLOOR_NS = 1_000_000
 FLOOR_SHARE = 0.05
-"""A margin below this share of the time between two collectives is not worth a word."""
-LEAST = 8
-"""Collectives needed to speak of "again and again"."""
-MOSTLY = 0.6
+"""Margins below this share of the time between two collectives are not told."""
+FEWEST_COLLECTIVES = 8
+"""Fewest collectives for "again and again"."""
+LAST_SHARE = 0.6
 ROUNDS = 500
 _BEFORE, _AFTER = (int(end) for end in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
-"""Any time."""
+"""The beginning and the end of time, in nanoseconds."""
 SIGMAS = 2.5
 """Standard errors by which a wait must be shorter."""
 
 
-class Last(NamedTuple):
-    """Who comes last most often in one group, whatever that means."""
+class LastArrival(NamedTuple):
+    """The rank that comes last most often in one group, whatever the reason."""
 
     group: int
     rank: int
     times: int
     of: int
     margin_ns: int
-    """Median over the second last; 0 counts where another rank was last."""
+    """Median margin over the second last; 0 where another rank was last."""
     worth_ns: int
-    """A margin below this is not worth a word."""
+    """Smallest margin that is told."""
     margins: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Late:
+class Straggler:
     """One rank that is late in one group."""
 
     rank: int
@@ -62,24 +62,24 @@ class Late:
     low_ns: int
     high_ns: int
     own_clock: bool | None
-    """Whether the waits on the ranks' own clocks agree; None where no completion was recorded."""
+    """Whether the waits on the ranks' own clocks agree; None without recorded completions."""
 
 
 def find_stragglers(facts: Facts) -> list[Finding]:
     """A finding for each rank that is late by itself, and not because it waits for another late rank.
 
-    None from logs alone: hosts' clocks differ, and no line tells how long a rank waited.
+    None from logs alone: clocks of hosts differ, and no line tells how long a rank waited.
     """
     if facts.dataset.from_logs:
         return []
     last = _last(_met(facts))
-    design = Design(facts)
+    design = DesignLateness(facts)
     odd = [
         one for one in last if one.margin_ns >= one.worth_ns
         and not design.explains(facts.groups[one.group], one.rank, one.margin_ns, one.worth_ns)
     ]  # fmt: skip
     late = [found for one in odd if (found := _late(facts, one, last)) is not None and found.own_clock is not False]
-    best: dict[int, Late] = {}
+    best: dict[int, Straggler] = {}
     for found in late:
         known = best.get(found.rank)
         if known is None or found.margin_ns * found.times > known.margin_ns * known.times:
@@ -114,8 +114,8 @@ def _met(facts: Facts) -> pl.DataFrame:
     })  # fmt: skip
 
 
-def _last(met: pl.DataFrame) -> list[Last]:
-    """For every group the rank that is last in most of its collectives; the first one, where all warm up, is out."""
+def _last(met: pl.DataFrame) -> list[LastArrival]:
+    """For every group the rank that is last in most of its collectives; the first collective (warm-up) is excluded."""
     warm = met["group"].to_numpy()
     kept = np.flatnonzero(warm[1:] == warm[:-1]) + 1
     group, last, margin, first = (met[name].to_numpy()[kept] for name in ("group", "last", "margin_ns", "first_ns"))
@@ -128,16 +128,16 @@ def _last(met: pl.DataFrame) -> list[Last]:
     usual = FLOOR_SHARE * _medians(first[apart + 1] - first[apart], part[apart], len(starts))
     middle, length = _medians(margins, part, len(starts)), np.diff(bounds)
     return [
-        Last(
+        LastArrival(
             int(group[starts[one]]), int(rank[one]), int(times[one]), int(length[one]), int(middle[one]),
             int(max(FLOOR_NS, usual[one])), margins[bounds[one] : bounds[one + 1]],
         )
-        for one in np.flatnonzero((length >= LEAST) & (times >= MOSTLY * length))
+        for one in np.flatnonzero((length >= FEWEST_COLLECTIVES) & (times >= LAST_SHARE * length))
     ]  # fmt: skip
 
 
 def _most_frequent(values: npt.NDArray[np.int32], part: Array, parts: int) -> tuple[Array, Array]:
-    """For each part its most frequent value, and how often it is there."""
+    """For each part its most frequent value, and how often it occurs."""
     size = int(values.max(initial=0)) + 1
     keys = np.sort(part * size + values)
     runs = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -150,7 +150,7 @@ def _most_frequent(values: npt.NDArray[np.int32], part: Array, parts: int) -> tu
 
 
 def _medians(values: Array, part: Array, parts: int) -> npt.NDArray[np.float64]:
-    """The median of each part, 0 of one without values; parts stand together, in order."""
+    """The median of each part, 0 for an empty one; the rows of a part are contiguous and in order."""
     values = values[np.lexsort((values, part))]
     counts = np.bincount(part, minlength=parts)
     firsts = np.cumsum(counts) - counts
@@ -160,14 +160,14 @@ def _medians(values: Array, part: Array, parts: int) -> npt.NDArray[np.float64]:
     return np.where(counts > 0, (low + high) / 2, 0)
 
 
-def _late(facts: Facts, last: Last, everywhere: list[Last]) -> Late | None:
+def _late(facts: Facts, last: LastArrival, everywhere: list[LastArrival]) -> Straggler | None:
     low, high = _interval(last.margins)
     if low < last.worth_ns:
         return None
     groups = [one.group for one in everywhere if one.rank == last.rank]
     answers = [_own_clock(facts, group, last.rank, last.margin_ns) for group in groups]
     own_clock = any(answers) if any(answer is not None for answer in answers) else None
-    return Late(last.rank, last.group, last.times, last.of, last.margin_ns, low, high, own_clock)
+    return Straggler(last.rank, last.group, last.times, last.of, last.margin_ns, low, high, own_clock)
 
 
 def _interval(margins: npt.NDArray[np.int64]) -> tuple[int, int]:
@@ -178,10 +178,10 @@ def _interval(margins: npt.NDArray[np.int64]) -> tuple[int, int]:
 
 
 def _own_clock(facts: Facts, group: int, rank: int, margin: int) -> bool | None:
-    """Whether a rank waits less than its peers, by more than chance: each wait is measured on one clock only.
+    """Whether a rank waits significantly less than its peers; each wait is measured on one clock only.
 
-    Either the device's own durations say so, or the time until a completion was noticed, which is only every 100 ms.
-    A hook notices only once a second; but what a peer is seen to finish before the last one comes shows another clock.
+    Measured by the device's own durations, or by the time until a completion was noticed, every 100 ms. A hook notices
+    only once a second; but a peer that finishes before the last one comes shows another clock.
     """
     rows = facts.calls.filter((pl.col("group") == group) & (pl.col("state") == "completed"))
     noticed = rows.select("rank", (pl.col("completed_ns") - pl.col("created_ns")).alias("wait_ns")).drop_nulls()
@@ -195,7 +195,7 @@ def _own_clock(facts: Facts, group: int, rank: int, margin: int) -> bool | None:
 
 
 def _came_after_the_end(rows: pl.DataFrame, rank: int, margin: int) -> bool:
-    """Whether a rank issues what a peer has finished by then, by the clocks of both, which then do not agree."""
+    """Whether a rank issues an operation after a peer finished it, by both clocks, which therefore disagree."""
     own = pl.col("rank") == rank
     spans = rows.group_by("seq").agg(
         came=pl.col("created_ns").filter(own).first(), ended=pl.col("completed_ns").filter(~own).min()
@@ -204,7 +204,7 @@ def _came_after_the_end(rows: pl.DataFrame, rank: int, margin: int) -> bool:
 
 
 def _runs_shorter(ran: pl.DataFrame, rank: int, margin: int) -> bool | None:
-    """Whether most collectives run shorter on a rank than on its peers: who comes last need not wait on the device."""
+    """Whether most collectives run shorter on a rank than on its peers: a last rank hardly waits on the device."""
     own = pl.col("rank") == rank
     length = pl.col("duration_ns")
     pairs = ran.group_by("seq").agg(shorter=length.filter(~own).mean() - length.filter(own).first()).drop_nulls()
@@ -223,12 +223,12 @@ def _waits_less(waits: pl.DataFrame, rank: int, margin: int) -> bool | None:
     return float(others.mean() - own.mean()) - SIGMAS * error > margin / 4
 
 
-def _because_of(facts: Facts, rank: int, late: list[Late]) -> bool:
-    """Whether a rank shares a group with another rank that is late in it: then it arrives late elsewhere as well."""
+def _because_of(facts: Facts, rank: int, late: list[Straggler]) -> bool:
+    """Whether a rank shares a group with another late rank: then it arrives late elsewhere as well."""
     return any(other.rank != rank and rank in facts.groups[other.group].ranks for other in late)
 
 
-def _finding(facts: Facts, late: Late) -> Finding:
+def _finding(facts: Facts, late: Straggler) -> Finding:
     label = facts.label(late.group)
     confidence: Confidence = "high" if late.own_clock else "medium"
     reasons = () if late.own_clock else ("no completion times: a clock that is off would look the same",)
@@ -263,20 +263,20 @@ def _finding(facts: Facts, late: Late) -> Finding:
     )
 
 
-# What the shape of the program makes late: a place that comes last in the replicas of its group as well.
+# Lateness by design: a place of the program that comes last in the replicas of its group as well.
 
-ODD = 3
-"""So many times what is usual at a place of the program makes a rank there late by itself."""
-FAR = 8
-"""Median deviations among the replicas, which host clocks make, beyond which one is out of line."""
-FEWEST = 3
-"""Replicas that can speak of what is usual."""
+LATENESS_FACTOR = 3
+"""Smallest ratio to the usual lateness of a place at which a rank is late by itself."""
+DEVIATIONS = 8
+"""Median deviations among the replicas (from host clocks) beyond which a rank is out of line."""
+FEWEST_REPLICAS = 3
+"""Fewest replicas that define the usual lateness."""
 Lateness = dict[int, float]
-"""By group, nanoseconds that the rank at one place comes after the last of the others."""
+"""By group: nanoseconds that the rank at one place comes after the last of the others."""
 
 
-class Design:
-    """Answers for places of the program how late they are in all replicas."""
+class DesignLateness:
+    """Lateness of each place of the program over all replicas."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -287,19 +287,19 @@ class Design:
         replicas = [
             g for g in self._facts.groups if g.description == group.description and len(g.ranks) == len(group.ranks)
         ]
-        if len(replicas) < FEWEST:
+        if len(replicas) < FEWEST_REPLICAS:
             return False
         place = group.ranks.index(rank)
         key = (group.description, len(group.ranks), place)
         if key not in self._known:
             self._known[key] = self._lateness(replicas, place)
         late = np.array(list(self._known[key].values()))
-        if len(late) < FEWEST:
+        if len(late) < FEWEST_REPLICAS:
             return False
         usual = float(np.median(late))
         spread = float(np.median(np.abs(late - usual)))
-        apart = min(max(worth_ns, FAR * spread), ODD * worth_ns)
-        return margin_ns < max(ODD * usual, usual + apart)
+        apart = min(max(worth_ns, DEVIATIONS * spread), LATENESS_FACTOR * worth_ns)
+        return margin_ns < max(LATENESS_FACTOR * usual, usual + apart)
 
     def _lateness(self, replicas: list[Group], place: int) -> Lateness:
         ends = pl.DataFrame(

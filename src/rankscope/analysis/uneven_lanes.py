@@ -1,4 +1,4 @@
-"""Roots of lanes whose sides do not fit: who left out a send or receive that a hook shows in no other way."""
+"""Roots of lanes with uneven sides: ranks that left out a send or receive of which a hook shows nothing else."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, Root
-from rankscope.analysis.instances import Entry, Instance
-from rankscope.analysis.lane_counts import SHIFT, START, Lane, LaneCounts, Shortfall, Side
+from rankscope.analysis.graph import Root, WaitNode
+from rankscope.analysis.instances import Instance, InstanceMember
+from rankscope.analysis.lane_counts import RECORDING_START, SEQ_BITS, LaneCounts, LaneShortfall, LaneSide, P2pLane
 from rankscope.analysis.wording import plural, ranks_text
 
-SURE = 2
-"""So many stretches of a lane before, with traffic, show which number is the right one."""
-_WHY = "No end of a batch of sends and receives is recorded, so only their counts tell."
+FEWEST_SECTIONS = 2
+"""Fewest earlier sections of a lane with traffic that show the right count."""
+_COUNT_NOTE = "No end of a batch of sends and receives is recorded, so only their counts tell."
 
 
 @dataclass(frozen=True)
-class Deviation:
-    """A lane that does not fit, and who is accused of it: all of its ranks where nothing tells them apart."""
+class LaneDeviation:
+    """An uneven lane and its accused ranks: all of its ranks if nothing tells them apart."""
 
-    shortfall: Shortfall
+    shortfall: LaneShortfall
     ranks: tuple[int, ...]
     replicas: int
-    """How many other lanes in the same place of other pipelines say so."""
+    """Number of lanes at the same place of other pipelines that agree."""
     instance: Instance
     """The operation that waits for its other side."""
 
 
-class Unmatched(NamedTuple):
+class UnmatchedLanes(NamedTuple):
     """Sends and receives without their other side, and the roots that they show."""
 
     roots: list[Root]
     instances: list[Instance]
 
 
-def find_uneven_lanes(facts: Facts, *, still: bool) -> Unmatched:
-    """One root for each rank, or pair of ranks, that explains lanes whose sides do not fit.
+def find_uneven_lanes(facts: Facts, *, still: bool) -> UnmatchedLanes:
+    """One root for each rank, or pair of ranks, that explains uneven lanes.
 
-    In a job that stands `still` receivers wait for whoever has not come to its send, too: that accuses nobody yet.
+    In a job that stands `still` receivers also wait for senders that have not come yet, which accuses nobody.
     """
     if not facts.hook_groups:
-        return Unmatched([], [])
+        return UnmatchedLanes([], [])
     judge = UnevenLanes(facts)
     ends = judge.waits() if still else []
-    return Unmatched(judge.roots(), [*ends, *(deviation.instance for deviation in judge.deviations)])
+    return UnmatchedLanes(judge.roots(), [*ends, *(deviation.instance for deviation in judge.deviations)])
 
 
 @dataclass(frozen=True)
@@ -58,17 +58,17 @@ class UnevenLanes:
 
     @cached_property
     def counts(self) -> LaneCounts:
-        """The lanes, counted."""
+        """The counted lanes."""
         return LaneCounts(self.facts)
 
     @cached_property
-    def deviations(self) -> list[Deviation]:
-        """The lanes that do not fit."""
+    def deviations(self) -> list[LaneDeviation]:
+        """The uneven lanes."""
         return [self._judged(shortfall) for shortfall in self.counts.shortfalls()]
 
     def roots(self) -> list[Root]:
         """The roots, those that accuse one rank first."""
-        by_rank: dict[tuple[int, ...], list[Deviation]] = {}
+        by_rank: dict[tuple[int, ...], list[LaneDeviation]] = {}
         for deviation in sorted(self.deviations, key=lambda d: len(d.ranks)):
             ranks = next(
                 (known for known in by_rank if len(known) == 1 and known[0] in deviation.ranks), deviation.ranks
@@ -76,8 +76,8 @@ class UnevenLanes:
             by_rank.setdefault(ranks, []).append(deviation)
         return [self._root(ranks, found) for ranks, found in _united(by_rank).items()]
 
-    def _judged(self, shortfall: Shortfall) -> Deviation:
-        """By the replicas of the lane, else by what its sides did before."""
+    def _judged(self, shortfall: LaneShortfall) -> LaneDeviation:
+        """The accused ranks by the replicas of the lane, else by the earlier counts of its sides."""
         votes = Counter(self._replica_counts(shortfall))
         ranked = votes.most_common(1)
         if ranked and 2 * ranked[0][1] > votes.total():
@@ -89,43 +89,43 @@ class UnevenLanes:
             ]
             odd += [shortfall.lane.dst] if shortfall.at.received != received else []
             if len(odd) == 1:
-                return Deviation(shortfall, tuple(odd), count, self._instance(shortfall, odd))
+                return LaneDeviation(shortfall, tuple(odd), count, self._instance(shortfall, odd))
         ranks = shortfall.deviating()
-        return Deviation(shortfall, ranks, 0, self._instance(shortfall, ranks))
+        return LaneDeviation(shortfall, ranks, 0, self._instance(shortfall, ranks))
 
     def waits(self) -> list[Instance]:
-        """Receives at the end of a lane that their sender has not come to."""
+        """Receives at the end of a lane that their sender has not reached."""
         ends = self.counts.open_ends()
         return [self._waiting(end.lane, end.lane.receiver, end.sender, end.number) for end in ends]
 
-    def _instance(self, shortfall: Shortfall, accused: Sequence[int]) -> Instance:
+    def _instance(self, shortfall: LaneShortfall, accused: Sequence[int]) -> Instance:
         lane, side = shortfall.lane, shortfall.waiting
         src = side.rank if side.is_send else next((r for r in accused if r != lane.dst), lane.senders[0].rank)
         return self._waiting(lane, side, src, self.counts.place(shortfall))
 
-    def _waiting(self, lane: Lane, side: Side, src: int, number: int) -> Instance:
-        """The operation of one side, as one that waits for the other."""
+    def _waiting(self, lane: P2pLane, side: LaneSide, src: int, number: int) -> Instance:
+        """The operation of one side as one that waits for the other."""
         row = int(side.rows[number])
         counted = len(lane.senders) == 1 and self.facts.presence.whole(side.rank)
         op, created = "send" if side.is_send else "recv", self.facts.dataset.ops["created_ns"][row]
-        entry = Entry(row, row, op, "unknown", True, None, None, created)
+        entry = InstanceMember(row, row, op, "unknown", True, None, None, created)
         return Instance((lane.group, src, lane.dst, number), {side.rank: entry}, counted)
 
-    def _replica_counts(self, shortfall: Shortfall) -> list[tuple[tuple[int, ...], int]]:
-        """What lanes at the same place of other groups count in the same stretch, if both sides fit there."""
+    def _replica_counts(self, shortfall: LaneShortfall) -> list[tuple[tuple[int, ...], int]]:
+        """Counts of lanes at the same place of other groups in the same section, if both sides fit there."""
         place = len(shortfall.before)
         counted = [self.counts.stretches(lane) for lane in self.counts.replicas(shortfall.lane)]
         same = [stretches[place] for stretches in counted if len(stretches) > place]
         return [(s.sent, s.received) for s in same if sum(s.sent) == s.received]
 
-    def _root(self, ranks: tuple[int, ...], deviations: Sequence[Deviation]) -> Root:
+    def _root(self, ranks: tuple[int, ...], deviations: Sequence[LaneDeviation]) -> Root:
         first = min(deviations, key=lambda d: (d.shortfall.waiting.rows[-1], d.shortfall.lane.dst))
         label = self.facts.label(first.shortfall.lane.group)
         did = _did(ranks, first.shortfall)
         return Root(
             kind="p2p-unmatched",
             culprits=ranks,
-            nodes=tuple(Node("op", -1, d.instance.key) for d in deviations),
+            nodes=tuple(WaitNode("op", -1, d.instance.key) for d in deviations),
             focus=first.instance,
             title=f"{ranks_text(ranks)} {did} in {label}",
             explanation=self._explain(first.shortfall),
@@ -136,41 +136,41 @@ class UnevenLanes:
             **_sureness(ranks, deviations),
         )
 
-    def _explain(self, shortfall: Shortfall) -> str:
+    def _explain(self, shortfall: LaneShortfall) -> str:
         at, lane = shortfall.at, shortfall.lane
         sent = f"{ranks_text([s.rank for s in lane.senders])} sent {_times(sum(at.sent))} to rank {lane.dst}"
         before = sum(1 for stretch in shortfall.before if stretch.received)
         alike = f"; the {plural(before, 'time')} before, both sides agreed" if before else ""
         received = f"which received {_times(at.received)}"
-        return f"After {self._anchor(at.anchor)}, {sent}, {received}{alike}. {_WHY}"
+        return f"After {self._anchor(at.anchor)}, {sent}, {received}{alike}. {_COUNT_NOTE}"
 
     def _anchor(self, anchor: int) -> str:
-        if anchor == START:
+        if anchor == RECORDING_START:
             return "the beginning"
-        group, seq = anchor >> SHIFT, anchor & ((1 << SHIFT) - 1)
+        group, seq = anchor >> SEQ_BITS, anchor & ((1 << SEQ_BITS) - 1)
         return f"#{seq} of {self.facts.label(group)}"
 
 
-def _united(by_rank: dict[tuple[int, ...], list[Deviation]]) -> dict[tuple[int, ...], list[Deviation]]:
-    """Pairs of which nothing tells who it was, and that have a single rank in common, are put to that rank."""
+def _united(by_rank: dict[tuple[int, ...], list[LaneDeviation]]) -> dict[tuple[int, ...], list[LaneDeviation]]:
+    """Undecided pairs with exactly one common rank, assigned to that rank."""
     pairs = {ranks: found for ranks, found in by_rank.items() if len(ranks) > 1}
     common = set.intersection(*map(set, pairs)) if len(pairs) > 1 else set()
     if len(common) != 1:
         return by_rank
-    single: dict[tuple[int, ...], list[Deviation]] = {r: found for r, found in by_rank.items() if len(r) == 1}
+    single: dict[tuple[int, ...], list[LaneDeviation]] = {r: found for r, found in by_rank.items() if len(r) == 1}
     return {**single, tuple(common): [deviation for found in pairs.values() for deviation in found]}
 
 
-def _sureness(ranks: tuple[int, ...], deviations: Sequence[Deviation]) -> dict[str, Any]:
+def _sureness(ranks: tuple[int, ...], deviations: Sequence[LaneDeviation]) -> dict[str, Any]:
     if len(ranks) > 1:
         return {"confidence": "low", "reasons": ("nothing tells which of the two sides is the right one",)}
     known = max(sum(1 for s in d.shortfall.before if s.received) for d in deviations)
-    if known >= SURE or max(d.replicas for d in deviations) >= SURE:
+    if known >= FEWEST_SECTIONS or max(d.replicas for d in deviations) >= FEWEST_SECTIONS:
         return {"confidence": "high"}
     return {"confidence": "medium", "reasons": ("there is little before it to compare with",)}
 
 
-def _did(ranks: tuple[int, ...], shortfall: Shortfall) -> str:
+def _did(ranks: tuple[int, ...], shortfall: LaneShortfall) -> str:
     lane, missing = shortfall.lane, shortfall.at.missing
     alone = len(lane.senders) == 1
     if len(ranks) > 1:

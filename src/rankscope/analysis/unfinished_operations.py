@@ -1,6 +1,6 @@
-"""Operations of which only the issue is known: NCCL's logs, and some hooks, never tell that one is finished.
+"""Operations of which only the issue is known: logs of NCCL, and some hooks, never tell that one is finished.
 
-Once the job is known to stand still, whoever has issued what another member of the group never came to waits there.
+Once the job is known to stand still, a rank that issued a collective which another member never reached waits in it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rankscope.schema import Dataset, State
 
 
 def as_waiting(dataset: Dataset, files: Collection[int] | None = None) -> Dataset | None:
-    """The dataset with such operations, of some `files` or of all, as issued and not finished; None if there are none.
+    """The dataset with such operations of `files` (or all) as pending; None if there are none.
 
-    Only in groups of which it is known for every member how far it got.
+    Only in groups with a known frontier of every member.
     """
     least = _least(dataset) if files is None else _least(dataset, among=dataset.seen_ranks)
     rows = dataset.ops.select("file", "group", "seq", "is_p2p", "state").join(
@@ -35,10 +35,10 @@ def as_waiting(dataset: Dataset, files: Collection[int] | None = None) -> Datase
 
 
 def _least(dataset: Dataset, among: Sequence[int] | None = None) -> pl.DataFrame:
-    """By group the last collective that is known to be issued by every member: group, least.
+    """By group the last collective that every member is known to have issued: group, least.
 
-    Where only some ranks left a dump, `among` them: a group of which another is a member waits for that one in its
-    last operation at the latest, so that `least` is one less.
+    If only the ranks `among` left a dump, a group with other members waits for these in its last operation at the
+    latest, so `least` is one less.
     """
     members = dataset.groups.select("group", rank="ranks").explode("rank")
     told = members if among is None else members.filter(pl.col("rank").is_in(list(among)))
@@ -53,10 +53,10 @@ def _least(dataset: Dataset, among: Sequence[int] | None = None) -> pl.DataFrame
 
 
 def if_it_runs(analysis: Analysis, reason: str) -> Analysis:
-    """What such a dataset shows, as a suspicion: a log falls silent as well when all of its processes are killed.
+    """The results of such a dataset as a suspicion, because a log also falls silent if all of its processes are killed.
 
-    Then they end one after the other, and whoever was killed first looks like the one that the others wait for.
-    `reason` says how long the logs have been silent.
+    Then they end one after the other, and the first one killed looks like the rank that the others wait for. `reason`
+    says how long the logs have been silent.
     """
     if not any(finding.root_cause for finding in analysis.findings):
         return analysis

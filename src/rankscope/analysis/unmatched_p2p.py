@@ -1,8 +1,8 @@
-"""A send or receive that one side never posts, inside what looks like a deadlock.
+"""A send or receive that one side never posts, inside an apparent deadlock.
 
-The rank that left its side out goes on to its next operation and waits there for the rank that still waits for it:
-a circle, like two groups entered in opposite order. The replicas decide: if the same stage of other pipelines posted
-that send or receive, it belongs to the program, and the rank without it is the culprit.
+The rank that left its side out goes on to its next operation and waits there for the rank that still waits for it: a
+cycle, like two groups entered in opposite order. The replicas decide: if the same stage of other pipelines posted that
+send or receive, it belongs to the program, and the rank without it is the culprit.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.counters import Count, Counters
+from rankscope.analysis.counters import P2pCount, ReplicaCounters
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.graph import Node, Root, WaitGraph
+from rankscope.analysis.graph import Root, WaitGraph, WaitNode
 from rankscope.analysis.instances import Instance
-from rankscope.analysis.replicas import Cohorts
-from rankscope.analysis.ring_exchange import Odd, find_odd
+from rankscope.analysis.replicas import ReplicaCohorts
+from rankscope.analysis.ring_exchange import OddMember, find_odd
 from rankscope.analysis.wording import plural, ranks_text, wait_text
 from rankscope.schema import Group
 
 
 @dataclass(frozen=True)
 class LostPairs:
-    """Looks for the side that was left out."""
+    """Finds the side that was left out."""
 
     facts: Facts
     graph: WaitGraph
-    cohorts: Cohorts
+    cohorts: ReplicaCohorts
 
-    def by_replicas(self, component: tuple[Node, ...]) -> Root | None:
-        """The root of a circle that a lost send or receive made; None if the replicas do not say so."""
+    def by_replicas(self, component: tuple[WaitNode, ...]) -> Root | None:
+        """The root of a cycle that a lost send or receive made; None if the replicas do not show it."""
         for instance in self._unmatched(component):
             if not instance.counted and instance.group in self.facts.hook_groups:
                 continue
@@ -41,11 +41,11 @@ class LostPairs:
                 return self._root(instance, component, with_it)
         return None
 
-    def by_counters(self, nodes: tuple[Node, ...]) -> Root | None:
-        """The only rank of the pipeline that issued fewer or more than its stage.
+    def by_counters(self, nodes: tuple[WaitNode, ...]) -> Root | None:
+        """The only rank of the pipeline that issued fewer or more operations than its stage.
 
-        Asked where sends cannot be counted, or where those of later steps took the place of the one that is missing:
-        then both sides of all are there, and wait for each other in a circle.
+        For sends that cannot be counted, or if later sends took the place of the missing one: then both sides of all
+        are there, and wait for each other in a cycle.
         """
         found = [i for node in nodes if (i := self.graph.instance(node)) is not None]
         shifted = len(found) > 1 and all(i.is_pair and len(i.entries) == 2 for i in found)
@@ -58,11 +58,11 @@ class LostPairs:
         return None
 
     @cached_property
-    def counters(self) -> Counters:
-        """What ranks have issued, against their replicas."""
-        return Counters(self.facts, self.cohorts)
+    def counters(self) -> ReplicaCounters:
+        """Issued operations of ranks, compared with their replicas."""
+        return ReplicaCounters(self.facts, self.cohorts)
 
-    def _odd(self, rank: int, count: Count, instance: Instance, nodes: tuple[Node, ...]) -> Root:
+    def _odd(self, rank: int, count: P2pCount, instance: Instance, nodes: tuple[WaitNode, ...]) -> Root:
         did = _deviation(count.own - count.usual)
         return self._left_out(
             rank, instance, nodes, count.votes,
@@ -75,10 +75,10 @@ class LostPairs:
         )  # fmt: skip
 
     def _left_out(
-        self, rank: int, instance: Instance, nodes: tuple[Node, ...], votes: int, *, title: str, explanation: str,
+        self, rank: int, instance: Instance, nodes: tuple[WaitNode, ...], votes: int, *, title: str, explanation: str,
         note: str, others: str = "its replicas",
     ) -> Root:  # fmt: skip
-        """A rank that its replicas, or `others`, `votes` of them, prove to have left the schedule."""
+        """The root of a rank that its replicas, or `votes` of the `others`, prove to have left the schedule."""
         root = Root(
             kind="p2p-unmatched",
             culprits=(rank,),
@@ -92,7 +92,7 @@ class LostPairs:
         return root if votes > 1 else root.weaken("medium", "only two replicas to compare")
 
     def out_of_step(self) -> list[Root]:
-        """Where all members of a group had sent and received alike: the only one that fell out of step."""
+        """The only rank that fell out of step in a group whose members had sent and received equally."""
         roots = []
         for group in self.facts.groups:
             odd = find_odd(self.facts, group) if group.id in self._pending else None
@@ -103,14 +103,14 @@ class LostPairs:
 
     @cached_property
     def _pending(self) -> frozenset[int]:
-        """Groups in which a send or receive waits."""
+        """Groups with a waiting send or receive."""
         return frozenset(i.group for i in self.graph.instances.values() if i.is_pair)
 
-    def _because_of(self, odd: Odd, group: int) -> tuple[Node, ...]:
-        """Sends and receives of which the rank left its side out, or which it has too many.
+    def _because_of(self, odd: OddMember, group: int) -> tuple[WaitNode, ...]:
+        """Sends and receives whose side the rank left out, or which it has in excess.
 
-        If it has issued the like again since, that took the place of what it left out: the first of these waits. Who
-        did not come to the next collective has to wait in one of these: else it may be the one that does less.
+        If it has issued an equal operation since, that took the place of the missing one: the first of these waits. A
+        rank that did not come to the next collective must wait in one of these, else it may be the one that does less.
         """
         own = [
             (key, instance) for key, instance in self.graph.instances.items()
@@ -121,9 +121,9 @@ class LostPairs:
         both = [] if surplus else [(i.since_ns or 0, key) for key, i in own if len(i.entries) == 2]
         found = sorted(alone) or [key for _, key in sorted(both)[:1]]
         held_up = {rank for key in found for rank in self.graph.instances[key].waiting() if rank != odd.rank}
-        return tuple(Node("op", -1, key) for key in found) if held_up.issuperset(odd.absent) else ()
+        return tuple(WaitNode("op", -1, key) for key in found) if held_up.issuperset(odd.absent) else ()
 
-    def _out_of_step(self, odd: Odd, instance: Instance, component: tuple[Node, ...]) -> Root:
+    def _out_of_step(self, odd: OddMember, instance: Instance, component: tuple[WaitNode, ...]) -> Root:
         rank, label = odd.rank, self.facts.label(instance.group)
         did = _deviation(odd.own - odd.usual)
         return self._left_out(
@@ -138,22 +138,22 @@ class LostPairs:
             others="the other members",
         )  # fmt: skip
 
-    def by_neighbours(self, component: tuple[Node, ...]) -> Root | None:
-        """Without replicas, the only rank that explains all that is unmatched in a circle."""
+    def by_neighbours(self, component: tuple[WaitNode, ...]) -> Root | None:
+        """Without replicas: the only rank that explains all unmatched operations in a cycle."""
         return find_common(self.facts, self._unmatched(component), component)
 
-    def by_exclusion(self, component: tuple[Node, ...]) -> Root | None:
-        """Without replicas, a circle with a single unmatched send or receive is put to the two ranks of it."""
+    def by_exclusion(self, component: tuple[WaitNode, ...]) -> Root | None:
+        """Without replicas: a cycle with a single unmatched send or receive is attributed to its two ranks."""
         unmatched = self._unmatched(component)
         if len(unmatched) == 1 and self._votes(unmatched[0]) == (0, 0):
             return self._either(unmatched[0], component)
         return None
 
-    def _unmatched(self, component: tuple[Node, ...]) -> list[Instance]:
+    def _unmatched(self, component: tuple[WaitNode, ...]) -> list[Instance]:
         found = [i for node in component if (i := self.graph.instance(node)) is not None]
         return [i for i in found if i.is_pair and len(i.entries) == 1]
 
-    def _either(self, instance: Instance, component: tuple[Node, ...]) -> Root:
+    def _either(self, instance: Instance, component: tuple[WaitNode, ...]) -> Root:
         _, src, dst, _ = instance.key  # type: ignore[misc]
         pair, label = tuple(sorted((src, dst))), self.facts.label(instance.group)
         waiting, absent = (src, dst) if src in instance.entries else (dst, src)
@@ -203,8 +203,8 @@ class LostPairs:
         )  # fmt: skip
         return found.height > 0
 
-    def _stranger(self, component: tuple[Node, ...], rank: int) -> Instance | None:
-        """A collective in which the rank waits alone, and the like of which no group of that kind ever ran."""
+    def _stranger(self, component: tuple[WaitNode, ...], rank: int) -> Instance | None:
+        """A collective in which the rank waits alone, of a kind that no group like it ever ran."""
         for node in component:
             instance = self.graph.instance(node)
             if instance is None or instance.is_pair or set(instance.entries) != {rank}:
@@ -216,7 +216,7 @@ class LostPairs:
                 return instance
         return None
 
-    def _extra(self, instance: Instance, component: tuple[Node, ...], rank: int) -> Root:
+    def _extra(self, instance: Instance, component: tuple[WaitNode, ...], rank: int) -> Root:
         label = f"{instance.name} of {self.facts.label(instance.group)}"
         return Root(
             kind="extra-collective",
@@ -232,7 +232,7 @@ class LostPairs:
             next_steps=(f"Look at the stack of rank {rank}: a collective on a branch that only it takes.",),
         )
 
-    def _root(self, instance: Instance, component: tuple[Node, ...], replicas: int) -> Root:
+    def _root(self, instance: Instance, component: tuple[WaitNode, ...], replicas: int) -> Root:
         _, src, dst, k = instance.key  # type: ignore[misc]
         culprit, other = (src, dst) if src not in instance.entries else (dst, src)
         stranger = self._stranger(component, culprit)
@@ -260,11 +260,11 @@ def _stuck(instance: Instance) -> str:
     return f"{wait_text(instance.waiting())} in {instance.name}"
 
 
-# Sends and receives that one rank never matched, told by all who wait for it, where there are no replicas.
+# Sends and receives that one rank never matched, shown by all who wait for it, without replicas.
 
 
-def find_common(facts: Facts, unmatched: Sequence[Instance], component: tuple[Node, ...]) -> Root | None:
-    """The rank that is an end of all that is unmatched, always the one that posted it, or never."""
+def find_common(facts: Facts, unmatched: Sequence[Instance], component: tuple[WaitNode, ...]) -> Root | None:
+    """The rank that is an end of all unmatched operations, and always the one that posted, or never."""
     posted = {rank for i in unmatched for rank in i.entries}
     absent = {rank for i in unmatched for rank in i.key[1:3] if rank not in i.entries}
     one, many = (absent, posted) if len(absent) == 1 else (posted, absent)

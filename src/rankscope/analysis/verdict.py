@@ -1,4 +1,4 @@
-"""One line and one word for all of it."""
+"""The verdict: one sentence and one status for the whole job."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rankscope.analysis.wording import plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
-SHOWN_WAYS = 4
-"""Of ending; a sidecar may say anything."""
+MOST_ENDS = 4
+"""Most ways of ending that are told; a sidecar may say anything."""
 
 
 @dataclass(frozen=True)
-class Situation:
-    """What the verdict rests on."""
+class VerdictBasis:
+    """The facts that the verdict rests on."""
 
     facts: Facts
     findings: Sequence[Finding]
@@ -33,8 +33,8 @@ class Situation:
     places: Places
 
 
-def verdict(situation: Situation) -> tuple[Status, str]:
-    """(status, sentence) of the whole."""
+def verdict(situation: VerdictBasis) -> tuple[Status, str]:
+    """(status, sentence) of the whole job."""
     dataset = situation.facts.dataset
     if not dataset.seen_ranks and not dataset.told_by_logs:
         return "unknown", _without_dumps(situation)
@@ -50,8 +50,8 @@ def verdict(situation: Situation) -> tuple[Status, str]:
     return _quiet(situation)
 
 
-def _without_dumps(situation: Situation) -> str:
-    """What there is to say where nothing but stacks was read, or nothing at all."""
+def _without_dumps(situation: VerdictBasis) -> str:
+    """The verdict if only stacks were read, or nothing at all."""
     looked = situation.facts.dataset.threads.height > 0
     if looked and situation.findings:
         return situation.findings[0].title
@@ -60,8 +60,8 @@ def _without_dumps(situation: Situation) -> str:
     return "only stacks are here, and nothing tells of which ranks they are" if looked else "no dump could be read"
 
 
-def _of_logs(situation: Situation) -> tuple[Status, str]:
-    """Of logs alone: that a job ends without an error, or goes on, they do not say."""
+def _of_logs(situation: VerdictBasis) -> tuple[Status, str]:
+    """The verdict of logs alone: they do not show that a job ends without an error, or goes on."""
     told = [f for f in situation.findings if f.severity == "warning"]
     ends = _ends(situation.facts.dataset)
     if ends and not situation.facts.dataset.has_logs and situation.facts.dataset.settings.is_empty():
@@ -81,22 +81,22 @@ def _of_logs(situation: Situation) -> tuple[Status, str]:
 
 
 def _stacks_alone(dataset: Dataset) -> bool:
-    """Whether all that the logs hold are stacks, and who did not tell its own."""
+    """Whether the logs hold only stacks, and notes on ranks that sent none."""
     told = dataset.messages["kind"] == "no-answer"
     return dataset.threads.height > 0 and bool(told.all()) and dataset.settings.is_empty() and dataset.comms.is_empty()
 
 
 def _ends(dataset: Dataset) -> str:
-    """How processes ended, as their sidecars say, each way once, without the errors."""
+    """The ways in which processes ended, by their sidecars, each once, without the errors."""
     ends = dataset.messages.filter(pl.col("kind") == "process-end").sort("rank")
     ways = ends.group_by(pl.col("text").str.split(": ").list.first(), maintain_order=True).agg("rank")
     told = [f"{way} ({ranks_text(ranks)})" for way, ranks in ways.iter_rows()]
-    more = [f"{len(told) - SHOWN_WAYS} more ways"] if len(told) > SHOWN_WAYS else []
-    return ", ".join([*told[:SHOWN_WAYS], *more])
+    more = [f"{len(told) - MOST_ENDS} more ways"] if len(told) > MOST_ENDS else []
+    return ", ".join([*told[:MOST_ENDS], *more])
 
 
 def _spoken(dataset: Dataset) -> str:
-    """Who of a job the lines are of, if not of all, and where those stand, if all at one place."""
+    """The ranks of the lines, unless they are all ranks, and their place if all are at one."""
     started = dataset.messages.filter(pl.col("kind") == "log-processes")["text"]
     if started.len():
         return f": {started[0]}"
@@ -112,7 +112,7 @@ def _spoken(dataset: Dataset) -> str:
 
 
 def _ended(dataset: Dataset) -> bool:
-    """Whether every rank has destroyed every communicator, as a program does that comes to its end."""
+    """Whether every rank has destroyed every communicator, as a program does at its end."""
     comms = dataset.comms
     told = comms.height > 0 and not comms["rank"].has_nulls() and bool((comms["state"] == "destroyed").all())
     return told and set(comms["rank"]) == set(range(dataset.world_size))
@@ -137,13 +137,13 @@ def _sentence(critical: list[Finding], places: Places) -> str:
 
 
 def _shared(findings: list[Finding], places: Places) -> str:
-    """What all culprits have in common, to end the sentence with."""
+    """A place that all culprits share, as the end of the sentence."""
     shared = places.shared(findings)
     return f"; {shared.short}" if shared else ""
 
 
-def _quiet(situation: Situation) -> tuple[Status, str]:
-    """Nothing critical: all well, still moving, or not to be told from these dumps."""
+def _quiet(situation: VerdictBasis) -> tuple[Status, str]:
+    """The verdict without a critical finding: healthy, still moving, or unknown."""
     if situation.facts.dataset.dumps.is_empty() and not situation.pending:
         return _of_logs(situation)
     ranks = plural(len(situation.facts.dataset.seen_ranks), "rank")
@@ -154,8 +154,8 @@ def _quiet(situation: Situation) -> tuple[Status, str]:
     )
 
 
-def _in_motion(situation: Situation, ranks: str) -> tuple[Status, str] | None:
-    """A job that was caught while it moved, or may have been; None of one that was not."""
+def _in_motion(situation: VerdictBasis, ranks: str) -> tuple[Status, str] | None:
+    """The verdict of a job that was, or may have been, caught while moving; None for any other."""
     moving = next((f for f in situation.findings if f.kind == "not-frozen"), None)
     if moving is not None and situation.freeze.stopped is None:
         return FINDINGS[moving.kind].status, moving.title
@@ -168,8 +168,8 @@ def _in_motion(situation: Situation, ranks: str) -> tuple[Status, str] | None:
     return None
 
 
-def _at_rest(situation: Situation, ranks: str) -> tuple[Status, str] | None:
-    """Dumps that show no divergence, and not enough to call the job healthy; None if they do."""
+def _at_rest(situation: VerdictBasis, ranks: str) -> tuple[Status, str] | None:
+    """The verdict of dumps without a divergence that cannot show a healthy job; None if they can."""
     nothing = next((f for f in situation.findings if f.kind == "nothing-recorded"), None)
     if nothing is not None:
         return FINDINGS[nothing.kind].status, nothing.title
@@ -184,7 +184,7 @@ def _at_rest(situation: Situation, ranks: str) -> tuple[Status, str] | None:
 
 
 def _untold(facts: Facts) -> str | None:
-    """What dumps that show no divergence do not tell; None if they tell enough to call the job healthy."""
+    """Facts that dumps without a divergence lack to call the job healthy; None if they lack none."""
     dataset = facts.dataset
     if facts.nothing_recorded:
         return "nothing was recorded in their dumps"
@@ -202,7 +202,7 @@ def _untold(facts: Facts) -> str | None:
 
 
 def _behind(facts: Facts) -> str | None:
-    """What gloo has ended on some ranks and others never issued: it failed, or their dumps are a moment older."""
+    """Operations that gloo ended on some ranks and others never issued: failed, or those dumps are a moment older."""
     for group in sorted(facts.gloo_groups):
         behind = (pl.col("group") == group) & (pl.col("enqueued") < facts.reached.get(group, -1))
         late = sorted(facts.presence.frontiers.table.filter(behind)["rank"].to_list())

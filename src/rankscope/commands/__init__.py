@@ -1,1 +1,1 @@
-"""One module for each command of the command line."""
+"""Commands of the command line, one module each."""

@@ -1,4 +1,4 @@
-"""`rankscope demo`: a real job on this machine, with a fault in it, watched while it happens."""
+"""`rankscope demo`: a real job on this machine that breaks while it is watched."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rankscope.commands import report, view
-from rankscope.commands.output import Narrator, emit
-from rankscope.commands.source import Source, Step
-from rankscope.commands.watch import Follow
+from rankscope.commands.output import ProgressLine, emit
+from rankscope.commands.source import JobSource, LoadStep
+from rankscope.commands.watch import FollowOptions
 from rankscope.parsers.workers.machine_share import of_the_user
 
 if TYPE_CHECKING:
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 RANKS = 4
 LONGEST_S = 180.0
-"""Without a terminal the verdict stands by then, or never."""
+"""Longest wait for the verdict without a terminal."""
 STARTING_S = 60.0
 ENDING_S = 1.0
-"""Processes that nobody buries are not waited for any longer."""
+"""Longest wait for processes that nobody reaps."""
 LOOK_S = 1.0
 FROZEN_S = 5.0
-"""The job of the demo takes four steps in a second: it is called frozen after so long."""
-_STANDS = 3
-"""Looks in a row that must say the same."""
+"""The job of the demo takes four steps in a second, so it is called frozen this early."""
+_STABLE_LOOKS = 3
+"""Successive looks that must show the same verdict."""
 
 
 @dataclass
-class Job:
-    """The job while it runs."""
+class DemoJob:
+    """The running job."""
 
     process: subprocess.Popen[bytes]
     directory: Path
@@ -49,25 +49,25 @@ class Job:
 
     @property
     def dumps(self) -> int:
-        """Ranks that have left a dump."""
+        """Number of ranks that have left a dump."""
         return len(list(self.directory.glob("fr_trace_rank_*")))
 
     def wait(self) -> None:
-        """Until every rank has left a dump; raises ClickException if that does not come about."""
-        narrator, end = Narrator(), time.monotonic() + STARTING_S
+        """Waits until every rank has left a dump; raises ClickException if that does not happen."""
+        narrator, end = ProgressLine(), time.monotonic() + STARTING_S
         try:
             while self.dumps < RANKS:
                 if self.process.poll() is not None or time.monotonic() > end:
                     lines = self.output.read_text(errors="replace").strip().splitlines()
                     raise click.ClickException(f"the job does not start: {lines[-1] if lines else 'it says nothing'}")
-                narrator(Step(self.dumps, RANKS, "starting ranks"))
+                narrator(LoadStep(self.dumps, RANKS, "starting ranks"))
                 time.sleep(0.1)
         finally:
             narrator.close()
 
 
 def run(scenario: str, at: int, ascii_only: bool = False) -> int:
-    """Runs a scenario until the screen is left; without a terminal, until the verdict stands, and prints it."""
+    """Runs a scenario until the screen is left; without a terminal, until the verdict is stable, and prints it."""
     if importlib.util.find_spec("torch") is None:
         raise click.ClickException("the demo runs a real job, for which it needs torch: pip install 'rankscope[torch]'")
     with (
@@ -81,8 +81,8 @@ def run(scenario: str, at: int, ascii_only: bool = False) -> int:
 
 
 @contextlib.contextmanager
-def _job(scenario: str, at: int, scratch: Path) -> Generator[Job]:
-    """The job, which ends with this context, and if this process is killed as well: it reads a pipe to its end."""
+def _job(scenario: str, at: int, scratch: Path) -> Generator[DemoJob]:
+    """The job; it ends with this context, or when this process is killed, because it reads a pipe to its end."""
     output, directory = scratch / "output", scratch / "dumps"
     directory.mkdir()
     command = [sys.executable, "-m", "rankscope.capture.demo", scenario, str(scratch), str(at)]
@@ -92,13 +92,13 @@ def _job(scenario: str, at: int, scratch: Path) -> Generator[Job]:
             env=of_the_user(),
         )  # fmt: skip
     try:
-        yield Job(process, directory, output)
+        yield DemoJob(process, directory, output)
     finally:
         _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills a job and its ranks, and waits for all of them: one that lives on writes into a folder that is removed."""
+    """Kills a job and its ranks and waits for all of them, because a survivor would write into a removed folder."""
     end = time.monotonic() + ENDING_S
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -111,13 +111,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _watch(directory: Path, ascii_only: bool) -> int:
     """Opens the screen on the dumps as they come."""
-    follow = Follow(freeze_after=FROZEN_S)
+    follow = FollowOptions(freeze_after=FROZEN_S)
     return view.run((str(directory),), ascii_only=ascii_only, watch=True, follow=follow)
 
 
 def _report(directory: Path, ascii_only: bool) -> int:
-    """Prints the report once it has said the same a few times in a row; its exit code."""
-    source, said = Source((str(directory),)), [""] * _STANDS
+    """Prints the report once it is stable; returns its exit code."""
+    source, said = JobSource((str(directory),)), [""] * _STABLE_LOOKS
     end = time.monotonic() + LONGEST_S
     while True:
         time.sleep(LOOK_S)
@@ -125,12 +125,12 @@ def _report(directory: Path, ascii_only: bool) -> int:
         said = [*said[1:], _verdict(analysis)]
         if (said[0] and len(set(said)) == 1) or time.monotonic() > end:
             break
-    # what stood, and not what the next dumps say
+    # the stable verdict, not that of later dumps
     emit(report.rendered(dataset, analysis, "text", ascii_only), None, False)
     return int(analysis.is_critical)
 
 
 def _verdict(analysis: Analysis) -> str:
-    """What is wrong, who and where; empty while nothing is."""
+    """The kinds, places and culprits of the root causes; empty without any."""
     found = [f for f in analysis.findings if f.root_cause and f.severity != "info"]
     return ";".join(f"{f.kind} {sorted(f.culprit_ranks)}" for f in found)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from rankscope.commands.output import Narrator, refuse_existing
-from rankscope.commands.source import Source, Step
+from rankscope.commands.output import ProgressLine, refuse_existing
+from rankscope.commands.source import JobSource, LoadStep
 
 
 def run(
@@ -24,19 +24,19 @@ def run(
     jobs: int | None = None,
     errors: str | None = None,
 ) -> int:
-    """Writes the file and says what is in it; ClickException where there is no trace."""
-    del ascii_only, path_map  # of no meaning here; all commands that read take them
-    source = Source(paths, rank_from, world_size, attempt, jobs, errors)
+    """Writes the file and prints its contents; ClickException without a trace."""
+    del ascii_only, path_map  # unused here; all commands that read take them
+    source = JobSource(paths, rank_from, world_size, attempt, jobs, errors)
     source.check()
     if output == "-":
         raise click.ClickException("the merged trace needs a file: -o merged.json.gz")
     refuse_existing(output, force)
-    narrator = Narrator()
+    narrator = ProgressLine()
     try:
         dataset, analysis = source.load(narrator)
         if not dataset.has_traces:
             raise click.ClickException("no profiler trace is there: nothing to export")
-        narrator(Step(0, 0, "writing"))
+        narrator(LoadStep(0, 0, "writing"))
         from rankscope.report.perfetto import save_merged
 
         events = save_merged(dataset, analysis, Path(output), flows=flows, force=force)
@@ -51,7 +51,7 @@ def run(
 
 
 def _clocks(analysis: object) -> str:
-    """How far the clocks agree."""
+    """The agreement of the clocks."""
     traces = getattr(analysis, "traces", None)
     if traces is None or traces.residual_ns is None:
         return ", clocks as written"

@@ -1,7 +1,7 @@
-"""Following a job in a process of its own, so that the one with the screen has nothing to do but to answer keys.
+"""Following of a job in a separate process, so that the process with the screen only has to answer keys.
 
-What crosses is pickled: both ends are this program. The process at the other end opens no file of the job either; its
-workers do, and they send it only numbers and text.
+Messages are pickled, because both ends are this program. The other process opens no file of the job either; its workers
+do, and they send it only numbers and text.
 """
 
 from __future__ import annotations
@@ -28,53 +28,53 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.commands.source import YOUNG_ONLY, Source
-from rankscope.commands.watch import Follow, followed, watcher_for
+from rankscope.commands.source import YOUNG_THRESHOLDS, JobSource
+from rankscope.commands.watch import FollowOptions, followed, watcher_for
 from rankscope.parsers.workers.machine_share import interpreter
 
 if TYPE_CHECKING:
     from rankscope.tui.live.prepared import Prepared
-    from rankscope.watching.update import Reading, Update
+    from rankscope.watching.update import FollowProgress, JobUpdate
 
-BEHIND = 10
-"""How nice the process and its workers are, to the one that answers keys."""
-SETTLED = 2
-"""With so many updates the screen is there, and with it what need not be searched for cycles any more."""
+NICENESS = 10
+"""Niceness of the process and its workers."""
+FROZEN_UPDATES = 2
+"""Number of first updates whose objects are excluded from searches for cycles."""
 TIDY_S = 120.0
-"""So often cycles are looked for in all there is, between two updates."""
-_START = (
+"""Time between two searches for cycles in all objects, run between updates."""
+_START_CODE = (
     "import sys; sys.path[:] = sys.argv[2:]; from rankscope.commands.follower_process import main; "
     "main(int(sys.argv[1]))"
 )
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be followed, and how."""
+class FollowRequest:
+    """Paths and options of a job to follow."""
 
-    source: Source
-    follow: Follow
+    source: JobSource
+    follow: FollowOptions
     path_map: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
-class Failed:
-    """Following has ended with an error."""
+class FollowFailure:
+    """Error that ended following."""
 
     text: str
 
 
-class Apart:
-    """What the screen is given to follow. Raises ClickException if the options are no good."""
+class FollowerProcess:
+    """Source of updates for the screen, from a separate process. Raises ClickException for bad options."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: FollowRequest) -> None:
         watcher_for(wanted.source, wanted.follow)
         self._wanted = wanted
         self._stopped = False
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self, publish: Callable[[Update | Reading | Prepared], None]) -> None:
+    def run(self, publish: Callable[[JobUpdate | FollowProgress | Prepared], None]) -> None:
         """Follows until `stop`; ClickException if the process cannot go on."""
         self._socket, theirs = socket.socketpair()
         try:
@@ -89,19 +89,21 @@ class Apart:
         if not self._stopped:
             raise click.ClickException(f"the process that follows the job has ended{_how(self._process)}")
 
-    def _pass_on(self, connection: Connection, publish: Callable[[Update | Reading | Prepared], None]) -> None:
-        from rankscope.watching.update import Reading
+    def _pass_on(
+        self, connection: Connection, publish: Callable[[JobUpdate | FollowProgress | Prepared], None]
+    ) -> None:
+        from rankscope.watching.update import FollowProgress
 
         updates = 0
         while not self._stopped:
             news = receive(connection)
-            if isinstance(news, Failed):
+            if isinstance(news, FollowFailure):
                 self.stop()
                 raise click.ClickException(news.text)
             publish(news)
-            if not isinstance(news, Reading):
+            if not isinstance(news, FollowProgress):
                 updates += 1
-                if updates <= SETTLED:
+                if updates <= FROZEN_UPDATES:
                     gc.freeze()
 
     def stop(self) -> None:
@@ -116,7 +118,7 @@ class Apart:
 
 def _start(descriptor: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        interpreter(_START, str(descriptor)),
+        interpreter(_START_CODE, str(descriptor)),
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=[descriptor],
     )  # fmt: skip
 
@@ -130,7 +132,7 @@ def _how(process: subprocess.Popen[bytes]) -> str:
 
 
 def main(descriptor: int) -> None:
-    """The process: follows until the other end is gone."""
+    """Main function of the process: follows until the other end is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _stand_back()
     connection = Connection(descriptor)
@@ -139,14 +141,14 @@ def main(descriptor: int) -> None:
     except (BrokenPipeError, EOFError):
         return
     except click.ClickException as error:
-        _send(connection, Failed(error.message))
+        _send(connection, FollowFailure(error.message))
     except Exception as error:  # noqa: BLE001 - the other end tells the user
-        _send(connection, Failed(f"{type(error).__name__}: {error}"))
+        _send(connection, FollowFailure(f"{type(error).__name__}: {error}"))
 
 
 def _stand_back() -> None:
-    """Lets the process with the screen go first wherever both want the same core."""
-    os.nice(BEHIND)
+    """Lets the process with the screen go first if both want the same core."""
+    os.nice(NICENESS)
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -154,18 +156,18 @@ def _stand_back() -> None:
 
 def _follow(connection: Connection) -> None:
     from rankscope.tui.live.prepared import prepare
-    from rankscope.watching.update import Reading
+    from rankscope.watching.update import FollowProgress
 
-    wanted: Wanted = connection.recv()
+    wanted: FollowRequest = connection.recv()
     following = followed(wanted.source, wanted.follow, wanted.path_map)
     threading.Thread(target=_end_with, args=(connection, following.stop), daemon=True).start()
     gc.freeze()
-    gc.set_threshold(*YOUNG_ONLY)
+    gc.set_threshold(*YOUNG_THRESHOLDS)
     sending, tidied_at = threading.Lock(), monotonic()
 
-    def pass_on(news: Update | Reading) -> None:
+    def pass_on(news: JobUpdate | FollowProgress) -> None:
         nonlocal tidied_at
-        shown = news if isinstance(news, Reading) else prepare(news)
+        shown = news if isinstance(news, FollowProgress) else prepare(news)
         with sending:
             send(connection, shown)
         if monotonic() - tidied_at > TIDY_S:
@@ -176,51 +178,51 @@ def _follow(connection: Connection) -> None:
 
 
 def _end_with(connection: Connection, stop: Callable[[], None]) -> None:
-    """Ends following when the other end is gone: nothing is ever sent from there."""
+    """Ends following when the other end is gone; that end never sends anything."""
     with contextlib.suppress(OSError, EOFError):
         connection.recv_bytes()
     stop()
 
 
-def _send(connection: Connection, failed: Failed) -> None:
+def _send(connection: Connection, failed: FollowFailure) -> None:
     with contextlib.suppress(OSError):
         send(connection, failed)
 
 
-# Sends objects with large tables from one process of this program to another: tables as polars IPC, shared memory.
+# Messages with large tables between two processes of this program: tables as polars IPC, shared memory.
 
-LARGE = 1 << 13
-"""Tables and arrays of so many bytes are sent apart from what they belong to."""
+LARGE_BYTES = 1 << 13
+"""Tables and arrays of at least this many bytes are sent separately."""
 _PROTOCOL = 5
 _COLUMN = "values"
 _Table = pl.DataFrame | npt.NDArray[Any]
 
 
-class _Packer(pickle.Pickler):
-    """Leaves large tables out, and keeps them, each once."""
+class _TablePickler(pickle.Pickler):
+    """Pickles an object without its large tables, which it collects, each once."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, _PROTOCOL)
         self.tables: dict[int, tuple[int, _Table]] = {}
-        """By identity the number of a table."""
+        """Number and table by identity of the table."""
 
     def reducer_override(self, obj: object) -> Any:
-        """A call for the number of a large table; asked for nothing that Python itself has a type for."""
+        """A call for the number of a large table; Python does not call this for built-in types."""
         if not _is_large(obj):
             return NotImplemented
         number, _ = self.tables.setdefault(id(obj), (len(self.tables), obj))
         return _table, (number, obj.shape if isinstance(obj, np.ndarray) else None)
 
 
-class _Unpacker(pickle.Unpickler):
-    """Puts large tables where they were."""
+class _TableUnpickler(pickle.Unpickler):
+    """Unpickles an object with its large tables."""
 
     def __init__(self, data: bytes, tables: list[pl.DataFrame]) -> None:
         super().__init__(io.BytesIO(data))
         self._tables = tables
 
     def find_class(self, module: str, name: str) -> Any:
-        """The callable of that name, as the object was packed with it."""
+        """The callable of that name, as pickled."""
         ours = (module, name) == (__name__, _table.__name__)
         return self._given if ours else super().find_class(module, name)
 
@@ -230,14 +232,14 @@ class _Unpacker(pickle.Unpickler):
 
 
 def _table(number: int, _shape: tuple[int, ...] | None) -> _Table:
-    """Stands in what is sent for the table with a number."""
+    """Placeholder in the message for the table with a number."""
     raise LookupError(f"table {number} was sent apart")
 
 
 def send(connection: Connection, thing: object) -> None:
-    """Sends anything that can be pickled. Raises OSError if the other end is gone, or if there is no memory left."""
+    """Sends a picklable object. Raises OSError if the other end is gone, or if memory is exhausted."""
     file = io.BytesIO()
-    packer = _Packer(file)
+    packer = _TablePickler(file)
     packer.dump(thing)
     connection.send(len(packer.tables))
     for _, table in packer.tables.values():
@@ -253,9 +255,9 @@ def send(connection: Connection, thing: object) -> None:
 
 
 def receive(connection: Connection) -> Any:
-    """What was sent. Raises EOFError or OSError if the other end is gone."""
+    """Receives an object. Raises EOFError or OSError if the other end is gone."""
     tables = [_mapped(recv_handle(connection)) for _ in range(connection.recv())]
-    return _Unpacker(connection.recv_bytes(), tables).load()
+    return _TableUnpickler(connection.recv_bytes(), tables).load()
 
 
 def _mapped(descriptor: int) -> pl.DataFrame:
@@ -267,5 +269,5 @@ def _mapped(descriptor: int) -> pl.DataFrame:
 
 def _is_large(thing: object) -> TypeGuard[_Table]:
     if isinstance(thing, np.ndarray):
-        return thing.nbytes >= LARGE and thing.dtype.kind in "iufb"
-    return type(thing) is pl.DataFrame and thing.width > 0 and thing.estimated_size() >= LARGE
+        return thing.nbytes >= LARGE_BYTES and thing.dtype.kind in "iufb"
+    return type(thing) is pl.DataFrame and thing.width > 0 and thing.estimated_size() >= LARGE_BYTES

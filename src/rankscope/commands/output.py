@@ -1,4 +1,4 @@
-"""Puts the bytes of a report where they belong: stdout, or a file that is not overwritten unasked."""
+"""Output of reports: to stdout, or to a file that is not overwritten without `force`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from rankscope.commands.source import Step
+from rankscope.commands.source import LoadStep
 from rankscope.report.escape import plain
 from rankscope.report.output_files import overwrite, write_new
 
@@ -30,7 +30,7 @@ def emit(content: bytes, output: str | None, force: bool) -> None:
 
 
 def refuse_existing(output: str | None, force: bool) -> None:
-    """Says so before the work is done if `output` cannot be written."""
+    """Raises an error before the work is done if `output` cannot be written."""
     if output is None or output == "-":
         return
     path = Path(output)
@@ -43,7 +43,7 @@ def refuse_existing(output: str | None, force: bool) -> None:
 
 
 def _print(content: bytes) -> None:
-    """Writes to stdout; a reader that has seen enough is no error."""
+    """Writes to stdout; a closed pipe is no error."""
     if not sys.stdout:
         return
     try:
@@ -53,21 +53,21 @@ def _print(content: bytes) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-# Progress on one line of stderr, for whoever watches; a pipe sees none of it.
+# Progress on one line of stderr, if it is a terminal.
 
 _INTERVAL_S = 0.1
 _WIDTH = 79
 
 
-class Narrator:
-    """Says how far loading has come, and takes the line away at the end."""
+class ProgressLine:
+    """Shows the progress of loading, and clears the line at the end."""
 
     def __init__(self) -> None:
         self._shown = bool(sys.stderr) and sys.stderr.isatty()
         self._next = 0.0
 
-    def __call__(self, step: Step) -> None:
-        """Shows a step, unless the last one was just now."""
+    def __call__(self, step: LoadStep) -> None:
+        """Shows a step, unless another one was shown just before."""
         now = time.monotonic()
         if self._shown and now >= self._next:
             self._next = now + _INTERVAL_S

@@ -1,4 +1,4 @@
-"""`rankscope http://host:port`: what a debug server tells is put into a directory, which is opened like any other."""
+"""`rankscope http://host:port`: answers of a debug server, stored in a directory that is opened like any other."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankscope.commands.output import Narrator
-from rankscope.commands.source import Step
+from rankscope.commands.output import ProgressLine
+from rankscope.commands.source import LoadStep
 from rankscope.report.escape import plain
 from rankscope.report.output_files import overwrite
 
 if TYPE_CHECKING:
     from rankscope.triggers.debug_server import DebugServer, Polled
 
-EVERY_S = 10.0
-"""So often a server is asked again while its job is watched."""
-AWAY_S = 2.0
-"""And one that did not answer."""
+POLL_S = 10.0
+"""Seconds between two requests to a server while its job is watched."""
+RETRY_S = 2.0
+"""Seconds until the next request to a server that did not answer."""
 FAREWELL_S = 10.0
-"""A request that is under way has so long to end."""
+"""Longest wait for the end of a running request."""
 
 
 def is_address(path: str) -> bool:
-    """Whether what the user gave is the address of a server."""
+    """Whether a path from the user is the address of a server."""
     return path.startswith(("http://", "https://"))
 
 
 @contextlib.contextmanager
 def local(paths: tuple[str, ...], again: bool) -> Generator[tuple[str, ...]]:
-    """The paths with addresses of servers replaced by directories, which go with the context.
+    """The paths with server addresses replaced by directories, which are deleted with the context.
 
-    `again`: the servers are asked again and again, whether they answer at first or not. Raises ClickException for one
+    `again`: the servers are asked repeatedly, even if they do not answer at first. Raises ClickException for a server
     that cannot be asked.
     """
     if not any(map(is_address, paths)):
@@ -58,7 +58,7 @@ def local(paths: tuple[str, ...], again: bool) -> Generator[tuple[str, ...]]:
         finally:
             stop.set()
             for asker in askers:
-                # one that is in the middle of asking must not write into what is taken away
+                # a running request must not write into a deleted directory
                 asker.join(FAREWELL_S)
 
 
@@ -66,8 +66,8 @@ def _begin(address: str, place: Path, again: bool) -> DebugServer:
     from rankscope.triggers.debug_server import DebugServer, ServerError
 
     place.mkdir()
-    narrator = Narrator()
-    narrator(Step(0, 0, f"asking {address}"))
+    narrator = ProgressLine()
+    narrator(LoadStep(0, 0, f"asking {address}"))
     try:
         server = DebugServer(address)
         problems = (_poll(server, place) if again else server.poll(place)).problems
@@ -81,7 +81,7 @@ def _begin(address: str, place: Path, again: bool) -> DebugServer:
 
 
 def _poll(server: DebugServer, place: Path) -> Polled:
-    """Asks a server; of one that does not answer it is noted where its answers would be."""
+    """Asks a server; for one that does not answer, notes where its answers would be."""
     from rankscope.triggers.debug_server import Polled, ServerError
     from rankscope.watching.census import away_note
 
@@ -97,7 +97,7 @@ def _poll(server: DebugServer, place: Path) -> Polled:
 def _ask_again(server: DebugServer, place: Path, stop: threading.Event) -> None:
     from rankscope.watching.census import away_note
 
-    while not stop.wait(AWAY_S if away_note(place).exists() else EVERY_S):
-        # a server that is away for a while leaves what it said before; a full disk is seen by who reads it
+    while not stop.wait(RETRY_S if away_note(place).exists() else POLL_S):
+        # a server that is away keeps its earlier answers; the reader notices a full disk
         with contextlib.suppress(OSError):
             _poll(server, place)

@@ -1,4 +1,4 @@
-"""`rankscope report`: what was found, in one of three formats."""
+"""`rankscope report`: the findings in one of three formats."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rankscope.commands.output import Narrator, emit, refuse_existing
-from rankscope.commands.source import Source, with_local_paths
+from rankscope.commands.output import ProgressLine, emit, refuse_existing
+from rankscope.commands.source import JobSource, with_local_paths
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
@@ -39,8 +39,8 @@ def run(
     jobs: int | None = None,
     errors: str | None = None,
 ) -> int:
-    """Writes the report; its exit code says whether anything critical was found."""
-    source = Source(paths, rank_from, world_size, attempt, jobs, errors, called)
+    """Writes the report; the exit code says whether anything critical was found."""
+    source = JobSource(paths, rank_from, world_size, attempt, jobs, errors, called)
     source.check()
     refuse_existing(output, force)
     dataset, analysis = with_local_paths(*_load(source), path_map)
@@ -52,7 +52,7 @@ def run(
 
 
 def _answered(dataset: Dataset, analysis: Analysis, ranks: tuple[int, ...]) -> Analysis:
-    """With an answer for each of the ranks; ClickException if the job has no such rank."""
+    """The analysis with an explanation for each of the ranks; ClickException if the job has no such rank."""
     if not ranks:
         return analysis
     from rankscope.analysis.explanations import NoSuchRankError, explain
@@ -64,7 +64,7 @@ def _answered(dataset: Dataset, analysis: Analysis, ranks: tuple[int, ...]) -> A
 
 
 def rendered(dataset: Dataset, analysis: Analysis, form: Format, ascii_only: bool) -> bytes:
-    """The report in UTF-8, or in ASCII with escapes for the rest."""
+    """The report in UTF-8, or in ASCII with escapes."""
     if form == "json":
         from rankscope.report.json import render_json
 
@@ -80,8 +80,8 @@ def _format_of(output: str | None) -> Format:
     return _SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
 
 
-def _load(source: Source) -> tuple[Dataset, Analysis]:
-    narrator = Narrator()
+def _load(source: JobSource) -> tuple[Dataset, Analysis]:
+    narrator = ProgressLine()
     try:
         return source.load(narrator)
     finally:
@@ -89,7 +89,7 @@ def _load(source: Source) -> tuple[Dataset, Analysis]:
 
 
 def _redacted(dataset: Dataset, analysis: Analysis, keep_source_names: bool) -> tuple[Dataset, Analysis]:
-    """Without names, those of this machine included: its paths and logs may lie among the dumps."""
+    """Both without names, including those of this machine, whose paths and logs may be among the dumps."""
     from rankscope.report.redact import redact
 
     try:

@@ -1,4 +1,4 @@
-"""What the user pointed at, and how it becomes a dataset and its analysis."""
+"""Input paths from the user, and their loading into a dataset with its analysis."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Step:
-    """How far loading has come."""
+class LoadStep:
+    """Progress of loading."""
 
     done: int
     total: int
-    """Files; 0 where there is nothing to count."""
+    """Number of files; 0 if there is nothing to count."""
     what: str
 
 
 @dataclass(frozen=True)
-class Source:
-    """The dumps to read, and what the user knows of them."""
+class JobSource:
+    """Input paths, with options of the user for loading."""
 
     paths: tuple[str, ...]
     rank_from: str | None = None
@@ -37,23 +37,23 @@ class Source:
     jobs: int | None = None
     errors: str | None = None
     called: tuple[str, ...] = ()
-    """What the user calls the paths, where they are those of what was fetched for it; empty: the paths themselves."""
+    """The user's names of the paths if these are fetched copies; empty: the paths themselves."""
 
     @property
     def title(self) -> str:
-        """The paths as they were given."""
+        """The paths as the user gave them."""
         return " ".join(self.called or self.paths)
 
     @property
     def options(self) -> LoadOptions:
-        """What the user knows, as loading needs it."""
+        """The options for loading."""
         from rankscope.assemble.load import LoadOptions
 
         errors = Path(self.errors) if self.errors is not None else None
         return LoadOptions(self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called)
 
     def check(self, *, may_come: bool = False) -> None:
-        """Refuses paths that are not there, before anything is opened, unless they `may_come` into their directory."""
+        """Raises an error for missing paths before anything is opened, unless they `may_come` into their directory."""
         for path in self.paths:
             try:
                 (Path(path).parent if may_come and not Path(path).exists() else Path(path)).stat()
@@ -62,24 +62,24 @@ class Source:
                 raise click.ClickException(f"{path}: {reason}") from error
 
     def load(
-        self, progress: Callable[[Step], None], *, detail: str = "all", kept: Kept | None = None
+        self, progress: Callable[[LoadStep], None], *, detail: str = "all", kept: Kept | None = None
     ) -> tuple[Dataset, Analysis]:
-        """Reads and analyses; raises ClickException where there is nothing to read.
+        """Reads and analyses; raises ClickException if there is nothing to read.
 
-        `detail` is how much of traces is read; see `LoadOptions.detail`. `kept` is what a sparse reading leaves to the
-        next one.
+        `detail` is how much of traces is read; see `LoadOptions.detail`. `kept` is the rest of a sparse reading, for
+        the next one.
         """
         from rankscope.assemble.load import InputError, load
 
         def tell(read: Progress) -> None:
             _prepare()
-            progress(Step(read.files_done, read.files_total, "reading"))
+            progress(LoadStep(read.files_done, read.files_total, "reading"))
 
         try:
             dataset = load([Path(p) for p in self.paths], replace(self.options, detail=detail), tell, kept)
         except InputError as error:
             raise click.ClickException(str(error)) from error
-        progress(Step(0, 0, "analysing"))
+        progress(LoadStep(0, 0, "analysing"))
         return dataset, _prepare()(dataset)
 
 
@@ -95,7 +95,7 @@ def _prepare() -> Callable[[Dataset], Analysis]:
 def with_local_paths(
     dataset: Dataset, analysis: Analysis, path_map: tuple[tuple[str, str], ...]
 ) -> tuple[Dataset, Analysis]:
-    """Both with the files of stacks where they lie on this machine."""
+    """Both with the source files of stacks at their place on this machine."""
     if not path_map:
         return dataset, analysis
     import polars as pl
@@ -110,7 +110,7 @@ def with_local_paths(
 
 
 def _local(file: str, path_map: tuple[tuple[str, str], ...]) -> str:
-    """The path with the first prefix that fits replaced; a prefix ends where a directory does."""
+    """The path with its first matching prefix replaced; a prefix ends at a directory boundary."""
     for source, target in path_map:
         prefix = source.rstrip("/") + "/"
         if file.startswith(prefix):
@@ -118,12 +118,12 @@ def _local(file: str, path_map: tuple[tuple[str, str], ...]) -> str:
     return file
 
 
-# When a process that keeps a large dataset looks for cycles in it: a search goes through everything there is.
+# Thresholds for the garbage collector in a process with a large dataset, in which a full search is slow.
 
-YOUNG_ONLY = (10_000, 20, 100_000)
-"""Thresholds of the garbage collector with which it hardly ever looks at what is old; that is done when it fits."""
-A_BIT_AT_A_TIME = (1_000, 10, 1_000_000)
-"""Thresholds with which no search among young objects takes long, where a key waits for it.
+YOUNG_THRESHOLDS = (10_000, 20, 100_000)
+"""Thresholds that almost never search old objects; that search is run at a good moment."""
+SHORT_SEARCH_THRESHOLDS = (1_000, 10, 1_000_000)
+"""Thresholds that keep searches of young objects short, for fast answers to keys.
 
-Old ones are left to whoever knows when no key is awaited.
+Old objects are searched explicitly, when no key is expected.
 """

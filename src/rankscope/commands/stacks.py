@@ -1,4 +1,4 @@
-"""`rankscope stacks`: where the ranks of this host are in Python, as py-spy sees it, beside the other dumps."""
+"""`rankscope stacks`: Python stacks of the ranks on this host, taken with py-spy and stored beside the other dumps."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from rankscope.report.escape import plain
 from rankscope.report.output_files import overwrite
 
 LONGEST_S = 60.0
-"""py-spy gets so long for a process; with native frames it reads the symbols of torch first."""
-AT_ONCE = 8
-MISSING = (
+"""Longest run of py-spy for a process; with native frames it first reads the symbols of torch."""
+MOST_PARALLEL = 8
+MISSING_PY_SPY = (
     "py-spy is not there. It is one program without dependencies: pip install py-spy, "
     "or copy it to this host and put it into PATH"
 )
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """How py-spy is called."""
+class PySpySampling:
+    """Options of py-spy."""
 
     program: str
     directory: Path
@@ -44,7 +44,7 @@ class Sampling:
     nonblocking: bool
 
     def path(self, pid: int, rank: int | None, at: datetime) -> Path:
-        """Where a dump goes; the parser finds the rank in the name."""
+        """The path of a dump; the parser finds the rank in the name."""
         who = f"pyspy_rank_{rank}" if rank is not None else f"pyspy_pid_{pid}"
         return self.directory / f"{who}_{at:%Y%m%d_%H%M%S}.{'json' if self.as_json else 'txt'}"
 
@@ -57,8 +57,8 @@ class Sampling:
 def run(
     directory: str, *, pids: tuple[int, ...], as_json: bool, native: bool, nonblocking: bool, times: int, every: float
 ) -> int:
-    """Dumps every rank of this host `times` times; exit code 2 if none could be."""
-    sampling = Sampling(_py_spy(), _made(directory), as_json, native, nonblocking)
+    """Dumps every rank of this host `times` times; exit code 2 if none succeeded."""
+    sampling = PySpySampling(_py_spy(), _made(directory), as_json, native, nonblocking)
     dumped = 0
     for number in range(times):
         if number:
@@ -77,7 +77,7 @@ def _py_spy() -> str:
     beside = Path(sys.executable).with_name("py-spy")
     program = shutil.which("py-spy") or (str(beside) if beside.is_file() else None)
     if program is None:
-        raise click.ClickException(MISSING)
+        raise click.ClickException(MISSING_PY_SPY)
     return program
 
 
@@ -90,10 +90,10 @@ def _made(directory: str) -> Path:
     return path
 
 
-def _all(sampling: Sampling, found: dict[int, int | None]) -> int:
-    """Dumps processes next to each other, for one pauses only itself; returns how many could be."""
+def _all(sampling: PySpySampling, found: dict[int, int | None]) -> int:
+    """Dumps processes in parallel, because each dump pauses only its process; returns the number of successes."""
     at = datetime.now(UTC)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(MOST_PARALLEL) as pool:
         tasks = {pid: pool.submit(_one, sampling, pid, rank, at) for pid, rank in found.items()}
     problems = {pid: task.result() for pid, task in tasks.items()}
     for pid, problem in problems.items():
@@ -103,8 +103,8 @@ def _all(sampling: Sampling, found: dict[int, int | None]) -> int:
     return sum(problem is None for problem in problems.values())
 
 
-def _one(sampling: Sampling, pid: int, rank: int | None, at: datetime) -> str | None:
-    """Dumps a process; why it could not be."""
+def _one(sampling: PySpySampling, pid: int, rank: int | None, at: datetime) -> str | None:
+    """Dumps a process; returns the reason of a failure."""
     try:
         done = subprocess.run(sampling.command(pid), capture_output=True, timeout=LONGEST_S, check=False)
         if done.returncode == 0 and done.stdout.strip():
@@ -114,7 +114,7 @@ def _one(sampling: Sampling, pid: int, rank: int | None, at: datetime) -> str | 
         return f"py-spy took more than {LONGEST_S:.0f} s"
     except OSError as error:
         return f"{error.filename or sampling.program}: {error.strerror}"
-    # where in py-spy itself it failed helps nobody here
+    # the place of the error in py-spy itself helps nobody here
     said, _, _ = done.stderr.decode("utf-8", "replace").partition("Stack backtrace:")
     return _explained(" ".join(said.split()).removeprefix("Error: ") or f"py-spy ended with {done.returncode}")
 
@@ -125,17 +125,17 @@ def _explained(said: str) -> str:
     return f"py-spy: {said}{advice}"
 
 
-# Which processes of this host are ranks of a job: by the environment they were started with, or by their sidecars.
+# Processes of this host that are ranks of a job: by their initial environment, or by their sidecars.
 
 RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-"""Environment variables with the global rank; where one of them is set anywhere, those behind it count for nothing."""
+"""Environment variables with the global rank, by precedence: one that any process has set hides those after it."""
 JOB_NAMES = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 CARD_BYTES = 16 << 20
 PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
-class Process:
+class HostProcess:
     """A process of this host whose environment can be read."""
 
     pid: int
@@ -152,12 +152,12 @@ class Process:
 
     @property
     def job(self) -> tuple[str | None, ...]:
-        """What tells its job from others on the host."""
+        """Identity of its job on the host."""
         return tuple(self.environment.get(name) for name in JOB_NAMES)
 
 
 def ranks_here(directory: Path, pids: Iterable[int], proc: Path = PROC) -> dict[int, int | None]:
-    """Processes by id with their ranks; None for one of `pids` whose rank nothing tells.
+    """Ranks by process id; None for one of `pids` with an unknown rank.
 
     With `pids` only those. Raises ClickException if several jobs of this host have the same ranks.
     """
@@ -166,7 +166,7 @@ def ranks_here(directory: Path, pids: Iterable[int], proc: Path = PROC) -> dict[
     told = {pid: rank for pid, rank in _from_cards(directory).items() if pid in processes and processes[pid].is_python}
     jobs, ranks = {processes[pid].job for pid in told}, set(told.values())
     for pid, rank in _from_environment(processes, wanted).items():
-        # where sidecars tell the job, a process of another one that runs beside it is none of its ranks
+        # if sidecars tell the job, processes of other jobs are not its ranks
         if pid in wanted or not jobs or (processes[pid].job in jobs and rank not in ranks):
             told.setdefault(pid, rank)
     if wanted:
@@ -175,7 +175,7 @@ def ranks_here(directory: Path, pids: Iterable[int], proc: Path = PROC) -> dict[
     return dict(sorted(told.items(), key=lambda item: (item[1], item[0])))
 
 
-def _refuse_several_jobs(told: dict[int, int], processes: dict[int, Process]) -> None:
+def _refuse_several_jobs(told: dict[int, int], processes: dict[int, HostProcess]) -> None:
     claims = defaultdict(list)
     for pid, rank in told.items():
         claims[rank].append(pid)
@@ -185,8 +185,8 @@ def _refuse_several_jobs(told: dict[int, int], processes: dict[int, Process]) ->
             raise click.ClickException(f"several processes are rank {rank}: {shown}; choose with --pid")
 
 
-def _from_environment(processes: dict[int, Process], wanted: set[int]) -> dict[int, int]:
-    """The interpreters that have a rank and are not below one that has the same: those are its workers."""
+def _from_environment(processes: dict[int, HostProcess], wanted: set[int]) -> dict[int, int]:
+    """Interpreters with a rank that are not below one with the same rank; those are its workers."""
     name = next((n for n in RANK_NAMES if any(n in p.environment and p.is_python for p in processes.values())), None)
     ranked = {
         pid: int(process.environment[name])
@@ -200,11 +200,11 @@ def _from_environment(processes: dict[int, Process], wanted: set[int]) -> dict[i
     }
 
 
-def _is_above(above: int, pid: int, ranked: dict[int, int], processes: dict[int, Process]) -> bool:
+def _is_above(above: int, pid: int, ranked: dict[int, int], processes: dict[int, HostProcess]) -> bool:
     return ranked.get(above) == ranked[pid] and processes[above].job == processes[pid].job
 
 
-def _above(pid: int, processes: dict[int, Process]) -> list[int]:
+def _above(pid: int, processes: dict[int, HostProcess]) -> list[int]:
     found: list[int] = []
     at = processes[pid].parent
     while at in processes and at not in found:
@@ -213,7 +213,7 @@ def _above(pid: int, processes: dict[int, Process]) -> list[int]:
     return found
 
 
-def _processes(proc: Path) -> dict[int, Process]:
+def _processes(proc: Path) -> dict[int, HostProcess]:
     found = {}
     for directory in proc.iterdir():
         if directory.name.isdigit() and int(directory.name) != os.getpid():
@@ -222,22 +222,22 @@ def _processes(proc: Path) -> dict[int, Process]:
     return found
 
 
-def _process(directory: Path) -> Process:
-    """Raises OSError for a process of somebody else, or one that has ended."""
+def _process(directory: Path) -> HostProcess:
+    """The process of a directory of /proc. Raises OSError if it is of another user, or has ended."""
     words = (directory / "cmdline").read_bytes().split(b"\0")
     pairs = (
         item.decode("utf-8", "replace").partition("=") for item in (directory / "environ").read_bytes().split(b"\0")
     )
-    # what follows the name, which may contain anything
+    # the fields after the name, which may contain anything
     parent = (directory / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
     command = b" ".join(words).decode("utf-8", "replace")
     program = str((directory / "exe").readlink())
     kept = {name: value for name, _, value in pairs if name in (*RANK_NAMES, *JOB_NAMES)}
-    return Process(int(directory.name), int(parent), command, program, kept)
+    return HostProcess(int(directory.name), int(parent), command, program, kept)
 
 
 def _from_cards(directory: Path) -> dict[int, int]:
-    """Process ids and ranks that sidecars in a directory tell of this host."""
+    """Process ids and ranks of this host, from sidecars in a directory."""
     host = platform.node()
     cards = filter(None, map(_card, sorted(directory.glob("capture_rank_*.json"))))
     return {card.pid: card.rank for card in cards if card.host == host and card.pid is not None and not card.ended}

@@ -1,4 +1,4 @@
-"""`rankscope PATH...`: the app, or the text report where there is no terminal to draw on."""
+"""`rankscope PATH...`: the app, or the text report without a terminal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from rankscope.commands import report
 from rankscope.commands import watch as watching
-from rankscope.commands.source import A_BIT_AT_A_TIME, Source, Step
-from rankscope.commands.watch import UNSAID, Follow
+from rankscope.commands.source import SHORT_SEARCH_THRESHOLDS, JobSource, LoadStep
+from rankscope.commands.watch import DEFAULT_OPTIONS, FollowOptions
 from rankscope.report.escape import plain
 from rankscope.triggers.pipes import Pipe, ask, find_pipes
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rankscope.tui.options import Load, Palette, ViewOptions
 
 SWITCH_S = 0.001
-"""So long a thread keeps the interpreter from another one that waits for it; 5 ms otherwise."""
+"""Longest time that a thread keeps the interpreter while another one waits; Python's default is 5 ms."""
 
 
 def run(
@@ -43,11 +43,11 @@ def run(
     jobs: int | None = None,
     errors: str | None = None,
     watch: bool = False,
-    follow: Follow = UNSAID,
+    follow: FollowOptions = DEFAULT_OPTIONS,
     bell: bool = True,
 ) -> int:
     """Opens the app on a terminal; elsewhere prints the report, with its exit code, or follows the job in lines."""
-    source = Source(paths, rank_from, world_size, attempt, jobs, errors, called)
+    source = JobSource(paths, rank_from, world_size, attempt, jobs, errors, called)
     if not on_terminal():
         without = partial(watching.run, follow=follow) if watch else report.run
         return without(
@@ -59,11 +59,11 @@ def run(
     from rankscope.tui.options import from_environment
 
     for name in ("COLUMNS", "LINES"):
-        # Where they are exported they hide that the terminal was resized.
+        # exported, these variables hide a resize of the terminal
         os.environ.pop(name, None)
     options = from_environment(
         os.environ, ascii_only=ascii_only, palette=palette, mouse=mouse, path_map=path_map, export=_export, bell=bell,
-        export_traces=_export_traces, pipes=PipesOf(paths),
+        export_traces=_export_traces, pipes=PathPipes(paths),
     )  # fmt: skip
     if watch:
         _app_that_follows(source, follow, options).run()
@@ -73,25 +73,25 @@ def run(
     return 0
 
 
-def _app_that_follows(source: Source, follow: Follow, options: ViewOptions) -> RankscopeApp:
-    from rankscope.commands.follower_process import Apart, Wanted
+def _app_that_follows(source: JobSource, follow: FollowOptions, options: ViewOptions) -> RankscopeApp:
+    from rankscope.commands.follower_process import FollowerProcess, FollowRequest
     from rankscope.tui.app import RankscopeApp
 
     answer_keys()
-    apart = Apart(Wanted(source, follow, options.path_map))
+    apart = FollowerProcess(FollowRequest(source, follow, options.path_map))
     return RankscopeApp(load=None, title=source.title, options=options, watch=apart)
 
 
-def _readings(source: Source) -> tuple[Load, Load]:
-    """What is shown at first, and the rest, for which only traces are opened again."""
+def _readings(source: JobSource) -> tuple[Load, Load]:
+    """The first reading, and the second one, which opens only traces again."""
     from rankscope.assemble.load import Kept
 
     kept = Kept()
     return partial(_first, source, kept), partial(source.load, kept=kept)
 
 
-def _first(source: Source, kept: Kept, progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
-    """Of traces only their collectives and steps: they are there in a third of the time."""
+def _first(source: JobSource, kept: Kept, progress: Callable[[LoadStep], None]) -> tuple[Dataset, Analysis]:
+    """The first reading: only collectives and steps of traces, in a third of the time."""
     try:
         return source.load(progress, detail="collectives", kept=kept)
     finally:
@@ -100,40 +100,40 @@ def _first(source: Source, kept: Kept, progress: Callable[[Step], None]) -> tupl
 
 
 def answer_keys() -> None:
-    """Has the thread that takes updates get out of the way of the one that answers keys.
+    """Makes the thread that takes updates yield to the one that answers keys.
 
-    A search for cycles stops both: one through all that was imported takes a tenth of a second.
+    A search for cycles stops both; one through all imported objects takes a tenth of a second.
     """
     gc.enable()
-    gc.set_threshold(*A_BIT_AT_A_TIME)
+    gc.set_threshold(*SHORT_SEARCH_THRESHOLDS)
     sys.setswitchinterval(SWITCH_S)
 
 
 def _export(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
-    """Imports what writes Markdown only when something is written."""
+    """Exports the Markdown report; imports the writer only then."""
     from rankscope.report.perfetto import export_markdown
 
     return export_markdown(dataset, analysis, directory)
 
 
 def _export_traces(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
-    """As `_export`, for the merged trace."""
+    """Exports the merged trace; imports the writer only then."""
     from rankscope.report.perfetto import export_merged
 
     return export_merged(dataset, analysis, directory)
 
 
 def on_terminal() -> bool:
-    """Whether there is a terminal to draw on and to read keys from."""
+    """Whether stdin and stdout are a terminal."""
     return all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout)) and os.environ.get("TERM") != "dumb"
 
 
-# Asking a running job for dumps through the trigger pipes that lie where its dumps do.
+# Requests for dumps of a running job, through the trigger pipes beside its dumps.
 
 
 @dataclass(frozen=True)
-class PipesOf:
-    """The trigger pipes of some paths. What is asked first may be gone when it is written to: that is said."""
+class PathPipes:
+    """The trigger pipes of some paths. A pipe may vanish before it is written to; `ask` then says so."""
 
     paths: Sequence[str]
 
@@ -142,7 +142,7 @@ class PipesOf:
         return sorted({pipe.rank for pipe in self._find()})
 
     def ask(self) -> str:
-        """Asks all of them, and says what came of it."""
+        """Asks all of them; returns the outcome in words."""
         asked = ask(self._find())
         failed = [one for one in asked if one.problem is not None]
         text = f"{len(asked) - len(failed)} of {len(asked)} ranks asked for dumps"

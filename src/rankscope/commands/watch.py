@@ -1,4 +1,4 @@
-"""`rankscope watch`: follows a running job without a screen, and says on a line of its own what becomes of it."""
+"""`rankscope watch`: follows a running job without a screen and prints a line for each change."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rankscope.commands.source import Source, with_local_paths
+from rankscope.commands.source import JobSource, with_local_paths
 from rankscope.parsers.workers.machine_share import of_the_user
 from rankscope.report.escape import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rankscope.watching.update import Reading, Update
+    from rankscope.watching.update import FollowProgress, JobUpdate
     from rankscope.watching.watcher import Watcher
 
 
 @dataclass(frozen=True)
-class Follow:
-    """How a job is to be followed, as the command line says."""
+class FollowOptions:
+    """Options of following, from the command line."""
 
     poll: float | None = None
     freeze_after: float | None = None
     on_freeze: str | None = None
 
 
-UNSAID = Follow()
-"""Nothing was said of how."""
+DEFAULT_OPTIONS = FollowOptions()
+"""The default options."""
 
 
-def watcher_for(source: Source, follow: Follow) -> Watcher:
-    """What follows the files of a source; ClickException if the options are no good."""
+def watcher_for(source: JobSource, follow: FollowOptions) -> Watcher:
+    """The watcher for the files of a source; ClickException for bad options."""
     from pathlib import Path
 
     from rankscope.assemble.load import InputError
@@ -55,29 +55,29 @@ def watcher_for(source: Source, follow: Follow) -> Watcher:
 
 
 @dataclass
-class Followed:
-    """What the screen is given to follow: every freeze goes to the command of the user's as well."""
+class FollowedJob:
+    """Source of updates for the screen that also runs the user's command at every freeze."""
 
     watcher: Watcher
     on_freeze: str | None
     path_map: tuple[tuple[str, str], ...]
 
-    def run(self, publish: Callable[[Update | Reading], None]) -> None:
+    def run(self, publish: Callable[[JobUpdate | FollowProgress], None]) -> None:
         """Follows until `stop`; ClickException if no process can be started."""
         from rankscope.parsers.workers.pool import WorkerError
-        from rankscope.watching.update import Reading
+        from rankscope.watching.update import FollowProgress
 
-        last: list[Reading] = [Reading()]
+        last: list[FollowProgress] = [FollowProgress()]
         said = [""]
 
         def tell(text: str) -> None:
             said[0] = text
             publish(replace(last[0], said=text))
 
-        hook = Hook(self.on_freeze, tell) if self.on_freeze is not None else None
+        hook = FreezeHook(self.on_freeze, tell) if self.on_freeze is not None else None
 
-        def pass_on(news: Update | Reading) -> None:
-            if isinstance(news, Reading):
+        def pass_on(news: JobUpdate | FollowProgress) -> None:
+            if isinstance(news, FollowProgress):
                 last[0] = replace(news, said=said[0])
                 publish(last[0])
                 return
@@ -87,7 +87,7 @@ class Followed:
             dataset, analysis = with_local_paths(news.dataset, news.analysis, self.path_map)
             publish(replace(news, dataset=dataset, analysis=analysis, reading=last[0]))
             if fires and hook is not None:
-                # after that, so that what becomes of it is told later
+                # after that, so that its outcome is told later
                 hook.fire(report_of(news, self.path_map))
 
         try:
@@ -100,12 +100,12 @@ class Followed:
         self.watcher.stop()
 
 
-def followed(source: Source, follow: Follow, path_map: tuple[tuple[str, str], ...]) -> Followed:
-    """What the screen is given to follow; ClickException if the options are no good."""
-    return Followed(watcher_for(source, follow), follow.on_freeze, path_map)
+def followed(source: JobSource, follow: FollowOptions, path_map: tuple[tuple[str, str], ...]) -> FollowedJob:
+    """The source of updates for the screen; ClickException for bad options."""
+    return FollowedJob(watcher_for(source, follow), follow.on_freeze, path_map)
 
 
-def report_of(update: Update, path_map: tuple[tuple[str, str], ...] = ()) -> bytes:
+def report_of(update: JobUpdate, path_map: tuple[tuple[str, str], ...] = ()) -> bytes:
     """The JSON report of an update."""
     from rankscope.report.json import render_json
 
@@ -118,7 +118,7 @@ def run(
     called: tuple[str, ...] = (),
     form: Literal["text", "json"] = "text",
     until_frozen: bool = False,
-    follow: Follow = UNSAID,
+    follow: FollowOptions = DEFAULT_OPTIONS,
     ascii_only: bool = False,
     path_map: tuple[tuple[str, str], ...] = (),
     rank_from: str | None = None,
@@ -127,12 +127,12 @@ def run(
     jobs: int | None = None,
     errors: str | None = None,
 ) -> int:
-    """Follows until a signal ends it; its exit code says whether anything critical was found last."""
-    source = Source(paths, rank_from, world_size, attempt, jobs, errors, called)
+    """Follows until a signal; the exit code says whether the last verdict was critical."""
+    source = JobSource(paths, rank_from, world_size, attempt, jobs, errors, called)
     source.check(may_come=True)
     watcher = watcher_for(source, follow)
     gc.enable()
-    printer = _Printer(watcher, form, ascii_only, until_frozen, path_map, _hook(follow))
+    printer = _StatusPrinter(watcher, form, ascii_only, until_frozen, path_map, _hook(follow))
     with _ended_by_signals(watcher):
         _run(watcher, printer)
     if printer.hook is not None and until_frozen:
@@ -140,7 +140,7 @@ def run(
     return int(printer.critical or (until_frozen and printer.alarmed))
 
 
-def _run(watcher: Watcher, printer: _Printer) -> None:
+def _run(watcher: Watcher, printer: _StatusPrinter) -> None:
     from rankscope.parsers.workers.pool import WorkerError
 
     try:
@@ -149,33 +149,33 @@ def _run(watcher: Watcher, printer: _Printer) -> None:
         raise click.ClickException(str(error)) from error
 
 
-def _hook(follow: Follow) -> Hook | None:
+def _hook(follow: FollowOptions) -> FreezeHook | None:
     if follow.on_freeze is None:
         return None
 
-    return Hook(follow.on_freeze, _say)
+    return FreezeHook(follow.on_freeze, _say)
 
 
 @dataclass
-class _Printer:
-    """Prints what is new of a job, and tells who is to be told."""
+class _StatusPrinter:
+    """Prints the changes of a job, and runs the user's command."""
 
     watcher: Watcher
     form: str
     ascii_only: bool
     until_frozen: bool
     path_map: tuple[tuple[str, str], ...]
-    hook: Hook | None
+    hook: FreezeHook | None
     critical: bool = False
     alarmed: bool = False
     _said: object = None
     _trouble: str = field(default="")
 
-    def publish(self, news: Update | Reading) -> None:
-        """Takes what the watcher tells."""
-        from rankscope.watching.update import Reading
+    def publish(self, news: JobUpdate | FollowProgress) -> None:
+        """Takes an update of the watcher."""
+        from rankscope.watching.update import FollowProgress
 
-        if isinstance(news, Reading):
+        if isinstance(news, FollowProgress):
             self._tell_trouble(news)
             return
         self._tell_trouble(news.reading)
@@ -188,7 +188,7 @@ class _Printer:
             if self.until_frozen:
                 self.watcher.stop()
 
-    def _print(self, update: Update) -> None:
+    def _print(self, update: JobUpdate) -> None:
         from rankscope.report.text import render_line_json, render_line_text, verdict_key
 
         key = verdict_key(update.analysis, update.live)
@@ -206,7 +206,7 @@ class _Printer:
         except BrokenPipeError:
             self.watcher.stop()
 
-    def _tell_trouble(self, reading: Reading) -> None:
+    def _tell_trouble(self, reading: FollowProgress) -> None:
         trouble = reading.trouble
         if trouble != self._trouble:
             self._trouble = trouble
@@ -232,14 +232,14 @@ def _ended_by_signals(watcher: Watcher) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-# A command of the user's that is run when a job freezes, with the report on its standard input.
+# The user's command that runs when a job freezes, with the report on its standard input.
 
 LONGEST_QUOTE = 200
-"""Characters of what a command that failed has said."""
+"""Longest quoted output of a failed command."""
 
 
-class Hook:
-    """Runs the command beside everything else, never twice at a time; `tell` gets what became of it."""
+class FreezeHook:
+    """Runs the command in the background, once at a time; `tell` gets its outcome."""
 
     def __init__(self, command: str, tell: Callable[[str], None]) -> None:
         self._command, self._tell = command, tell
@@ -254,7 +254,7 @@ class Hook:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until the command has ended."""
+        """Waits until the command has ended."""
         if self._thread is not None:
             self._thread.join()
 

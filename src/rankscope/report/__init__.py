@@ -1,1 +1,1 @@
-"""Findings in the form in which they leave the program: text, Markdown, JSON."""
+"""Output forms of findings: text, Markdown, JSON."""

@@ -1,4 +1,4 @@
-"""The report for programs. Its form is a contract: keys, their order and their meaning change only with `SCHEMA`."""
+"""The JSON report for programs. A contract: keys, their order and their meaning change only with `SCHEMA`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,30 @@ from typing import Any
 import orjson
 
 from rankscope import __version__
-from rankscope.analysis.model import Analysis, Culprit, Dimension, Evidence, Finding, GroupRef, Mesh, Step, Why
+from rankscope.analysis.model import (
+    Analysis,
+    ChainStep,
+    Culprit,
+    Dimension,
+    Evidence,
+    Finding,
+    GroupRef,
+    Mesh,
+    RankExplanation,
+)
 from rankscope.report import log_excerpts, settings_section
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
 
 SCHEMA = 1
-"""Counts up when a program that reads the report would break."""
+"""Version of the form; it increases with every change that breaks a reading program."""
 
 _NOT_ASCII = re.compile(r"[^\x20-\x7e\n]")
 Json = dict[str, Any]
 
 
 def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) -> bytes:
-    """The report as one JSON object on lines of its own, indented by two, with a newline at its end."""
+    """The report as one JSON object, indented by two, with a newline at its end."""
     said, more = log_excerpts.json_rows(dataset)
     raw = dump(
         {
@@ -46,7 +56,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
 
 
 def render_error(message: str) -> bytes:
-    """What takes the place of the report where there is none."""
+    """The JSON object that replaces the report after an error."""
     return dump({"schema": SCHEMA, "error": message})
 
 
@@ -79,7 +89,7 @@ def finding_json(f: Finding) -> Json:
     }
 
 
-def _why(w: Why) -> Json:
+def _why(w: RankExplanation) -> Json:
     lines = [{"about": r.about, **_evidence(r.evidence)} for r in w.lines]
     return {"rank": w.rank, "accused": w.accused, "finding": w.finding, "title": w.title, "lines": lines}
 
@@ -88,7 +98,7 @@ def _culprit(c: Culprit) -> Json:
     return {"rank": c.rank, "host": c.host, "pid": c.pid, "device": c.device}
 
 
-def _step(s: Step) -> Json:
+def _step(s: ChainStep) -> Json:
     wait = {"group": s.waits_in.group, "seq": s.waits_in.seq, "op": s.waits_in.op}
     return {"rank": s.rank, "waits_in": wait, "for_rank": s.for_rank}
 
@@ -115,14 +125,14 @@ def _evidence(e: Evidence) -> Json:
 def _traces(dataset: Dataset, analysis: Analysis) -> Json | None:
     if analysis.traces is None:
         return None
-    # only who has traces waits for the import
+    # imported only for jobs with traces
     from rankscope.report import trace_section
 
     return trace_section.json_object(dataset, analysis.traces)
 
 
 def _mesh(mesh: Mesh | None, ranks: Iterable[int]) -> Json | None:
-    """The grid, and of `ranks` their places on it."""
+    """The grid, and the places of `ranks` on it."""
     if mesh is None:
         return None
     names = [d.name for d in mesh.dimensions]
@@ -140,7 +150,7 @@ def _dimension(d: Dimension) -> Json:
 
 
 def dump(report: Json, *, indented: bool = True) -> bytes:
-    """JSON that is whole and safe to look at in a terminal: what is invisible is written as an escape."""
+    """Complete JSON that is safe in a terminal: invisible characters are escaped."""
     options = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if indented else 0)
     try:
         raw = orjson.dumps(report, option=options)
@@ -152,7 +162,7 @@ def dump(report: Json, *, indented: bool = True) -> bytes:
 
 
 def _escape(match: re.Match[str]) -> str:
-    """One character as it is if it can be seen, else as JSON escape."""
+    """One character, as it is if it is visible, else as JSON escape."""
     return match.group() if match.group().isprintable() else _unicode_escape(match)
 
 
@@ -163,7 +173,7 @@ def _unicode_escape(match: re.Match[str]) -> str:
 
 
 def _without_surrogates(value: Any) -> Any:
-    """The same with lone surrogates written out: names of files may hold them, JSON may not."""
+    """The value with lone surrogates written out: file names may hold them, JSON may not."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The lines of logs that say why a job broke: causes first, then who suffered; alike ones as one."""
+"""Excerpts of log lines that tell why a job broke: causes first, then victims; similar lines merged."""
 
 from __future__ import annotations
 
@@ -11,63 +11,63 @@ from rankscope.report import words
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset
 
-MOST = 1_000
-"""Lines that the JSON report lists."""
+MOST_JSON_LINES = 1_000
+"""Most lines in the JSON report."""
 MOST_SHOWN = 10
-"""Lines that a report for people lists, those of many ranks as one."""
-LONGEST = 300
-"""Characters of a line in a report for people."""
+"""Most lines in a report for people, similar ones of many ranks merged."""
+LONGEST_LINE = 300
+"""Longest line in a report for people."""
 ROLES = ("root", "victim", "context", "", "noise")
-"""Roles of lines, those that say most first."""
+"""Roles of lines, the most telling first."""
 _NUMBERS = r"0x[0-9a-fA-F]+|\d+"
 
 
-class Said(NamedTuple):
-    """What one or many ranks said, in words that differ only in their numbers."""
+class LogExcerpt(NamedTuple):
+    """Lines of one or more ranks that differ only in their numbers."""
 
     role: str
     kind: str
     text: str
-    """Of the first line; without secrets."""
+    """Text of the first line, without secrets."""
     ranks: tuple[int, ...]
     host: str
-    """Of the first line."""
+    """Host of the first line."""
     lines: int
     time_ns: int | None
-    """Of the first line."""
+    """Time of the first line."""
     file: str
     line: int | None
     utc: bool = False
-    """The line says the zone of its time; else that is the local one of its host."""
+    """Whether the time is UTC; else it is the local time of its host."""
 
     @property
     def who(self) -> str:
-        """The ranks that said it: "ranks 3-7"; "unknown rank on node07" where nothing tells."""
+        """The ranks of the lines: "ranks 3-7"; "unknown rank on node07" if none is known."""
         unknown = f"unknown rank on {self.host}" if self.host else "unknown rank"
         return words.ranks_phrase(self.ranks) if self.ranks else unknown
 
 
 def filled_time() -> pl.Expr:
-    """When a line was written, in ns since the epoch: without a time of its own, as the one before it in its file."""
+    """Time of a line in ns since the epoch; without a time of its own, that of the previous line in its file."""
     return pl.col("time_ns").forward_fill().over("file")
 
 
 def narrow(dataset: Dataset) -> pl.DataFrame:
-    """For each row of `messages` what tells it apart without its text: made once for as long as one job is shown.
+    """For each row of `messages` its properties without the text; cached for one job.
 
-    row: its position; rank, time_ns; utc: whether that is UTC, not as its host prints it; at: `filled_time`; place: of
-    its role in ROLES; alike: a number that lines of one role and kind share whose words differ only in their numbers.
+    row: its index; rank, time_ns; utc: whether that is UTC, else local to its host; at: `filled_time`; place: index of
+    its role in ROLES; alike: a number common to lines of one role and kind that differ only in their numbers.
     """
-    if not _kept or _kept[0][0] is not dataset.messages:
-        _kept[:] = [(dataset.messages, _narrow(dataset.messages))]
-    return _kept[0][1]
+    if not _cached_rows or _cached_rows[0][0] is not dataset.messages:
+        _cached_rows[:] = [(dataset.messages, _narrow(dataset.messages))]
+    return _cached_rows[0][1]
 
 
-_kept: list[tuple[pl.DataFrame, pl.DataFrame]] = []
+_cached_rows: list[tuple[pl.DataFrame, pl.DataFrame]] = []
 
 
 def _narrow(messages: pl.DataFrame) -> pl.DataFrame:
-    words_alone = pl.col("text").str.slice(0, LONGEST).str.replace_all(_NUMBERS, "#")
+    words_alone = pl.col("text").str.slice(0, LONGEST_LINE).str.replace_all(_NUMBERS, "#")
     place = pl.col("role").replace_strict({role: i for i, role in enumerate(ROLES)}, default=ROLES.index(""))
     in_utc = pl.col("values").str.contains('"utc":true', literal=True)
     return messages.with_row_index("row").select(
@@ -78,7 +78,7 @@ def _narrow(messages: pl.DataFrame) -> pl.DataFrame:
 
 
 def accounts(dataset: Dataset) -> pl.DataFrame:
-    """The rows of `narrow` that are causes or of victims: causes first, each in the order of time."""
+    """The rows of `narrow` that are causes or victims: causes first, each by time."""
     return narrow(dataset).filter(pl.col("place") < 2).sort("place", "at", "row", nulls_last=True)
 
 
@@ -88,8 +88,8 @@ def with_paths(dataset: Dataset, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(paths, on="file", how="left", maintain_order="left")
 
 
-def folded(dataset: Dataset, rows: pl.DataFrame, most: int) -> tuple[list[Said], int]:
-    """Rows of `narrow`, alike ones as one, the first `most` of them; and how many rows are in none of these."""
+def folded(dataset: Dataset, rows: pl.DataFrame, most: int) -> tuple[list[LogExcerpt], int]:
+    """Rows of `narrow`, similar ones merged, the first `most` of them; and the number of rows in none of these."""
     ranks = pl.col("rank").drop_nulls().unique().sort().alias("ranks")
     grouped = rows.group_by("alike", maintain_order=True).agg(pl.col("row").first(), pl.len().alias("lines"), ranks)
     shown = grouped.head(most)
@@ -98,42 +98,42 @@ def folded(dataset: Dataset, rows: pl.DataFrame, most: int) -> tuple[list[Said],
     return said, rows.height - sum(one.lines for one in said)
 
 
-def _said(row: dict[str, Any]) -> Said:
-    return Said(
+def _said(row: dict[str, Any]) -> LogExcerpt:
+    return LogExcerpt(
         row["role"] or "", row["kind"] or "", hide(row["text"] or ""), tuple(row["ranks"]), row["host"] or "",
         row["lines"], row["time_ns"], row["path"] or "", row["line"], '"utc":true' in (row["values"] or ""),
     )  # fmt: skip
 
 
-def shown(dataset: Dataset) -> tuple[list[Said], int]:
-    """What a report for people lists, and how many lines are not in it."""
+def shown(dataset: Dataset) -> tuple[list[LogExcerpt], int]:
+    """The excerpts of a report for people, and the number of further lines."""
     return folded(dataset, accounts(dataset), MOST_SHOWN)
 
 
-def source(said: Said) -> str:
-    """Where and when the first was written: "rank3.err, line 12, 2023-11-14 22:13:20 local time of its host"."""
+def source(said: LogExcerpt) -> str:
+    """Place and time of the first line: "rank3.err, line 12, 2023-11-14 22:13:20 local time of its host"."""
     parts = [said.file, f"line {said.line}" if said.line is not None else ""]
     zone = "UTC" if said.utc else "local time of its host"
     parts += [words.moment(said.time_ns, zone)] if said.time_ns is not None else []
     return ", ".join(filter(None, parts))
 
 
-def text_lines(said: Sequence[Said], more: int) -> list[tuple[str, str]]:
-    """(role, line) for a report as text, with how many lines are left out."""
+def text_lines(said: Sequence[LogExcerpt], more: int) -> list[tuple[str, str]]:
+    """(role, line) for a text report, with the number of omitted lines."""
     lines = [(one.role, _line(one)) for one in said]
     return [*lines, ("", f"({more:,} more in the JSON report)")] if more else lines
 
 
-def _line(one: Said) -> str:
+def _line(one: LogExcerpt) -> str:
     times = f", {one.lines} lines" if one.lines > 1 else ""
     place = source(one)
-    return f"{one.who}{times}: {one.text[:LONGEST]}" + (f" ({place})" if place else "")
+    return f"{one.who}{times}: {one.text[:LONGEST_LINE]}" + (f" ({place})" if place else "")
 
 
 def json_rows(dataset: Dataset) -> tuple[list[dict[str, Any]], int]:
-    """The causes and victims for the JSON report, MOST at most, and how many are left out."""
+    """The causes and victims for the JSON report, at most MOST_JSON_LINES, and the number of omitted ones."""
     rows = accounts(dataset)
-    first = with_paths(dataset, dataset.messages[rows["row"].head(MOST)]).select(
+    first = with_paths(dataset, dataset.messages[rows["row"].head(MOST_JSON_LINES)]).select(
         "time_ns", "rank", "host", pl.col("path").alias("file"), "line", "role", "pattern", "kind", "text"
     )
     return [{**row, "text": hide(row["text"] or "")} for row in first.to_dicts()], rows.height - first.height

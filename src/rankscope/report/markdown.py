@@ -1,11 +1,11 @@
-"""The report to paste into an issue or a postmortem, for readers who have never seen rankscope."""
+"""The Markdown report for an issue or a postmortem, for readers who do not know rankscope."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from rankscope import __version__
-from rankscope.analysis.model import Analysis, Evidence, Finding, Why
+from rankscope.analysis.model import Analysis, Evidence, Finding, RankExplanation
 from rankscope.analysis.wording import plural
 from rankscope.report import log_excerpts, settings_section, words
 from rankscope.report.escape import code_block, markdown
@@ -47,7 +47,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     yield from _facts(rows)
 
 
-def _why(why: Why) -> Iterator[str]:
+def _why(why: RankExplanation) -> Iterator[str]:
     yield f"## Why? {_inline(why.title[:1].upper() + why.title[1:])}"
     yield _table(("", ""), [(label, line) for label, lines in why_sections(why) for line in lines])
 
@@ -97,7 +97,7 @@ def _evidence(title: str, evidence: Sequence[Evidence]) -> Iterator[str]:
 def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if analysis.traces is None:
         return
-    # only who has traces waits for the import
+    # imported only for jobs with traces
     from rankscope.report import trace_section
 
     yield "## Where the time of each step went, by traces"
@@ -114,7 +114,7 @@ def _messages(dataset: Dataset) -> Iterator[str]:
     said, more = log_excerpts.shown(dataset)
     if not said:
         return
-    rows = [(one.role, one.who, one.text[: log_excerpts.LONGEST], log_excerpts.source(one)) for one in said]
+    rows = [(one.role, one.who, one.text[: log_excerpts.LONGEST_LINE], log_excerpts.source(one)) for one in said]
     if more:
         rows.append(("", "", f"{plural(more, 'line')} more in the JSON report", ""))
     yield "## What the logs say"
@@ -163,7 +163,7 @@ def _bullets(title: str, lines: Sequence[str], heading: str = "", numbered: bool
 
 
 def _facts(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """A table of labels and what they say, without the empty ones."""
+    """A table of labels and values, without empty ones."""
     known = [(label, value) for label, value in rows if value]
     if known:
         yield _table(("", ""), known)

@@ -1,4 +1,4 @@
-"""Writes files without losing what is there."""
+"""Writing of files without loss of existing ones."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Writes a file that must not be there yet; raises FileExistsError if it is."""
+    """Writes a new file; raises FileExistsError if it exists."""
     with path.open("xb") as out:
         out.write(content)
 
 
 def overwrite(path: Path, content: bytes) -> None:
-    """Puts `content` in the place of the file in one step: readers see the old one or the new one, whole."""
+    """Replaces the file atomically: readers see the old or the new content, complete."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:

@@ -1,9 +1,9 @@
-"""Writes the traces of all ranks as one, on one clock, for Perfetto (https://ui.perfetto.dev) and Chrome's viewer.
+"""The traces of all ranks as one file on one clock, for Perfetto (https://ui.perfetto.dev) and Chrome's viewer.
 
 The format is Chrome's trace events (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU),
-with Kineto's `baseTimeNanoseconds`: times are microseconds since that moment. A rank is a process, a thread or stream
-of it a thread; arrows lead from launches to what they started, and from member to member of a matched collective in
-the order in which they came. Rows are written in pieces: what is held beside the frame is one of them.
+with Kineto's `baseTimeNanoseconds`: times are microseconds since that time. A rank is a process, its threads and
+streams are threads; arrows lead from launches to device work, and through the members of a matched collective in order
+of arrival. Rows are written in pieces, and only one piece is in memory beside the frame.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from rankscope.report.markdown import render_markdown
 from rankscope.report.output_files import write_new
 from rankscope.schema import Dataset
 
-# Spans of one thread that overlap without one lying in the other: viewers draw them only in rows of their own.
+# Spans of one thread that overlap without nesting: viewers draw them only in separate rows.
 
 Numbers = npt.NDArray[np.int64]
 MOST_ROWS = 8
-"""Rows of a thread beside its first; what finds no room there shares the last."""
+"""Most rows of a thread beside its first; further spans share the last."""
 
 
 def rows_beside(spans: pl.DataFrame) -> npt.NDArray[np.uint8]:
-    """For each of `Dataset.spans` 0 where it can be drawn in the row of its track, else a row beside it from 1 on."""
+    """For each of `Dataset.spans` 0 if it fits into the row of its track, else the number of a row beside it, from
+    1."""
     out = np.zeros(spans.height, np.uint8)
     track, start = spans["track"].to_numpy(), spans["start_ns"].to_numpy()
     end = start + spans["duration_ns"].to_numpy()
     moved = np.flatnonzero(_crosses(track, end, spans["depth"].to_numpy()))
-    # one after the other: which row is free depends on those before
+    # sequential: the free row depends on earlier spans
     free: dict[int, list[int]] = {}
     for row in moved.tolist():
         ends = free.setdefault(int(track[row]), [])
@@ -56,7 +57,7 @@ def rows_beside(spans: pl.DataFrame) -> npt.NDArray[np.uint8]:
 def _crosses(
     track: npt.NDArray[np.unsignedinteger], end: Numbers, depth: npt.NDArray[np.uint16]
 ) -> npt.NDArray[np.bool_]:
-    """Which spans end behind one that was open when they began; sorted by track, then start."""
+    """Which spans end after one that was open when they began; sorted by track, then start."""
     out = np.zeros(len(end), np.bool_)
     order = np.argsort(depth, kind="stable")
     edges = np.searchsorted(depth[order], np.arange(int(depth.max(initial=0)) + 2))
@@ -68,22 +69,22 @@ def _crosses(
 
 
 Output = IO[bytes] | gzip.GzipFile
-PIECE = 50_000
-"""Spans that are written at a time."""
-LEVEL = 4
-"""Of compression: twice as fast as the default, a tenth larger."""
-NAME = "merged_trace"
-"""What the file is called where nobody says."""
-BETWEEN = MOST_ROWS + 1
-"""Places of a thread and of the rows beside it."""
-_LAUNCHES = ("cuda_runtime", "cuda_driver", "mtia_runtime", "xpu_runtime")
+PIECE_SPANS = 50_000
+"""Spans per written piece."""
+COMPRESSION_LEVEL = 4
+"""Compression level: twice as fast as the default, a tenth larger."""
+DEFAULT_NAME = "merged_trace"
+"""Default name of the file."""
+ROWS_PER_THREAD = MOST_ROWS + 1
+"""Numbers reserved for a thread and the rows beside it."""
+_LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "mtia_runtime", "xpu_runtime")
 
 
 def write_merged(dataset: Dataset, analysis: Analysis, out: Output, *, flows: bool = True) -> int:
-    """Writes all spans as one document; returns how many events it has."""
+    """Writes all spans as one document; returns the number of events."""
     traces = analysis.traces or TraceAnalysis()
     base = _base(dataset, traces)
-    spans = _Spans(dataset, traces, base)
+    spans = _SpanPieces(dataset, traces, base)
     out.write(orjson.dumps({"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": base})[:-1])
     out.write(b',"traceEvents":[\n')
     written = 0
@@ -96,9 +97,9 @@ def write_merged(dataset: Dataset, analysis: Analysis, out: Output, *, flows: bo
 
 
 def save_merged(dataset: Dataset, analysis: Analysis, path: Path, *, flows: bool = True, force: bool = False) -> int:
-    """Writes the document to a file, packed if it is named `.gz`; returns how many events it has.
+    """Writes the document to a file, compressed if its name ends in `.gz`; returns the number of events.
 
-    FileExistsError where it is there and `force` is not set. A file that could not be finished is taken away.
+    FileExistsError if it exists and `force` is not set. An incomplete file is removed.
     """
     target = path.with_name(f".{path.name}.part") if force else path
     with target.open("wb" if force else "xb") as raw:
@@ -106,7 +107,7 @@ def save_merged(dataset: Dataset, analysis: Analysis, path: Path, *, flows: bool
             if path.suffix != ".gz":
                 written = write_merged(dataset, analysis, raw, flows=flows)
             else:
-                with closing(gzip.GzipFile("", "wb", LEVEL, raw, mtime=0)) as packed:
+                with closing(gzip.GzipFile("", "wb", COMPRESSION_LEVEL, raw, mtime=0)) as packed:
                     written = write_merged(dataset, analysis, packed, flows=flows)
         except BaseException:
             target.unlink(missing_ok=True)
@@ -117,9 +118,9 @@ def save_merged(dataset: Dataset, analysis: Analysis, path: Path, *, flows: bool
 
 
 def export_merged(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
-    """Writes `merged_trace.json.gz`, or the next free `merged_trace-2.json.gz`, and says where it is."""
+    """Writes `merged_trace.json.gz`, or the next free `merged_trace-2.json.gz`, and returns its place in words."""
     for number in count(1):
-        path = directory / f"{NAME}{'' if number == 1 else f'-{number}'}.json.gz"
+        path = directory / f"{DEFAULT_NAME}{'' if number == 1 else f'-{number}'}.json.gz"
         try:
             save_merged(dataset, analysis, path)
         except FileExistsError:
@@ -129,7 +130,7 @@ def export_merged(dataset: Dataset, analysis: Analysis, directory: Path) -> Path
 
 
 def _base(dataset: Dataset, traces: TraceAnalysis) -> int:
-    """The whole second before everything, in aligned time."""
+    """The last whole second before all events, in aligned time."""
     starts = [
         start + traces.offsets.get(file, 0)
         for file, start in dataset.traces.select("file", "start_ns").drop_nulls().iter_rows()
@@ -137,8 +138,8 @@ def _base(dataset: Dataset, traces: TraceAnalysis) -> int:
     return min(starts, default=0) // 1_000_000_000 * 1_000_000_000
 
 
-class _Spans:
-    """The spans with what their tracks say, in pieces."""
+class _SpanPieces:
+    """The spans with their track data, in pieces."""
 
     def __init__(self, dataset: Dataset, traces: TraceAnalysis, base: int) -> None:
         offsets = {"file": list(traces.offsets), "offset": list(traces.offsets.values())}
@@ -148,12 +149,12 @@ class _Spans:
             "track", "file", pid=pl.col("rank").fill_null(-1), shift=shift, on_device=pl.col("device").is_not_null(),
         )  # fmt: skip
         self.size = int(dataset.tracks.select(pl.col("track").max().fill_null(0)).item()) + 1
-        """Threads that have numbers of their own; the rows beside them have those behind."""
+        """Number of threads; the rows beside them have higher numbers."""
         self._all = dataset.spans.with_columns(beside=pl.Series(rows_beside(dataset.spans)))
 
     @property
     def beside(self) -> pl.DataFrame:
-        """track, beside: the rows that threads need beside their first."""
+        """track, beside: the additional rows of threads."""
         return self._all.filter(pl.col("beside") > 0).select("track", "beside").unique().sort("track", "beside")
 
     @property
@@ -163,11 +164,11 @@ class _Spans:
 
     def pieces(self) -> Iterator[pl.DataFrame]:
         """Rows of `spans` with pid, tid, ts and dur in microseconds, and the file."""
-        for at in range(0, self._all.height, PIECE):
-            yield self.placed(self._all.slice(at, PIECE))
+        for at in range(0, self._all.height, PIECE_SPANS):
+            yield self.placed(self._all.slice(at, PIECE_SPANS))
 
     def placed(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Some rows of `spans` with what is written of them."""
+        """Some rows of `spans` with their output columns."""
         start = pl.col("start_ns") + pl.col("shift")
         return rows.join(self.tracks, on="track", how="inner", maintain_order="left").with_columns(
             ts=start / 1000, dur=pl.col("duration_ns") / 1000,
@@ -176,13 +177,13 @@ class _Spans:
         )  # fmt: skip
 
     def of_file(self, file: int) -> pl.DataFrame:
-        """The spans of a file that were launched, or launch."""
+        """The spans of a file that launch or were launched."""
         tracks = self.tracks.filter(file=file)["track"].implode()
         linked = self._all.lazy().filter(pl.col("track").is_in(tracks) & pl.col("correlation").is_not_null())
         return self.placed(linked.collect())
 
 
-def _events(dataset: Dataset, traces: TraceAnalysis, spans: _Spans, flows: bool) -> Iterator[list[str]]:
+def _events(dataset: Dataset, traces: TraceAnalysis, spans: _SpanPieces, flows: bool) -> Iterator[list[str]]:
     yield _named(dataset)
     yield _named_beside(dataset, spans)
     for piece in spans.pieces():
@@ -207,28 +208,28 @@ def _named(dataset: Dataset) -> list[str]:
     for at, row in enumerate(_ordered(dataset).iter_rows(named=True)):
         pid, tid = -1 if row["rank"] is None else row["rank"], row["track"] + 1
         out += [_meta("thread_name", pid, tid, name=_title(row)),
-                _meta("thread_sort_index", pid, tid, sort_index=at * BETWEEN)]  # fmt: skip
+                _meta("thread_sort_index", pid, tid, sort_index=at * ROWS_PER_THREAD)]  # fmt: skip
     return out
 
 
-def _named_beside(dataset: Dataset, spans: _Spans) -> list[str]:
-    """Names of the rows beside threads, each behind its thread."""
+def _named_beside(dataset: Dataset, spans: _SpanPieces) -> list[str]:
+    """Names of the rows beside threads, each after its thread."""
     rows = _ordered(dataset).with_row_index("at").join(spans.beside, on="track").sort("at", "beside")
     out = []
     for row in rows.iter_rows(named=True):
         pid, tid = -1 if row["rank"] is None else row["rank"], row["track"] + 1 + row["beside"] * spans.size
-        out += [_meta("thread_name", pid, tid, name=f"{_title(row)} (beside)"),
-                _meta("thread_sort_index", pid, tid, sort_index=row["at"] * BETWEEN + row["beside"])]  # fmt: skip
+        out.append(_meta("thread_name", pid, tid, name=f"{_title(row)} (beside)"))
+        out.append(_meta("thread_sort_index", pid, tid, sort_index=row["at"] * ROWS_PER_THREAD + row["beside"]))
     return out
 
 
 def _ordered(dataset: Dataset) -> pl.DataFrame:
-    """Tracks as they stand below each other."""
+    """Tracks in display order."""
     return dataset.tracks.sort("rank", pl.col("device").is_not_null(), "order", "track")
 
 
 def _title(row: dict[str, Any]) -> str:
-    """What a thread or stream is called."""
+    """The name of a thread or stream."""
     place = "thread" if row["device"] is None else f"device {row['device']} stream"
     return plain(row["name"]) or f"{place} {row['lane']}"
 
@@ -238,9 +239,9 @@ def _meta(what: str, pid: int, tid: int, /, **args: str | int) -> str:
 
 
 def _slices(piece: pl.DataFrame, dataset: Dataset) -> list[str]:
-    """A complete event for each span; collectives with what is known of them.
+    """A complete event for each span; collectives with their known properties.
 
-    They stay in their order: of two that begin at once, viewers take the first for the outer one.
+    Spans stay in order: of two that begin at once, viewers take the first for the outer one.
     """
     piece = piece.with_row_index("at")
     shape: list[pl.Expr | str] = [pl.lit("X").alias("ph"), "cat", "name", "pid", "tid", "ts", "dur"]
@@ -276,8 +277,10 @@ def _encoded(table: pl.DataFrame) -> list[str]:
 
 
 def _launch_arrows(linked: pl.DataFrame, first: int) -> list[str]:
-    """An arrow from each launch to what it started on a device."""
-    launches = linked.filter(pl.col("cat").is_in(_LAUNCHES)).unique("correlation", keep="last", maintain_order=True)
+    """An arrow from each launch to its work on a device."""
+    launches = linked.filter(pl.col("cat").is_in(_LAUNCH_CATEGORIES)).unique(
+        "correlation", keep="last", maintain_order=True
+    )
     started = linked.filter("on_device").unique("correlation", keep="first", maintain_order=True)
     pairs = launches.join(started.select("correlation", "pid", "tid", "ts"), on="correlation", suffix="_to")
     pairs = pairs.with_row_index("id", offset=first)
@@ -285,8 +288,8 @@ def _launch_arrows(linked: pl.DataFrame, first: int) -> list[str]:
     return begin + _arrow(pairs, "f", "launch", ("pid_to", "tid_to", "ts_to"))
 
 
-def _collective_arrows(traces: TraceAnalysis, spans: _Spans, first: int) -> list[str]:
-    """An arrow through the members of each matched collective, in the order in which they came."""
+def _collective_arrows(traces: TraceAnalysis, spans: _SpanPieces, first: int) -> list[str]:
+    """An arrow through the members of each matched collective, in order of arrival."""
     placed = spans.placed(spans.work).unique("op", keep="first").select("op", "pid", "tid", "ts")
     members = traces.matched.select("match", "arrived_ns", op=pl.col("row")).join(placed, on="op")
     several = members.filter(pl.len().over("match") > 1).sort("match", "arrived_ns", "pid")
@@ -306,16 +309,16 @@ def _arrow(rows: pl.DataFrame, ph: str, name: str, place: tuple[str, str, str]) 
     pid, tid, ts = place
     fixed: list[pl.Expr | str] = [pl.lit(ph).alias("ph"), pl.lit(name).alias("cat"), pl.lit(name).alias("name"), "id"]
     where = [pl.col(pid).alias("pid"), pl.col(tid).alias("tid"), pl.col(ts).alias("ts")]
-    # What an arrow ends at is the slice around that moment, not the next one.
+    # an arrow ends at the slice around that time, not at the next one
     end = [pl.lit("e").alias("bp")] if ph != "s" else []
     return _encoded(rows.select(*fixed, *where, *end))
 
 
-# The report the app writes when it is asked to.
+# The report that the app exports.
 
 
 def export_markdown(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
-    """Writes the Markdown report as `findings.md`, or the next free `findings-2.md`, and says where it is."""
+    """Writes the Markdown report as `findings.md`, or the next free `findings-2.md`, and returns its place in words."""
     content = render_markdown(dataset, analysis).encode("utf-8", "backslashreplace")
     for number in count(1):
         path = directory / ("findings.md" if number == 1 else f"findings-{number}.md")

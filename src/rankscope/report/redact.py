@@ -1,4 +1,4 @@
-"""The same findings without host names, users and paths, for public threads."""
+"""Redaction of host names, users and paths in findings, for public threads."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
 from rankscope.schema.tables import Holds, text_columns
 
-_OWN_WORDS = frozenset({"id", "kind", "severity", "caused_by", "confidence", "status"})
-"""Fields that hold words of rankscope's own."""
-_PATHS = frozenset({"file"})
-_HOSTS = frozenset({"host"})
-_FIRST = ("files", "stacks", "threads")
-_LOGS = ("messages", "settings", "comms", "ras")
-"""Tables whose stand-ins have the lowest numbers: those that reports show, before and after the findings."""
-_NAME_A_USER = ("USER", "LOGNAME", "USERNAME", "SLURM_JOB_USER")
-_NAME_A_HOST = ("HOSTNAME", "MASTER_ADDR", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST", "SLURM_LAUNCH_NODE_IPADDR")
+_FIXED_FIELDS = frozenset({"id", "kind", "severity", "caused_by", "confidence", "status"})
+"""Fields with fixed words of rankscope."""
+_PATH_FIELDS = frozenset({"file"})
+_HOST_FIELDS = frozenset({"host"})
+_SHOWN_TABLES = ("files", "stacks", "threads")
+_LOG_TABLES = ("messages", "settings", "comms", "ras")
+"""Tables whose stand-ins get the lowest numbers, because reports show them before and after the findings."""
+_USER_VARIABLES = ("USER", "LOGNAME", "USERNAME", "SLURM_JOB_USER")
+_HOST_VARIABLES = ("HOSTNAME", "MASTER_ADDR", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST", "SLURM_LAUNCH_NODE_IPADDR")
 
 
 def redact(
@@ -36,29 +36,33 @@ def redact(
     users: Iterable[str] = (),
     keep_source_names: bool = True,
 ) -> tuple[Dataset, Analysis]:
-    """What a report shows of a job with names replaced: host-1, user-1, dir-1; one name has one stand-in everywhere.
+    """The data of a report with names replaced: host-1, user-1, dir-1; one name has one stand-in everywhere.
 
     `hosts` and `users` are further names to replace, of the machine that makes the report. Text is replaced in every
     column that `schema.text_columns` does not call rankscope's own, in the root and in the analysis.
     """
     told = replace(dataset, messages=_said(dataset))
-    names = Names([*_hosts(told, analysis), *hosts], [*users, *_valued(told, _NAME_A_USER)], keep_source_names)
+    names = StandInNames(
+        [*_hosts(told, analysis), *hosts], [*users, *_valued(told, _USER_VARIABLES)], keep_source_names
+    )
     roots = [dataset.root] if dataset.root and not _is_address(dataset.root) else []
     paths = [*roots, *(p for p in dataset.files["path"].drop_nulls() if p)]
     names.learn([*_strings(analysis), *_texts(told), *paths], paths)
-    tables: dict[str, Any] = {name: _renamed(name, getattr(told, name), names) for name in _FIRST}
+    tables: dict[str, Any] = {name: _renamed(name, getattr(told, name), names) for name in _SHOWN_TABLES}
     redacted, root = _redacted(analysis, names), _root(dataset.root, names)
     tables |= {name: _renamed(name, table, names) for name, table in _tables(told).items() if name not in tables}
     return replace(told, **tables, root=root), redacted
 
 
 def _tables(dataset: Dataset) -> dict[str, pl.DataFrame]:
-    """All tables by name, those first that reports show."""
+    """All tables by name, those that reports show first."""
     tables = {f.name: getattr(dataset, f.name) for f in fields(dataset)}
-    return {name: tables[name] for name in (*_FIRST, *_LOGS, *tables) if isinstance(tables[name], pl.DataFrame)}
+    return {
+        name: tables[name] for name in (*_SHOWN_TABLES, *_LOG_TABLES, *tables) if isinstance(tables[name], pl.DataFrame)
+    }
 
 
-def _renamed(name: str, table: pl.DataFrame, names: Names) -> pl.DataFrame:
+def _renamed(name: str, table: pl.DataFrame, names: StandInNames) -> pl.DataFrame:
     """The table of that name with names replaced in all text that may be the user's."""
     change: dict[Holds, Callable[[str], str]] = {
         "host": names.host, "path": names.path, "text": lambda text: names.text(hide(text)),
@@ -67,23 +71,25 @@ def _renamed(name: str, table: pl.DataFrame, names: Names) -> pl.DataFrame:
     return table.with_columns(_mapped(table[column], change[what]) for column, what in held.items())
 
 
-def _root(root: str, names: Names) -> str:
+def _root(root: str, names: StandInNames) -> str:
     return names.text(root) if _is_address(root) else names.path(root)
 
 
 def _is_address(root: str) -> bool:
-    """Whether what was opened is a server, and no path."""
+    """Whether the input is a server, not a path."""
     return "://" in root
 
 
 def _said(dataset: Dataset) -> pl.DataFrame:
-    """The lines of logs without the texts that no report shows: there may be very many.
+    """The lines of logs without texts that no report shows, as there may be very many.
 
-    What is alike is told as one line, so all beyond those that are listed one by one has the text of the first.
+    Similar lines are merged, so all lines after the listed ones have the text of the first.
     """
     rows = log_excerpts.accounts(dataset).with_row_index("number")
     first = (
-        pl.when(pl.col("number") < log_excerpts.MOST).then(pl.col("row")).otherwise(pl.col("row").first().over("alike"))
+        pl.when(pl.col("number") < log_excerpts.MOST_JSON_LINES)
+        .then(pl.col("row"))
+        .otherwise(pl.col("row").first().over("alike"))
     )
     shown = rows.select("row", first.alias("like"))
     texts = dataset.messages.select(pl.col("text").alias("said")).with_row_index("like")
@@ -93,7 +99,7 @@ def _said(dataset: Dataset) -> pl.DataFrame:
 
 
 def _texts(dataset: Dataset) -> Iterator[str]:
-    """What the tables say that may name users."""
+    """Texts of the tables that may name users."""
     for name, table in _tables(dataset).items():
         for column, what in text_columns(name, table.schema).items():
             if what != "host":
@@ -101,7 +107,7 @@ def _texts(dataset: Dataset) -> Iterator[str]:
 
 
 def _hosts(dataset: Dataset, analysis: Analysis) -> list[str]:
-    """Every host that is known by name, and every switch or rack that is spoken of, in a fixed order."""
+    """All known hosts, switches and racks, in a fixed order."""
     accused = [c.host for f in analysis.findings for c in f.culprits if c.host]
     seen = [
         host
@@ -112,31 +118,31 @@ def _hosts(dataset: Dataset, analysis: Analysis) -> list[str]:
     ]
     said = [analysis.verdict, *(f.explanation for f in analysis.findings)]
     parts = sorted(part for part in Places(dataset).parts if any(part in text for text in said))
-    return [*accused, *seen, *_valued(dataset, _NAME_A_HOST), *parts]
+    return [*accused, *seen, *_valued(dataset, _HOST_VARIABLES), *parts]
 
 
 def _valued(dataset: Dataset, settings: Sequence[str]) -> list[str]:
-    """What settings of these names say."""
+    """Values of the settings with these names."""
     rows = dataset.settings.filter(pl.col("name").is_in(settings) & (pl.col("value") != ""))
     return rows["value"].unique(maintain_order=True).to_list()
 
 
 def _distinct(column: pl.Series) -> list[str]:
-    """The different values of a column of text, in their order."""
+    """The distinct values of a text column, in order."""
     return column.drop_nulls().unique(maintain_order=True).cast(pl.String).to_list()
 
 
 def _mapped(column: pl.Series, change: Callable[[str], str]) -> pl.Series:
-    """The column with every value changed, each different one once; what is empty stays so."""
+    """The column with every distinct value changed once; nulls stay."""
     new = {old: change(old) for old in _distinct(column) if old}
     changed = {old: value for old, value in new.items() if value != old}
     return column.cast(pl.String).replace(changed).cast(column.dtype) if changed else column
 
 
-def _redacted(value: Any, names: Names, name: str = "") -> Any:
-    """The same value with its text replaced; `name` is the field it stands in."""
+def _redacted(value: Any, names: StandInNames, name: str = "") -> Any:
+    """The value with its text replaced; `name` is its field."""
     if isinstance(value, str):
-        return value if name in _OWN_WORDS else _change(names, name)(value)
+        return value if name in _FIXED_FIELDS else _change(names, name)(value)
     if isinstance(value, Frame):
         return Frame(names.text(value.function), names.path(value.file), value.line)
     if isinstance(value, tuple):
@@ -146,8 +152,8 @@ def _redacted(value: Any, names: Names, name: str = "") -> Any:
     return _of_parts(value, names, name)
 
 
-def _of_parts(value: Any, names: Names, name: str) -> Any:
-    """The same of a table, or of an object by its fields."""
+def _of_parts(value: Any, names: StandInNames, name: str) -> Any:
+    """The same for a table, or for an object by its fields."""
     if isinstance(value, pl.DataFrame):
         return _renamed(name, value, names)
     if not is_dataclass(value) or isinstance(value, type):
@@ -157,14 +163,14 @@ def _of_parts(value: Any, names: Names, name: str) -> Any:
     return replace(value, **{own: _redacted(getattr(value, own), names, said) for own, said in called.items()})
 
 
-def _change(names: Names, name: str) -> Callable[[str], str]:
-    if name in _PATHS:
+def _change(names: StandInNames, name: str) -> Callable[[str], str]:
+    if name in _PATH_FIELDS:
         return names.path
-    return names.host if name in _HOSTS else names.text
+    return names.host if name in _HOST_FIELDS else names.text
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Every text in a value, however deep."""
+    """All texts in a value, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, tuple | list):
@@ -180,7 +186,7 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(getattr(value, f.name))
 
 
-# Finds host names, users and paths in text and puts stand-ins in their place, the same ones everywhere.
+# Stand-ins for host names, users and paths in text, consistent over the whole report.
 
 _SPLIT = re.compile(
     r"(?P<url>\b[a-z][a-z0-9+]*://[^\s'\"`()<>]+)"
@@ -194,26 +200,26 @@ _USER = re.compile(r"(?:/(?:home|users?|u)/+|^~)([^/\s~]+)", re.IGNORECASE)
 _SOURCE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cxx|cu|cuh|h|hpp)$")
 _PUBLIC = re.compile(r"(?:site|dist)-packages/torch/")
 _PYTHON = re.compile(r"python3?(?:\.\d+)?$")
-_KEPT = frozenset({
+_COMMON_PARTS = frozenset({
     ".", "..", "home", "Users", "usr", "lib", "lib64", "opt", "tmp", "var", "mnt", "data", "scratch", "local", "bin",
     "site-packages", "dist-packages", "nccl", "comm", "trace", "rank", "dump", "fr", "gloo", "xccl", "hccl", "torch",
     "torchcomms", "json", "pkl", "pickle", "gz", "zst", "tar", "tgz", "zip", "log", "txt",
 })  # fmt: skip
-"""Parts of paths and names of dumps that tell nothing of anybody."""
+"""Common parts of paths and dump names, which identify nobody."""
 _JOINTS = re.compile(r"([_.-]+)")
-_NO_SECRET = frozenset({"root", "localhost"})
-_SHORTEST = 3
-"""Users of one or two letters are replaced in paths only: in prose they would be half the words."""
+_COMMON_NAMES = frozenset({"root", "localhost"})
+_SHORTEST_USER = 3
+"""Shortest user name that is replaced in prose; shorter ones, which match half the words, only in paths."""
 
 
-class Names:
-    """The stand-ins of one report: host-1, user-1, dir-1, name-1, handed out in the order of first sight."""
+class StandInNames:
+    """The stand-ins of one report: host-1, user-1, dir-1, name-1, numbered by first occurrence."""
 
     def __init__(self, hosts: Iterable[str], users: Iterable[str], keep_source_names: bool = True) -> None:
         self._given: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
         self._keep_source_names = keep_source_names
-        self._hosts = {h for h in map(_short, hosts) if re.search(r"[a-z]", h) and len(h) > 1} - _NO_SECRET
+        self._hosts = {h for h in map(_short, hosts) if re.search(r"[a-z]", h) and len(h) > 1} - _COMMON_NAMES
         self._shapes = {_shape(h) for h in self._hosts if re.search(r"\d", h)}
         self._users = set[str]()
         self._add_users(users)
@@ -221,7 +227,7 @@ class Names:
         self._odd: dict[str, str] = {}
 
     def learn(self, texts: Iterable[str], paths: Iterable[str]) -> None:
-        """Takes users out of all text, and notes the paths of files, to know them in prose."""
+        """Collects users from all text, and the paths of files, to recognise them in prose."""
         for text in texts:
             self._add_users(_USER.findall(text))
         self._paths.update(paths)
@@ -229,7 +235,7 @@ class Names:
             self._odd[path] = self.path(path)
 
     def _add_users(self, users: Iterable[str]) -> None:
-        self._users.update(u for u in users if len(u) >= _SHORTEST and u not in _NO_SECRET)
+        self._users.update(u for u in users if len(u) >= _SHORTEST_USER and u not in _COMMON_NAMES)
 
     def text(self, text: str) -> str:
         """`text` with every name in it replaced."""
@@ -239,14 +245,14 @@ class Names:
 
     def host(self, name: str) -> str:
         """The stand-in of a host; its short and its full name have the same."""
-        return name if name in _NO_SECRET else self._alias("host", _short(name))
+        return name if name in _COMMON_NAMES else self._alias("host", _short(name))
 
     def path(self, path: str) -> str:
-        """A path part by part: what is common stays, users and hosts become theirs, other parts dir-1 and name-1."""
+        """A redacted path: common parts stay, users and hosts get their stand-ins, other parts dir-1 and name-1."""
         public = _PUBLIC.search(path)
         if public:
             return f"site-packages/{path[public.end() - len('torch/') :]}"
-        users = set(_USER.findall(path)) - _NO_SECRET
+        users = set(_USER.findall(path)) - _COMMON_NAMES
         return "!".join(self._inner_path(inner, users) for inner in path.split("!"))
 
     def _inner_path(self, path: str, users: set[str]) -> str:
@@ -260,21 +266,21 @@ class Names:
         return self._given[kind, name]
 
     def _known(self, word: str) -> str | None:
-        """The stand-in of a word that is a host or a user."""
+        """The stand-in of a word that is a known host or user."""
         if word in self._users:
             return self._alias("user", word)
         return self.host(word) if _short(word) in self._hosts or _shape(_short(word)) in self._shapes else None
 
     def _directory(self, part: str, users: set[str]) -> str:
         name = part.lstrip("~")
-        if not name or name in _KEPT or _PYTHON.match(name):
+        if not name or name in _COMMON_PARTS or _PYTHON.match(name):
             return part
         if name in users:
             return "~" * part.startswith("~") + self._alias("user", name)
         return self._known(part) or self._alias("dir", part)
 
     def _base(self, name: str) -> str:
-        """The last part of a path: a source file may keep its name, of a dump's the usual words stay."""
+        """The redacted last part of a path: a source file may keep its name, a dump keeps usual words."""
         if _SOURCE.search(name) or name.startswith("<"):
             return self._source(name)
         return "_".join(self._piece(piece) for piece in name.split("_"))
@@ -289,7 +295,7 @@ class Names:
         return self._known(piece) or "".join(map(self._particle, _JOINTS.split(piece)))
 
     def _particle(self, part: str) -> str:
-        if part in _KEPT or not part.strip(".-_") or part.isdigit():
+        if part in _COMMON_PARTS or not part.strip(".-_") or part.isdigit():
             return part
         return self._known(part) or self._alias("name", part)
 
@@ -317,7 +323,7 @@ class Names:
         return "/".join(self._in_prose(part) for part in token.split("/"))
 
     def _in_prose(self, token: str) -> str:
-        """A word: as it is unless it, or a piece of it, is a name that is known."""
+        """A word, replaced if it or a part of it is a known name."""
         stem = token.rstrip(".-")
         if _SOURCE.search(stem):
             return self._source(stem) + token[len(stem) :]
@@ -334,5 +340,5 @@ def _short(host: str) -> str:
 
 
 def _shape(host: str) -> str:
-    """A host name with its numbers taken out: node07 and node12 are of one shape."""
+    """A host name without its numbers: node07 and node12 have one shape."""
     return re.sub(r"\d+", "#", host)

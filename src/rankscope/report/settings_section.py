@@ -1,4 +1,4 @@
-"""Settings and versions, each with the ranks that have one value and those that have another."""
+"""Settings and versions, each with its values and the ranks that have them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from rankscope.report.secrets import value_of
 from rankscope.schema import ENVIRONMENTS, Dataset
 
 MOST_VALUES = 6
-"""Values of one setting that a report for people lists."""
+"""Most values of one setting in a report for people."""
 MOST_SHOWN = 20
-"""Settings that a report for people lists."""
-_OF_SETTINGS = frozenset(kind.name for kind in FINDINGS.values() if kind.of_settings)
-_OWN = re.compile(
+"""Most settings in a report for people."""
+_SETTING_FINDINGS = frozenset(kind.name for kind in FINDINGS.values() if kind.of_settings)
+_PROCESS_VARIABLES = re.compile(
     r"(?:|LOCAL_|GROUP_|ROLE_|NODE_|MACHINE_)RANK|SLURM_(?:PROCID|LOCALID|NODEID|TASK_PID|GTIDS)|SLURMD_NODENAME"
     r"|OMPI_COMM_WORLD_\w*RANK|PMIX?_RANK|HOSTNAME|PWD|OLDPWD"
 )
-"""What launchers set for each process by itself."""
+"""Variables that launchers set for each process separately."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
 
 
-class Value(NamedTuple):
-    """A value, and who has it."""
+class SettingValue(NamedTuple):
+    """A value and the ranks that have it."""
 
     value: str | None
-    """Without secrets; None stands for ranks that told other settings of this source, and not this one."""
+    """Without secrets; None for ranks that have other settings of this source, but not this one."""
     ranks: tuple[int, ...]
     unknown: int = 0
-    """Processes of which nothing tells the rank."""
+    """Number of processes without a known rank."""
     unset: bool = False
-    """Of ranks that did not tell it: all of their environment is known, and it is not in it."""
+    """Whether it is surely unset on these ranks: their environment is known completely."""
 
     @property
     def shown(self) -> str:
@@ -44,70 +44,72 @@ class Value(NamedTuple):
         return missing if self.value is None else self.value or "(empty)"
 
 
-class Setting(NamedTuple):
-    """A setting that somebody told."""
+class ReportedSetting(NamedTuple):
+    """A setting with its values."""
 
     name: str
-    values: tuple[Value, ...]
-    """Those of most ranks first; last what is not told."""
+    values: tuple[SettingValue, ...]
+    """Values by number of ranks, the largest first; missing ones last."""
 
     @property
     def told(self) -> int:
-        """How many different values there are."""
+        """The number of distinct values."""
         return sum(value.value is not None for value in self.values)
 
     @property
     def is_own(self) -> bool:
-        """Whether it is meant to differ, or has a value of its own on each of many ranks."""
-        # most directories hold no settings, and these rules are read from a file
+        """Whether it is meant to differ, or has a distinct value on each of many ranks."""
+        # most directories hold no settings, and reading these rules takes time
         from rankscope.analysis.logs.settings.setting_rules import rules
 
         single = all(len(value.ranks) + value.unknown <= 1 for value in self.values if value.value is not None)
         rule = rules().get(self.name)
-        known = _OWN.fullmatch(self.name) is not None or (rule is not None and rule.scope == "own")
+        known = _PROCESS_VARIABLES.fullmatch(self.name) is not None or (rule is not None and rule.scope == "own")
         return known or (self.told > 2 and single)
 
     @property
     def differs(self) -> bool:
-        """Whether ranks have different values, or some have set a variable that others have not."""
+        """Whether ranks have different values, or only some have set a variable."""
         unset = _VARIABLE.fullmatch(self.name) is not None and self.told < len(self.values)
         return not self.is_own and (self.told > 1 or unset)
 
 
-def settings(dataset: Dataset) -> list[Setting]:
-    """Every setting there is: those with different values first, then those that some did not tell; each by name.
+def settings(dataset: Dataset) -> list[ReportedSetting]:
+    """All settings: those with different values first, then those missing on some ranks; each by name.
 
-    Of thousands of ranks it takes a second: made once for as long as one job is shown.
+    It takes a second for thousands of ranks, so the result is cached for one job.
     """
     if dataset.settings.is_empty():
         return []
-    if not _kept or not (_kept[0][0] is dataset.settings or _kept[0][0].equals(dataset.settings)):
-        _kept[:] = [(dataset.settings, _folded(dataset))]
-    return _kept[0][1]
+    if not _cached_settings or not (
+        _cached_settings[0][0] is dataset.settings or _cached_settings[0][0].equals(dataset.settings)
+    ):
+        _cached_settings[:] = [(dataset.settings, _folded(dataset))]
+    return _cached_settings[0][1]
 
 
-_kept: list[tuple[pl.DataFrame, list[Setting]]] = []
+_cached_settings: list[tuple[pl.DataFrame, list[ReportedSetting]]] = []
 
 
-def _folded(dataset: Dataset) -> list[Setting]:
+def _folded(dataset: Dataset) -> list[ReportedSetting]:
     texts = pl.col("name", "value", "source").cast(pl.Categorical)
     rows = dataset.settings.select(texts, "rank", "host", "pid", "file")
-    by_name: dict[str, list[Value]] = {}
+    by_name: dict[str, list[SettingValue]] = {}
     for name, value, ranks, unknown in _values(rows).iter_rows():
-        by_name.setdefault(name, []).append(Value(value_of(name, value or ""), tuple(ranks), unknown))
+        by_name.setdefault(name, []).append(SettingValue(value_of(name, value or ""), tuple(ranks), unknown))
     for name, unset, ranks in _silent(rows).iter_rows():
-        by_name[name].append(Value(None, tuple(ranks), unset=unset))
-    found = [Setting(name, tuple(values)) for name, values in by_name.items()]
+        by_name[name].append(SettingValue(None, tuple(ranks), unset=unset))
+    found = [ReportedSetting(name, tuple(values)) for name, values in by_name.items()]
     return sorted(found, key=lambda one: (not one.differs, one.is_own, one.told < 2, one.name))
 
 
-def differing(dataset: Dataset) -> list[Setting]:
+def differing(dataset: Dataset) -> list[ReportedSetting]:
     """The settings that differ between ranks."""
     return [one for one in settings(dataset) if one.differs]
 
 
 def _values(rows: pl.DataFrame) -> pl.DataFrame:
-    """name, value, ranks, processes without a rank; what one process told in several ways is one value."""
+    """name, value, ranks, processes without a rank; several values of one process are joined."""
     process = pl.format("{} {}", pl.col("host").fill_null(""), pl.col("pid").fill_null(-1))
     process = pl.when(pl.col("pid").is_null()).then(pl.format("{} in {}", process, "file")).otherwise(process)
     alone = pl.when(pl.col("rank").is_null()).then(process)
@@ -126,7 +128,7 @@ def _values(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _silent(rows: pl.DataFrame) -> pl.DataFrame:
-    """name, unset, ranks: those that told something of the same source, and not this."""
+    """name, unset, ranks: ranks with other settings of the same source, but not this one."""
     whole = pl.col("source").cast(pl.String).is_in(ENVIRONMENTS)
     source = pl.when(whole).then(pl.lit(ENVIRONMENTS[0])).otherwise(pl.col("source").cast(pl.String))
     told = rows.filter(pl.col("rank").is_not_null()).select("name", source.alias("source"), "rank").unique()
@@ -139,32 +141,32 @@ def _silent(rows: pl.DataFrame) -> pl.DataFrame:
     return each.group_by("name", "unset").agg(pl.col("rank").sort()).sort("name", "unset")
 
 
-def value_phrase(value: Value) -> str:
-    """A value with who has it: "Tree on rank 15"."""
+def value_phrase(value: SettingValue) -> str:
+    """A value with its ranks: "Tree on rank 15"."""
     who = [words.ranks_phrase(value.ranks)] if value.ranks else []
     who += [f"{value.unknown} process{'es' if value.unknown > 1 else ''} of unknown rank"] if value.unknown else []
     return f"{value.shown} on {' and '.join(who)}"
 
 
 def text_lines(dataset: Dataset) -> list[str]:
-    """A line for each setting that differs, for a report as text."""
+    """A line for each differing setting, for a text report."""
     found = differing(dataset)
     lines = [f"{one.name}: {'; '.join(phrases(one))}" for one in found[:MOST_SHOWN]]
     left = len(found) - MOST_SHOWN
     return [*lines, f"({left:,} more in the JSON report)"] if left > 0 else lines
 
 
-def phrases(one: Setting) -> list[str]:
-    """The values of a setting with who has them, the first few."""
+def phrases(one: ReportedSetting) -> list[str]:
+    """The first few values of a setting with their ranks."""
     shown = [value_phrase(value) for value in one.values[:MOST_VALUES]]
     left = len(one.values) - MOST_VALUES
     return [*shown, f"{left:,} more values"] if left > 0 else shown
 
 
-def mentioned(one: Setting, analysis: Analysis) -> Finding | None:
-    """The first finding about settings or versions that speaks of this one."""
+def mentioned(one: ReportedSetting, analysis: Analysis) -> Finding | None:
+    """The first finding about settings or versions that mentions this one."""
     name = re.compile(rf"(?<![A-Za-z0-9_:]){re.escape(one.name)}(?![A-Za-z0-9_])")
-    about = (f for f in analysis.findings if f.kind in _OF_SETTINGS)
+    about = (f for f in analysis.findings if f.kind in _SETTING_FINDINGS)
     return next((f for f in about if any(map(name.search, (f.title, f.explanation, *_texts(f))))), None)
 
 
@@ -173,7 +175,7 @@ def _texts(finding: Finding) -> list[str]:
 
 
 def json_rows(dataset: Dataset) -> list[dict[str, Any]]:
-    """The settings that differ, for the JSON report."""
+    """The differing settings, for the JSON report."""
     return [
         {"name": one.name, "values": [{"value": v.value, "ranks": v.ranks} for v in one.values]}
         for one in differing(dataset)

@@ -1,4 +1,4 @@
-"""The report for a person in a terminal or a pipe, 80 columns wide: the verdict first, then why."""
+"""The text report for a terminal or a pipe, 80 columns wide: the verdict first, then the reasons."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, tzinfo
 from typing import Any
 
-from rankscope.analysis.live_state import Live
-from rankscope.analysis.model import Analysis, Finding, Why
+from rankscope.analysis.live_state import LiveState
+from rankscope.analysis.model import Analysis, Finding, RankExplanation
 from rankscope.analysis.wording import plural
 from rankscope.report import log_excerpts, settings_section, words
 from rankscope.report.escape import plain
@@ -17,12 +17,12 @@ from rankscope.report.words import host_sections, why_sections
 from rankscope.schema import Dataset
 
 WIDTH = 80
-_LABEL = 14
-"""Columns left of what a label names: indent, label, gap."""
+_LABEL_WIDTH = 14
+"""Columns of indent, label and gap."""
 
 
 def render_text(dataset: Dataset, analysis: Analysis) -> str:
-    """The report as text, whatever the files said made harmless."""
+    """The report as text, with all text from files made harmless."""
     parts: list[str] = [*_head(dataset, analysis)]
     for why in analysis.whys:
         parts += ["", *_why(why)]
@@ -47,7 +47,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         yield from _wrap(f"no dump that can be read of {words.ranks_phrase(tuple(dataset.unread_dumps))}")
 
 
-def _why(why: Why) -> Iterator[str]:
+def _why(why: RankExplanation) -> Iterator[str]:
     yield "-" * WIDTH
     yield from _wrap(f"Why? {why.title[:1].upper()}{why.title[1:]}", indent=3)
     for label, lines in why_sections(why):
@@ -65,7 +65,7 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
 
 
 def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator[tuple[str, list[str]]]:
-    """What is known of a finding beyond its title, label by label."""
+    """The details of a finding below its title, label by label."""
     others = tuple(r for r in finding.candidates if r not in finding.culprit_ranks)
     yield "who", [words.who(finding)]
     yield "mesh", [words.on_mesh(finding, analysis.mesh)]
@@ -85,19 +85,19 @@ def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator
 
 
 def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
-    """Lines with the label before the first of them; nothing where all are empty."""
-    start = f"   {label:<{_LABEL - 3}}"
+    """Lines with the label before the first one; empty if all lines are empty."""
+    start = f"   {label:<{_LABEL_WIDTH - 3}}"
     for line in filter(None, lines):
-        first, *rest = _wrap(line, indent=2, width=WIDTH - _LABEL)
+        first, *rest = _wrap(line, indent=2, width=WIDTH - _LABEL_WIDTH)
         yield start + first
-        start = " " * _LABEL
+        start = " " * _LABEL_WIDTH
         yield from (start + more for more in rest)
 
 
 def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     if analysis.traces is None:
         return
-    # only who has traces waits for the import
+    # imported only for jobs with traces
     from rankscope.report import trace_section
 
     yield from _title("Where the time of each step went, by traces (who is late first; % of the step)")
@@ -142,7 +142,7 @@ def _unread(dataset: Dataset) -> Iterator[str]:
 
 
 def _wrap(text: str, first: int = 0, indent: int = 0, width: int = WIDTH) -> list[str]:
-    """Harmless lines no wider than `width`, but for paths that are longer: broken, they could not be copied."""
+    """Harmless lines no wider than `width`, except for longer paths, which must stay whole for copying."""
     shown = plain(text, words.LONGEST_LINE)
     wrapped = textwrap.wrap(
         shown,
@@ -155,21 +155,21 @@ def _wrap(text: str, first: int = 0, indent: int = 0, width: int = WIDTH) -> lis
     return wrapped or [""]
 
 
-# What following a job says of it on a line of its own, for a person or a program.
+# Lines of a followed job, for a person or a program.
 
-GROUPS = 32
-"""Rates of no more groups are told, the fastest first."""
+MOST_GROUPS = 32
+"""Most groups whose rate is told, the fastest first."""
 
 
-def verdict_key(analysis: Analysis, live: Live) -> tuple[Any, ...]:
-    """What is the same as long as nothing else is to be said of a job: whoever is late, not in which of its groups."""
+def verdict_key(analysis: Analysis, live: LiveState) -> tuple[Any, ...]:
+    """A key that changes only with the verdict: it holds the late ranks, not the groups in which they are late."""
     roots = [f for f in analysis.findings if f.root_cause]
     places = [(f.group and f.group.id, f.seq) if f.kind != "straggler" else () for f in roots]
     causes = tuple((f.kind, f.culprit_ranks, place) for f, place in zip(roots, places, strict=True))
     return live.state, analysis.status, causes
 
 
-def render_line_json(dataset: Dataset, analysis: Analysis, live: Live, time_ns: int) -> bytes:
+def render_line_json(dataset: Dataset, analysis: Analysis, live: LiveState, time_ns: int) -> bytes:
     """One line of JSON; its form is described in docs/report.md."""
     return dump(
         {
@@ -184,7 +184,7 @@ def render_line_json(dataset: Dataset, analysis: Analysis, live: Live, time_ns: 
             "per_s": live.per_s,
             "rates": [
                 {"group": rate.group, "description": rate.description, "per_s": rate.per_s}
-                for rate in live.rates[:GROUPS]
+                for rate in live.rates[:MOST_GROUPS]
             ],
             "culprit_ranks": list(analysis.culprits),
             "ranks": {"seen": len(dataset.seen_ranks), "missing": dataset.missing_ranks},
@@ -194,7 +194,7 @@ def render_line_json(dataset: Dataset, analysis: Analysis, live: Live, time_ns: 
     )
 
 
-def render_line_text(analysis: Analysis, live: Live, time_ns: int, zone: tzinfo | None = None) -> str:
+def render_line_text(analysis: Analysis, live: LiveState, time_ns: int, zone: tzinfo | None = None) -> str:
     """One line: the time, the state, and the verdict."""
     clock = datetime.fromtimestamp(time_ns / 1e9, zone).strftime("%H:%M:%S")
     speed = f" {live.per_s:.3g}/s" if live.per_s else ""

@@ -1,4 +1,4 @@
-"""What traces say, for people and programs: where the time went, who came last, how fast, on which clock."""
+"""Results of traces for people and programs: time breakdown, last ranks, bandwidth, clocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.lateness import Turn, is_short, turns
+from rankscope.analysis.traces.lateness import LastRankRun, is_short, turns
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.analysis.traces.trace_story import group_label
 from rankscope.analysis.wording import fold, plural, short_duration
@@ -16,26 +16,26 @@ from rankscope.report import words
 from rankscope.schema import Dataset
 
 MOST_ROWS = 8
-"""Rows of a table that a report for people has."""
-ALIKE = 3.0
-"""Ranks whose shares differ by no more percent of the step than that stand in one row."""
+"""Most rows of a table in a report for people."""
+SHARE_TOLERANCE = 3.0
+"""Largest difference of shares, in percent of the step, of ranks in one row."""
 HEAD = ("ranks", "step", "compute", "comm", "exposed", "memory", "idle", "host gap", "late")
 BANDWIDTH_HEAD = ("operation", "size", "of", "times", "time", "busbw", "80 % in")
 _PARTS = ("compute_ns", "communication_ns", "exposed_ns", "memory_ns", "idle_ns", "host_gap_ns")
 Cells = tuple[str, ...]
 
 
-class _Row(NamedTuple):
+class _BreakdownRow(NamedTuple):
     rank: int
     step_ns: int
     late_ns: int
     shares: tuple[float, ...]
-    """Percent of the step, by _PARTS; empty where nothing was recorded."""
+    """Percent of the step, by _PARTS; empty if nothing was recorded."""
 
 
 def breakdown(traces: TraceAnalysis) -> list[Cells]:
-    """Where the median step of each rank went: who is late most first, ranks that look alike in one row."""
-    folded: list[tuple[_Row, list[int]]] = []
+    """The breakdown of the median step of each rank: the latest first, similar ranks in one row."""
+    folded: list[tuple[_BreakdownRow, list[int]]] = []
     for row in sorted(_rows(traces), key=lambda r: (-r.late_ns, r.rank)):
         like = next((ranks for head, ranks in folded if _alike(head, row)), None)
         if like is None:
@@ -45,7 +45,7 @@ def breakdown(traces: TraceAnalysis) -> list[Cells]:
     return [_cells(row, ranks) for row, ranks in folded]
 
 
-def _rows(traces: TraceAnalysis) -> Iterator[_Row]:
+def _rows(traces: TraceAnalysis) -> Iterator[_BreakdownRow]:
     length = (pl.col("end_ns") - pl.col("start_ns")).alias("step_ns")
     table = traces.steps.with_columns(length).group_by("rank").agg(
         pl.col("step_ns").median(), pl.col("late_ns").median().fill_null(0.0),
@@ -53,26 +53,26 @@ def _rows(traces: TraceAnalysis) -> Iterator[_Row]:
     ).sort("rank")  # fmt: skip
     for rank, step, late, *shares in table.iter_rows():
         known = () if any(share is None for share in shares) else tuple(shares)
-        yield _Row(rank, int(step or 0), int(late or 0), known)
+        yield _BreakdownRow(rank, int(step or 0), int(late or 0), known)
 
 
-def _alike(one: _Row, other: _Row) -> bool:
-    """Whether two ranks may stand in one row: also late by about the same."""
+def _alike(one: _BreakdownRow, other: _BreakdownRow) -> bool:
+    """Whether two ranks may share a row, also by their lateness."""
     if len(one.shares) != len(other.shares):
         return False
     late = abs(one.late_ns - other.late_ns) * 100 / max(one.step_ns, 1)
     apart = np.abs(np.array(one.shares) - np.array(other.shares))
-    return bool(late <= ALIKE and (apart <= ALIKE).all())
+    return bool(late <= SHARE_TOLERANCE and (apart <= SHARE_TOLERANCE).all())
 
 
-def _cells(row: _Row, ranks: list[int]) -> Cells:
+def _cells(row: _BreakdownRow, ranks: list[int]) -> Cells:
     shares = [f"{share:.0f} %" for share in row.shares] or ["?"] * len(_PARTS)
     late = short_duration(row.late_ns) if row.late_ns >= 1000 else "-"
     return words.fold_ranks(ranks), short_duration(row.step_ns), *shares, late
 
 
 def bandwidth(dataset: Dataset, traces: TraceAnalysis) -> list[Cells]:
-    """How fast what moved most bytes was: groups of one kind in one row."""
+    """Bandwidths of the operations with most bytes; groups of one kind in one row."""
     groups, world = dataset.group_list, dataset.world_size
     labels = {g: group_label(groups, g, world) for g in traces.bandwidth["group"].unique().to_list()}
     table = (
@@ -90,14 +90,14 @@ def bandwidth(dataset: Dataset, traces: TraceAnalysis) -> list[Cells]:
 
 
 def size(count: int) -> str:
-    """Bytes as a person says them: "4 MiB"."""
+    """Bytes for people: "4 MiB"."""
     value, units = float(count), ("B", "KiB", "MiB", "GiB", "TiB")
     place = min(int(np.log2(max(count, 1))) // 10, len(units) - 1)
     return f"{value / 1024**place:.3g} {units[place]}"
 
 
 def clock_lines(traces: TraceAnalysis) -> list[str]:
-    """On which clock all of this is, and how good it is."""
+    """The clock of the traces, and its accuracy."""
     known = _in_dumps(traces)
     moved = {file: offset for file, offset in traces.offsets.items() if offset}
     if len(traces.offsets) < 2:
@@ -110,7 +110,7 @@ def clock_lines(traces: TraceAnalysis) -> list[str]:
 
 
 def _in_dumps(traces: TraceAnalysis) -> list[str]:
-    """How much of the traces was recorded, too."""
+    """The share of traced operations that are in dumps."""
     if traces.recorded is None:
         return []
     verb = "is" if traces.recorded == 1 else "are"
@@ -134,7 +134,7 @@ def text_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
 
 
 def _columns(head: Cells, rows: list[Cells], noun: str) -> list[str]:
-    """Rows in columns, the first to the left, the others to the right; the longest lists are cut."""
+    """Rows in columns, the first aligned left, the others right; the longest lists are cut."""
     shown = [head, *rows[:MOST_ROWS]]
     widths = [max(len(row[i]) for row in shown) for i in range(len(head))]
     lines = ["   " + "  ".join(_padded(row, widths)) for row in shown]
@@ -153,7 +153,7 @@ def _cut(lines: list[str], noun: str) -> list[str]:
 
 
 def json_object(dataset: Dataset, traces: TraceAnalysis | None) -> dict[str, Any] | None:
-    """The tables as they are; files by their path."""
+    """The tables in full; files by their path."""
     if traces is None:
         return None
     paths = dict(dataset.files.select("file", "path").iter_rows())
@@ -182,7 +182,7 @@ def json_object(dataset: Dataset, traces: TraceAnalysis | None) -> dict[str, Any
 
 
 MOST_KERNELS_JSON = 20
-"""Kernels of each file and kind that the JSON report has."""
+"""Most kernels of each file and kind in the JSON report."""
 
 
 def _top(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -199,16 +199,16 @@ def _records(table: pl.DataFrame, paths: dict[int, str], names: dict[int, str]) 
     return rows
 
 
-# Who came last to collectives, for people: by group how often, and of a short window one by one.
+# The last ranks at collectives, for people: counts by group, and a list for a short window.
 
 MOST_NAMED = 3
-"""Ranks that are named for a group."""
-CERTAIN = 3
-"""So many times what clocks may be off by is sure."""
+"""Most ranks that are named for a group."""
+CERTAIN_RATIO = 3
+"""Smallest ratio of a margin to the clock error that is sure."""
 
 
 def last_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
-    """By group who came last how often; of a window that is too short for a verdict also to which, and how surely."""
+    """By group the counts of last ranks; for a window too short for a verdict also the collectives, with certainty."""
     if is_short(traces.last):
         return list(_one_by_one(dataset, traces))
     out = []
@@ -243,11 +243,11 @@ def _one_by_one(dataset: Dataset, traces: TraceAnalysis) -> Iterator[str]:
         yield f"{came}: {_how_sure(turn, traces.clock_error_ns)}"
 
 
-def _how_sure(turn: Turn, error: int | None) -> str:
-    """Against what clocks may be off by."""
+def _how_sure(turn: LastRankRun, error: int | None) -> str:
+    """The margin against the clock error, in words."""
     if not error:
         return "sure, on one clock" if turn.sure else "at once"
     off = f"clocks may be off by {short_duration(error)}"
     if not turn.sure:
         return f"not sure, {off}"
-    return "sure" if turn.least_ns >= CERTAIN * error else f"likely, {off}"
+    return "sure" if turn.least_ns >= CERTAIN_RATIO * error else f"likely, {off}"

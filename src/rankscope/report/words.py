@@ -10,7 +10,17 @@ from datetime import UTC, datetime
 import polars as pl
 
 from rankscope.analysis.host_stacks import HostThread, host_stacks, sites
-from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding, GroupRef, Mesh, Reason, Step, Why
+from rankscope.analysis.model import (
+    Analysis,
+    ChainStep,
+    Culprit,
+    Evidence,
+    Finding,
+    GroupRef,
+    Mesh,
+    RankExplanation,
+    Reason,
+)
 from rankscope.analysis.stack_frames import is_native, kind_of, short_name
 from rankscope.analysis.wording import duration, fold, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
@@ -140,7 +150,7 @@ def steps(finding: Finding, groups: Mapping[str, str]) -> list[str]:
     return [*lines[:half], f"({len(lines) - 2 * half} more steps)", *lines[-half:]]
 
 
-def _step(one: Step, groups: Mapping[str, str]) -> str:
+def _step(one: ChainStep, groups: Mapping[str, str]) -> str:
     where = one.waits_in
     group = groups.get(where.group) or f"group {where.group}"
     number = "" if where.seq is None else f" #{where.seq}"
@@ -171,20 +181,20 @@ def certainty(finding: Finding) -> str:
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadFiles:
     """Files that could not be read, or only in part, for one reason."""
 
     problem: str
     paths: tuple[str, ...]
 
 
-def unread(dataset: Dataset) -> list[Unread]:
+def unread(dataset: Dataset) -> list[UnreadFiles]:
     """What could not be read, by reason, in order of the files."""
     reasons: dict[str, list[str]] = {}
     rows = dataset.files.select("path", "problem").drop_nulls("problem").iter_rows()
     for path, problem in rows:
         reasons.setdefault(problem, []).append(path)
-    return [Unread(problem, tuple(paths)) for problem, paths in reasons.items()]
+    return [UnreadFiles(problem, tuple(paths)) for problem, paths in reasons.items()]
 
 
 _READ = sorted((kind for kind in INPUTS.values() if kind.noun), key=lambda kind: kind.place)
@@ -299,7 +309,7 @@ def _left(number: int) -> list[str]:
     return [f"({number:,} more in the JSON report)"] if number > 0 else []
 
 
-def paths_phrase(group: Unread) -> str:
+def paths_phrase(group: UnreadFiles) -> str:
     """The files of one problem: the first few by name."""
     shown = ", ".join(group.paths[:MOST_PATHS])
     left = len(group.paths) - MOST_PATHS
@@ -358,7 +368,7 @@ WHY_LABELS: dict[str, str] = {
 """What is told of a rank, in the order in which it is told."""
 
 
-def why_sections(why: Why) -> list[tuple[str, list[str]]]:
+def why_sections(why: RankExplanation) -> list[tuple[str, list[str]]]:
     """The lines of an answer by their labels, each line beginning with its place."""
     told = {label: [_why_line(r) for r in why.lines if r.about == about] for about, label in WHY_LABELS.items()}
     return [(label, lines) for label, lines in told.items() if lines]

@@ -25,7 +25,7 @@ from rankscope.tui.worker_messages import Completed, Loaded, Progressed, Reading
 if TYPE_CHECKING:
     from rankscope.tui.lanes_screen import LanesScreen
     from rankscope.tui.live.prepared import Prepared, Watch
-    from rankscope.watching.update import Reading, Update
+    from rankscope.watching.update import FollowProgress, JobUpdate
 
 SLOW_FRAMES = 15
 """Frames a second over SSH."""
@@ -113,13 +113,13 @@ class RankscopeApp(App[None]):
     def _follow(self, watch: Watch) -> None:
         watch.run(self._published)
 
-    def _published(self, news: Update | Reading | Prepared) -> None:
+    def _published(self, news: JobUpdate | FollowProgress | Prepared) -> None:
         """Passes on what following gives, with what the screen shows of it; called in its thread."""
         from rankscope.tui.detail.operation_index import OpIndex
         from rankscope.tui.live.prepared import Prepared, prepare
-        from rankscope.watching.update import Reading
+        from rankscope.watching.update import FollowProgress
 
-        if isinstance(news, Reading):
+        if isinstance(news, FollowProgress):
             self.post_message(ReadingChanged(news))
             return
         import_module("rankscope.tui.live.live_screen")

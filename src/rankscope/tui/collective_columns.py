@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.analysis.arrays import filled, true_of
-from rankscope.analysis.collective_calls import PENDING
+from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.disagreements import collectives_of
 from rankscope.schema import Dataset
 
@@ -43,7 +43,7 @@ def collectives(dataset: Dataset, columns: NDArray[np.int64]) -> Collectives:
     apart = np.flatnonzero(at > col[code])
     np.maximum.at(col, code[apart], at[apart])
     pending = np.zeros(count, np.bool_)
-    pending[code[np.flatnonzero(mine.of(true_of(dataset.ops.select(PENDING).to_series())))]] = True
+    pending[code[np.flatnonzero(mine.of(true_of(dataset.ops.select(IS_PENDING).to_series())))]] = True
     present = _members(code, mine.of(filled(dataset.ops["rank"], -1)), count)
     places = np.flatnonzero(col >= 0)
     table = pl.DataFrame(

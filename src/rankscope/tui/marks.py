@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.collective_calls import PENDING
+from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.logical_time import whole_ranks
 from rankscope.analysis.model import Finding
 from rankscope.schema import Dataset
@@ -70,7 +70,7 @@ def _proven(dataset: Dataset, judged: pl.DataFrame) -> pl.DataFrame:
 def p2p_absences(dataset: Dataset, findings: Sequence[Finding], columns: NDArray[np.int64]) -> pl.DataFrame:
     """The sides that findings say were never posted, in the columns where their peers wait; columns as `absences`."""
     ops = dataset.ops.select("rank", "peer", "group", "seq", "is_p2p", "state", "created_ns")
-    waiting = ops.with_columns(col=pl.Series(columns)).filter(pl.col("is_p2p") & PENDING)
+    waiting = ops.with_columns(col=pl.Series(columns)).filter(pl.col("is_p2p") & IS_PENDING)
     parts = [
         waiting.filter(pl.col("peer").is_in(f.culprit_ranks) & (pl.col("group") == f.group.key))
         for f in findings

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
-from rankscope.analysis.model import Finding, Step
+from rankscope.analysis.model import ChainStep, Finding
 from rankscope.tui.cell_selection import column_of, item_of
 from rankscope.tui.model import Model
 from rankscope.tui.selection import Selection
@@ -37,7 +37,7 @@ def place_of_finding(model: Model, finding: Finding) -> Place | None:
     return _place(model, shown[0], finding.group.key, finding.seq, p2p=False)
 
 
-def place_of_step(model: Model, step: Step) -> Place | None:
+def place_of_step(model: Model, step: ChainStep) -> Place | None:
     """The rank that is waited for, where it is waited for."""
     group = group_named(model, step.waits_in.group, (step.rank, step.for_rank))
     if step.for_rank not in model.lane_of:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rankscope.tui.model import Model
     from rankscope.tui.options import ProgressLike
     from rankscope.tui.times import Times
-    from rankscope.watching.update import Reading, Update
+    from rankscope.watching.update import FollowProgress, JobUpdate
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Exported(Message):
 class Updated(Message):
     """A job that is watched is now like this."""
 
-    update: Update
+    update: JobUpdate
     model: Model
     overview: Codes
     marks: Marks
@@ -77,7 +77,7 @@ class UpdateTimed(Message):
 class ReadingChanged(Message):
     """Following goes otherwise than before."""
 
-    reading: Reading
+    reading: FollowProgress
 
 
 @dataclass

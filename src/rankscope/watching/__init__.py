@@ -1,1 +1,1 @@
-"""Follows what a running job writes: notices what changed, reads only that, and says how the job is each time."""
+"""Following of a running job: notices changed files, reads only these, and reports the state of the job each time."""

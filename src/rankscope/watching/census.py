@@ -1,4 +1,4 @@
-"""What files there are, and what changed since the last look: by size, time and inode. Nothing is opened here."""
+"""Census of files and their changes since the last look, by size, time and inode. Opens no file."""
 
 from __future__ import annotations
 
@@ -13,61 +13,61 @@ from rankscope.assemble.file_names import is_part
 from rankscope.parsers.files.directory_walk import Found, walk
 from rankscope.watching.clock import CLOCK, Clock
 
-AT_MOST = 0.1
-"""Share of the time that may be spent on looking at everything."""
+SCAN_SHARE = 0.1
+"""Largest share of time for scans of everything."""
 NOTE_LENGTH = 500
-PART_S = 10.0
-"""What the capture writes for longer it will never put in its place: its process is gone."""
-LONGEST_S = 60.0
-"""And no file system is so slow that it is looked at less often."""
+PART_AGE_S = 10.0
+"""A temporary file of the capture older than this never replaces a dump, because its process is gone."""
+LONGEST_PAUSE_S = 60.0
+"""Longest time between two scans, however slow the file system is."""
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What one look has found."""
+class FileChanges:
+    """Changes that one look has found."""
 
     changed: tuple[Found, ...] = ()
-    """New files, and those that are not what they were."""
+    """New files, and changed ones."""
     gone: tuple[str, ...] = ()
-    """Paths that are there no more."""
+    """Paths that no longer exist."""
     moved: tuple[tuple[str, Found], ...] = ()
-    """Files that are what they were, under another path: the old one, and the new."""
+    """Unchanged files under another path: the old path and the new file."""
 
     def __bool__(self) -> bool:
         return bool(self.changed or self.gone or self.moved)
 
 
 class AwayError(Exception):
-    """A directory that is followed cannot be seen; the message says why. It may come back."""
+    """Raised for a followed directory that cannot be seen; the message says why. It may come back."""
 
 
 def away_note(path: Path) -> Path:
-    """Where whoever brings files to a directory from elsewhere says why there are no new ones."""
-    # "." and ".." have no name to begin with, and "/" has none at all
+    """The file in which a process that copies files into a directory says why no new ones come."""
+    # "." and ".." have no name yet, and "/" has none at all
     whole = path.absolute() if path.name and path.name != ".." else path.resolve()
     return whole.parent / f".{whole.name}.rankscope-away"
 
 
-class Census:
+class FileCensus:
     """The files below some paths."""
 
     def __init__(self, paths: Sequence[Path], clock: Clock = CLOCK) -> None:
         self.paths, self._clock = list(paths), clock
         self.known: dict[str, Found] = {}
         self._gone: dict[str, Found] = {}
-        """What was told as gone since everything was looked at."""
+        """Files reported as gone since the last scan."""
         self._directories: set[str] = set()
-        """Those that anything is known below."""
+        """Directories with any known file."""
         self._links: set[str] = set()
-        """Links to directories, as far as they are new."""
+        """New links to directories."""
         self.scanned_at = -1e9
-        """When everything was looked at last, on the monotonic clock."""
+        """Monotonic time of the last scan."""
         self._took: tuple[float, float] = (0.0, 0.0)
-        """Seconds that the last two looks took."""
+        """Seconds that the last two scans took."""
         self._devices: list[int] | None = None
 
-    def scan(self) -> Changes:
-        """Looks at everything. Raises AwayError."""
+    def scan(self) -> FileChanges:
+        """Scans everything. Raises AwayError."""
         begin = self._clock.now()
         try:
             self._check_roots()
@@ -84,21 +84,21 @@ class Census:
         return _moved(changed, {path for path in before if path not in found}, before)
 
     def has_new_links(self) -> bool:
-        """Whether links were made, since that was asked last, to directories that do not lie below the paths."""
+        """Whether new links lead to directories outside of the paths, since the last call."""
         links, self._links = self._links, set()
         roots = {os.path.realpath(path) for path in self.paths} if links else set()
         return any(roots.isdisjoint([real, *_above([real])]) for real in map(os.path.realpath, links))
 
     @property
     def may_scan_at(self) -> float:
-        """Before this time another look at everything would take too much of the file system's time.
+        """The earliest time of the next scan, to limit the load on the file system.
 
-        One look alone that took long only says that the file system did not answer meanwhile.
+        A single slow scan only shows that the file system did not answer for a while.
         """
-        return self.scanned_at + min(min(self._took) / AT_MOST, LONGEST_S)
+        return self.scanned_at + min(min(self._took) / SCAN_SHARE, LONGEST_PAUSE_S)
 
-    def look(self, paths: Iterable[str]) -> tuple[Changes, bool]:
-        """Looks at a few paths, and says whether everything must be looked at: something new is there, or is gone."""
+    def look(self, paths: Iterable[str]) -> tuple[FileChanges, bool]:
+        """Looks at a few paths; returns whether a scan is needed, because something is new or gone."""
         changed: list[Found] = []
         missing, strange, everything = [], set(), False
         for path in paths:
@@ -119,10 +119,10 @@ class Census:
                     strange.add(about.st_ino)
                     self._note_link(path, about)
         gone, more = self._miss(missing, strange)
-        return Changes(tuple(changed), gone), everything or more
+        return FileChanges(tuple(changed), gone), everything or more
 
     def _again(self, known: Found, about: os.stat_result) -> list[Found]:
-        """Takes a file as it is now; nothing if it is what it was."""
+        """Records a file as it is now, unless it is unchanged."""
         now = replace(known, size=about.st_size, mtime_ns=about.st_mtime_ns, inode=about.st_ino)
         if self.known.get(now.path) == now:
             return []
@@ -135,9 +135,9 @@ class Census:
             self._links.add(path)
 
     def _miss(self, paths: Iterable[str], strange: Set[int]) -> tuple[tuple[str, ...], bool]:
-        """Which of some paths where nothing is were files, and whether anything was known there.
+        """Handles missing paths: which were files, and whether anything was known there.
 
-        What may be one of the new inodes under its former path is told with that one, by a look at everything.
+        A file that may be one of the new inodes under another path is reported with it, by the next scan.
         """
         known = [path for path in paths if path in self.known]
         gone = [path for path in known if self.known[path].problem is None and self.known[path].inode not in strange]
@@ -145,7 +145,7 @@ class Census:
         return tuple(gone), bool(known) or not self._directories.isdisjoint(paths)
 
     def _check_roots(self) -> None:
-        """Takes a directory on another device than it was for one whose mount has gone, if it is empty."""
+        """Treats an empty directory on another device than before as a lost mount."""
         for path in self.paths:
             with contextlib.suppress(FileNotFoundError):
                 raise AwayError(away_note(path).read_text("utf-8", "replace")[:NOTE_LENGTH])
@@ -158,12 +158,12 @@ class Census:
 
 
 def _is_written(found: Found, now_ns: int) -> bool:
-    """Whether it is what the capture is about to put in the place of a dump; what is left of one that died is old."""
-    return is_part(found.path) and now_ns - (found.mtime_ns or 0) < PART_S * 1e9
+    """Whether it is a temporary file that the capture is about to rename to a dump; old ones are of a dead process."""
+    return is_part(found.path) and now_ns - (found.mtime_ns or 0) < PART_AGE_S * 1e9
 
 
 def _above(paths: Iterable[str]) -> set[str]:
-    """The directories that some paths lie below."""
+    """The parent directories of some paths."""
     above: set[str] = set()
     for path in paths:
         while (path := path.rpartition("/")[0]) and path not in above:
@@ -171,8 +171,8 @@ def _above(paths: Iterable[str]) -> set[str]:
     return above
 
 
-def _moved(changed: list[Found], gone: set[str], before: dict[str, Found]) -> Changes:
-    """Tells files that only got another name, as a log that is rotated, or a dump when it is whole."""
+def _moved(changed: list[Found], gone: set[str], before: dict[str, Found]) -> FileChanges:
+    """Finds files that were only renamed, such as a rotated log, or a finished dump."""
     left = gone | {one.path for one in changed if one.path in before}
     by_inode = {before[path].inode: before[path] for path in left if before[path].inode}
     moved = {}
@@ -180,7 +180,7 @@ def _moved(changed: list[Found], gone: set[str], before: dict[str, Found]) -> Ch
         old = by_inode.get(one.inode)
         if old is not None and old.path != one.path and (old.size, old.mtime_ns) == (one.size, one.mtime_ns):
             moved[one.path] = (old.path, one)
-    return Changes(
+    return FileChanges(
         tuple(one for one in changed if one.path not in moved),
         tuple(gone - {old for old, _ in moved.values()}),
         tuple(moved.values()),

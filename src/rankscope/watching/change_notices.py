@@ -1,4 +1,4 @@
-"""Tells that something changed below some directories, where the file system says so."""
+"""Notices of changes below some directories, if the file system sends them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 from time import monotonic
 
 STEP_MS = 30
-"""Changes that follow each other within this time are told of at once, ..."""
+"""Changes within this time of each other are reported together,"""
 DEBOUNCE_MS = 200
-"""... those of so long at most."""
+"""but after this time at the latest."""
 IDLE_MS = 250
-"""So long a thread waits before it looks whether it is to end, and whether its directories are still in their place."""
+"""Time between two checks of a thread whether it must end, and whether its directories are still in place."""
 
 
-class Notice:
-    """Threads that wait for the kernel; what they were told of is taken with `take`. None of it has to be complete."""
+class ChangeNotices:
+    """Threads that wait for events of the kernel; `take` returns the changed paths, which may be incomplete."""
 
     def __init__(self, wake: Callable[[], None], given: Sequence[Path] = ()) -> None:
-        """What lies below `given` is told by paths that begin as these do: the kernel's are absolute."""
+        """Paths below `given` are reported with these prefixes, because the kernel's are absolute."""
         self._wake = wake
         self._given = {str(path.absolute()): str(path) for path in given}
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class Notice:
         self._threads: list[threading.Thread] = []
 
     def watch(self, paths: Sequence[Path], *, recursive: bool) -> None:
-        """Begins to watch directories."""
+        """Starts to watch directories."""
         if paths:
             absolute = [path.absolute() for path in paths]
             thread = threading.Thread(target=self._run, args=(absolute, recursive), daemon=True)
@@ -39,22 +39,22 @@ class Notice:
 
     @property
     def works(self) -> bool:
-        """Whether every directory is watched: one that is gone ends it, as does a kernel that is out of watches."""
+        """Whether all directories are watched: False after one is gone, or if the kernel is out of watches."""
         return bool(self._threads) and not self._lost and all(thread.is_alive() for thread in self._threads)
 
     @property
     def lost(self) -> bool:
-        """Whether a directory that was watched has gone, or another one is in its place: that one is to be watched."""
+        """Whether a watched directory is gone or replaced, so that the new one must be watched."""
         return self._lost
 
     def take(self) -> set[str]:
-        """The paths that changed since the last time."""
+        """The paths that changed since the last call."""
         with self._lock:
             paths, self._paths = self._paths, set()
         return {_as_given(path, self._given) for path in paths}
 
     def has_begun(self) -> bool:
-        """Whether directories are watched since the last time that was asked: what came before was not told of."""
+        """Whether watching has begun since the last call; earlier changes were not reported."""
         with self._lock:
             begun, self._begun = self._begun, False
         return begun
@@ -67,7 +67,7 @@ class Notice:
         import watchfiles
 
         try:
-            places = _Places(paths)
+            places = _DirectoryIdentities(paths)
             for count, changes in enumerate(watchfiles.watch(
                 *paths, watch_filter=None, debounce=DEBOUNCE_MS, step=STEP_MS, stop_event=self._stop,
                 rust_timeout=IDLE_MS, yield_on_timeout=True, raise_interrupt=False, recursive=recursive,
@@ -83,12 +83,12 @@ class Notice:
                 if self._lost:
                     return
         except (OSError, RuntimeError):
-            # it cannot be watched, or no more: whoever asks `works` looks by himself
+            # it cannot be watched (any more): the caller of `works` looks by itself
             self._wake()
 
 
-class _Places:
-    """Tells whether other directories are where some were."""
+class _DirectoryIdentities:
+    """Detects replaced directories."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths, self._names = paths, {str(path) for path in paths}
@@ -96,7 +96,10 @@ class _Places:
         self._look_at = 0.0
 
     def are_lost(self, deleted: Set[str]) -> bool:
-        """Looks from time to time, and at what is told as deleted: made anew, it may have the inode that it had."""
+        """Whether directories are lost.
+
+        Checks at intervals, and for reported deletions, because a new directory may get the old inode.
+        """
         if not self._names.isdisjoint(deleted):
             return True
         if monotonic() < self._look_at:
@@ -106,7 +109,7 @@ class _Places:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which directory is at a path; None if none can be seen there."""
+    """The identity of the directory at a path; None without a visible one."""
     try:
         about = path.stat()
     except OSError:
@@ -115,7 +118,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _as_given(path: str, given: Mapping[str, str]) -> str:
-    """An absolute path as it is called from the given path that it lies below."""
+    """An absolute path with the prefix of the given path above it."""
     at = path
     while at and at not in given:
         at = at.rpartition("/")[0]

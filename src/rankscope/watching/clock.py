@@ -1,4 +1,4 @@
-"""The time that everything here which judges time goes by: one clock, handed to it, so that a test can turn its own."""
+"""The clock of this package, passed as an argument so that tests can use their own."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ class Clock:
     """The clocks of the machine."""
 
     def now_ns(self) -> int:
-        """Nanoseconds of a clock that never goes back."""
+        """Monotonic time in nanoseconds."""
         return monotonic_ns()
 
     def now(self) -> float:
-        """The same clock in seconds."""
+        """Monotonic time in seconds."""
         return self.now_ns() / 1e9
 
     def unix_ns(self) -> int:
-        """Nanoseconds since 1970, as the times of files are told."""
+        """Nanoseconds since 1970, as file times."""
         return time_ns()
 
-    def wait(self, wake: Wake, until: float) -> None:
-        """Returns when the clock reads `until`, in the seconds of `now`, or as soon as somebody wakes who waits."""
+    def wait(self, wake: WakeSignal, until: float) -> None:
+        """Returns when the clock reads `until`, in the seconds of `now`, or as soon as `wake` is set."""
         wake.wait(max(0.0, until - self.now()))
 
 
 CLOCK = Clock()
-"""The clock that is taken where none is given."""
+"""The default clock."""
 
 
-# Waking a thread that waits, from any thread and from a signal handler.
+# Waking of a waiting thread, from any thread and from a signal handler.
 
 
-class Wake:
-    """What can be set, and waited for.
+class WakeSignal:
+    """A flag that one thread waits for.
 
-    The handler of a signal runs in the main thread, wherever that is: if it is inside of an event, `Event.set` waits
-    for a lock that is never given back. Putting into a SimpleQueue is reentrant (Python's documentation of `queue`).
+    A signal handler runs in the main thread at any point: inside of an event, `Event.set` would wait for a lock that is
+    never released. Putting into a SimpleQueue is reentrant (Python's documentation of `queue`).
     """
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[None] = SimpleQueue()
 
     def set(self) -> None:
-        """Ends the wait of now, or the next."""
+        """Ends the current wait, or the next one."""
         if self._calls.empty():
             self._calls.put(None)
 
     def wait(self, timeout_s: float) -> None:
-        """Returns once it is set, or after the time; from then on it is not set any more."""
+        """Returns once it is set, or after the time; clears it."""
         with suppress(Empty):
             self._calls.get(timeout=timeout_s)
             while True:

@@ -1,4 +1,4 @@
-"""All files that are followed: has workers read what changed, and keeps what was read of the rest."""
+"""All followed files: workers read changed ones, and earlier results are kept for the rest."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from rankscope.kinds.input_kinds import NOT_A_FILE
 from rankscope.parsers.files.directory_walk import Found
 from rankscope.parsers.workers.machine_share import processes
 from rankscope.parsers.workers.pool import Result, Task, Tasks, WorkerError, WorkerThread
-from rankscope.watching.census import Changes
+from rankscope.watching.census import FileChanges
 from rankscope.watching.clock import CLOCK, Clock
-from rankscope.watching.watched_file import Entry
+from rankscope.watching.watched_file import WatchedFile
 
-GRACE = 0.6
-"""A file that is gone for so many seconds is: some are deleted just before they are written anew."""
+GRACE_S = 0.6
+"""Seconds until a missing file counts as gone, because some are deleted just before they are written anew."""
 
 
-class Store:
-    """Times are those of the monotonic clock, in seconds."""
+class FileStore:
+    """The followed files. Times are monotonic, in seconds."""
 
     def __init__(
         self, jobs: int | None = None, environment: Mapping[str, str] | None = None, clock: Clock = CLOCK
     ) -> None:
-        self._crew, self._clock = Crew(jobs, environment), clock
-        self.entries: dict[str, Entry] = {}
+        self._crew, self._clock = WorkerCrew(jobs, environment), clock
+        self.entries: dict[str, WatchedFile] = {}
         self._open: set[str] = set()
-        """Paths of entries with something to do."""
+        """Paths of files that need work."""
         self._gone: dict[str, float] = {}
-        """When files that are not there any more were missed first."""
+        """The time at which each missing file was first missed."""
         self.changed: set[str] = set()
-        """Paths of which something else is to be shown since the last `sources`."""
+        """Paths with changed contents since the last `sources`."""
         self.bytes_read = 0
-        """Bytes that workers have read."""
+        """Bytes read by workers."""
 
-    def note(self, changes: Changes, now: float) -> None:
-        """Takes what a look at the files has found."""
+    def note(self, changes: FileChanges, now: float) -> None:
+        """Records the changes that a look has found."""
         moving = [(self.entries.pop(old, None), found) for old, found in changes.moved]
         for old, found in changes.moved:
             self._gone.pop(old, None)
@@ -62,38 +62,38 @@ class Store:
         known = self.entries.get(found.path)
         if found.problem is not None:
             sources = (Source(found.shown, NOT_A_FILE.name, found.size, found.mtime_ns, found.problem),)
-            self.entries[found.path] = Entry(found, now, None, sources)
+            self.entries[found.path] = WatchedFile(found, now, None, sources)
             self.changed.add(found.path)
         elif known is None:
             age = max(0.0, (self._clock.unix_ns() - (found.mtime_ns or 0)) / 1e9)
-            self.entries[found.path] = Entry(found, now - age, now, noticed_at=now)
+            self.entries[found.path] = WatchedFile(found, now - age, now, noticed_at=now)
         else:
             known.seen(found, now)
         self._open.add(found.path)
 
     def work(self, now: float) -> None:
-        """Has read what is due, and forgets what is gone. Raises WorkerError."""
+        """Sends due files to workers, and forgets files that are gone. Raises WorkerError."""
         for path in list(self._open):
             entry = self.entries.get(path)
             if entry is None or (entry.asked is None and entry.next_at is None):
                 self._open.discard(path)
             elif entry.asked is None:
                 self._work_on(entry, now)
-        for path in [path for path, since in self._gone.items() if now - since >= GRACE]:
+        for path in [path for path, since in self._gone.items() if now - since >= GRACE_S]:
             del self._gone[path], self.entries[path]
             self.changed.add(path)
 
-    def _work_on(self, entry: Entry, now: float) -> None:
+    def _work_on(self, entry: WatchedFile, now: float) -> None:
         if entry.settle(now):
             self.changed.add(entry.found.path)
         elif (entry.due is not None or entry.tail_open) and (entry.next_at or 0.0) <= now:
             self._ask(entry, now)
 
-    def _ask(self, entry: Entry, now: float) -> None:
+    def _ask(self, entry: WatchedFile, now: float) -> None:
         self._crew.submit(entry.task(now))
 
     def take(self, seconds: float) -> None:
-        """Takes what has been read; waits for the first of it at most so long. Raises WorkerError."""
+        """Takes results of workers; waits for the first at most so long. Raises WorkerError."""
         for result in self._crew.results(seconds):
             entry = self._entry_of(result)
             if result.last:
@@ -105,41 +105,41 @@ class Store:
             elif entry.take(result, self._clock.now()):
                 self.changed.add(entry.found.path)
 
-    def _entry_of(self, result: Result) -> Entry | None:
-        """The entry that waits for a result; none if its file has gone meanwhile."""
+    def _entry_of(self, result: Result) -> WatchedFile | None:
+        """The file that waits for a result; None if it is gone."""
         entry = self.entries.get(result.task.found.path)
         return entry if entry is not None and entry.asked is result.task.found else None
 
     @property
     def reading(self) -> int:
-        """How many files workers are told to read."""
+        """The number of files that workers are reading."""
         return self._crew.left
 
     @property
     def is_unread(self) -> bool:
-        """Whether there are files of which nothing was read yet, not even to find them cut short."""
+        """Whether there are files that were never read, not even in part."""
         known = (self.entries[path] for path in self._open if path in self.entries)
         return any(entry.is_unread for entry in known)
 
     @property
-    def unfinished(self) -> list[Entry]:
-        """Files that are still written, as far as one can tell."""
+    def unfinished(self) -> list[WatchedFile]:
+        """The number of files that are probably still being written."""
         known = [self.entries[path] for path in self._open if path in self.entries]
         return [entry for entry in known if entry.held is not None or entry.tries]
 
     @property
     def is_damaged(self) -> bool:
-        """Whether anything is wrong with a file as it is shown."""
+        """Whether any file is damaged in its shown version."""
         return any(source.problem is not None for entry in self.entries.values() for source in entry.sources)
 
     def next_at(self) -> float | None:
-        """When there is something to do without any news."""
+        """The next time with work to do, even without changes."""
         known = [self.entries[path] for path in self._open if path in self.entries]
         times = [at for entry in known if (at := entry.next_at) is not None]
-        return min([*times, *(since + GRACE for since in self._gone.values())], default=None)
+        return min([*times, *(since + GRACE_S for since in self._gone.values())], default=None)
 
     def noticed_at(self) -> float | None:
-        """When the oldest change was seen that is to be shown next."""
+        """The time of the oldest change that is not shown yet."""
         times = [
             entry.noticed_at for path in self.changed
             if (entry := self.entries.get(path)) is not None and entry.noticed_at is not None
@@ -147,7 +147,7 @@ class Store:
         return min(times, default=None)
 
     def sources(self) -> list[Source]:
-        """Everything that is to be shown, sorted by path, to be assembled."""
+        """All contents to assemble, sorted by path."""
         for path in self.changed:
             entry = self.entries.get(path)
             if entry is not None:
@@ -171,11 +171,11 @@ def _renamed(source: Source, found: Found) -> Source:
     return replace(source, shown=found.shown + (f"!{inner}" if inner else ""))
 
 
-# Worker processes that stay, for files that are read again whenever they change.
+# Persistent worker processes, for files that are read whenever they change.
 
 
-class Crew:
-    """Takes tasks at any time, and gives out results as they come; the processes start with the first tasks."""
+class WorkerCrew:
+    """Takes tasks at any time and returns results as they come; processes start with the first tasks."""
 
     def __init__(self, jobs: int | None = None, environment: Mapping[str, str] | None = None) -> None:
         self._most = jobs or processes()
@@ -184,10 +184,10 @@ class Crew:
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
         self._threads: list[WorkerThread] = []
         self.left = 0
-        """Tasks of which the last result was not taken yet."""
+        """Tasks without their last result."""
 
     def submit(self, task: Task) -> None:
-        """Has a file read. Raises WorkerError if no process can be started."""
+        """Queues a file to read. Raises WorkerError if no process can be started."""
         self.left += 1
         self._tasks.put(task)
         if len(self._threads) < min(self._most, self.left):
@@ -198,13 +198,13 @@ class Crew:
             thread = WorkerThread(self._tasks, self._results, self._environment)
         except OSError as error:
             if self._threads:
-                return  # those that are there do it alone
+                return  # the running processes suffice
             raise WorkerError(f"no worker process can be started: {error.strerror}") from error
         self._threads.append(thread)
         thread.start()
 
     def results(self, seconds: float) -> Iterator[Result]:
-        """What has come, for the first of which it waits at most so long. Raises WorkerError."""
+        """The available results; waits for the first at most so long. Raises WorkerError."""
         wait = seconds
         while True:
             try:
@@ -218,7 +218,7 @@ class Crew:
             yield result
 
     def close(self) -> None:
-        """Ends the processes, whatever they are at."""
+        """Ends the processes, whatever they are doing."""
         for thread in self._threads:
             thread.stop()
             self._tasks.put(None)

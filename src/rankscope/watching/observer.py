@@ -1,4 +1,4 @@
-"""When to look at the files: as soon as the kernel tells of a change, and again and again where it does not."""
+"""Timing of looks at the files: on notices of the kernel, and at intervals where there are none."""
 
 from __future__ import annotations
 
@@ -10,70 +10,70 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from rankscope.watching.census import AwayError, Census, Changes
-from rankscope.watching.change_notices import Notice
+from rankscope.watching.census import AwayError, FileCensus, FileChanges
+from rankscope.watching.change_notices import ChangeNotices
 from rankscope.watching.clock import CLOCK, Clock
 
 POLL_S = 2.0
-"""Seconds between two looks where nothing is told."""
+"""Seconds between two looks without notices,"""
 SAFETY_S = 10.0
-"""And where something is: no event is sure to come."""
-SOONER = 0.8
-"""Of the time that is told so much passes between two looks, so that what they find is shown within it."""
+"""and with notices, because no event is guaranteed."""
+POLL_FACTOR = 0.8
+"""Factor on the announced interval between looks, so that changes are shown within it."""
 AWAY_S = 0.75
-"""And while nothing can be seen: what is swapped for something else is away for a moment."""
+"""Seconds between two looks while nothing can be seen, because a replaced directory is away for a moment."""
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What a look has shown. Times are those of the monotonic clock, in seconds."""
+class FileSighting:
+    """Result of a look. Times are monotonic, in seconds."""
 
-    changes: tuple[Changes, ...]
+    changes: tuple[FileChanges, ...]
     next_at: float
-    """When to look again though nothing is told."""
+    """Time of the next look without notices."""
     polled_s: float | None
-    """Seconds between two looks where nobody tells of changes; None where somebody does."""
+    """Seconds between two looks if there are no notices; None if there are."""
     why_polled: str
-    """Why there are no notices."""
+    """Reason why there are no notices."""
     away: str | None
-    """Why nothing can be seen at the moment."""
+    """Reason why nothing can be seen at the moment."""
     full: bool
-    """A file system that can be written to has no room."""
+    """Whether a writable file system is full."""
 
 
-class Looker:
-    """Looks at the files below some paths; `told` is called in another thread when there is something to be seen."""
+class FileObserver:
+    """Looks at the files below some paths; calls `told` in another thread when there is something to see."""
 
     def __init__(
         self, paths: Sequence[Path], poll_s: float | None, told: Callable[[], None], clock: Clock = CLOCK
     ) -> None:
         self._paths, self._poll_s, self._told, self._clock = list(paths), poll_s, told, clock
         self._begun = False
-        self._census = Census(paths, clock)
-        self._notice: Notice | None = None
+        self._census = FileCensus(paths, clock)
+        self._notice: ChangeNotices | None = None
         self._wanted = True
         self._why_polled = ""
         self._away: str | None = None
 
     def _begin(self) -> None:
-        """Asks to be told of changes, unless that is no use."""
+        """Starts notices, unless they are useless here."""
         kinds = [file_system(path) for path in self._paths]
         silent = next((kind for kind in kinds if is_silent(kind)), None)
         if self._poll_s is not None or silent is not None:
             self._why_polled = "as asked" if silent is None else f"{silent} tells of no changes"
             return
         self._why_polled = ""
-        self._notice = Notice(self._told, self._paths)
+        self._notice = ChangeNotices(self._told, self._paths)
         self._notice.watch([path for path in self._paths if path.is_dir()], recursive=True)
         self._notice.watch(list({path.parent for path in self._paths if not path.is_dir()}), recursive=False)
 
     def close(self) -> None:
-        """Asks for no more notices."""
+        """Stops notices."""
         if self._notice is not None:
             self._notice.close()
 
-    def look(self) -> Sight:
-        """What has changed, as far as it is time to look. May take for ever."""
+    def look(self) -> FileSighting:
+        """The changes since the last look, as far as a look is due. May block forever."""
         if not self._begun:
             self._begun = True
             self._begin()
@@ -82,13 +82,13 @@ class Looker:
         polled_s = self._every_s if polls and self._away is None else None
         why = self._why_polled or "the kernel watches no more directories"
         full = self._away is None and _is_full(self._paths)
-        return Sight(tuple(changes), self._next_at, polled_s, why if polled_s else "", self._away, full)
+        return FileSighting(tuple(changes), self._next_at, polled_s, why if polled_s else "", self._away, full)
 
-    def _changes(self) -> list[Changes]:
+    def _changes(self) -> list[FileChanges]:
         now, found = self._clock.now(), []
         told = self._notice.take() if self._notice is not None else set()
         if self._notice is not None:
-            # while it is away it is looked for from time to time
+            # an absent directory is searched at intervals
             self._wanted |= self._notice.has_begun() or (self._notice.lost and self._away is None)
         if told:
             changes, everything = self._census.look(told)
@@ -98,7 +98,7 @@ class Looker:
             found += self._scan()
         return [changes for changes in found if changes]
 
-    def _scan(self) -> list[Changes]:
+    def _scan(self) -> list[FileChanges]:
         self._wanted = False
         try:
             changes = self._census.scan()
@@ -106,8 +106,8 @@ class Looker:
             self._away = str(error)
             return []
         back, self._away = self._away is not None, None
-        # the threads end with their directory, and watch what links led to when they began; where they cannot start
-        # again, looking has to do
+        # Threads end with their directory, and watch the targets that links had at their start. If they cannot be
+        # restarted, polling takes over.
         anew = self._census.has_new_links() or back
         if self._notice is not None and (anew or not self._notice.works):
             self._notice.close()
@@ -116,13 +116,13 @@ class Looker:
 
     @property
     def _next_at(self) -> float:
-        """When to look at everything."""
-        soon = 0.0 if self._wanted else self._census.scanned_at + SOONER * self._every_s
+        """The time of the next scan."""
+        soon = 0.0 if self._wanted else self._census.scanned_at + POLL_FACTOR * self._every_s
         return max(soon, self._census.may_scan_at)
 
     @property
     def _every_s(self) -> float:
-        """Seconds between two looks at everything."""
+        """Seconds between two scans."""
         if self._away is not None:
             return AWAY_S
         polls = self._notice is None or not self._notice.works
@@ -140,10 +140,10 @@ def _is_full(paths: Sequence[Path]) -> bool:
     return False
 
 
-# On which file systems nobody is told of a file that another machine writes: there one has to look again and again.
+# File systems that send no notice of a file written by another machine, and need polling.
 
 MOUNTINFO = Path("/proc/self/mountinfo")
-_SILENT = frozenset([
+_SILENT_FILE_SYSTEMS = frozenset([
     "nfs", "nfs4", "lustre", "gpfs", "mmfs", "beegfs", "beegfs_nodev", "pvfs2", "orangefs", "ceph", "cifs", "smb3",
     "smbfs", "9p", "virtiofs", "afs", "glusterfs", "panfs", "wekafs", "dfs", "ocfs2", "gfs2", "vboxsf", "prl_fs",
     "drvfs", "overlay", "aufs", "unionfs",
@@ -152,7 +152,7 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def file_system(path: Path, mountinfo: str | None = None) -> str:
-    """The type of the file system a path lies on, as the kernel calls it; "" where that is not told."""
+    """The type of the file system of a path, in the kernel's words; "" if unknown."""
     try:
         text = MOUNTINFO.read_text(errors="surrogateescape") if mountinfo is None else mountinfo
     except OSError:
@@ -165,7 +165,7 @@ def file_system(path: Path, mountinfo: str | None = None) -> str:
         if len(parts) < 5 or not rest:
             continue
         point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), parts[4])
-        # of two mounts on one point the later one is seen
+        # of two mounts at one point the later one is visible
         if _lies_below(real, point) and len(point) >= len(best):
             best, kind = point, rest.split(" ")[0]
     return kind
@@ -176,19 +176,19 @@ def _lies_below(path: str, point: str) -> bool:
 
 
 def is_silent(kind: str) -> bool:
-    """Whether writes of other machines, or below what is shown, raise no event."""
-    return kind in _SILENT or kind.startswith("fuse")
+    """Whether writes of other machines, or in a lower layer, raise no event."""
+    return kind in _SILENT_FILE_SYSTEMS or kind.startswith("fuse")
 
 
-# Looking at files in a thread of its own: a file system that does not answer holds up whoever asks it, for hours.
+# Calls in a separate thread, because a file system that does not answer may block for hours.
 
 PATIENCE_S = 5.0
-"""After so long without an answer it is said that there is none."""
+"""Seconds without an answer after which the user is told."""
 _T = TypeVar("_T")
 
 
-class Asker(Generic[_T]):
-    """Calls something again and again, once at a time; `done` is called in its thread when an answer is there."""
+class PeriodicCall(Generic[_T]):
+    """Runs a function repeatedly, one call at a time; calls `done` in its thread at each result."""
 
     def __init__(self, call: Callable[[], _T], done: Callable[[], None], clock: Clock = CLOCK) -> None:
         self._call, self._done, self._clock = call, done, clock
@@ -200,16 +200,16 @@ class Asker(Generic[_T]):
 
     @property
     def is_asking(self) -> bool:
-        """Whether an answer is due."""
+        """Whether a call is running."""
         return self._asked_at is not None
 
     @property
     def hangs(self) -> bool:
-        """Whether the answer is due for longer than any that comes."""
+        """Whether the call has been running for longer than PATIENCE_S."""
         return self._asked_at is not None and self._clock.now() - self._asked_at >= PATIENCE_S
 
     def ask(self) -> None:
-        """Asks, unless an answer is due already."""
+        """Starts a call, unless one is running."""
         if self._asked_at is None:
             self._asked_at = self._clock.now()
             if self._thread is None:
@@ -218,7 +218,7 @@ class Asker(Generic[_T]):
             self._wanted.release()
 
     def take(self) -> list[_T]:
-        """The answer, if one is there: a list of one. Raises what asking has raised."""
+        """The result as a list of one, if there is one. Raises the error of the call."""
         if self._error is not None:
             raise self._error
         answer, self._answer = self._answer, []

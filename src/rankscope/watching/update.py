@@ -1,4 +1,4 @@
-"""What following a job gives out: the job as it is now, and how following goes."""
+"""Updates of a followed job: the state of the job, and the state of following."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rankscope.analysis.live_state import Live
+    from rankscope.analysis.live_state import LiveState
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How following goes."""
+class FollowProgress:
+    """The state of following."""
 
     files: int = 0
-    """Files there are."""
+    """Number of files."""
     writing: int = 0
-    """Files that are not whole yet: what they were before is shown, if they were."""
+    """Number of incomplete files; their earlier version is shown, if there is one."""
     unread: int = 0
-    """Files that workers are reading."""
+    """Number of files that workers are reading."""
     polled_s: float | None = None
-    """Seconds between two looks, where the file system does not tell of changes; None where it does."""
+    """Seconds between two looks without notices of the file system; None with notices."""
     why_polled: str = ""
     away: str | None = None
-    """Why nothing can be seen at the moment."""
+    """Reason why nothing can be seen at the moment."""
     said: str = ""
-    """What became of the command that is run when the job freezes, if it failed."""
+    """Error of the command that runs when the job freezes, if it failed."""
     full: bool = False
-    """The file system has no room, so that files may be cut short."""
+    """Whether the file system is full, so that files may be cut."""
 
     @property
     def trouble(self) -> str:
-        """What is wrong with following, in one line; empty if nothing is."""
+        """The problem of following in one line; empty if there is none."""
         from rankscope.report.escape import plain
 
         if self.away is not None:
@@ -42,25 +42,25 @@ class Reading:
 
     @property
     def how(self) -> str:
-        """How changes are noticed, in a few words."""
+        """The way in which changes are noticed, in a few words."""
         if self.polled_s is None:
             return "told of changes"
         return f"looking every {self.polled_s:g} s ({self.why_polled})"
 
 
 @dataclass(frozen=True)
-class Update:
-    """The job as it is now."""
+class JobUpdate:
+    """The state of the job."""
 
     number: int
-    """From 1 on."""
+    """Counts from 1."""
     dataset: Dataset
     analysis: Analysis
-    live: Live
-    reading: Reading
+    live: LiveState
+    reading: FollowProgress
     changed: int
-    """Files that are not what they were in the update before."""
+    """Number of files that changed since the last update."""
     noticed_at: float | None = None
-    """When the oldest of these changes was seen, on the monotonic clock."""
+    """Monotonic time at which the oldest of these changes was seen."""
     alarm: bool = False
-    """The job froze or failed with this update: said once, until it has gone on."""
+    """Whether the job froze or failed with this update; True once, until the job has gone on."""

@@ -1,4 +1,4 @@
-"""One file that is followed: what was read of it, and what of it is still to be read."""
+"""One followed file: its read contents, and the reading that is due."""
 
 from __future__ import annotations
 
@@ -15,87 +15,87 @@ if TYPE_CHECKING:
     from rankscope.parsers.contents import Stretch
     from rankscope.parsers.logs.model import LogContent
 
-FIRST_WAIT = 0.1
-"""Seconds until a file that was not whole is read again; twice as long each time, ..."""
-LONGEST_WAIT = 5.0
-"""... up to this, ..."""
+FIRST_WAIT_S = 0.1
+"""Seconds until an incomplete file is read again; doubled each time,"""
+LONGEST_WAIT_S = 5.0
+"""up to this,"""
 SMALL, SMALL_WAIT = 1 << 24, 0.8
-"""... and of files up to so many bytes, which are quickly read again, up to that."""
-SETTLED = 5.0
-"""What is still damaged when a file has not changed for so many seconds is no longer being written."""
-ENDED = 5.0
-"""A log that has not grown for so many seconds may end without a line end."""
+"""and for files up to SMALL bytes up to SMALL_WAIT."""
+SETTLED_S = 5.0
+"""Seconds without a change after which a damaged file counts as no longer being written."""
+ENDED_S = 5.0
+"""Seconds without growth after which a log may end without a line end."""
 
 
 @dataclass
-class Entry:
-    """A file. Times are those of the monotonic clock, in seconds."""
+class WatchedFile:
+    """A followed file. Times are monotonic, in seconds."""
 
     found: Found
-    """As it was last seen."""
+    """The file as last seen."""
     changed_at: float
-    """When it was seen to have changed."""
+    """Time at which its last change was seen."""
     due: float | None
-    """When it is to be read; None if it has been."""
+    """Time to read it; None if it is up to date."""
     sources: tuple[Source, ...] = ()
-    """What was read of it, in the version that is shown."""
+    """Contents of the shown version."""
     log: Growing | None = None
     asked: Found | None = None
-    """As it was when a worker was told to read it; None if none is."""
+    """The file as it was sent to a worker; None if it is not being read."""
     held: tuple[Source, ...] | None = None
-    """What was read of a version that may not be whole: shown if nothing more comes."""
+    """Contents of a possibly incomplete version, shown if no other comes."""
     read: tuple[int, int, int] | None = None
-    """Size, time and inode of the version that was read last."""
+    """Size, time and inode of the version read last."""
     tries: int = 0
     parts: list[Result] = field(default_factory=list)
-    """What has come of it, before its last result."""
+    """Partial results before the last one."""
     noticed_at: float | None = None
-    """When the oldest change that is not shown yet was seen."""
+    """Time of the oldest change that is not shown yet."""
     log_is_new: bool = False
-    """More of a log was read than is in `sources`."""
+    """Whether more of a log was read than `sources` shows."""
     tail_open: bool = False
-    """The last line of a log has no end yet."""
+    """Whether the last line of a log has no end yet."""
     is_replaced: bool = False
-    """Another file has the place of a log, which has another name now or is gone: nothing was read of it yet."""
+    """Whether an unread file has taken the place of a log, which was renamed or deleted."""
 
     def seen(self, found: Found, now: float) -> None:
-        """Takes a change: the file is to be read again, at once unless it was not whole just now."""
+        """Records a change: the file is read again, at once unless it was incomplete just now."""
         self.is_replaced |= self.log is not None and found.inode != self.found.inode
         self.found, self.changed_at = found, now
         if self.asked is None and self.read == self.stamp:
-            return  # it was read since
+            return  # read since then
         self.noticed_at = now if self.noticed_at is None else self.noticed_at
         self.due = now + self._wait() if self.due is None else self.due
 
     def _wait(self) -> float:
-        longest = SMALL_WAIT if self.found.size <= SMALL else LONGEST_WAIT
-        return min(FIRST_WAIT * 2 ** (self.tries - 1), longest) if self.tries else 0.0
+        longest = SMALL_WAIT if self.found.size <= SMALL else LONGEST_WAIT_S
+        return min(FIRST_WAIT_S * 2 ** (self.tries - 1), longest) if self.tries else 0.0
 
     @property
     def stamp(self) -> tuple[int, int, int]:
-        """Size, time and inode, as it was last seen."""
+        """Size, time and inode as last seen."""
         return self.found.size, self.found.mtime_ns or 0, self.found.inode
 
     @property
     def is_unread(self) -> bool:
-        """Whether nothing was ever read of it, not even to find it cut short."""
+        """Whether it was never read, not even in part."""
         untold = not self.sources and self.held is None and self.log is None
         return self.is_replaced or (untold and not self.is_shown)
 
     @property
     def is_shown(self) -> bool:
-        """Whether all that is in it is in what is shown."""
+        """Whether the shown contents are complete."""
         return self.due is None and self.asked is None and self.held is None
 
     def task(self, now: float) -> Task:
-        """What a worker is to read now."""
+        """The next task for a worker."""
         self.asked, self.due = self.found, None
-        ended = now - self.changed_at >= ENDED
+        ended = now - self.changed_at >= ENDED_S
         start, mark = (self.log.start, self.log.mark) if self.log is not None else (0, "")
         return Task(self.found, tail=Tail(start, mark, ended))
 
     def take(self, last: Result, now: float) -> bool:
-        """Takes the last result of a reading; whether what is shown changes."""
+        """Takes the last result of a reading; returns whether the shown contents change."""
         results, self.parts, self.asked = [*self.parts, last], [], None
         contents = [one for one in results if one.kind is not None]
         self.read = last.stamp
@@ -132,20 +132,20 @@ class Entry:
         return True
 
     def _hold(self, sources: tuple[Source, ...], now: float) -> bool:
-        """Keeps what may be half written, until it is whole or stays as it is."""
+        """Holds possibly incomplete contents until the file is complete or stays unchanged."""
         self.held = sources
         if self.read is not None:
             self.tries += 1
         return self.settle(now)
 
     def settle(self, now: float) -> bool:
-        """Shows what is not whole, once the file has not changed for long; whether it does."""
-        if self.held is None or self.due is not None or self.asked is not None or now - self.changed_at < SETTLED:
+        """Shows incomplete contents of a file that has not changed for long; returns whether it did."""
+        if self.held is None or self.due is not None or self.asked is not None or now - self.changed_at < SETTLED_S:
             return False
         return self._show(self.held)
 
     def shown(self) -> tuple[Source, ...]:
-        """What is to be shown of it."""
+        """The contents to show."""
         if self.log is not None and self.log_is_new:
             self.log_is_new = False
             self.sources = (self._of_log(self.log),)
@@ -156,18 +156,18 @@ class Entry:
 
     @property
     def next_at(self) -> float | None:
-        """When there is something to do without any news; None if there is nothing."""
+        """The next time with work to do, even without changes; None without any."""
         if self.asked is not None:
             return None
         if self.due is not None:
             return self.due
         if self.held is not None:
-            return self.changed_at + SETTLED
-        return self.changed_at + ENDED if self.tail_open else None
+            return self.changed_at + SETTLED_S
+        return self.changed_at + ENDED_S if self.tail_open else None
 
 
 def _kept(before: Source | None, now: Source) -> Source:
-    """With the content of the version before where it says the same: nothing has to be made of it again."""
+    """The new version with the content object of the old one if they are equal, to avoid new derived data."""
     old, new = (before.content if before is not None else None), now.content
     if old is None or new is None or type(old) is not type(new) or old.header() != new.header():
         return now
@@ -175,7 +175,7 @@ def _kept(before: Source | None, now: Source) -> Source:
 
 
 def _source(result: Result, stamp: tuple[int, int, int] | None) -> Source:
-    """`stamp` is that of the version that was read."""
+    """The source of a result; `stamp` is that of the version that was read."""
     found = result.task.found
     outer = (found.size, found.mtime_ns) if stamp is None else stamp[:2]
     size = outer[0] if result.size is None else result.size

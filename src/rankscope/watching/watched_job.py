@@ -1,4 +1,4 @@
-"""From the sources that are shown to one update: assembled and analysed, with what earlier updates told."""
+"""From the shown sources to an update: assembled and analysed, with the history of earlier updates."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rankscope.watching.clock import CLOCK, Clock
 
 if TYPE_CHECKING:
     from rankscope.analysis.freeze import Freeze
-    from rankscope.analysis.live_state import Gate, Live
+    from rankscope.analysis.live_state import LiveState, VerdictGate
     from rankscope.analysis.model import Analysis
     from rankscope.schema import Dataset
 
-AGES_NS = 10**18
-"""No file is older."""
-NOW_NS = 2 * 10**9
-"""Clocks that are no further apart are taken for one."""
+OLDEST_NS = 10**18
+"""Largest possible age of a file."""
+CLOCK_SKEW_NS = 2 * 10**9
+"""Clocks closer than this count as one."""
 REST_NS = 10 * 10**9
-"""A job that does not move is judged no more often, as long as its dumps say the same again and again."""
+"""Interval between two judgements of a job that does not move and whose dumps repeat themselves,"""
 SHORT_REST_NS = 10**9
-"""And one of which that is not known yet."""
+"""or of which that is not known yet."""
 
 
-class Job:
-    """One job that is watched. Memory is that of its files, however many updates there were."""
+class WatchedJob:
+    """One watched job. Memory depends on its files, not on the number of updates."""
 
     def __init__(
         self,
@@ -43,35 +43,35 @@ class Job:
         errors: str | None = None,
         clock: Clock = CLOCK,
     ) -> None:
-        from rankscope.analysis.live_state import Gate
+        from rankscope.analysis.live_state import VerdictGate
         from rankscope.assemble.logs.comm_lifetimes import Recall
 
         self._root, self._pattern, self._world_size, self._errors = printable(root), pattern, world_size, errors
         self._clock = clock
-        self._gate: Gate = Gate(freeze_after_ns)
-        self._history, self._recall = History(), Recall()
+        self._gate: VerdictGate = VerdictGate(freeze_after_ns)
+        self._history, self._recall = DumpHistory(), Recall()
         self._taken: list[Source] = []
-        """All sources as they were taken last."""
+        """All sources as taken last."""
         self._waits = False
-        """Whether they are not assembled yet."""
+        """Whether they still have to be assembled."""
         self._dataset: Dataset | None = None
         self._silent: Dataset | None = None
-        """The dataset with operations that wait, where nothing is printed any more."""
+        """The dataset with pending operations of logs that have fallen silent."""
         self._fresh = False
-        """The dataset was not judged yet."""
+        """Whether the dataset was not judged yet."""
         self._judged: tuple[Freeze, Analysis] | None = None
-        """The standstill as it was taken for the dataset, and its analysis."""
+        """The corrected standstill of the dataset, and its analysis."""
         self._rests_until_ns = 0
         self._alarmed = False
         self._alarmed_since_ns: int | None = None
-        """The newest event when somebody was told last."""
+        """The newest event at the last alarm."""
         self._known_processes: dict[int, tuple[str | None, int]] = {}
-        """By rank, as they were when somebody was told last, or since nothing is wrong."""
+        """By rank, at the last alarm or since nothing is wrong."""
 
     def take(self, sources: Sequence[Source], at_ns: int) -> bool:
-        """Takes all sources at a moment of a clock that never goes back; whether it is to be judged at once.
+        """Takes all sources at a monotonic time; returns whether they must be judged at once.
 
-        Where they tell nothing it is not, and where they say the same again of a job that does not move it is later.
+        Not if they hold nothing. If they repeat the state of a job that does not move, they are judged later.
         """
         if not any(source.tells for source in sources):
             return False
@@ -80,7 +80,7 @@ class Job:
         return not again or at_ns >= self._rests_until_ns
 
     def assemble(self) -> None:
-        """Assembles what was taken last, unless that is done."""
+        """Assembles the sources taken last, unless that is done."""
         if not self._waits:
             return
         self._dataset, self._silent, self._judged = self._assembled(), None, None
@@ -101,18 +101,18 @@ class Job:
 
     @property
     def dataset(self) -> Dataset:
-        """What was assembled last, with who waits if its logs are silent; RuntimeError before that."""
+        """The dataset assembled last, with pending operations if its logs are silent; RuntimeError before that."""
         if self._dataset is None:
             raise RuntimeError("nothing is assembled yet")
         return self._silent or self._dataset
 
     @property
     def is_there(self) -> bool:
-        """Whether there is anything to be judged."""
+        """Whether there is anything to judge."""
         return self._dataset is not None
 
-    def judge(self, at_ns: int, *, unread: bool) -> tuple[Analysis, Live]:
-        """What is to be said of it at a moment. `unread`: there are files of which nothing was read yet."""
+    def judge(self, at_ns: int, *, unread: bool) -> tuple[Analysis, LiveState]:
+        """The analysis of the job at a time. `unread`: some files were never read."""
         from rankscope.analysis.live_state import with_state
 
         self.assemble()
@@ -120,17 +120,17 @@ class Job:
         analysis, live = self._judge(at_ns, unread)
         self._rests_until_ns = at_ns + _rest_ns(live)
         if not self.dataset.from_traces:
-            # of these nobody can tell whether the job goes on, but what they say of it stays true
+            # these inputs do not show whether the job goes on, but their findings stay true
             analysis = with_state(analysis, live, len(self.dataset.seen_ranks), logs=self.dataset.from_logs)
         return analysis, live
 
-    def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, Live]:
-        from rankscope.analysis.progress_history import Look
+    def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, LiveState]:
+        from rankscope.analysis.progress_history import JobProgress
         from rankscope.analysis.root_cause import analyse, standstill
 
-        said: list[tuple[Freeze, Live]] = []
+        said: list[tuple[Freeze, LiveState]] = []
         age_ns = self._age_ns()
-        look = Look(at_ns, self._fresh, max(0, age_ns), unread, -age_ns if age_ns < -NOW_NS else 0)
+        look = JobProgress(at_ns, self._fresh, max(0, age_ns), unread, -age_ns if age_ns < -CLOCK_SKEW_NS else 0)
         self._fresh = False
 
         def settle(freeze: Freeze) -> Freeze:
@@ -141,15 +141,15 @@ class Job:
         if self._judged is None:
             analysis = analyse(self.dataset, settle)
         else:
-            # of the same operations the same is said, unless the job is taken for more or less still than before
+            # the analysis of the same operations stays, unless the standstill is judged differently
             (taken, analysis), allowed = self._judged, settle(standstill(self.dataset))
             analysis = analysis if allowed == taken else analyse(self.dataset, lambda _: allowed)
         allowed, live = said[0]
         self._judged = allowed, analysis
         return self._of_silence(analysis, allowed, live), live
 
-    def _of_silence(self, analysis: Analysis, freeze: Freeze, live: Live) -> Analysis:
-        """What is to be said where nothing is printed any more: then who has not come is waited for by the others."""
+    def _of_silence(self, analysis: Analysis, freeze: Freeze, live: LiveState) -> Analysis:
+        """The analysis if nothing is printed any more: then ranks that did not come hold up the others."""
         from rankscope.analysis import analyse
         from rankscope.analysis.unfinished_operations import as_waiting, if_it_runs
 
@@ -163,11 +163,11 @@ class Job:
         return if_it_runs(found, live.reason)
 
     def resumed(self, at_ns: int) -> None:
-        """The files can be seen again after a time in which they could not."""
+        """Continues after a time in which the files could not be seen."""
         self._gate = self._gate.resumed(at_ns)
 
-    def alarm(self, analysis: Analysis, live: Live) -> bool:
-        """Whether somebody is to be told: once when it stops or fails, and again after it went on or was restarted."""
+    def alarm(self, analysis: Analysis, live: LiveState) -> bool:
+        """Whether to raise an alarm: once when the job stops or fails, and again after it went on or was restarted."""
         silent = live.state == "silent" and live.came and analysis.status != "healthy"
         # a profiler that has done its steps writes no more
         silent = silent and not self.dataset.from_traces
@@ -187,59 +187,59 @@ class Job:
         return alarm
 
     def _processes(self) -> dict[int, tuple[str | None, int]]:
-        """Host and process id of each rank, as far as sidecars tell them; those of the newest one."""
+        """Host and process id of each rank, from its newest sidecar."""
         known = self.dataset.files.filter(pl.col("pid").is_not_null() & pl.col("rank").is_not_null())
         newest = known.sort("mtime_ns", nulls_last=False).select("rank", "host", "pid")
         return {rank: (host, pid) for rank, host, pid in newest.iter_rows()}
 
     def judge_at_ns(self, *, away: bool = False) -> int | None:
-        """When it is to be judged again though nothing new is written; None if never.
+        """The time of the next judgement without new files; None if there is none.
 
-        `away`: nothing can be seen, so that there is nothing to be said.
+        `away`: nothing can be seen, so there is nothing to judge.
         """
         rests = self._rests_until_ns if self._waits else None
         return None if away else min((at for at in (self._gate.judge_at_ns, rests) if at is not None), default=None)
 
     def _age_ns(self) -> int:
-        """How old the newest file is; less than 0 if it is from the future."""
+        """The age of the newest file; negative if it is from the future."""
         newest = self.dataset.files.filter(self.dataset.files["used"])["mtime_ns"].max()
-        return max(-AGES_NS, min(self._clock.unix_ns() - newest, AGES_NS)) if isinstance(newest, int) else 0
+        return max(-OLDEST_NS, min(self._clock.unix_ns() - newest, OLDEST_NS)) if isinstance(newest, int) else 0
 
 
 def _says_same(one: Source, other: Source) -> bool:
-    """Whether a file says what it said: content that does is the very same object."""
+    """Whether a file is unchanged: then its content is the identical object."""
     if one is other:
         return True
     told = (one.shown, one.kind, one.problem), (other.shown, other.kind, other.problem)
     return one.content is other.content and told[0] == told[1]
 
 
-def _rest_ns(live: Live) -> int:
-    """For how long nothing is missed of a job that says the same again and again."""
+def _rest_ns(live: LiveState) -> int:
+    """The time that judging may rest for a job that repeats itself."""
     if live.state == "still":
         return min(REST_NS, max(0, live.needed_ns - (live.still_ns or 0)))
     return SHORT_REST_NS if live.state in ("progressing", "waiting") else REST_NS
 
 
-# What versions of dumps said that are no longer there: since when each rank stands still, and who restarted.
+# Overwritten versions of dumps: the standstill of each rank, and restarts.
 
-CERTAIN = ("option", "name", "content")
-"""How a rank must be known for its dumps to be compared."""
+CERTAIN_RANK_SOURCES = ("option", "name", "content")
+"""Ways of knowing the rank of a dump that are sure enough to compare versions."""
 
 
-class History:
-    """Keeps of each rank's recorders the newest dump, and what is known of the time before it."""
+class DumpHistory:
+    """Keeps the newest dump of each rank's recorders, and the facts of the time before it."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, str], Source] = {}
         self._began_ns = 0
-        """When the newest attempt began that was seen to take the place of another."""
+        """Begin of the newest attempt that replaced another one."""
 
     def link(self, sources: Sequence[Source]) -> bool:
-        """Gives each dump that is used what its versions say; whether some are of an attempt before the newest."""
+        """Adds to each used dump the facts of its versions; returns whether some are of an earlier attempt."""
         dumps = [s for s in sources if s.used and s.dump is not None and s.rank is not None]
         for source in dumps:
-            if source.rank_source in CERTAIN:
+            if source.rank_source in CERTAIN_RANK_SOURCES:
                 self._link(source, (source.rank or 0, min(source.libraries, default="")))
         return any(map(self.is_former, dumps))
 
@@ -254,11 +254,11 @@ class History:
         self._last[key] = source
 
     def is_former(self, source: Source) -> bool:
-        """Whether a dump ends before the newest attempt began: its rank has written none of that yet."""
+        """Whether a dump ends before the newest attempt began, so that its rank has not written any of that yet."""
         return source.dump is not None and source.span is not None and source.span[1] < self._began_ns
 
     def without_former(self, sources: Sequence[Source]) -> list[Source]:
-        """The same to be assembled again, without the rows of earlier attempts."""
+        """The sources without rows of earlier attempts, for a new assembly."""
         return [_set_aside(s) if self.is_former(s) else s.renewed() for s in sources]
 
 

@@ -1,4 +1,4 @@
-"""The loop that follows a job: looks, has read what changed, and works out an update while the next changes gather."""
+"""The loop that follows a job: looks, reads changed files, and computes an update while further changes gather."""
 
 from __future__ import annotations
 
@@ -9,61 +9,60 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rankscope.assemble.load import LoadOptions, environment_of, pattern_of, root_of
-from rankscope.watching.clock import CLOCK, Clock, Wake
-from rankscope.watching.file_store import Store
-from rankscope.watching.observer import Asker, Looker, Sight
-from rankscope.watching.update import Reading, Update
-from rankscope.watching.watched_job import Job
+from rankscope.watching.clock import CLOCK, Clock, WakeSignal
+from rankscope.watching.file_store import FileStore
+from rankscope.watching.observer import FileObserver, FileSighting, PeriodicCall
+from rankscope.watching.update import FollowProgress, JobUpdate
+from rankscope.watching.watched_job import WatchedJob
 
 GATHER_S = 0.3
-"""What has been read is shown after so long though more is still being read; after slow updates, later."""
+"""Seconds after which read contents are shown although more is being read; longer after slow updates."""
 LONGEST_GATHER_S = 10.0
-"""New files are waited for, so that nobody is missed who only was not read yet: so long, and without end for the first
-update."""
-SHARE = 2.0
-"""After an update there are so many times as many seconds of rest as it took."""
+"""Longest wait for new files, so that no rank is missed that is only unread; the first update waits without limit."""
+REST_FACTOR = 2.0
+"""Rest after an update, as a multiple of its duration."""
 OPENING_S = 0.1
-"""So often it is told how many files of the first update are read."""
+"""Seconds between two progress reports of the first update."""
 LONGEST_S = 1.0
-"""No wait is longer, whatever the clocks say."""
-Publish: TypeAlias = Callable[[Update | Reading], None]
-"""Gets every update, and how following goes where only that has changed. Called in the thread of the watcher."""
+"""Longest wait, whatever the clocks say."""
+Publish: TypeAlias = Callable[[JobUpdate | FollowProgress], None]
+"""Receives every update, and the state of following if only that has changed. Called in the thread of the watcher."""
 
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """How a job is to be followed."""
+    """Options of following."""
 
     load: LoadOptions = field(default_factory=LoadOptions)
     poll_s: float | None = None
-    """Look so often, and ask for no notices; None: as the file system needs it."""
+    """Seconds between two looks, without notices; None: as the file system needs it."""
     freeze_after_s: float | None = None
-    """Call the job frozen after so long; None: as the job itself tells."""
+    """Standstill from which the job is frozen; None: derived from the job."""
 
 
 class Watcher:
-    """Follows what lies under some paths until it is stopped."""
+    """Follows the files under some paths until it is stopped."""
 
     def __init__(self, paths: Sequence[Path], options: WatchOptions = WatchOptions(), clock: Clock = CLOCK) -> None:
-        """Raises InputError if the options are no good."""
+        """Raises InputError for bad options."""
         load = options.load
         pattern, environment = pattern_of(load.rank_from), environment_of(load.errors)
         errors = None if load.errors is None else str(load.errors.resolve())
         freeze_ns = None if options.freeze_after_s is None else round(options.freeze_after_s * 1e9)
         self._paths, self._clock = list(paths), clock
-        self._stopped, self._wake = False, Wake()
-        self._store = Store(load.jobs, environment, clock)
-        self._looker = Looker(paths, options.poll_s, self._tell, clock)
-        self._asker = Asker(self._looker.look, self._wake.set, clock)
+        self._stopped, self._wake = False, WakeSignal()
+        self._store = FileStore(load.jobs, environment, clock)
+        self._looker = FileObserver(paths, options.poll_s, self._tell, clock)
+        self._asker = PeriodicCall(self._looker.look, self._wake.set, clock)
         self._told = True
-        """There is something to be seen, or nothing was seen yet."""
-        self._sight: Sight | None = None
-        self._job = Job(root_of(paths, load), pattern, load.world_size, freeze_ns, errors, clock)
-        self._reading: Reading | None = None
-        """What was told last of how following goes."""
+        """Whether there is something to see, or nothing was seen yet."""
+        self._sight: FileSighting | None = None
+        self._job = WatchedJob(root_of(paths, load), pattern, load.world_size, freeze_ns, errors, clock)
+        self._reading: FollowProgress | None = None
+        """The state of following that was published last."""
         self._number, self._shown_at = 0, 0.0
         self._took = 0.0
-        """What it took to work out the last update."""
+        """Duration of the last update."""
         self._gathering_since: float | None = None
 
     def stop(self) -> None:
@@ -83,7 +82,7 @@ class Watcher:
 
     @property
     def bytes_read(self) -> int:
-        """How much workers have read so far."""
+        """Bytes that workers have read so far."""
         return self._store.bytes_read
 
     def _tell(self) -> None:
@@ -118,7 +117,7 @@ class Watcher:
             self._asker.ask()
 
     def _wait(self) -> None:
-        """Until something is told, seen, read or due."""
+        """Waits until something is noticed, seen, read or due."""
         if self._store.reading:
             self._store.take(0.02)
             return
@@ -131,7 +130,7 @@ class Watcher:
     # Updates
 
     def _show_at(self) -> float | None:
-        """When the next update is to be worked out; None if there is nothing new."""
+        """The time of the next update; None if there is nothing new."""
         if not self._store.changed:
             self._gathering_since = None
             return None
@@ -140,10 +139,10 @@ class Watcher:
         patience = max(GATHER_S, 2 * self._took) if self._store.reading else 0.0
         if self._store.is_unread:
             patience = LONGEST_GATHER_S if self._number else math.inf
-        return max(self._shown_at + SHARE * self._took, self._gathering_since + patience)
+        return max(self._shown_at + REST_FACTOR * self._took, self._gathering_since + patience)
 
     def _judge_at(self) -> float | None:
-        """When the job is to be judged again though nothing was written; None if never."""
+        """The time to judge the job again without new files; None if there is none."""
         at = self._job.judge_at_ns(away=self._away is not None) if self._job.is_there else None
         return None if at is None else at / 1e9
 
@@ -162,37 +161,37 @@ class Watcher:
         alarm = self._job.alarm(analysis, live)
         self._number += 1
         self._reading = self._how()
-        publish(Update(self._number, self._job.dataset, analysis, live, self._reading, changed, noticed, alarm))
+        publish(JobUpdate(self._number, self._job.dataset, analysis, live, self._reading, changed, noticed, alarm))
         self._shown_at = self._clock.now()
         self._took = self._shown_at - begin
 
     def _conclude(self, publish: Publish) -> None:
-        """Judges what was read and is not judged yet: nobody looks at it again."""
+        """Judges results that were read and not judged yet, because no other look follows."""
         if not self._store.changed or self._store.is_unread:
             return
         if self._job.take(self._store.sources(), self._clock.now_ns()):
             self._publish(publish, self._clock.now(), None, 0)
 
-    # How following goes
+    # The state of following
 
     @property
     def _away(self) -> str | None:
-        """Why nothing can be seen at the moment."""
+        """The reason why nothing can be seen at the moment."""
         if self._asker.hangs:
             return f"{self._paths[0]}: the file system does not answer"
         return self._sight.away if self._sight is not None else None
 
-    def _how(self) -> Reading:
+    def _how(self) -> FollowProgress:
         sight, unfinished = self._sight, self._store.unfinished
-        reading = Reading(len(self._store.entries), len(unfinished), self._store.reading, away=self._away)
+        reading = FollowProgress(len(self._store.entries), len(unfinished), self._store.reading, away=self._away)
         if sight is None or reading.away is not None:
             return reading
-        # once it was so, it is over with the room, and not with the files that are cut short
+        # a full file system counts until there is room again, even if the cut files are gone
         was = self._reading is not None and self._reading.full
         full = sight.full and (was or bool(unfinished) or self._store.is_damaged)
         return replace(reading, polled_s=sight.polled_s, why_polled=sight.why_polled, full=full)
 
 
-def _is_news(before: Reading | None, now: Reading) -> bool:
-    """Whether something else is wrong than was before."""
+def _is_news(before: FollowProgress | None, now: FollowProgress) -> bool:
+    """Whether the problems differ from those before."""
     return before is None or replace(before, files=0, unread=0) != replace(now, files=0, unread=0)

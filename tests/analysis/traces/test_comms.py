@@ -8,7 +8,7 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis import analyse
-from rankscope.analysis.traces.trace_story import Story
+from rankscope.analysis.traces.trace_story import TraceStory
 from rankscope.schema import GROUPS, Dataset
 from tests.traces import MS, US, TraceBuilder, training
 
@@ -29,7 +29,7 @@ def without(dataset: Dataset, rank: int, rows: list[int]) -> Dataset:
 
 def places(dataset: Dataset) -> dict[int, list[int]]:
     """By rank the matches of its operations."""
-    table = Story(dataset).analysis().matched.group_by("rank", maintain_order=True).agg("match")
+    table = TraceStory(dataset).analysis().matched.group_by("rank", maintain_order=True).agg("match")
     return dict(table.iter_rows())
 
 
@@ -37,7 +37,7 @@ def test_ids_match_whatever_is_missing_and_numbers_are_not_needed() -> None:
     dataset = without(with_ids(training(3, 8, layers=1, seqs=True).build()), 1, [1, 3, 4, 6])
     dataset = replace(dataset, traced=dataset.traced.with_columns(WITHOUT_SEQ))
     assert places(dataset) == {0: list(range(8)), 1: [0, 2, 5, 7], 2: list(range(8))}
-    assert Story(dataset).refused() == ()
+    assert TraceStory(dataset).refused() == ()
 
 
 def test_windows_that_share_only_their_middle_keep_their_order() -> None:
@@ -55,7 +55,7 @@ def test_ids_on_whose_ends_nothing_agrees_are_not_believed() -> None:
     unique = dataset.traced.unique(["rank", "comms_id"], keep="first", maintain_order=True)
     dataset = replace(dataset, traced=unique.with_columns(WITHOUT_SEQ))
     assert sorted(places(dataset)) == [0, 2]
-    story = Story(dataset)
+    story = TraceStory(dataset)
     assert any("ends do not agree" in line for line in story.refused())
 
 
@@ -67,7 +67,7 @@ def test_a_group_that_each_trace_calls_otherwise_is_one() -> None:
     traced = dataset.traced.with_columns(group=pl.col("rank").cast(pl.UInt32))
     apart = replace(dataset, traced=traced, groups=pl.DataFrame(rows, schema=dict(GROUPS)))
     assert places(apart) == {rank: list(range(24)) for rank in range(4)}
-    assert Story(replace(apart, traced=traced.with_columns(comms_id=None))).matches.is_empty()
+    assert TraceStory(replace(apart, traced=traced.with_columns(comms_id=None))).matches.is_empty()
 
 
 def _two_of_one_name(slow: int | None = None) -> Dataset:
@@ -88,7 +88,7 @@ def _two_of_one_name(slow: int | None = None) -> Dataset:
 
 
 def test_two_groups_of_one_name_are_two() -> None:
-    matched = Story(_two_of_one_name()).analysis().matched
+    matched = TraceStory(_two_of_one_name()).analysis().matched
     members = matched.group_by("match").agg(pl.col("rank").sort())["rank"].to_list()
     assert sorted(members) == [[0, 1]] * 8 + [[2, 3]] * 8
 
@@ -100,5 +100,5 @@ def test_who_is_late_in_one_of_them_is_named() -> None:
 
 def test_operations_without_ids_are_left_as_they_are() -> None:
     dataset = training(3, 5).build()
-    assert Story(dataset).executed["members"].null_count() == Story(dataset).executed.height
+    assert TraceStory(dataset).executed["members"].null_count() == TraceStory(dataset).executed.height
     assert places(dataset) == {rank: list(range(15)) for rank in range(3)}

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis.traces.matching import cluster_windows
-from rankscope.analysis.traces.trace_story import Story
+from rankscope.analysis.traces.trace_story import TraceStory
 from rankscope.schema import Dataset
 from tests.traces import MS, US, TraceBuilder, training
 
@@ -20,47 +20,47 @@ def without(dataset: Dataset, rank: int, rows: list[int]) -> Dataset:
     return replace(dataset, traced=own.filter((pl.col("rank") != rank) | ~pl.col("at").is_in(rows)).drop("at"))
 
 
-def places(story: Story) -> dict[int, list[int]]:
+def places(story: TraceStory) -> dict[int, list[int]]:
     """By rank the matches of its operations."""
     table = story.analysis().matched.group_by("rank", maintain_order=True).agg("match")
     return dict(table.iter_rows())
 
 
 def test_every_collective_is_matched_once() -> None:
-    story = Story(training(4, 5).build())
+    story = TraceStory(training(4, 5).build())
     assert places(story) == {rank: list(range(15)) for rank in range(4)}
     assert story.refused() == ()
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4])
 def test_windows_that_begin_at_different_calls_are_shifted(cut: int) -> None:
-    story = Story(without(training(4, 6).build(), 2, list(range(cut))))
+    story = TraceStory(without(training(4, 6).build(), 2, list(range(cut))))
     assert places(story)[2] == list(range(cut, 18))
     assert places(story)[0] == list(range(18))
 
 
 def test_a_whole_step_of_shift_is_told_by_time() -> None:
     # every step is the same: only ends tell that rank 1 began one step later
-    story = Story(without(training(3, 8, jitter_ns=400 * US).build(), 1, [0, 1, 2]))
+    story = TraceStory(without(training(3, 8, jitter_ns=400 * US).build(), 1, [0, 1, 2]))
     assert places(story)[1] == list(range(3, 24))
 
 
 def test_a_clock_that_is_seconds_off_does_not_hide_the_shift() -> None:
-    story = Story(without(training(3, 8, clock_ns={1: 3_000 * MS}, hosts=1).build(), 1, [0, 1, 2]))
+    story = TraceStory(without(training(3, 8, clock_ns={1: 3_000 * MS}, hosts=1).build(), 1, [0, 1, 2]))
     assert places(story)[1] == list(range(3, 24))
     assert abs(story.clocks.offsets[1] + 3_000 * MS) < 10 * US
 
 
 def test_a_trace_that_left_calls_out_is_refused_with_the_reason() -> None:
     dataset = without(training(3, 8, layers=1, jitter_ns=400 * US).build(), 1, [1, 3, 4, 6])
-    story = Story(dataset)
+    story = TraceStory(dataset)
     assert 1 not in places(story)
     assert "rank1_trace.json.gz" in story.refused()[0]
 
 
 def test_sequence_numbers_match_whatever_is_missing() -> None:
     dataset = without(training(3, 8, layers=1, seqs=True).build(), 1, [1, 3, 4, 6])
-    story = Story(dataset)
+    story = TraceStory(dataset)
     assert places(story)[1] == [0, 2, 5, 7]
     assert story.refused() == ()
 
@@ -71,7 +71,7 @@ def test_sends_are_matched_by_pair_and_order() -> None:
         job.launch(0, "gemm", MS)
         job.p2p("0", 0, 1)
         job.p2p("0", 1, 0)
-    matched = Story(job.build()).analysis().matched
+    matched = TraceStory(job.build()).analysis().matched
     assert matched.filter("is_p2p").group_by("match").agg(pl.col("rank").sort())["rank"].to_list() == [[0, 1]] * 12
 
 
@@ -82,7 +82,7 @@ def test_batches_of_unknown_kind_do_not_disturb_collectives() -> None:
         for rank in range(4):
             job.launch(rank, "gemm", MS)
         job.collective()
-    story = Story(job.build())
+    story = TraceStory(job.build())
     whole = story.analysis().matched.filter("blocking")
     assert whole.group_by("match").len()["len"].to_list() == [4] * 8
 
@@ -103,7 +103,7 @@ def test_a_window_that_overlaps_no_other_is_alone() -> None:
 
 
 def test_clocks_of_hosts_are_aligned_on_ends() -> None:
-    story = Story(
+    story = TraceStory(
         training(8, 6, clock_ns=dict.fromkeys(range(4, 8), 700 * US), hosts=4, slow_host={6: 20 * MS}).build()
     )
     assert [abs(story.clocks.offsets[r] + 700 * US) < 5 * US for r in range(4, 8)] == [True] * 4
@@ -122,7 +122,7 @@ def test_clocks_reach_over_groups_that_share_a_rank() -> None:
             job.collective(name)
     dataset = job.build()
     only = dataset.traced.filter(pl.col("group") > 0)
-    offsets = Story(replace(dataset, traced=only)).clocks.offsets
+    offsets = TraceStory(replace(dataset, traced=only)).clocks.offsets
     assert [round(offsets[r] / 10_000) for r in range(4)] == [0, -30, 20, -9]
 
 
@@ -139,29 +139,29 @@ def test_a_later_window_has_the_clock_of_its_rank() -> None:
     spans = first.spans.with_columns(
         track=pl.col("track") + 100, start_ns=pl.col("start_ns") + late, op=pl.col("op") + first.traced.height
     )
-    story = Story(replace(first, spans=pl.concat([first.spans, spans]), **both))
+    story = TraceStory(replace(first, spans=pl.concat([first.spans, spans]), **both))
     assert [round(story.clocks.offsets[f] / 10_000) for f in range(6)] == [0, -30, 0, 0, -30, 0]
     assert story.analysis().matched["match"].n_unique() == 30
     assert story.refused() == ()
 
 
 def test_ranks_of_one_host_share_its_clock_whatever_ends_say() -> None:
-    story = Story(training(4, 6, clock_ns={1: 500 * US}, hosts=4).build())
+    story = TraceStory(training(4, 6, clock_ns={1: 500 * US}, hosts=4).build())
     assert set(story.clocks.offsets.values()) == {0}
 
 
 def test_a_rank_without_anything_matched_has_no_clock() -> None:
     dataset = training(3, 4, hosts=1).build()
     alone = replace(dataset, traced=dataset.traced.filter(pl.col("rank") != 2))
-    story = Story(alone)
+    story = TraceStory(alone)
     assert sorted(story.clocks.offsets) == [0, 1]
     assert "rank2_trace.json.gz" in story.clocks.doubts[-1]
 
 
 def test_ends_that_do_not_agree_leave_clocks_alone() -> None:
-    story = Story(training(4, 8, hosts=1, seed=3, backend="gloo").build())
+    story = TraceStory(training(4, 8, hosts=1, seed=3, backend="gloo").build())
     loose = replace(story.dataset, traced=_spread(story.dataset.traced))
-    clocks = Story(loose).clocks
+    clocks = TraceStory(loose).clocks
     assert set(clocks.offsets.values()) == {0}
     assert "do not agree" in clocks.doubts[0]
 
@@ -178,6 +178,6 @@ def test_last_is_sure_only_beyond_what_clocks_may_be_off() -> None:
         job.launch(0, "gemm", MS)
         job.launch(1, "gemm", MS + (2 * MS if step == 5 else 0))
         job.collective()
-    last = Story(job.build()).last
+    last = TraceStory(job.build()).last
     assert last.filter("sure")["match"].to_list() == [5]
     assert last["last"][5] == 1

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis import analyse
-from rankscope.analysis.traces.recorded_operations import NEAR_NS, Series, laid_on, recorded, same_operations
+from rankscope.analysis.traces.recorded_operations import NEAR_NS, OperationSeries, laid_on, recorded, same_operations
 from rankscope.schema import OPS, STACKS, Dataset
 from tests.traces import MS, US, training
 
@@ -84,8 +84,8 @@ def test_dumps_of_another_run_are_not_joined() -> None:
 
 def test_a_trace_without_the_base_of_its_clock_is_joined_by_numbers() -> None:
     numbers = np.arange(5)
-    lost = Series(np.arange(5), numbers, numbers * MS)
-    dump = Series(np.arange(5), numbers, 1_700_000_000_000_000_000 + numbers * MS)
+    lost = OperationSeries(np.arange(5), numbers, numbers * MS)
+    dump = OperationSeries(np.arange(5), numbers, 1_700_000_000_000_000_000 + numbers * MS)
     assert same_operations(lost, dump)[1].tolist() == [0, 1, 2, 3, 4]
 
 

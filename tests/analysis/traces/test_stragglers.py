@@ -12,7 +12,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.explanations import explain
-from rankscope.analysis.traces.trace_story import Story
+from rankscope.analysis.traces.trace_story import TraceStory
 from rankscope.schema import Dataset, Detail
 from tests.builders import JobBuilder
 from tests.traces import MS, US, TraceBuilder, training
@@ -140,7 +140,7 @@ def cascade() -> TraceBuilder:
 
 
 def test_who_waited_for_a_late_rank_elsewhere_is_not_accused() -> None:
-    story = Story(cascade().build())
+    story = TraceStory(cascade().build())
     late = story.last.join(
         pl.DataFrame({"group": [3], "x": [1]}, schema={"group": pl.UInt32, "x": pl.Int64}), on="group"
     )
@@ -287,7 +287,7 @@ def test_the_profilers_own_functions_are_not_where_it_happens() -> None:
         job.collective()
         job.end_step()
     dataset = job.build()
-    causes = Story(dataset).causes
+    causes = TraceStory(dataset).causes
     assert (causes[1].what, causes[1].where) == ("<built-in function sleep>", "train.py(20): step")
     assert [frame.function for frame in analyse(dataset).findings[0].stack] == ["step"]
 

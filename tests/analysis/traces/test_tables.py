@@ -9,16 +9,16 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.traces.device_spans import Busy
+from rankscope.analysis.traces.device_spans import BusyIntervals
 from rankscope.analysis.traces.model import TraceAnalysis
-from rankscope.analysis.traces.trace_story import Story
+from rankscope.analysis.traces.trace_story import TraceStory
 from rankscope.schema import Dataset
 from tests.trace_tables import COMM, COMPUTE, COPY, HOST
 from tests.traces import MS, US, TraceBuilder
 
 
 def analysed(job: TraceBuilder) -> TraceAnalysis:
-    return Story(job.build()).analysis()
+    return TraceStory(job.build()).analysis()
 
 
 def one_step() -> TraceBuilder:
@@ -183,8 +183,10 @@ def test_what_may_be_so_by_design_or_chance_is_not_told(dataset: Dataset) -> Non
 
 
 def test_busy_counts_what_lies_within() -> None:
-    busy = Busy.of(np.array([10, 0, 30]), np.array([20, 12, 40]))
+    busy = BusyIntervals.of(np.array([10, 0, 30]), np.array([20, 12, 40]))
     assert (busy.starts.tolist(), busy.ends.tolist()) == ([0, 30], [20, 40])
     within = busy.within(np.array([0, 5, 15, 20, 45]), np.array([50, 10, 35, 30, 60]))
     assert within.tolist() == [30, 5, 10, 0, 0]
-    assert Busy.of(np.array([], np.int64), np.array([], np.int64)).within(np.array([0]), np.array([9])).tolist() == [0]
+    assert BusyIntervals.of(np.array([], np.int64), np.array([], np.int64)).within(
+        np.array([0]), np.array([9])
+    ).tolist() == [0]

@@ -11,18 +11,18 @@ import pytest
 from rankscope.parsers.files.directory_walk import Found, walk
 from rankscope.parsers.workers import pool
 from rankscope.parsers.workers.pool import Result, Tail, Task
-from rankscope.watching.file_store import Crew
+from rankscope.watching.file_store import WorkerCrew
 from tests.parsers.workers.test_pool import MINUTES, SABOTAGED, folder
 
 
 @pytest.fixture
-def crew() -> Iterator[Crew]:
-    made = Crew(2)
+def crew() -> Iterator[WorkerCrew]:
+    made = WorkerCrew(2)
     yield made
     made.close()
 
 
-def finished(crew: Crew) -> list[Result]:
+def finished(crew: WorkerCrew) -> list[Result]:
     """All results of what was submitted."""
     found: list[Result] = []
     end = time.monotonic() + MINUTES
@@ -36,7 +36,7 @@ def tasks(found: list[Found]) -> list[Task]:
     return [Task(one, tail=Tail()) for one in found]
 
 
-def test_files_are_read_again_and_again_with_their_stamps(tmp_path: Path, crew: Crew) -> None:
+def test_files_are_read_again_and_again_with_their_stamps(tmp_path: Path, crew: WorkerCrew) -> None:
     found = folder(tmp_path, [f"rank_{i}" for i in range(5)])
     for _ in range(3):
         for task in tasks(found):
@@ -48,7 +48,7 @@ def test_files_are_read_again_and_again_with_their_stamps(tmp_path: Path, crew: 
 
 def test_a_process_gives_way_to_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "RENEWED_AFTER", 3)
-    crew = Crew(1)
+    crew = WorkerCrew(1)
     try:
         for task in tasks(folder(tmp_path, [f"rank_{i}" for i in range(8)])):
             crew.submit(task)
@@ -61,7 +61,7 @@ def test_a_process_gives_way_to_a_new_one(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_one_that_dies_costs_its_file_and_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crew: Crew
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crew: WorkerCrew
 ) -> None:
     monkeypatch.setattr(pool, "_START", SABOTAGED.replace("worker.read", "worker.follow"))
     for task in tasks(folder(tmp_path, ["killer", "rank_0"])):

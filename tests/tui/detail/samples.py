@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from rankscope import schema
-from rankscope.analysis.model import Analysis, Culprit, Divergence, Evidence, Finding, GroupRef, Step, Wait
+from rankscope.analysis.model import Analysis, ChainStep, Culprit, Divergence, Evidence, Finding, GroupRef, Wait
 from rankscope.schema import Dataset, Frame
 from tests.analysis.hosts import LOAD, LOOP, REDUCE, TAKE_GIL
 from tests.builders import START_NS, STEP_NS, JobBuilder
@@ -57,7 +57,7 @@ def _hang_job() -> JobBuilder:
 
 def _hang_analysis() -> Analysis:
     tp = GroupRef("41", "TENSOR_MODEL_PARALLEL_GROUP", (4, 5, 6, 7), key=TP)
-    waits_in_tp = Step(4, Wait("41", LAST_SEQ, "all_reduce"), CULPRIT)
+    waits_in_tp = ChainStep(4, Wait("41", LAST_SEQ, "all_reduce"), CULPRIT)
     root = Finding(
         kind="missing-rank", severity="critical", id="f1", root_cause=True,
         title="rank 6 never issued all_reduce #5 of TENSOR_MODEL_PARALLEL_GROUP",
@@ -83,7 +83,7 @@ def _hang_analysis() -> Analysis:
             Divergence(DP, 5, "reduce_scatter", (0,), (4,), (), (), True, START_NS + 5 * STEP_NS),
         ),
         frozen_for_ns=600_000_000_000, hang_since_ns=START_NS + 9 * STEP_NS,
-        waits={4: (waits_in_tp,), 0: (Step(0, Wait("7", 5, "reduce_scatter"), 4), waits_in_tp)},
+        waits={4: (waits_in_tp,), 0: (ChainStep(0, Wait("7", 5, "reduce_scatter"), 4), waits_in_tp)},
     )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def hostile() -> tuple[Dataset, Analysis]:
         next_steps=(HOSTILE,),
     )  # fmt: skip
     analysis = Analysis(
-        verdict=HOSTILE, status="hang", findings=(finding,), waits={0: (Step(0, Wait(HOSTILE, 2, HOSTILE), 1),)},
+        verdict=HOSTILE, status="hang", findings=(finding,), waits={0: (ChainStep(0, Wait(HOSTILE, 2, HOSTILE), 1),)},
         divergences=(Divergence(1, 2, HOSTILE, (0,), (1,), (), (), False, START_NS),),
     )  # fmt: skip
     return replace(dataset, files=files), analysis

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rankscope.analysis.model import Step, Wait
+from rankscope.analysis.model import ChainStep, Wait
 from rankscope.tui.detail import operation_text
 from rankscope.tui.detail.member_folds import Fold
 from rankscope.tui.detail.operation_index import OpIndex
@@ -112,7 +112,7 @@ def test_reasons_are_told_by_what_is_missing() -> None:
 
 
 def test_a_chain_names_groups_where_it_is_told_them() -> None:
-    chain = [Step(0, Wait("7", 3, "send"), 4), Step(4, Wait("41", 5, "all_reduce"), 6)]
+    chain = [ChainStep(0, Wait("7", 3, "send"), 4), ChainStep(4, Wait("41", 5, "all_reduce"), 6)]
     assert text_of(operation_text.chain_line(chain)) == "for rank 4 (#3 send) -> rank 6 (#5 all_reduce)"
     named = text_of(operation_text.chain_line(chain, {"41": "tp"}))
     assert named == "for rank 4 (#3 send in group 7) -> rank 6 (#5 all_reduce in tp)"

@@ -12,29 +12,29 @@ from textual.pilot import Pilot
 
 from rankscope.analysis import analyse
 from rankscope.analysis.freeze import Freeze
-from rankscope.analysis.live_state import Live, State, with_state
-from rankscope.analysis.progress_history import Rate
+from rankscope.analysis.live_state import LiveState, State, with_state
+from rankscope.analysis.progress_history import CollectiveRate
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.live.live_screen import LiveScreen
 from rankscope.tui.options import ViewOptions
-from rankscope.watching.update import Reading, Update
+from rankscope.watching.update import FollowProgress, JobUpdate
 from tests.builders import JobBuilder
 from tests.tui import drive
 from tests.tui.drive import PLAIN
 
-RATES = (Rate("0", "default_pg", 12.3),)
+RATES = (CollectiveRate("0", "default_pg", 12.3),)
 
 
 class Told:
     """What follows a job, as far as the screen knows."""
 
     def __init__(self) -> None:
-        self._news: queue.SimpleQueue[Update | Reading | None] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[JobUpdate | FollowProgress | None] = queue.SimpleQueue()
         self.count = 0
         self.stopped = False
 
-    def run(self, publish: Callable[[Update | Reading], None]) -> None:
+    def run(self, publish: Callable[[JobUpdate | FollowProgress], None]) -> None:
         """Passes on what it is told."""
         while (news := self._news.get()) is not None:
             publish(news)
@@ -44,7 +44,7 @@ class Told:
         self.stopped = True
         self._news.put(None)
 
-    def say(self, reading: Reading) -> None:
+    def say(self, reading: FollowProgress) -> None:
         """How following goes."""
         self._news.put(reading)
 
@@ -53,21 +53,21 @@ class Told:
         update = update_of(dataset, state, self.count + 1, alarm)
         self.give(replace(update, reading=replace(update.reading, said=said)))
 
-    def give(self, update: Update) -> None:
+    def give(self, update: JobUpdate) -> None:
         """The job is now as this says."""
         self.count += 1
         self._news.put(update)
 
 
-def update_of(dataset: Dataset, state: State, number: int, alarm: bool = False) -> Update:
+def update_of(dataset: Dataset, state: State, number: int, alarm: bool = False) -> JobUpdate:
     """An update of a job that was seen to be in a state."""
-    live = Live(state, "operations go on", rates=RATES if state == "progressing" else ())
+    live = LiveState(state, "operations go on", rates=RATES if state == "progressing" else ())
 
     def settle(freeze: Freeze) -> Freeze:
         return replace(freeze, stopped=state == "frozen", watched=True)
 
     analysis = with_state(analyse(dataset, settle), live, len(dataset.seen_ranks))
-    return Update(number, dataset, analysis, live, Reading(files=4), 4, monotonic(), alarm)
+    return JobUpdate(number, dataset, analysis, live, FollowProgress(files=4), 4, monotonic(), alarm)
 
 
 def job(done: int, waiting: bool = False, first: int = 0, ranks: int = 4, ahead: int | None = None) -> Dataset:

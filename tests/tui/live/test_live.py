@@ -12,7 +12,7 @@ from rankscope.tui.board import Board
 from rankscope.tui.live.live_screen import LiveScreen
 from rankscope.tui.opening_screen import EVERY_S, Quiet
 from rankscope.tui.selection import Selection
-from rankscope.watching.update import Reading
+from rankscope.watching.update import FollowProgress
 from tests.traces import training
 from tests.tui.drive import PLAIN, bar, screen_text
 from tests.tui.live.drive import job, live_of, press, shown, until, watched
@@ -277,18 +277,18 @@ async def test_who_looks_elsewhere_is_not_moved_by_a_freeze() -> None:
 
 async def test_trouble_with_the_files_is_said_and_what_was_read_stays() -> None:
     async with watched(job(50)) as (app, pilot, told):
-        told.say(Reading(files=4, away="dumps: Stale file handle"))
+        told.say(FollowProgress(files=4, away="dumps: Stale file handle"))
         await until(app, pilot, lambda: "Stale file handle" in bar(app, "keys"))
         assert "AWAY" in bar(app, "title")
         assert selected(live_of(app))[1] == 50
-        told.say(Reading(files=4, writing=2, polled_s=2.0))
+        told.say(FollowProgress(files=4, writing=2, polled_s=2.0))
         await until(app, pilot, lambda: "2 files being written" in bar(app, "keys"))
         assert "every 2 s" in bar(app, "title")
 
 
 async def test_what_went_wrong_is_said_until_a_key_is_pressed() -> None:
     async with watched(job(50)) as (app, pilot, told):
-        told.say(Reading(files=4, said="--on-freeze: the command failed with exit code 3"))
+        told.say(FollowProgress(files=4, said="--on-freeze: the command failed with exit code 3"))
         await until(app, pilot, lambda: "exit code 3" in bar(app, "keys"))
         told.put(job(70), said="--on-freeze: the command failed with exit code 3")
         await shown(app, pilot, told)
@@ -312,9 +312,9 @@ async def test_a_job_that_goes_on_takes_its_alarm_away() -> None:
 
 async def test_before_there_is_anything_it_says_what_it_waits_for() -> None:
     async with watched(None) as (app, pilot, told):
-        told.say(Reading(polled_s=2.0, why_polled="lustre tells of no changes"))
+        told.say(FollowProgress(polled_s=2.0, why_polled="lustre tells of no changes"))
         await until(app, pilot, lambda: "no files yet, looking every 2 s (lustre tells" in screen_text(app))
-        told.say(Reading(files=10, unread=4))
+        told.say(FollowProgress(files=10, unread=4))
         await until(app, pilot, lambda: "6/10" in screen_text(app))
         told.put(job(5))
         await until(app, pilot, lambda: app.screen is not app.opening)
@@ -328,7 +328,11 @@ async def test_leaving_ends_following() -> None:
 
 async def test_every_line_fits_80_columns() -> None:
     async with watched(job(50)) as (app, pilot, told):
-        said = {"12": Reading(files=4, writing=12), "aaaa": Reading(away="a" * 300), "bbbb": Reading(said="b" * 300)}
+        said = {
+            "12": FollowProgress(files=4, writing=12),
+            "aaaa": FollowProgress(away="a" * 300),
+            "bbbb": FollowProgress(said="b" * 300),
+        }
         for shown, reading in said.items():
             told.say(reading)
             await until(app, pilot, lambda shown=shown: shown in screen_text(app))  # type: ignore[misc]

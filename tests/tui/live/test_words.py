@@ -10,7 +10,7 @@ from rankscope.analysis.live_state import State
 from rankscope.analysis.progress_history import SECOND
 from rankscope.tui.header import room_for_state, title_parts
 from rankscope.tui.live.live_text import WIDE, Moment, state_text
-from rankscope.watching.update import Reading, Update
+from rankscope.watching.update import FollowProgress, JobUpdate
 from tests.tui.drive import bar
 from tests.tui.live.drive import job, until, update_of, watched
 
@@ -18,7 +18,7 @@ NEWS_S = 1_000
 SINCE_NS = 1_700_000_000 * SECOND
 
 
-def update(state: State, still_s: float | None = None) -> Update:
+def update(state: State, still_s: float | None = None) -> JobUpdate:
     """An update of a job that waits for a rank, of which the last was heard at NEWS_S."""
     found = update_of(job(5, waiting=state == "frozen"), state, 1)
     still = None if still_s is None else round(still_s * SECOND)
@@ -26,9 +26,9 @@ def update(state: State, still_s: float | None = None) -> Update:
     return replace(found, live=live)
 
 
-def title(update: Update, after_s: float, reading: Reading | None = None, width: int = 80) -> str:
+def title(update: JobUpdate, after_s: float, reading: FollowProgress | None = None, width: int = 80) -> str:
     """The state so long after the last news."""
-    return state_text(update, reading or Reading(), None, moment_of(after_s, width))
+    return state_text(update, reading or FollowProgress(), None, moment_of(after_s, width))
 
 
 def moment_of(after_s: float, width: int = 80, room: int = 80, lag_s: float = 0.0) -> Moment:
@@ -49,7 +49,7 @@ def test_a_wide_title_tells_the_moment_as_well() -> None:
 
 
 def test_of_what_cannot_be_seen_nobody_knows_how_long_it_lasts() -> None:
-    away = Reading(away="dumps: Stale file handle")
+    away = FollowProgress(away="dumps: Stale file handle")
     assert " for " not in title(update("frozen", 30), 4, away) and "since" in title(update("frozen", 30), 4, away)
     assert "news" not in title(update("progressing"), 90, away)
 
@@ -77,7 +77,7 @@ def test_old_news_is_called_so(state: State) -> None:
 )
 def test_what_tells_least_is_left_out_where_there_is_no_room(room: int, told: str) -> None:
     moment = moment_of(75, room=room, lag_s=3.4)
-    text = state_text(update("progressing"), Reading(polled_s=2.0), None, moment)
+    text = state_text(update("progressing"), FollowProgress(polled_s=2.0), None, moment)
     assert text == f"WATCHING - progressing 12.3/s{told}" and len(text) <= moment.room
 
 
@@ -85,7 +85,7 @@ def test_what_tells_least_is_left_out_where_there_is_no_room(room: int, told: st
 def test_a_title_of_80_columns_ends_with_a_whole_piece(ranks: int, lag: bool) -> None:
     dataset = replace(job(1, ranks=ranks), root="/scratch/somebody/dumps")
     room = room_for_state(dataset, 80)
-    text = state_text(update("frozen", 600), Reading(polled_s=2.0), None, moment_of(125, room=room, lag_s=3.4))
+    text = state_text(update("frozen", 600), FollowProgress(polled_s=2.0), None, moment_of(125, room=room, lag_s=3.4))
     line = "".join(part for part, _ in title_parts(dataset, update("frozen").analysis, 80, "none", state=text))
     assert len(line) <= 80 and f"{ranks} ranks" in line and ".." in line
     assert line.endswith("FROZEN for 12 min 5 s - 3.4 s lag" if lag else "FROZEN for 12 min 5 s")

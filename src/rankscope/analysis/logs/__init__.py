@@ -1,1 +1,1 @@
-"""What the lines of logs, settings, communicators and RAS say of a job, and how it joins what the dumps say."""
+"""Findings from logs, settings, communicators and RAS, and how they join the findings of dumps."""

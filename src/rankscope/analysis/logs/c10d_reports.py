@@ -1,4 +1,4 @@
-"""Ranks that c10d itself names: fingerprints that differ, desync reports, monitored barriers."""
+"""Ranks that c10d itself names: differing fingerprints, desync reports, monitored barriers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rankscope.analysis.logs.log_lines import Line, ranks_of
+from rankscope.analysis.logs.log_lines import LogLine, ranks_of
 from rankscope.analysis.model import Confidence, Culprit, Finding, GroupRef
 from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Dataset, Group
@@ -16,27 +16,27 @@ MOST_EVIDENCE = 8
 Place = Callable[[int], Culprit]
 
 
-def find_named(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:
-    """A finding for each group whose ranks were named."""
+def find_named(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[Finding]:
+    """A finding for each group with named ranks."""
     found = [*_mismatches(lines, dataset, place), *_desyncs(lines, dataset, place), *_barriers(lines, dataset, place)]
     found += _stalled(lines, dataset, place)
     return sorted(found, key=lambda f: ("high", "medium", "low").index(f.confidence))
 
 
 @dataclass(frozen=True)
-class _Accused:
-    """Who is named in one group, and by which lines."""
+class _AccusedRanks:
+    """Named ranks of one group, with the lines that name them."""
 
     dataset: Dataset
     place: Place
-    lines: list[Line]
+    lines: list[LogLine]
     ranks: tuple[int, ...]
     guess: bool
 
     def finding(self, kind: str, title: str, explanation: str, waiting: Sequence[int], **more: Any) -> Finding:
         first = self.lines[0]
         known = self.dataset.group_list[first.group] if first.group is not None else None
-        reasons = (*more.pop("reasons", ()), *((GUESS,) if self.guess else ()))
+        reasons = (*more.pop("reasons", ()), *((GUESSED_RANKS_REASON,) if self.guess else ()))
         sure: Confidence = more.pop("confidence", "high")
         held = tuple(sorted(set(waiting) - set(self.ranks)))
         return Finding(
@@ -49,8 +49,8 @@ class _Accused:
         )  # fmt: skip
 
 
-def _mismatches(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:
-    by_group: defaultdict[Any, list[Line]] = defaultdict(list)
+def _mismatches(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[Finding]:
+    by_group: defaultdict[Any, list[LogLine]] = defaultdict(list)
     for line in lines:
         if line.kind == "fingerprint-mismatch" and len(line.values.get("fingerprints") or ()) == 2:
             by_group[line.group, line.values.get("pg_guid")].append(line)
@@ -59,12 +59,12 @@ def _mismatches(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[F
     return [finding for finding in found if finding is not None]
 
 
-def _unplaced(lines: Sequence[Line]) -> bool:
-    """Whether there are operations of several groups that nothing tells apart."""
+def _unplaced(lines: Sequence[LogLine]) -> bool:
+    """Whether there are operations of several groups that nothing distinguishes."""
     return any(line.kind == "log-unplaced" for line in lines)
 
 
-def _mismatch(own: list[Line], dataset: Dataset, place: Place, *, several: bool) -> Finding | None:
+def _mismatch(own: list[LogLine], dataset: Dataset, place: Place, *, several: bool) -> Finding | None:
     """The odd one of all ranks that any line quotes."""
     told = _told(own)
     votes, guess = _votes(own, told, dataset)
@@ -77,7 +77,7 @@ def _mismatch(own: list[Line], dataset: Dataset, place: Place, *, several: bool)
         return _in_some_group(own, votes, sides, dataset, place)
     shown = {side: ranks_text([r for r, v in votes.items() if v == side]) for side in sides}
     text = "; ".join(f"{who} called {_call(side)}" for side, who in list(shown.items())[:4])
-    accused = _Accused(dataset, place, own, odd, guess)
+    accused = _AccusedRanks(dataset, place, own, odd, guess)
     tie = () if odd else tuple(sorted(votes))
     kind = _kind(sides)
     few = len(votes) < size
@@ -94,10 +94,10 @@ def _mismatch(own: list[Line], dataset: Dataset, place: Place, *, several: bool)
     )  # fmt: skip
 
 
-def _votes(own: list[Line], told: dict[int, int], dataset: Dataset) -> tuple[dict[int, tuple[Any, ...]], bool]:
-    """The fingerprint of each rank that is quoted, by its own words where it speaks; whether the ranks are a guess.
+def _votes(own: list[LogLine], told: dict[int, int], dataset: Dataset) -> tuple[dict[int, tuple[Any, ...]], bool]:
+    """The fingerprint of each quoted rank, preferably by its own line; and whether the ranks are a guess.
 
-    What a rank says of another one it has misread where their prints differ in length: "#0 GATHER".
+    A rank misreads the fingerprint of another one if the lengths differ: "#0 GATHER".
     """
     spoken: dict[int, tuple[Any, ...]] = {}
     heard: dict[int, tuple[Any, ...]] = {}
@@ -115,12 +115,12 @@ def _votes(own: list[Line], told: dict[int, int], dataset: Dataset) -> tuple[dic
 
 
 def _in_some_group(
-    own: list[Line], votes: dict[int, tuple[Any, ...]], sides: list[tuple[Any, ...]], dataset: Dataset, place: Place
+    own: list[LogLine], votes: dict[int, tuple[Any, ...]], sides: list[tuple[Any, ...]], dataset: Dataset, place: Place
 ) -> Finding:
-    """A mismatch in one of several groups, which the lines do not name: whose ranks these are nobody knows."""
+    """A mismatch in one of several groups that the lines do not name, so its ranks are unknown."""
     shown = {side: ranks_text([r for r, v in votes.items() if v == side]) for side in sides}
     text = "; ".join(f"{who} of it called {_call(side)}" for side, who in list(shown.items())[:4])
-    return _Accused(dataset, place, own, (), guess=False).finding(
+    return _AccusedRanks(dataset, place, own, (), guess=False).finding(
         _kind(sides), f"ranks of one group disagree: {_versus(sides)} ({own[0].place})",
         f"TORCH_DISTRIBUTED_DEBUG found it before the collective ran: {text}. Its ranks are counted within the group.",
         (), seq=int(sides[0][0]) if sides[0][0].isdecimal() else None, op=sides[0][1].lower(), confidence="low",
@@ -129,10 +129,10 @@ def _in_some_group(
     )  # fmt: skip
 
 
-def _told(own: list[Line]) -> dict[int, int]:
-    """Global ranks by the ranks in their group, as the processes tell that are quoted first in their own words.
+def _told(own: list[LogLine]) -> dict[int, int]:
+    """Global rank by rank in the group, from the processes that are quoted first in their own lines.
 
-    Nothing where two processes say the same of themselves: then the lines are of several groups.
+    Empty if two processes say the same of themselves: then the lines are of several groups.
     """
     pairs = {(line.values["ranks"][0], line.rank) for line in own if line.rank is not None and line.values["ranks"]}
     told = dict(pairs)
@@ -140,7 +140,7 @@ def _told(own: list[Line]) -> dict[int, int]:
 
 
 def _odd(votes: dict[int, tuple[Any, ...]]) -> tuple[tuple[int, ...], list[tuple[Any, ...]]]:
-    """(the minority, all sides with the largest first); no minority where two sides are equally large."""
+    """(the minority, all sides with the largest first); no minority if two sides are equally large."""
     counts = Counter(votes.values()).most_common()
     sides = [side for side, _ in counts]
     if len(counts) > 1 and counts[0][1] == counts[1][1]:
@@ -166,16 +166,16 @@ def _versus(sides: list[tuple[Any, ...]]) -> str:
     return " or ".join(_call(side) for side in sides[:4])
 
 
-def _desyncs(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:
-    by_group: defaultdict[Any, list[Line]] = defaultdict(list)
+def _desyncs(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[Finding]:
+    by_group: defaultdict[Any, list[LogLine]] = defaultdict(list)
     for line in lines:
         if line.kind == "desync" and line.values.get("lagging"):
             by_group[line.group, line.values.get("pg_guid")].append(line)
     return [found for own in by_group.values() if (found := _desync(own, dataset, place)) is not None]
 
 
-def _desync(own: list[Line], dataset: Dataset, place: Place) -> Finding | None:
-    """Who never joined the next collective, in the report that looked furthest back."""
+def _desync(own: list[LogLine], dataset: Dataset, place: Place) -> Finding | None:
+    """The ranks that never joined the next collective, by the report on the oldest collective."""
     first = min(own, key=lambda line: min(seq for _, _, seq in line.values["lagging"]))
     lagging = first.values["lagging"]
     absent = [rank for rank, what, _ in lagging if what != "joined"]
@@ -186,24 +186,24 @@ def _desync(own: list[Line], dataset: Dataset, place: Place) -> Finding | None:
         return None
     seq = max(seq for rank, what, seq in lagging if what != "joined")
     last = f"finished #{seq} and never joined #{seq + 1}" if seq else "never joined any collective"
-    accused = _Accused(dataset, place, [first, *(line for line in own if line is not first)], ranks, guess)
+    accused = _AccusedRanks(dataset, place, [first, *(line for line in own if line is not first)], ranks, guess)
     title = f"{ranks_text(ranks)} {last}, while others wait in #{first.values.get('seq')} ({first.place})"
     explanation = f"The desync report of c10d says so; it knows of {plural(len(names), 'rank')}."
-    more = {"seq": seq + 1 if seq else None, "next_steps": (_LOOK.format(ranks_text(ranks)),)}
+    more = {"seq": seq + 1 if seq else None, "next_steps": (_STACK_STEP.format(ranks_text(ranks)),)}
     return accused.finding("missing-rank", title, explanation, tuple(names.values()), **more)
 
 
-_LOOK = "Look at the stack of {}, or read the end of its log: that is where it stopped."
+_STACK_STEP = "Look at the stack of {}, or read the end of its log: that is where it stopped."
 
 
-def _stalled(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:
-    """Whom Horovod waits for: the ranks that miss in all of its last report."""
+def _stalled(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[Finding]:
+    """The ranks that Horovod waits for: those missing in every tensor of its last report."""
     own = [line for line in lines if line.pattern == "horovod-stalled" and line.values.get("named")]
     if not own:
         return []
     sets = [set(line.values["named"]) for line in own]
     missing = set.intersection(*sets)
-    accused = _Accused(dataset, place, own, tuple(sorted(missing)), guess=False)
+    accused = _AccusedRanks(dataset, place, own, tuple(sorted(missing)), guess=False)
     every = sorted(set.union(*sets))
     if not missing:
         title = f"{ranks_text(every)} wait for each other in different operations of Horovod ({own[0].place})"
@@ -215,36 +215,38 @@ def _stalled(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Find
         ]  # fmt: skip
     title = f"{ranks_text(accused.ranks)} did not submit what others wait for ({own[0].place})"
     words = f"Horovod names whom it waits for, in {plural(len(own), 'line')}."
-    return [accused.finding("missing-rank", title, words, (), next_steps=(_LOOK.format(ranks_text(accused.ranks)),))]
+    return [
+        accused.finding("missing-rank", title, words, (), next_steps=(_STACK_STEP.format(ranks_text(accused.ranks)),))
+    ]
 
 
-def _barriers(lines: Sequence[Line], dataset: Dataset, place: Place) -> list[Finding]:
+def _barriers(lines: Sequence[LogLine], dataset: Dataset, place: Place) -> list[Finding]:
     ended = {line.rank for line in lines if line.kind == "fingerprint-mismatch" and line.rank is not None}
     told = [line for line in lines if line.kind == "monitored-barrier"]
     waited = {line.rank for line in told if line.rank is not None}
-    # where a rank is not its own number in some group, nobody knows of which group a line is that does not say it
+    # if a rank has another number in some group, the group of a line without a name is unknown
     several = any(line.rank not in (None, line.values.get("reporter", line.rank)) for line in told)
     several |= _unplaced(lines)
-    by_group: defaultdict[Any, list[Line]] = defaultdict(list)
+    by_group: defaultdict[Any, list[LogLine]] = defaultdict(list)
     for line in told:
         by_group[line.group, line.values.get("pg_guid")].append(line)
-    found = (_barrier(own, _Others(ended, waited, several), dataset, place) for own in by_group.values())
+    found = (_barrier(own, _AbsentRanks(ended, waited, several), dataset, place) for own in by_group.values())
     return [finding for finding in found if finding is not None]
 
 
-class _Others(NamedTuple):
-    """What ranks did that a barrier misses."""
+class _AbsentRanks(NamedTuple):
+    """Activities of ranks that a barrier misses."""
 
     ended: set[int]
-    """In a collective that did not match."""
+    """Ranks in a collective that did not match."""
     waited: set[int]
-    """In this barrier or another one."""
+    """Ranks in this barrier or another one."""
     several: bool
-    """There are several groups."""
+    """Whether there are several groups."""
 
 
-def _barrier(own: list[Line], others: _Others, dataset: Dataset, place: Place) -> Finding | None:
-    """Who did not come, but for those that had ended, or waited in a barrier."""
+def _barrier(own: list[LogLine], others: _AbsentRanks, dataset: Dataset, place: Place) -> Finding | None:
+    """The ranks that did not come, except those that had ended or waited in a barrier."""
     failed = [line for line in own if line.values.get("failed_ranks")]
     if not failed:
         return None
@@ -262,7 +264,7 @@ def _barrier(own: list[Line], others: _Others, dataset: Dataset, place: Place) -
         return None
     if not ranks:
         return _crossed(own, failed, named, dataset, place) if named else None
-    accused = _Accused(dataset, place, failed, tuple(sorted(ranks)), guess)
+    accused = _AccusedRanks(dataset, place, failed, tuple(sorted(ranks)), guess)
     after = failed[0].values.get("timeout_ms")
     within = f" within {after / 1000:g} s" if isinstance(after, int) else ""
     told = {tuple(line.values["failed_ranks"]) for line in failed}
@@ -272,14 +274,14 @@ def _barrier(own: list[Line], others: _Others, dataset: Dataset, place: Place) -
         "missing-rank", f"{ranks_text(accused.ranks)} did not come to a monitored barrier{within} ({failed[0].place})",
         f"The first rank of the group waits for a sign of each other; theirs never came.{more}",
         [r for r in (*came, *(line.rank for line in failed)) if r is not None], op="monitored_barrier",
-        next_steps=(_LOOK.format(ranks_text(accused.ranks)),),
+        next_steps=(_STACK_STEP.format(ranks_text(accused.ranks)),),
     )  # fmt: skip
 
 
-def _crossed(own: list[Line], failed: list[Line], ranks: set[int], dataset: Dataset, place: Place) -> Finding:
-    """Who did not come to one barrier waited in another: one of them went another way, and nothing tells which."""
+def _crossed(own: list[LogLine], failed: list[LogLine], ranks: set[int], dataset: Dataset, place: Place) -> Finding:
+    """Absent ranks that waited in another barrier: one of the sides took another path, and nothing tells which."""
     waiting = ranks_of(own)
-    accused = _Accused(dataset, place, failed, (), guess=False)
+    accused = _AccusedRanks(dataset, place, failed, (), guess=False)
     reporters = ranks_text(sorted({line.rank for line in failed if line.rank is not None}))
     return accused.finding(
         "order-deadlock",
@@ -293,14 +295,14 @@ def _crossed(own: list[Line], failed: list[Line], ranks: set[int], dataset: Data
     )  # fmt: skip
 
 
-# Ranks of a group, as c10d prints them, to global ranks.
+# Conversion of ranks of a group, as c10d prints them, to global ranks.
 
-WORLD = ("", "0", "default_pg")
-GUESS = "the line names no group that is known: its ranks are taken for global ones"
+WORLD_NAMES = ("", "0", "default_pg")
+GUESSED_RANKS_REASON = "the line names no group that is known: its ranks are taken for global ones"
 
 
-def global_ranks(line: Line, ranks: Iterable[int], groups: tuple[Group, ...]) -> tuple[dict[int, int], bool]:
-    """(global rank by rank in the group, whether that is a guess); empty where it cannot be told."""
+def global_ranks(line: LogLine, ranks: Iterable[int], groups: tuple[Group, ...]) -> tuple[dict[int, int], bool]:
+    """(global rank by rank in the group, whether that is a guess); empty if it is unknown."""
     ranks = list(ranks)
     if line.group is not None and line.group < len(groups):
         members = groups[line.group].ranks
@@ -314,14 +316,14 @@ def global_ranks(line: Line, ranks: Iterable[int], groups: tuple[Group, ...]) ->
             return fitting.pop(), False
         if fitting or inside != line.rank:
             return {}, True
-    if str(line.values.get("pg_guid") or "") not in WORLD:
+    if str(line.values.get("pg_guid") or "") not in WORLD_NAMES:
         return {}, True
     known = inside is not None and inside == line.rank and line.rank != 0
     return {rank: rank for rank in ranks}, not known
 
 
 def _fitting(own: int, inside: int, ranks: list[int], groups: tuple[Group, ...]) -> list[dict[int, int]]:
-    """What ranks mean in each group that they can be of; none where only the group of all is known."""
+    """The meaning of ranks in each group that they may be of; empty if only the group of all ranks is known."""
     if len({group.ranks for group in groups}) < 2:
         return []
     found: list[dict[int, int]] = []

@@ -1,28 +1,28 @@
-"""How each process ended, as the capture inside it noted: of itself, of an exception, or because others had ended."""
+"""Ends of processes, as the capture in each notes them: normal, by an exception, or because others had ended."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, Line, apart_ns
+from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, apart_ns
 
-STOPPED = ("terminated", "interrupted")
-"""Reasons that are somebody's wish."""
+STOP_REASONS = ("terminated", "interrupted")
+"""Reasons that a person or a signal caused."""
 
 
 @dataclass(frozen=True)
-class End:
+class RankEnd:
     """The end of one rank."""
 
     rank: int
     reason: str
     """"exit", "exception", "terminated" or "interrupted"."""
-    line: Line
+    line: LogLine
 
     @property
     def error(self) -> str:
-        """The exception; empty without one."""
+        """Name of the exception; empty without one."""
         return str(self.line.values.get("error") or "")
 
     @property
@@ -35,55 +35,57 @@ class End:
 
     @property
     def gave_up(self) -> bool:
-        """Whether it waited until its timeout, rather than that somebody closed a connection."""
-        return self.is_harm and self.line.values.get("id") in TIMEOUTS
+        """Whether it waited until its timeout; False if its connection was closed."""
+        return self.is_harm and self.line.values.get("id") in TIMEOUT_PATTERNS
 
 
-def read_ends(lines: Iterable[Line]) -> dict[int, End]:
-    """The ends by rank; of those that nothing tells there is none."""
+def read_ends(lines: Iterable[LogLine]) -> dict[int, RankEnd]:
+    """The known ends by rank."""
     told = (line for line in lines if line.kind == "process-end" and line.rank is not None)
-    return {line.rank: End(line.rank, str(line.values.get("reason")), line) for line in told if line.rank is not None}
+    return {
+        line.rank: RankEnd(line.rank, str(line.values.get("reason")), line) for line in told if line.rank is not None
+    }
 
 
-def earlier(one: Line, other: Line) -> bool:
-    """Whether one is older for sure: clocks of two hosts may be apart."""
+def earlier(one: LogLine, other: LogLine) -> bool:
+    """Whether one line is certainly older, as clocks of two hosts may differ."""
     if one.time_ns is None or other.time_ns is None:
         return False
     return one.time_ns + apart_ns(one, other) < other.time_ns
 
 
 @dataclass(frozen=True)
-class Scene:
+class JobEnds:
     """The ends of a job in which some ended because of others."""
 
-    ends: Mapping[int, End]
+    ends: Mapping[int, RankEnd]
     world: int
     own: frozenset[int] = frozenset()
-    """Ranks that failed of themselves."""
+    """Ranks that failed by themselves."""
 
     @property
-    def harmed(self) -> Sequence[End]:
-        """Those that ended because of others."""
+    def harmed(self) -> Sequence[RankEnd]:
+        """Ends that other ranks caused."""
         return [end for end in self.ends.values() if end.is_harm and end.rank not in self.own]
 
     @property
     def silent(self) -> frozenset[int]:
-        """Ranks of whose end nothing tells: killed, or still there."""
+        """Ranks without a noted end: killed, or still alive."""
         return frozenset(range(self.world)) - self.ends.keys()
 
     @property
     def waited(self) -> bool:
-        """Whether the first of the harmed gave up waiting; else a connection was closed to them."""
+        """Whether the first harmed rank gave up waiting; False if a connection to it was closed."""
         first = min((end.line.time_ns or 0 for end in self.harmed), default=0)
-        return any(end.gave_up and (end.line.time_ns or 0) <= first + CLOCKS_NS for end in self.harmed)
+        return any(end.gave_up and (end.line.time_ns or 0) <= first + CLOCK_SKEW_NS for end in self.harmed)
 
-    def before(self, reasons: Sequence[str]) -> list[End]:
-        """Those that ended for one of these reasons before all of the harmed."""
+    def before(self, reasons: Sequence[str]) -> list[RankEnd]:
+        """Ends for one of these reasons before those of all harmed ranks."""
         found = (end for end in self.ends.values() if end.reason in reasons)
         return [end for end in found if all(earlier(end.line, other.line) for other in self.harmed)]
 
-    def after(self, reasons: Sequence[str]) -> list[End]:
-        """Those that ended for one of these reasons after one of the harmed."""
+    def after(self, reasons: Sequence[str]) -> list[RankEnd]:
+        """Ends for one of these reasons after that of a harmed rank."""
         found = (end for end in self.ends.values() if end.reason in reasons)
         return [end for end in found if any(earlier(other.line, end.line) for other in self.harmed)]
 
@@ -98,7 +100,7 @@ _MESSENGERS = (
     "RendezvousClosedError", "RendezvousGracefulExitError",
     "ProcessRaisedException", "ProcessExitedException",
 )  # fmt: skip
-"""Unless the table of known errors says otherwise."""
+"""Exceptions of messengers, unless the table of known errors says otherwise."""
 
 
 def tells_of_others(exception: str) -> bool:

@@ -1,4 +1,5 @@
-"""Which processes ended of themselves, and which were only taken down: exceptions, signals, exit codes, the kernel."""
+"""Processes that failed by themselves, unlike those taken down: exceptions, signals, exit codes, kills by the
+kernel."""
 
 from __future__ import annotations
 
@@ -8,37 +9,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rankscope.analysis.logs.exits import End, read_ends, short_name, tells_of_others
-from rankscope.analysis.logs.log_lines import Line
+from rankscope.analysis.logs.exits import RankEnd, read_ends, short_name, tells_of_others
+from rankscope.analysis.logs.log_lines import LogLine
 from rankscope.analysis.logs.process_names import label
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Frame
 
 TRACEBACK_LINES = 2000
-"""A known error this far below the head of a traceback may belong to it."""
-NEAR = 64
-"""So many known errors below it are looked at."""
-_NOBODY = (None, "", None, "")
-"""What `Line.who` is of a process of which nothing is known."""
+"""Most lines between the head of a traceback and a known error that belongs to it."""
+MOST_NEAR_ERRORS = 64
+"""Most known errors after a traceback that are examined."""
+_UNKNOWN_PROCESS = (None, "", None, "")
+"""`LogLine.who` of an unknown process."""
 LONGEST_QUOTE = 90
 SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
-"""Signals that end a process of themselves, or from the kernel. SIGTERM, SIGINT and SIGHUP are somebody's wish, and
-with SIGABRT watchdogs end a process that waited in vain: alone it accuses nobody."""
-_SRUN = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4}
-"""What srun calls the end of a task."""
+"""Signals from the process itself or from the kernel. SIGTERM, SIGINT and SIGHUP come from a person or a launcher,
+and watchdogs end waiting processes with SIGABRT, so these alone accuse nobody."""
+_SRUN_SIGNALS = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4}
+"""Signal numbers by the words of srun."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why one process ended, by its own fault as far as the log can tell."""
+    """The reason why one process ended by its own fault, as far as the log tells."""
 
-    line: Line
+    line: LogLine
     what: str
     """Short: "ValueError: bad sample index 17", "CUDA out of memory", "killed by SIGKILL"."""
     mark: tuple[str, str]
     """Equal for failures of the same cause."""
     strength: int
-    """2: the reason itself; 1: only that it ended."""
+    """2: the reason itself; 1: only the end."""
     frames: tuple[Frame, ...] = ()
     mixed: bool = False
     meaning: str = ""
@@ -52,8 +53,8 @@ class Failure:
         return self.line.rank
 
 
-def find_failures(lines: Sequence[Line]) -> list[Failure]:
-    """One for each process that failed of itself, its strongest and then its first; in the order of the files."""
+def find_failures(lines: Sequence[LogLine]) -> list[Failure]:
+    """One failure for each process that failed by itself: the strongest, then the first. In the order of the files."""
     spared = _spared(lines)
     lines = with_ranks(lines)
     aborted = {line.who for line in lines if line.role == "victim" or line.kind.startswith("watchdog")}
@@ -69,23 +70,23 @@ def find_failures(lines: Sequence[Line]) -> list[Failure]:
     return [replace(f, seen_end=f.seen_end or f.line.who in ended) for f in best.values()]
 
 
-def _spared(lines: Iterable[Line]) -> set[int]:
-    """Processes that the launcher ended: whatever their exit code is, it was not of themselves."""
+def _spared(lines: Iterable[LogLine]) -> set[int]:
+    """Processes that the launcher ended, whatever their exit code is."""
     ended = (line for line in lines if line.kind == "signal" and line.values.get("sender") == "launcher")
     return {line.values["pid"] for line in ended if line.values.get("pid") is not None}
 
 
-def _exited(lines: Iterable[Line]) -> set[Any]:
+def _exited(lines: Iterable[LogLine]) -> set[Any]:
     return {line.who for line in lines if EVENTS[line.kind].exit_of == "process" and line.rank is not None}
 
 
-def raised(lines: Sequence[Line]) -> list[tuple[Line, list[Line]]]:
-    """Every traceback of a program, with the known errors that are lines of it."""
-    errors: defaultdict[Any, list[Line]] = defaultdict(list)
+def raised(lines: Sequence[LogLine]) -> list[tuple[LogLine, list[LogLine]]]:
+    """Every traceback of a program, with the known errors among its lines."""
+    errors: defaultdict[Any, list[LogLine]] = defaultdict(list)
     for line in lines:
         if line.pattern:
             errors[line.file, line.who].append(line)
-            if line.role == "victim" and line.who != _NOBODY:
+            if line.role == "victim" and line.who != _UNKNOWN_PROCESS:
                 errors[line.file, "harm"].append(line)
     return [
         (line, _errors_in(line, _near(line, errors)))
@@ -94,20 +95,20 @@ def raised(lines: Sequence[Line]) -> list[tuple[Line, list[Line]]]:
     ]
 
 
-def _near(traceback: Line, errors: Mapping[Any, Sequence[Line]]) -> list[Line]:
-    """Known errors that may be lines of a traceback: of its process, or of one that either of them does not tell."""
-    other = "harm" if traceback.who == _NOBODY else _NOBODY
+def _near(traceback: LogLine, errors: Mapping[Any, Sequence[LogLine]]) -> list[LogLine]:
+    """Known errors that may be lines of a traceback: of its process, or of an unknown one."""
+    other = "harm" if traceback.who == _UNKNOWN_PROCESS else _UNKNOWN_PROCESS
     found = [
         error
         for who in (traceback.who, other)
         for own in (errors.get((traceback.file, who), ()),)
-        for error in own[bisect_right([e.line for e in own], traceback.line) :][:NEAR]
+        for error in own[bisect_right([e.line for e in own], traceback.line) :][:MOST_NEAR_ERRORS]
     ]
     return sorted(found, key=lambda error: error.line)
 
 
-def _of_text(lines: Sequence[Line]) -> list[Failure]:
-    """From tracebacks and known errors; an error inside a traceback belongs to that."""
+def _of_text(lines: Sequence[LogLine]) -> list[Failure]:
+    """Failures from tracebacks and known errors; an error inside a traceback belongs to it."""
     tracebacks = raised(lines)
     inside = {(error.file, error.offset) for _, errors in tracebacks for error in errors}
     found = [failure for line, errors in tracebacks for failure in _of_traceback(line, errors)]
@@ -116,7 +117,7 @@ def _of_text(lines: Sequence[Line]) -> list[Failure]:
     return sorted(found, key=lambda f: (f.line.file, f.line.offset))
 
 
-def _errors_in(traceback: Line, errors: Sequence[Line]) -> list[Line]:
+def _errors_in(traceback: LogLine, errors: Sequence[LogLine]) -> list[LogLine]:
     """Known errors that are lines of a traceback."""
     whole = _whole(traceback.values.get("exception"), traceback.values.get("message"))
     causes = [_whole(row[1], row[2]) for row in traceback.values.get("causes") or () if len(row) > 2]
@@ -132,8 +133,8 @@ def _same(text: str, whole: str) -> bool:
     return bool(text and whole) and (whole[:100] in text or text[:100] in whole)
 
 
-def _of_traceback(line: Line, errors: Sequence[Line]) -> list[Failure]:
-    """What ended a process: the oldest exception of the chain decides, what followed it while cleaning up does not."""
+def _of_traceback(line: LogLine, errors: Sequence[LogLine]) -> list[Failure]:
+    """The failure in a traceback: the oldest exception of the chain counts, not those of the cleanup."""
     rows = [[None, line.values.get("exception"), line.values.get("message"), line.values.get("frames")]]
     rows += [row for row in line.values.get("causes") or () if len(row) > 3]
     for _, exception, message, frames in reversed(rows):
@@ -154,12 +155,12 @@ def _of_traceback(line: Line, errors: Sequence[Line]) -> list[Failure]:
     return []
 
 
-def _of_error(line: Line) -> Failure:
+def _of_error(line: LogLine) -> Failure:
     return _advised(Failure(line, label(line), (line.pattern, ""), 2), line)
 
 
-def _only_harm(failure: Failure, ends: Mapping[int, End]) -> bool:
-    """Whether a traceback is of what ended its rank, and the rank knows that it came of a failure elsewhere."""
+def _only_harm(failure: Failure, ends: Mapping[int, RankEnd]) -> bool:
+    """Whether a traceback is of the exception that ended its rank, and the rank noted a failure elsewhere."""
     end = ends.get(failure.rank) if failure.rank is not None else None
     if end is None or not end.is_harm or failure.line.kind != "traceback":
         return False
@@ -167,8 +168,8 @@ def _only_harm(failure: Failure, ends: Mapping[int, End]) -> bool:
     return _same(end.error, _whole(values.get("exception"), values.get("message")))
 
 
-def _of_capture(ends: Mapping[int, End], known: set[Any]) -> list[Failure]:
-    """Exceptions that ended ranks, as they noted themselves, where there is no traceback of them."""
+def _of_capture(ends: Mapping[int, RankEnd], known: set[Any]) -> list[Failure]:
+    """Exceptions that ended ranks by their own notes, if there is no traceback of them."""
     return [
         _advised(
             Failure(end.line, cut(end.error), (end.error.partition(":")[0], ""), 2, seen_end=True),
@@ -179,11 +180,11 @@ def _of_capture(ends: Mapping[int, End], known: set[Any]) -> list[Failure]:
     ]
 
 
-def _accuses_self(line: Line) -> bool:
+def _accuses_self(line: LogLine) -> bool:
     return line.role == "root" and line.values.get("accuses", "self") == "self"
 
 
-def _advised(failure: Failure, error: Line | None) -> Failure:
+def _advised(failure: Failure, error: LogLine | None) -> Failure:
     if error is None:
         return failure
     told = error.values
@@ -196,7 +197,7 @@ def cut(text: str) -> str:
     return text if len(text) <= LONGEST_QUOTE else f"{text[: LONGEST_QUOTE - 1]}…"
 
 
-def stack_of(line: Line) -> tuple[Frame, ...]:
+def stack_of(line: LogLine) -> tuple[Frame, ...]:
     """The frames of a traceback, innermost first."""
     return _frames(line.values.get("frames"))
 
@@ -205,8 +206,8 @@ def _frames(rows: Any) -> tuple[Frame, ...]:
     return tuple(Frame(str(r[0]), str(r[1]), int(r[2])) for r in rows or () if len(r) == 3)
 
 
-def _of_ends(lines: Sequence[Line], spared: set[int], aborted: bool) -> list[Failure]:
-    """From exit codes, signals and the kernel's kills."""
+def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> list[Failure]:
+    """Failures from exit codes, signals and kills by the kernel."""
     found = []
     for line in lines:
         if line.values.get("pid") in spared and line.kind != "oom-kill":
@@ -225,17 +226,17 @@ def _of_ends(lines: Sequence[Line], spared: set[int], aborted: bool) -> list[Fai
     return found
 
 
-def _died(line: Line) -> Failure:
+def _died(line: LogLine) -> Failure:
     advice = "Read the log of this worker, and dmesg of its host: it was killed, or crashed in native code."
-    # others that die after it follow it: they are no failures of the same cause
+    # processes that die later follow from it and do not share its cause
     return Failure(line, "died unexpectedly", ("worker-died", str(line.who)), 1, advice=advice, seen_end=True)
 
 
-def _of_exit(line: Line) -> list[Failure]:
+def _of_exit(line: LogLine) -> list[Failure]:
     code = line.values.get("exitcode")
     how = str(line.values.get("how") or "")
     number = -code if isinstance(code, int) and code < 0 else code - 128 if isinstance(code, int) and code > 128 else 0
-    number = next((n for words, n in _SRUN.items() if how.startswith(words)), number)
+    number = next((n for words, n in _SRUN_SIGNALS.items() if how.startswith(words)), number)
     if number in SIGNALS:
         return [_signalled(line, number)]
     if how.startswith("Out Of Memory"):
@@ -243,34 +244,34 @@ def _of_exit(line: Line) -> list[Failure]:
     return []
 
 
-def _signalled(line: Line, number: Any) -> Failure:
+def _signalled(line: LogLine, number: Any) -> Failure:
     name = SIGNALS[number]
     advice = "dmesg of its host: the kernel kills for memory; a scheduler or a person may have killed it too."
     how = "killed by SIGKILL" if number == 9 else f"ended by {name}"
     return Failure(line, how, (name, ""), 2 if number != 9 else 1, advice=advice if number == 9 else "", seen_end=True)
 
 
-# Ranks of processes: what one line tells of a process holds for its other lines.
+# Ranks of processes: the rank in one line holds for all lines of its process.
 
 
-def with_ranks(lines: Sequence[Line]) -> list[Line]:
-    """The lines with the rank of their process, wherever another line tells both."""
+def with_ranks(lines: Sequence[LogLine]) -> list[LogLine]:
+    """The lines, with the rank of their process if any line tells both."""
     ranks = _ranks_by_process(lines)
     if not ranks:
         return list(lines)
     return [replace(line, rank=_rank_of(line, ranks)) if line.rank is None else line for line in lines]
 
 
-def _key(line: Line) -> tuple[str, int | None]:
+def _key(line: LogLine) -> tuple[str, int | None]:
     return line.host or "", line.pid
 
 
-def _rank_of(line: Line, ranks: Mapping[tuple[str, int | None], int]) -> int | None:
+def _rank_of(line: LogLine, ranks: Mapping[tuple[str, int | None], int]) -> int | None:
     return ranks.get(_key(line), None if line.pid is None else ranks.get(("", line.pid)))
 
 
-def _ranks_by_process(lines: Iterable[Line]) -> dict[tuple[str, int | None], int]:
-    """The rank of a process, wherever a line told both; without the host where the process number is the only one."""
+def _ranks_by_process(lines: Iterable[LogLine]) -> dict[tuple[str, int | None], int]:
+    """The rank of each process that a line tells; without the host if the process number is unique."""
     found: defaultdict[tuple[str, int | None], set[int]] = defaultdict(set)
     for line in lines:
         if line.rank is not None and line.pid is not None:

@@ -1,8 +1,7 @@
-"""Who ended first, where others ended because of that: the capture in each process notes how it ends, and when.
+"""The rank that ended first and made the others end, from the notes of the capture on how and when each process ends.
 
-A process that is killed notes nothing. So of those that ended because of others, the one that is looked for ended in
-another way before them, or is one of those of whose end nothing is told. Who gave up waiting waited for one that was
-still there: it did not come, or too late.
+A killed process notes nothing. So the rank either ended in another way before the harmed ranks, or is one whose end is
+not noted. A rank that gave up waiting waited for a living rank, which came too late or not at all.
 """
 
 from __future__ import annotations
@@ -13,59 +12,59 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.collective_calls import PENDING
+from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.logs.exits import STOPPED, End, Scene
-from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, Line, apart_ns, precedes
+from rankscope.analysis.logs.exits import STOP_REASONS, JobEnds, RankEnd
+from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, apart_ns, precedes
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text, wait_text
 
 MOST_EVIDENCE = 4
 TERMINATED = "terminated"
-LATER_NS = 2_000_000_000
-"""A dump so long after the others had ended shows that a rank was still there."""
-_KILLED = "A process that is killed (SIGKILL, out of memory), aborts or calls os._exit cannot note that it ends."
-_READ = "Read the end of its log, and dmesg of its host (out of memory, signals)."
+ALIVE_NS = 2_000_000_000
+"""A dump this long after the end of the others shows that a rank was still alive."""
+_KILLED_NOTE = "A process that is killed (SIGKILL, out of memory), aborts or calls os._exit cannot note that it ends."
+_LOG_STEP = "Read the end of its log, and dmesg of its host (out of memory, signals)."
 
 
 @dataclass(frozen=True)
-class Suspects:
-    """Who may be the one that the others ended because of."""
+class FirstExitSuspects:
+    """Ranks that may have made the others end."""
 
     left: tuple[int, ...] = ()
-    """Came to the end of their program."""
+    """Ranks that reached the end of their program."""
     stopped: tuple[int, ...] = ()
-    """Were ended by a signal or a person."""
+    """Ranks that a signal or a person ended."""
     silent: tuple[int, ...] = ()
-    """Nothing tells how they ended, or whether."""
+    """Ranks without a noted end, which may still be alive."""
     late: tuple[int, ...] = ()
-    """Came when the others had given up."""
+    """Ranks that came after the others had given up."""
 
     @property
     def all(self) -> tuple[int, ...]:
-        """All of them, in order."""
+        """All suspects, in order."""
         return tuple(sorted({*self.left, *self.stopped, *self.silent, *self.late}))
 
 
-def find_ended(scene: Scene, facts: Facts, place: Callable[[int], Culprit]) -> Finding | None:
-    """The rank that the others ended because of; a finding without culprits where only candidates can be named."""
+def find_ended(scene: JobEnds, facts: Facts, place: Callable[[int], Culprit]) -> Finding | None:
+    """The rank that made the others end; a finding without culprits if there are only candidates."""
     if not scene.harmed:
         return None
-    judge = _Judge(scene, facts, place)
+    judge = _FirstExitJudge(scene, facts, place)
     return judge.of_waiting() if scene.waited else judge.of_closing()
 
 
-def find_unheard(scene: Scene, facts: Facts) -> Finding | None:
-    """Few ranks of whose end nothing is told, where SIGTERM ended all others: a launcher does that when one ends.
+def find_unheard(scene: JobEnds, facts: Facts) -> Finding | None:
+    """The few ranks without a noted end if SIGTERM ended all others, as a launcher does when one rank ends.
 
-    Not those that dumped afterwards: they were still there.
+    Without ranks that dumped afterwards, because they were still alive.
     """
     ends = [end.line.time_ns or 0 for end in scene.ends.values()]
     if not ends or not scene.silent or any(end.reason != TERMINATED for end in scene.ends.values()):
         return None
     dumps = facts.dataset.dumps.filter(pl.col("rank").is_in(list(scene.silent)))
     newest = dumps["mtime_ns"].max()
-    alive = isinstance(newest, int) and newest > max(ends) + LATER_NS
+    alive = isinstance(newest, int) and newest > max(ends) + ALIVE_NS
     if alive or 2 * len(scene.silent) >= len(ends):
         return None
     ranks = tuple(sorted(scene.silent))
@@ -74,7 +73,7 @@ def find_unheard(scene: Scene, facts: Facts) -> Finding | None:
         kind="rank-failed",
         severity="critical",
         title=f"{who} left no word of how it ended, and the others were ended by SIGTERM",
-        explanation=f"A launcher ends all ranks when one of them has ended. {_KILLED}",
+        explanation=f"A launcher ends all ranks when one of them has ended. {_KILLED_NOTE}",
         candidates=ranks,
         waiting_ranks=tuple(sorted(scene.ends)),
         confidence="low",
@@ -85,22 +84,22 @@ def find_unheard(scene: Scene, facts: Facts) -> Finding | None:
 
 
 @dataclass(frozen=True)
-class _Judge:
-    scene: Scene
+class _FirstExitJudge:
+    scene: JobEnds
     facts: Facts
     place: Callable[[int], Culprit]
 
     def of_closing(self) -> Finding | None:
-        """Connections were closed to the harmed: some process had ended before."""
+        """Suspects if connections of the harmed ranks were closed: some process had ended before."""
         scene, harmed = self.scene, [end.rank for end in self.scene.harmed]
-        over = {end.rank for end in scene.after((*STOPPED, "exit"))}
-        stopped = [e.rank for e in scene.ends.values() if e.reason in STOPPED and e.rank not in over]
+        over = {end.rank for end in scene.after((*STOP_REASONS, "exit"))}
+        stopped = [e.rank for e in scene.ends.values() if e.reason in STOP_REASONS and e.rank not in over]
         if len(stopped) > 1:
-            # somebody ended the job
+            # a person or a signal ended the job
             return None
         exits = [e.rank for e in scene.ends.values() if e.reason == "exit" and e.rank not in over]
         left = [rank for rank in exits if self._behind(rank) is not False]
-        found = Suspects(tuple(left), tuple(stopped), tuple(sorted(scene.silent)))
+        found = FirstExitSuspects(tuple(left), tuple(stopped), tuple(sorted(scene.silent)))
         before = {end.rank for end in scene.before(("exit",))}
         sure = all(rank in before and self._behind(rank) for rank in left) and left == exits
         if left and not stopped and not scene.silent and len(left) >= len(harmed):
@@ -114,18 +113,18 @@ class _Judge:
         return self._stopped(found.stopped[0]) if stopped else self._killed(found.silent[0])
 
     def of_waiting(self) -> Finding | None:
-        """The first of the harmed gave up waiting: somebody did not come, or too late."""
+        """Suspects if the first harmed rank gave up waiting: some rank came too late or not at all."""
         scene = self.scene
-        stopped = [end.rank for end in scene.ends.values() if end.reason in STOPPED]
+        stopped = [end.rank for end in scene.ends.values() if end.reason in STOP_REASONS]
         exits = [end.rank for end in scene.ends.values() if end.reason == "exit"]
         there = [rank for rank in (*exits, *stopped, *scene.silent, *scene.own) if self._behind(rank) is not False]
-        found = Suspects(silent=tuple(sorted(there)), late=self._late())
+        found = FirstExitSuspects(silent=tuple(sorted(there)), late=self._late())
         if len(found.all) != 1 or len(found.silent) > len(scene.harmed):
             return self._open(found.all) if 1 < len(found.all) < len(scene.harmed) else None
         return self._absent(found.all[0], bool(found.late))
 
     def _late(self) -> tuple[int, ...]:
-        """Of the harmed those that issued something only after another had given up waiting."""
+        """Harmed ranks that issued an operation only after another had given up waiting."""
         gave_up = [end for end in self.scene.harmed if end.gave_up and end.line.time_ns is not None]
         newest = dict(self.facts.dataset.ops.group_by("rank").agg(pl.col("created_ns").max()).iter_rows())
         return tuple(
@@ -137,10 +136,10 @@ class _Judge:
         )
 
     def _behind(self, rank: int) -> bool | None:
-        """Whether a rank never issued what one of the harmed did in a group of both; None where nothing tells."""
+        """Whether a rank never issued an operation of a harmed rank in a group of both; None if it is unknown."""
         end = self.scene.ends.get(rank)
         if end is not None and self._written_ns.get(rank, 0) < (end.line.time_ns or 0):
-            # its last dump did not come about
+            # its last dump was not completed
             return None
         fronts = self.facts.presence.frontiers
         harmed = [end.rank for end in self.scene.harmed]
@@ -160,9 +159,9 @@ class _Judge:
         return dict(dumps.group_by("rank").agg(pl.col("mtime_ns").max()).iter_rows())
 
     def _may_have_waited(self, rank: int) -> bool:
-        """Whether the last that is known of a rank is that it waits, where a watchdog aborts who waits for too long."""
+        """Whether a rank was last seen waiting, where a watchdog aborts ranks that wait too long."""
         own = self.facts.dataset.ops.filter((pl.col("rank") == rank) & (pl.col("library") != "gloo"))
-        return bool(own.select(PENDING.any()).item())
+        return bool(own.select(IS_PENDING.any()).item())
 
     def _left(self, ranks: tuple[int, ...]) -> Finding:
         who, whose = ranks_text(ranks), "its" if len(ranks) == 1 else "their"
@@ -174,8 +173,8 @@ class _Judge:
             "only, or an exception that was caught.",
         )  # fmt: skip
 
-    def _alone(self, found: Suspects) -> Finding | None:
-        """Most came to their end: the few that went on communicating are the odd ones, if they did so at all."""
+    def _alone(self, found: FirstExitSuspects) -> Finding | None:
+        """If most ranks reached their end: the few that went on are the odd ones, if they communicated at all."""
         if any(self._behind(rank) is not True for rank in found.left):
             return None
         ranks = tuple(sorted(end.rank for end in self.scene.harmed))
@@ -200,8 +199,8 @@ class _Judge:
     def _killed(self, rank: int) -> Finding:
         return self._named(
             (rank,), "rank-failed", f"rank {rank} ended without a word, and the others lost their connection to it",
-            f"Every other rank noted how it ended. {_KILLED}",
-            _READ, "medium", ("nothing tells why it ended",),
+            f"Every other rank noted how it ended. {_KILLED_NOTE}",
+            _LOG_STEP, "medium", ("nothing tells why it ended",),
         )  # fmt: skip
 
     def _absent(self, rank: int, late: bool) -> Finding:
@@ -221,7 +220,7 @@ class _Judge:
             kind="rank-failed",
             severity="critical",
             title=f"{who} may have ended or stayed away first; others ended because a rank did",
-            explanation=f"How and when they ended does not tell whether it was so. {_KILLED}",
+            explanation=f"How and when they ended does not tell whether it was so. {_KILLED_NOTE}",
             candidates=ranks,
             waiting_ranks=tuple(sorted({end.rank for end in self.scene.harmed} - set(ranks))),
             confidence="low",
@@ -244,7 +243,7 @@ class _Judge:
         return self._at(finding)
 
     def _at(self, finding: Finding) -> Finding:
-        """The finding with the collective in which the first of the harmed was that waited for the culprit."""
+        """The finding with the collective in which the first harmed rank waited for the culprit."""
         ops = self.facts.dataset.ops.with_row_index("row").filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
         newest = ops.group_by("rank", maintain_order=True).last().select("rank", "group", "seq", "op", "row")
         last = {rank: rest for rank, *rest in newest.iter_rows()}
@@ -263,31 +262,33 @@ class _Judge:
         return self.scene.ends[rank].line.place
 
     def _evidence(self, ranks: Iterable[int]) -> tuple[Evidence, ...]:
-        """How these ended, and the first of the others."""
+        """The ends of these ranks, and the first of the others."""
         own = [end for rank in ranks if (end := self.scene.ends.get(rank)) is not None]
         others = sorted((e for e in self.scene.harmed if e not in own), key=lambda e: e.line.time_ns or 0)
         return tuple(end.line.evidence() for end in (*own, *others[:MOST_EVIDENCE]))
 
 
-def _after(issued_ns: int | None, end: End, other: End) -> bool:
-    """Whether something was issued by one rank when another had ended: clocks of two hosts may be apart."""
+def _after(issued_ns: int | None, end: RankEnd, other: RankEnd) -> bool:
+    """Whether a rank issued an operation after the end of another, with clocks of two hosts apart."""
     return issued_ns is not None and issued_ns > (other.line.time_ns or 0) + apart_ns(end.line, other.line)
 
 
-# Ranks that ended their program while the others went on: what those wait in after that never finishes.
+# Ranks that ended their program while the others went on, so that later operations never finish.
 
-EXIT = "not-destroyed"
+EXIT_PATTERN = "not-destroyed"
 MOST_LINES = 3
 
 
-def find_left(lines: Sequence[Line], place: Callable[[int], Culprit]) -> Finding | None:
-    """The ranks that left, fewer than those that gave up waiting later; None without any."""
-    gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUTS}
-    exits = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern == EXIT}
+def find_left(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> Finding | None:
+    """The ranks that left, if fewer than those that gave up waiting later; None without any."""
+    gave_up = {
+        line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUT_PATTERNS
+    }
+    exits = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern == EXIT_PATTERN}
     waited = [line for rank, line in gave_up.items() if rank not in exits]
     left = {
         rank: line for rank, line in sorted(exits.items())
-        if waited and all(precedes(line, other, CLOCKS_NS) for other in waited)
+        if waited and all(precedes(line, other, CLOCK_SKEW_NS) for other in waited)
     }  # fmt: skip
     if not left or len(left) >= len(waited):
         return None

@@ -1,4 +1,4 @@
-"""What NCCL's own check of the hardware found: ranks with broken memory or links, and settings that differ."""
+"""Results of NCCL's own hardware check: ranks with broken memory or links, and differing settings."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rankscope.analysis.logs.failures import cut
-from rankscope.analysis.logs.log_lines import Line
+from rankscope.analysis.logs.log_lines import LogLine
 from rankscope.analysis.model import Finding
 from rankscope.analysis.wording import ranks_text
 
 MOST_EVIDENCE = 8
-TOLD = 3
+MOST_TOLD = 3
 MOST_RANKS = 1 << 20
-_TAIL = re.compile(r"\s*(?:\bacross \d+ ranks)?(?: in comm 0x[0-9a-fA-F]+)?(?= for |,|$)")
+_COMM_SUFFIX = re.compile(r"\s*(?:\bacross \d+ ranks)?(?: in comm 0x[0-9a-fA-F]+)?(?= for |,|$)")
 
 
-def find_diagnosed(lines: Sequence[Line], world: int) -> list[Finding]:
-    """At most one finding for faults and one for what differs. A check tells of the hardware, not of what broke a job.
+def find_diagnosed(lines: Sequence[LogLine], world: int) -> list[Finding]:
+    """At most one finding for faults and one for differences. A check tells of the hardware, not of a job's failure.
 
     `world` is the number of ranks of the job, 0 if unknown.
     """
@@ -31,16 +31,18 @@ def find_diagnosed(lines: Sequence[Line], world: int) -> list[Finding]:
     return found + ([_differing(differs)] if differs else [])
 
 
-def _faults(own: Sequence[Line], comms: dict[str | None, int], whole: int) -> Finding:
-    by_rank: defaultdict[int, list[Line]] = defaultdict(list)
+def _faults(own: Sequence[LogLine], comms: dict[str | None, int], whole: int) -> Finding:
+    by_rank: defaultdict[int, list[LogLine]] = defaultdict(list)
     for line in own:
         for rank in _ranks(line):
             by_rank[rank].append(line)
-    # of a communicator of a part of the job nobody knows whose these numbers are
+    # the ranks of a communicator of a part of the job are unknown
     global_ = all(comms.get(line.values.get("comm")) == whole for line in own if _ranks(line))
     ranks = tuple(sorted(by_rank))
     told = by_rank[ranks[0]] if len(ranks) == 1 else own
-    what = "; ".join(_short(line) for line in told[:TOLD]) + (f"; and {len(told) - TOLD} more" if told[TOLD:] else "")
+    what = "; ".join(_short(line) for line in told[:MOST_TOLD]) + (
+        f"; and {len(told) - MOST_TOLD} more" if told[MOST_TOLD:] else ""
+    )
     who = ranks_text(ranks) if ranks else "the hardware"
     inside = " of a communicator" if ranks and not global_ else ""
     return Finding(
@@ -56,12 +58,12 @@ def _faults(own: Sequence[Line], comms: dict[str | None, int], whole: int) -> Fi
     )
 
 
-def _differing(own: Sequence[Line]) -> Finding:
+def _differing(own: Sequence[LogLine]) -> Finding:
     versions = all("version" in line.text for line in own)
     return Finding(
         kind="version-mismatch" if versions else "settings-mismatch",
         severity="warning",
-        title=f"NCCL's own check finds what should agree and does not: {cut('; '.join(map(_short, own[:TOLD])))} "
+        title=f"NCCL's own check finds what should agree and does not: {cut('; '.join(map(_short, own[:MOST_TOLD])))} "
         f"({own[0].place})",
         explanation="; ".join(map(_short, own[:MOST_EVIDENCE])) + ".",
         confidence="medium",
@@ -71,11 +73,11 @@ def _differing(own: Sequence[Line]) -> Finding:
     )
 
 
-def _ranks(line: Line) -> list[int]:
+def _ranks(line: LogLine) -> list[int]:
     ranges = line.values.get("ranks") or []
     return [rank for low, high in ranges if high < MOST_RANKS for rank in range(low, high + 1)]
 
 
-def _short(line: Line) -> str:
+def _short(line: LogLine) -> str:
     """The words of a line without the size and the address of the communicator."""
-    return _TAIL.sub("", line.text).strip(" ,")
+    return _COMM_SUFFIX.sub("", line.text).strip(" ,")

@@ -1,4 +1,4 @@
-"""`init-hang`: communicators that some ranks began to set up and never finished, and who did not come to it."""
+"""`init-hang`: communicators that some ranks began to set up and never finished, and the ranks that did not come."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from functools import cached_property
 
 import polars as pl
 
-from rankscope.analysis.logs.log_lines import Line, ranks_of, short_path
+from rankscope.analysis.logs.log_lines import LogLine, ranks_of, short_path
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import fold, plural, ranks_text
 from rankscope.schema import Dataset
 
 MOST_EVIDENCE = 4
-FINISHED = ("complete", "finalized", "revoked", "aborting", "destroyed", "aborted", "seen")
-"""States that a communicator has only after it was set up; "seen" is one whose beginning is not in the log."""
+FINISHED_STATES = ("complete", "finalized", "revoked", "aborting", "destroyed", "aborted", "seen")
+"""States of a communicator after its setup; "seen" is one whose beginning is not in the log."""
 _STEPS = (
     "Look at the stack and the log of who did not come: another new_group, an exception, or still starting.",
     "If all came, look at the network of those that wait: firewall, NCCL_SOCKET_IFNAME, NCCL_DEBUG_SUBSYS=INIT,NET.",
@@ -25,17 +25,17 @@ _STEPS = (
 
 @dataclass(frozen=True)
 class _Comm:
-    """One communicator over all processes; ranks are those within it."""
+    """One communicator over all processes; ranks are those in the communicator."""
 
     size: int
     stuck: tuple[int, ...]
     done: tuple[int, ...]
     names: dict[int, int]
-    """Global ranks by rank in the communicator, where they are known."""
+    """Known global ranks by rank in the communicator."""
     group: int | None
     lines: tuple[Evidence, ...]
     covered: frozenset[int]
-    """Global ranks of which the logs hold any line."""
+    """Global ranks with any line in the logs."""
 
     @cached_property
     def absent(self) -> tuple[int, ...]:
@@ -49,9 +49,9 @@ class _Comm:
 
 
 def find_init_hangs(dataset: Dataset, waited: bool, place: Callable[[int], Culprit]) -> list[Finding]:
-    """A finding for each communicator that is stuck; `waited`: the logs tell of ranks that gave up waiting."""
+    """A finding for each stuck communicator; `waited`: the logs tell of ranks that gave up waiting."""
     table = dataset.comms.filter((pl.col("identity") != "") & pl.col("comm_rank").is_not_null() & (pl.col("size") > 1))
-    # who issued collectives had finished: the line that says so got lost
+    # ranks that issued collectives had finished the setup: the line that says so got lost
     used = table.filter(pl.col("collectives") > 0)["identity"].unique()
     begun = table.filter((pl.col("state") == "start") & ~pl.col("identity").is_in(used.implode()))["identity"].unique()
     if begun.is_empty():
@@ -69,7 +69,7 @@ def find_init_hangs(dataset: Dataset, waited: bool, place: Callable[[int], Culpr
 
 def _comm(part: pl.DataFrame, dataset: Dataset, covered: frozenset[int], paths: dict[int, str]) -> _Comm:
     size = int(part["size"].max() or 0)  # type: ignore[arg-type]
-    done = part.filter(pl.col("state").is_in(FINISHED))["comm_rank"].unique().sort().to_list()
+    done = part.filter(pl.col("state").is_in(FINISHED_STATES))["comm_rank"].unique().sort().to_list()
     stuck = part.filter(pl.col("state") == "start").sort("comm_rank")
     known = dict(part.filter(pl.col("rank").is_not_null()).select("comm_rank", "rank").iter_rows())
     group = part["group"].drop_nulls().to_list()
@@ -148,14 +148,14 @@ def _sure(comm: _Comm, waited: bool, sure: bool) -> tuple[Confidence, tuple[str,
     return ("medium" if sure else "low"), tuple(reasons)
 
 
-# Ranks that never came to `init_process_group`, and more processes than the job has ranks.
+# Ranks that never came to `init_process_group`, and jobs with more processes than ranks.
 
 MOST_LINES = 4
 
 
-def find_startup(lines: Sequence[Line], place: Callable[[int], Culprit]) -> list[Finding]:
-    """A finding for each barrier that did not open, or that too many came to."""
-    by_key: defaultdict[object, list[Line]] = defaultdict(list)
+def find_startup(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> list[Finding]:
+    """A finding for each barrier that did not open, or that too many ranks came to."""
+    by_key: defaultdict[object, list[LogLine]] = defaultdict(list)
     for line in lines:
         known = line.kind == "store-barrier" and line.rank is not None
         if known and None not in (line.values.get("world_size"), line.values.get("came")):
@@ -164,7 +164,7 @@ def find_startup(lines: Sequence[Line], place: Callable[[int], Culprit]) -> list
     return [finding for finding in found if finding is not None]
 
 
-def _crowded(own: list[Line]) -> Finding | None:
+def _crowded(own: list[LogLine]) -> Finding | None:
     size, came = own[-1].values["world_size"], max(line.values["came"] for line in own)
     if came <= size:
         return None
@@ -185,14 +185,14 @@ def _crowded(own: list[Line]) -> Finding | None:
     )
 
 
-def _short(own: list[Line], place: Callable[[int], Culprit]) -> Finding | None:
+def _short(own: list[LogLine], place: Callable[[int], Culprit]) -> Finding | None:
     gave_up = [line for line in own if line.values.get("timed_out")]
     if not gave_up:
         return None
     size, came = gave_up[-1].values["world_size"], max(line.values["came"] for line in own)
     waiting = ranks_of(own)
     absent = tuple(sorted(set(range(size)) - set(waiting))) if size <= 1 << 20 else ()
-    # only where everybody who came has spoken is it known who did not
+    # the absent ranks are known only if every rank that came has a line
     ranks = absent if len(absent) == size - came and 2 * len(absent) <= size else ()
     who = ranks_text(ranks) if ranks else f"{size - came} of {plural(size, 'rank')}"
     first = gave_up[0]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.logs.failures import cut, raised, stack_of
-from rankscope.analysis.logs.log_lines import TIMEOUTS, Line, earliest, ranks_of
+from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, earliest, ranks_of
 from rankscope.analysis.logs.nccl_errors import failed_call
 from rankscope.analysis.logs.process_names import label, who_text
 from rankscope.analysis.logs.unmatched_sends import uneven
@@ -20,55 +20,59 @@ from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
 
 MOST_EVIDENCE = 8
-KINDS = 4
-NAME = 24
+MOST_KINDS = 4
+LONGEST_NAME = 24
 """Longer names of groups are hashes of their ranks."""
-_ASKED = (None, 0, -15, 143)
-"""Exit codes that tell of no failure, or of somebody's wish that it ends."""
-_COUNTED_APART = ("SEND", "RECV", "RECVANYSOURCE", "COALESCED")
+_REQUESTED_EXITS = (None, 0, -15, 143)
+"""Exit codes without a failure, or of an end that a person or a launcher wanted."""
+_P2P_OPS = ("SEND", "RECV", "RECVANYSOURCE", "COALESCED")
 """Operations whose numbers are, or may be, those of sends and receives."""
-_TOLD_ELSEWHERE = frozenset(
+_OTHER_FINDING_PATTERNS = frozenset(
     {"collective-mismatch", "horovod-stalled", "desync-not-joined", "desync-never-joined", "monitored-barrier-late"}
 )
 """Patterns whose lines have a finding of their own."""
-_HARMLESS = frozenset({"port-in-use", "no-route", "nccl-versions", "time-limit", "cancelled", "ended-from-outside"})
-"""Causes that alone do not show that the job broke: often only tried, or said by who ended it."""
-_AT_END = frozenset({"store-closed", "store-dump-flag"})
-"""Harm that is also seen where a job ends well, and its processes one after the other."""
-_SURFACE = frozenset({"nccl-usage", "nccl-argument"})
-"""What torch says of a call that NCCL refused: why, another line tells."""
-_ANYBODY = frozenset({"peer-reset", "connection-refused"})
-"""Harm of which any program's connections tell, to a tracker or a store of files."""
-_TRIED = frozenset({"host-unresolved"})
-"""Harm that is tried again, or does not matter: of two families of addresses one is enough."""
-_OURS = re.compile(r"NCCL WARN|gloo|c10d|ProcessGroup")
+_UNSURE_PATTERNS = frozenset(
+    {"port-in-use", "no-route", "nccl-versions", "time-limit", "cancelled", "ended-from-outside"}
+)
+"""Causes that alone do not show a failure of the job: often only tried, or printed by the side that ended it."""
+_SHUTDOWN_PATTERNS = frozenset({"store-closed", "store-dump-flag"})
+"""Harm that also appears when a job ends well and its processes end one after the other."""
+_REFUSED_CALL_PATTERNS = frozenset({"nccl-usage", "nccl-argument"})
+"""Errors of torch for calls that NCCL refused; another line tells why."""
+_CONNECTION_PATTERNS = frozenset({"peer-reset", "connection-refused"})
+"""Harm that any connection may report, for example to a tracker or a file store."""
+_RETRIED_PATTERNS = frozenset({"host-unresolved"})
+"""Harm that is retried or does not matter: one of two address families is enough."""
+_LIBRARY_NAMES = re.compile(r"NCCL WARN|gloo|c10d|ProcessGroup")
 _STEPS = (
     "Collect the logs and the flight recorder dumps of all ranks.",
     "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 for the next run.",
 )
 
 
-def known_causes(lines: Sequence[Line]) -> list[Finding]:
+def known_causes(lines: Sequence[LogLine]) -> list[Finding]:
     """A finding for each known cause that accuses nobody, the earliest in the logs first."""
-    by_pattern: defaultdict[str, list[Line]] = defaultdict(list)
+    by_pattern: defaultdict[str, list[LogLine]] = defaultdict(list)
     for line in lines:
         if line.role == "root" and line.values.get("accuses") in ("nobody", None) and line.pattern:
             by_pattern[line.pattern].append(line)
     fatal = {error.pattern for _, errors in raised(lines) for error in errors}
-    causes = {p: _cause(own, p in fatal) for p, own in by_pattern.items() if p not in _TOLD_ELSEWHERE}
-    deeper = any(cause.severity == "critical" for pattern, cause in causes.items() if pattern not in _SURFACE)
-    found = [cause for pattern, cause in causes.items() if not (deeper and pattern in _SURFACE)]
+    causes = {p: _cause(own, p in fatal) for p, own in by_pattern.items() if p not in _OTHER_FINDING_PATTERNS}
+    deeper = any(
+        cause.severity == "critical" for pattern, cause in causes.items() if pattern not in _REFUSED_CALL_PATTERNS
+    )
+    found = [cause for pattern, cause in causes.items() if not (deeper and pattern in _REFUSED_CALL_PATTERNS)]
     return sorted(found, key=lambda f: (f.severity != "critical", f.evidence[0].time_ns or 0))
 
 
-def _cause(own: list[Line], fatal: bool) -> Finding:
+def _cause(own: list[LogLine], fatal: bool) -> Finding:
     first = earliest(own)
     told = first.values
     meaning = f"{told['meaning']} " if told.get("meaning") else ""
     return Finding(
         kind="known-error",
         severity="warning"
-        if first.pattern in _HARMLESS and not fatal and not any(map(failed_call, own))
+        if first.pattern in _UNSURE_PATTERNS and not fatal and not any(map(failed_call, own))
         else "critical",
         title=f"{label(first)}, told by {who_text(own)} ({first.place})",
         explanation=f"{meaning}Who prints it need not be at fault.",
@@ -80,9 +84,9 @@ def _cause(own: list[Line], fatal: bool) -> Finding:
     )
 
 
-def gave_up(lines: Sequence[Line], dataset: Dataset) -> Finding | None:
-    """That ranks gave up waiting, where nothing tells for whom; None if none did."""
-    own = [line for line in lines if line.pattern in TIMEOUTS or line.kind == "watchdog-timeout"]
+def gave_up(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
+    """A finding on ranks that gave up waiting for unknown ranks; None if none did."""
+    own = [line for line in lines if line.pattern in TIMEOUT_PATTERNS or line.kind == "watchdog-timeout"]
     told = {line.who for line in own}
     stated = [line for line in lines if line.kind == "pg-status" and line.values.get("at_work") is not None]
     own += [line for line in stated if line.who not in told]
@@ -92,8 +96,8 @@ def gave_up(lines: Sequence[Line], dataset: Dataset) -> Finding | None:
     return _asked(asked) or _stuck([line for line in lines if line.kind == "heartbeat"])
 
 
-def _asked(own: list[Line]) -> Finding | None:
-    """Ranks that gave up waiting, as those say whom they asked for a dump."""
+def _asked(own: list[LogLine]) -> Finding | None:
+    """Ranks that gave up waiting, by the ranks that they asked for a dump."""
     if not own:
         return None
     ranks = tuple(sorted({int(line.values["from_rank"]) for line in own}))
@@ -111,7 +115,7 @@ def _asked(own: list[Line]) -> Finding | None:
     )
 
 
-def _stuck(own: list[Line]) -> Finding | None:
+def _stuck(own: list[LogLine]) -> Finding | None:
     if not own:
         return None
     return Finding(
@@ -127,10 +131,10 @@ def _stuck(own: list[Line]) -> Finding | None:
     )
 
 
-def _waited(own: list[Line], sends: str) -> Finding:
+def _waited(own: list[LogLine], sends: str) -> Finding:
     first = earliest(own)
     ranks = ranks_of(own)
-    by_place: defaultdict[str, list[Line]] = defaultdict(list)
+    by_place: defaultdict[str, list[LogLine]] = defaultdict(list)
     named = {line.values.get("seq"): _waited_in(line) for line in own if line.values.get("op")}
     for line in (first, *own):
         by_place[named.get(line.values.get("at_work")) or _waited_in(line)].append(line)
@@ -160,8 +164,8 @@ def _waited(own: list[Line], sends: str) -> Finding:
     )
 
 
-def _waited_in(line: Line) -> str:
-    """ " in allreduce #7"; empty where the line does not say."""
+def _waited_in(line: LogLine) -> str:
+    """ " in allreduce #7"; empty if the line does not say."""
     op, seq = line.values.get("op"), line.values.get("seq")
     seq = line.values.get("at_work") if seq is None else seq
     if line.values.get("waits_for") is not None:
@@ -173,19 +177,19 @@ def _waited_in(line: Line) -> str:
 
 
 def _short(name: str) -> str:
-    """The name of a group; of a hash its beginning."""
-    return name if len(name) <= NAME else f"{name[:8]}…"
+    """The name of a group; the beginning of a hash."""
+    return name if len(name) <= LONGEST_NAME else f"{name[:8]}…"
 
 
-def ended(lines: Sequence[Line], *, moves: bool = False) -> Finding | None:
-    """That processes ended with errors of which these logs do not tell the cause; None if none did.
+def ended(lines: Sequence[LogLine], *, moves: bool = False) -> Finding | None:
+    """A finding on processes that ended with errors of unknown cause; None if none did.
 
-    Of a job that is watched and `moves`, a traceback without its end is still being written.
+    In a watched job that `moves`, a traceback without its end is still being written.
     """
     threw = [line for line, _ in raised(lines)]
     own = [line for line in threw if line.values.get("exception")]
-    exits = [line for line in lines if EVENTS[line.kind].exit_of and line.values["exitcode"] not in _ASKED]
-    # srun only tells of what it started itself: torchrun, where that starts the ranks
+    exits = [line for line in lines if EVENTS[line.kind].exit_of and line.values["exitcode"] not in _REQUESTED_EXITS]
+    # srun tells only of its own tasks: of torchrun, if that starts the ranks
     own = own or [line for line in exits if EVENTS[line.kind].exit_of == "process"] or exits
     own = own or ([] if moves else threw)
     if not own:
@@ -209,8 +213,8 @@ def ended(lines: Sequence[Line], *, moves: bool = False) -> Finding | None:
     )
 
 
-def harmed(lines: Sequence[Line]) -> Finding | None:
-    """That processes met harm from elsewhere, where nothing else is told; None if none did."""
+def harmed(lines: Sequence[LogLine]) -> Finding | None:
+    """A finding on processes that met harm from elsewhere, if there is nothing else; None if none did."""
     harm = [line for line in lines if line.role == "victim"]
     own = [line for line in harm if not _mild(line)] or harm
     if not own:
@@ -218,7 +222,7 @@ def harmed(lines: Sequence[Line]) -> Finding | None:
     first = earliest(own)
     mild = _mild(first)
     same = [line for line in own if label(line) == label(first)]
-    late = first.pattern in _AT_END
+    late = first.pattern in _SHUTDOWN_PATTERNS
     ranks = ranks_of(own)
     return Finding(
         kind="rank-failed",
@@ -236,31 +240,33 @@ def harmed(lines: Sequence[Line]) -> Finding | None:
     )
 
 
-def _mild(line: Line) -> bool:
+def _mild(line: LogLine) -> bool:
     """Whether a line of harm does not show that the job broke."""
-    foreign = line.pattern in _ANYBODY and (_OURS.search(line.text) is None or "retrying" in line.text)
-    return foreign or line.pattern in _AT_END or line.pattern in _TRIED
+    foreign = line.pattern in _CONNECTION_PATTERNS and (
+        _LIBRARY_NAMES.search(line.text) is None or "retrying" in line.text
+    )
+    return foreign or line.pattern in _SHUTDOWN_PATTERNS or line.pattern in _RETRIED_PATTERNS
 
 
 class _Behind(NamedTuple):
     rank: int
-    """Within its group."""
+    """Rank in its group."""
     seq: int
     first: int
-    """Where the one that is furthest ahead waits."""
+    """The place at which the rank that is furthest ahead waits."""
 
 
-def _behind(own: list[Line]) -> _Behind | None:
-    """Who of a group gave up at the lowest number, where the lines only tell ranks within it."""
+def _behind(own: list[LogLine]) -> _Behind | None:
+    """The rank of a group that gave up at the lowest number, if the lines tell only ranks in the group."""
     lowest: dict[int, int] = {}
     ranks: dict[int, int] = {}
     for line in own:
         inside, seq = line.values.get("rank_in_group"), line.values.get("seq")
-        if line.values.get("op") in _COUNTED_APART:
+        if line.values.get("op") in _P2P_OPS:
             continue
         if isinstance(inside, int) and isinstance(seq, int):
             if line.rank is not None and ranks.setdefault(inside, line.rank) != line.rank:
-                # two of one place: numbers of several groups
+                # two at one place: numbers of several groups
                 return None
             lowest[inside] = min(seq, lowest.get(inside, seq))
     if len(lowest) < 2 or len(set(lowest.values())) < 2:
@@ -269,14 +275,14 @@ def _behind(own: list[Line]) -> _Behind | None:
     return _Behind(last, lowest[last], max(lowest.values()))
 
 
-def harm_finding(lines: Sequence[Line], dataset: Dataset) -> Finding | None:
-    """One note that counts the lines that follow from others, and those that mean nothing."""
+def harm_finding(lines: Sequence[LogLine], dataset: Dataset) -> Finding | None:
+    """One note that counts the lines that follow from others, and the meaningless ones."""
     harm = [line for line in lines if line.role == "victim"]
     noise = dataset.messages.filter(pl.col("role") == "noise").height
     if not harm:
         return None
     kinds = Counter(line.pattern for line in harm)
-    told = ", ".join(f"{pattern} ({count})" for pattern, count in kinds.most_common(KINDS))
+    told = ", ".join(f"{pattern} ({count})" for pattern, count in kinds.most_common(MOST_KINDS))
     ranks = sorted({line.rank for line in harm if line.rank is not None})
     return Finding(
         kind="known-error",

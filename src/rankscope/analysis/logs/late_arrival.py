@@ -1,7 +1,7 @@
-"""A rank that had not issued a collective when others gave up waiting in it, whatever it did afterwards.
+"""A rank that had not issued a collective when others gave up waiting in it, even if it went on later.
 
-The counters that ranks print when the watchdog asks for dumps are those of that moment. A rank that wakes up later goes
-on, and by the end of its log it has issued what the others waited for.
+The counters that ranks print when the watchdog asks for dumps are of that moment. A rank that wakes up later goes on,
+so by the end of its log it has issued the collective.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, Line, precedes, ranks_of
+from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, precedes, ranks_of
 from rankscope.analysis.model import Culprit, Finding, GroupRef
 from rankscope.analysis.wording import ranks_text, wait_text
 from rankscope.kinds.event_kinds import EVENTS
@@ -20,23 +20,23 @@ MOST_EVIDENCE = 3
 
 
 @dataclass(frozen=True)
-class _Late:
-    """Who was late to one collective."""
+class _LateArrival:
+    """Ranks that were late to one collective."""
 
     group: int
     seq: int
-    late: tuple[Line, ...]
-    gave_up: tuple[Line, ...]
+    late: tuple[LogLine, ...]
+    gave_up: tuple[LogLine, ...]
 
     @property
     def ranks(self) -> tuple[int, ...]:
         return tuple(sorted(line.rank for line in self.late if line.rank is not None))
 
 
-def find_late(lines: Sequence[Line], dataset: Dataset, place: Callable[[int], Culprit]) -> Finding | None:
-    """The rank that was late and waited for nobody itself; None unless it is one alone."""
+def find_late(lines: Sequence[LogLine], dataset: Dataset, place: Callable[[int], Culprit]) -> Finding | None:
+    """The rank that was late and waited for nobody itself; None unless there is exactly one."""
     waits = {(line.rank, line.values.get("seq")) for line in lines if line.kind == "watchdog-timeout"}
-    told: defaultdict[int, dict[int, Line]] = defaultdict(dict)
+    told: defaultdict[int, dict[int, LogLine]] = defaultdict(dict)
     for line in lines:
         if line.kind == "pg-status" and line.group is not None and line.rank is not None:
             told[line.group].setdefault(line.rank, line)
@@ -51,8 +51,8 @@ def find_late(lines: Sequence[Line], dataset: Dataset, place: Callable[[int], Cu
     return _finding(named, len(found) == 1, dataset, place)
 
 
-def _in_group(group: int, first: dict[int, Line], waits: set[tuple[int | None, int | None]]) -> _Late | None:
-    """Who gave up in a group, and who was late; `first` has the first counters that each rank printed of it."""
+def _in_group(group: int, first: dict[int, LogLine], waits: set[tuple[int | None, int | None]]) -> _LateArrival | None:
+    """The late arrivals of a group; `first` has the first counters that each rank printed of it."""
     gave_up = {rank: line for rank, line in first.items() if (rank, line.values.get("at_work")) in waits}
     if not gave_up:
         return None
@@ -61,17 +61,17 @@ def _in_group(group: int, first: dict[int, Line], waits: set[tuple[int | None, i
     late = tuple(
         line for rank, line in first.items()
         if rank not in waited and line.values.get("at_work") is None and _before(line, seq)
-        and any(precedes(other, line, CLOCKS_NS) for other in gave_up.values())
+        and any(precedes(other, line, CLOCK_SKEW_NS) for other in gave_up.values())
     )  # fmt: skip
-    return _Late(group, seq, late, tuple(line for line in gave_up.values() if line.values["at_work"] == seq))
+    return _LateArrival(group, seq, late, tuple(line for line in gave_up.values() if line.values["at_work"] == seq))
 
 
-def _before(line: Line, seq: int) -> bool:
+def _before(line: LogLine, seq: int) -> bool:
     enqueued = line.values.get("last_enqueued")
     return isinstance(enqueued, int) and enqueued < seq
 
 
-def _finding(one: _Late, only: bool, dataset: Dataset, place: Callable[[int], Culprit]) -> Finding:
+def _finding(one: _LateArrival, only: bool, dataset: Dataset, place: Callable[[int], Culprit]) -> Finding:
     group, own = dataset.group_list[one.group], one.late[0]
     waiting = ranks_of(one.gave_up)
     name = group.description or group.name
@@ -102,19 +102,21 @@ def _finding(one: _Late, only: bool, dataset: Dataset, place: Callable[[int], Cu
     )
 
 
-# A rank that alone did not give up waiting: it is what the others waited for.
+# A rank that alone did not give up waiting: the others waited for it.
 
 MOST_LINES = 3
-FEWEST = 3
-"""So many processes show how those of a node are numbered."""
+FEWEST_PROCESSES = 3
+"""Fewest processes that show the numbering of the processes of a node."""
 MOST_RANKS = 1 << 20
-_ALONE = "it did not wait for the others, they waited for it."
-_UNNAMED = "a rank whose own watchdog saw no timeout had nothing pending, or was ended before it gave up."
+_LATE_REASON = "it did not wait for the others, they waited for it."
+_CANDIDATES_REASON = "a rank whose own watchdog saw no timeout had nothing pending, or was ended before it gave up."
 
 
-def find_silent(lines: Sequence[Line], world: int, place: Callable[[int], Culprit]) -> Finding | None:
-    """Most ranks gave up waiting, a few that the log covers did not; one is named, several are only candidates."""
-    gave_up = {line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUTS}
+def find_silent(lines: Sequence[LogLine], world: int, place: Callable[[int], Culprit]) -> Finding | None:
+    """The ranks in the logs that did not give up waiting while most did; several are only candidates."""
+    gave_up = {
+        line.rank: line for line in reversed(lines) if line.rank is not None and line.pattern in TIMEOUT_PATTERNS
+    }
     hurt = {line.rank for line in lines if line.role == "victim" or EVENTS[line.kind].waited} - {None}
     covered = {line.rank for line in lines if line.rank is not None and not EVENTS[line.kind].of_others}
     covered |= _closed(lines, covered, world)
@@ -134,7 +136,7 @@ def find_silent(lines: Sequence[Line], world: int, place: Callable[[int], Culpri
         f"all others gave up waiting ({first.place})",
         explanation=(
             f"{wait_text(sorted(gave_up))} until the timeout. {ranks_text(silent).capitalize()} printed none{ended}: "
-            f"{_UNNAMED if unnamed else _ALONE}"
+            f"{_CANDIDATES_REASON if unnamed else _LATE_REASON}"
         ),
         root_cause=one,
         culprit_ranks=ranks,
@@ -157,10 +159,10 @@ def find_silent(lines: Sequence[Line], world: int, place: Callable[[int], Culpri
     )
 
 
-def _closed(lines: Sequence[Line], covered: Collection[int], world: int) -> set[int]:
-    """Ranks without a line of their own of which a launcher closed the processes.
+def _closed(lines: Sequence[LogLine], covered: Collection[int], world: int) -> set[int]:
+    """Ranks without a line of their own whose processes a launcher closed.
 
-    These are all that are missing, if they are as many; or processes whose numbers follow those of the other ranks.
+    Those are all missing ranks, if the numbers are equal; or processes whose numbers follow those of the other ranks.
     """
     missing = set(range(world)) - set(covered)
     known = {(line.rank, line.values["pid"]) for line in lines if line.rank is not None and line.values.get("pid")}
@@ -171,7 +173,7 @@ def _closed(lines: Sequence[Line], covered: Collection[int], world: int) -> set[
     if len(missing) == len(unknown):
         return missing
     firsts = {pid - rank for rank, pid in known}
-    if len(firsts) != 1 or len(known) < FEWEST:
+    if len(firsts) != 1 or len(known) < FEWEST_PROCESSES:
         return set()
     first = firsts.pop()
     return {pid - first for pid in unknown if 0 <= pid - first < MOST_RANKS} - set(covered)

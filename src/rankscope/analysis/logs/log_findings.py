@@ -1,4 +1,4 @@
-"""Joins logs to the findings of the dumps: one verdict, whichever of the two knows why."""
+"""Findings of logs and dumps, joined to one verdict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.logs.c10d_reports import find_named
-from rankscope.analysis.logs.exits import Scene, read_ends
+from rankscope.analysis.logs.exits import JobEnds, read_ends
 from rankscope.analysis.logs.failure_order import find_first, read_clocks
 from rankscope.analysis.logs.failures import find_failures, with_ranks
 from rankscope.analysis.logs.first_exit import find_ended, find_left, find_unheard
@@ -20,7 +20,7 @@ from rankscope.analysis.logs.hardware_checks import find_diagnosed
 from rankscope.analysis.logs.initialisation import find_init_hangs, find_startup
 from rankscope.analysis.logs.known_causes import ended, gave_up, harm_finding, harmed, known_causes
 from rankscope.analysis.logs.late_arrival import find_late, find_silent
-from rankscope.analysis.logs.log_lines import TIMEOUTS, Line, read_lines
+from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, read_lines
 from rankscope.analysis.logs.nccl_errors import returned, unknown_causes
 from rankscope.analysis.logs.rank_failures import failed_finding, late_finding
 from rankscope.analysis.logs.ras_findings import find_ras
@@ -32,30 +32,31 @@ from rankscope.analysis.wording import ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 
-AHEAD_NS = 10_000_000_000
-"""Operations may be issued for so long after NCCL failed in one communicator."""
-AFTER_NS = 25 * 60_000_000_000
-"""NCCL may notice so long after the last operation was issued; zones are half an hour apart."""
+ISSUE_AHEAD_NS = 10_000_000_000
+"""Operations may be issued for this long after NCCL failed in one communicator."""
+NOTICE_LAG_NS = 25 * 60_000_000_000
+"""NCCL may notice a failure this long after the last operation was issued; time zones are half an hour apart."""
 
 
 def with_logs(facts: Facts, findings: Sequence[Finding], places: Places, *, moves: bool = False) -> list[Finding]:
-    """The findings with what logs say, roots first, numbered anew; the same where there are no logs.
+    """The findings joined with those of logs, roots first, with new ids; unchanged without logs.
 
-    Of a job that is watched and `moves`, what a process did not say may still come.
+    In a watched job that `moves`, missing lines may still come.
     """
     dataset = facts.dataset
     if not dataset.told_by_logs:
         return list(findings)
-    return _Story(facts, places, moves).joined(findings)
+    return _LogEvidence(facts, places, moves).joined(findings)
 
 
 def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
-    """What is known of the standstill, whatever files' times say.
+    """The standstill corrected by logs, whatever the times of files.
 
-    A job whose watchdog gave up had stopped, and so had one that did nothing more since NCCL failed in a communicator.
+    A job whose watchdog gave up had stopped, and so had a job that did nothing more after NCCL failed in a
+    communicator.
     """
     messages = facts.dataset.messages
-    late = (pl.col("kind") == "watchdog-timeout") | pl.col("pattern").is_in(TIMEOUTS)
+    late = (pl.col("kind") == "watchdog-timeout") | pl.col("pattern").is_in(TIMEOUT_PATTERNS)
     if messages.is_empty() or freeze.proven:
         return freeze
     waited = messages.select(late.any()).item()
@@ -67,25 +68,25 @@ def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:
 
 
 def _failed_last(facts: Facts) -> bool:
-    """Whether NCCL failed when the last operation was issued, or soon after; where a log tells no time, nobody knows.
+    """Whether NCCL failed when the last operation was issued, or soon after; unknown if a log has no time.
 
-    A job may get over an error, and a log may hold an earlier run. By times of another zone it was at another time.
+    A job may recover from an error, and a log may hold an earlier run. Times of another time zone do not match.
     """
     newest = facts.dataset.ops["created_ns"].max()
     failed = facts.dataset.messages.filter(pl.col("kind") == "async-error")["time_ns"].max()
-    return isinstance(newest, int) and isinstance(failed, int) and -AHEAD_NS <= failed - newest <= AFTER_NS
+    return isinstance(newest, int) and isinstance(failed, int) and -ISSUE_AHEAD_NS <= failed - newest <= NOTICE_LAG_NS
 
 
 @dataclass(frozen=True)
-class _Story:
-    """What the logs of one job tell."""
+class _LogEvidence:
+    """The findings of the logs of one job."""
 
     facts: Facts
     places: Places
     moves: bool
 
     @cached_property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[LogLine]:
         return with_ranks(read_lines(self.facts.dataset))
 
     @property
@@ -93,7 +94,7 @@ class _Story:
         return self.facts.dataset.world_size
 
     def joined(self, findings: Sequence[Finding]) -> list[Finding]:
-        merged = Merged([f for f in findings if f.root_cause], [f for f in findings if not f.root_cause])
+        merged = MergedRoots([f for f in findings if f.root_cause], [f for f in findings if not f.root_cause])
         self._failed(merged)
         self._ended(merged)
         self._named(merged)
@@ -108,17 +109,17 @@ class _Story:
         return merged.numbered()
 
     @staticmethod
-    def _place(merged: Merged, silent: Finding | None) -> None:
-        """A rank that may be silent leads what else is told, though it is no root cause."""
+    def _place(merged: MergedRoots, silent: Finding | None) -> None:
+        """Puts a rank that may be silent before other findings, although it is no root cause."""
         if silent is not None and silent.root_cause:
             merged.roots.append(silent)
         elif silent is not None:
             merged.rest.insert(0, silent)
 
-    def _named(self, merged: Merged) -> None:
-        """Whom c10d, the setup of communicators and RAS name; where only logs tell of operations, they lead alone."""
+    def _named(self, merged: MergedRoots) -> None:
+        """Adds ranks that c10d, the setup of communicators and RAS name; without dumps, they lead alone."""
         dataset, place = self.facts.dataset, self.places.culprit
-        waited = any(line.pattern in TIMEOUTS for line in self.lines)
+        waited = any(line.pattern in TIMEOUT_PATTERNS for line in self.lines)
         late = find_late(self.lines, dataset, place)
         left = find_left(self.lines, place)
         if left is not None:
@@ -143,8 +144,8 @@ class _Story:
         ):
             merged.only(chief, lambda root: not set(root.culprit_ranks) & set(chief.culprit_ranks))
 
-    def _failed(self, merged: Merged) -> None:
-        """A rank that failed explains what waits for it, for ranks without a dump, or for nobody that is known."""
+    def _failed(self, merged: MergedRoots) -> None:
+        """Adds a failed rank as the cause of waits for it, for ranks without a dump, or for unknown ranks."""
         first = find_first(find_failures(self.lines), self.lines, self._alive(merged), read_clocks(self.facts.dataset))
         failed = failed_finding(first, self.lines, self.places.culprit, self._guessed, self.world)
         if failed is not None:
@@ -159,12 +160,13 @@ class _Story:
         if later is not None:
             merged.rest.append(later)
 
-    def _ended(self, merged: Merged) -> None:
-        """Who ended or stayed away first, where no rank failed of itself: it explains those that ended of that."""
+    def _ended(self, merged: MergedRoots) -> None:
+        """Adds the rank that ended or stayed away first, if no rank failed by itself, as the cause of those that
+        ended."""
         if any(FINDINGS[root.kind].ended for root in merged.roots):
             return
         own = {f.rank for f in find_failures(self.lines) if f.rank is not None}
-        scene = Scene(read_ends(self.lines), self.world, frozenset(own))
+        scene = JobEnds(read_ends(self.lines), self.world, frozenset(own))
         found = find_ended(scene, self.facts, self.places.culprit)
         if found is None and not self.moves:
             found = find_unheard(scene, self.facts)
@@ -181,14 +183,14 @@ class _Story:
         elif found is not None and not any(root.culprit_ranks for root in merged.roots):
             merged.rest.append(found)
 
-    def _alive(self, merged: Merged) -> frozenset[int]:
-        """Ranks that wait, by their own dumps, for another rank that left a dump: they had not ended then."""
+    def _alive(self, merged: MergedRoots) -> frozenset[int]:
+        """Ranks whose own dumps show them waiting for another rank with a dump: they had not ended then."""
         dumped = set(self.facts.dataset.dumps["rank"].drop_nulls().to_list())
         proven = [r for r in merged.roots if r.culprit_ranks and dumped.issuperset(r.culprit_ranks)]
         return frozenset(rank for root in proven for rank in root.waiting_ranks if rank in dumped)
 
-    def _known(self, merged: Merged) -> None:
-        """Causes that accuse nobody lead where nobody is accused; harm leads only where it is all there is."""
+    def _known(self, merged: MergedRoots) -> None:
+        """Adds causes that accuse nobody, which lead if nobody is accused; harm leads only if it is alone."""
         causes = known_causes(self.lines)
         if not merged.roots and not any(cause.severity == "critical" for cause in causes):
             causes = [*unknown_causes(self.lines), *causes]
@@ -205,7 +207,7 @@ class _Story:
             merged.rest.append(harm)
 
     def _left(self) -> Finding | None:
-        """What there is to say where no cause is told: who waited, who was harmed, who ended."""
+        """Findings without a known cause: ranks that waited, were harmed, or ended."""
         waited = gave_up(self.lines, self.facts.dataset)
         hurt = harmed(self.lines)
         critical = hurt if hurt and hurt.severity == "critical" else None
@@ -217,21 +219,21 @@ class _Story:
         return frozenset(files["file"].to_list())
 
 
-# Ranks whose logs share no operation, and that did other things at the same opCounts: a hint, and no more.
+# Ranks whose logs share no operation and that did different operations at the same opCounts: only a hint.
 
 MOST_EVIDENCE = 4
 
 
-def find_counted(lines: Sequence[Line], dataset: Dataset) -> list[Finding]:
+def find_counted(lines: Sequence[LogLine], dataset: Dataset) -> list[Finding]:
     """A finding for each group with such ranks; nobody is accused."""
-    by_group: defaultdict[int, list[Line]] = defaultdict(list)
+    by_group: defaultdict[int, list[LogLine]] = defaultdict(list)
     for line in lines:
         if line.kind == "log-counts" and line.group is not None:
             by_group[line.group].append(line)
     return [_finding(own, dataset) for own in by_group.values()]
 
 
-def _finding(own: list[Line], dataset: Dataset) -> Finding:
+def _finding(own: list[LogLine], dataset: Dataset) -> Finding:
     first = own[0]
     group = dataset.group_list[first.group or 0]
     ranks = {line.rank for line in own} | {line.values.get("other_rank") for line in own}
@@ -252,39 +254,39 @@ def _finding(own: list[Line], dataset: Dataset) -> Finding:
     )
 
 
-# One verdict of what the dumps say and what the logs say: which finding explains which.
+# One verdict from the findings of dumps and of logs: which finding explains which.
 
-WITNESSES = 3
+MOST_WITNESSES = 3
 
 
 @dataclass
-class Merged:
-    """Roots, and what follows from them; ids are given out at the end."""
+class MergedRoots:
+    """Roots and their consequences; ids are assigned at the end."""
 
     roots: list[Finding]
     rest: list[Finding]
     caused: list[tuple[Finding, Finding]] = field(default_factory=list)
-    """(what follows, its root)."""
+    """(consequence, root)."""
 
     def explain(self, cause: Finding, by: Callable[[Finding], bool]) -> None:
-        """Puts a root in front that explains those for which `by` holds, and takes over whom they hold up."""
+        """Adds a root in front that explains the roots for which `by` holds, and takes over the ranks they hold up."""
         follow = [root for root in self.roots if by(root)]
         full = _taking_over(cause, follow)
         self._demote(follow, full)
         self.roots.insert(0, full)
 
     def support(self, finding: Finding, of_logs: bool = False) -> None:
-        """Joins a finding from the logs to the roots: as evidence where they agree, against them where they do not.
+        """Joins a finding of logs to the roots: as evidence if they agree, as counter-evidence if not.
 
-        `of_logs`: the roots are of logs too; what c10d itself says of an older operation is believed instead.
+        `of_logs`: the roots are from logs too; then reports of c10d on an older operation take precedence.
         """
         own = set(finding.culprit_ranks)
         agree = [r for r in self.roots if own & set(r.culprit_ranks) or _same_quarrel(finding, r)]
         if agree:
-            evidence = (*agree[0].evidence, *finding.evidence[:WITNESSES])
+            evidence = (*agree[0].evidence, *finding.evidence[:MOST_WITNESSES])
             if of_logs and _goes_further_back(finding, agree[0]):
                 told = replace(agree[0], title=finding.title, explanation=finding.explanation, seq=finding.seq, op=None)
-                evidence = (*finding.evidence[:WITNESSES], *agree[0].evidence)
+                evidence = (*finding.evidence[:MOST_WITNESSES], *agree[0].evidence)
                 self._swap(agree[0], replace(told, evidence=evidence))
                 return
             self._swap(agree[0], replace(agree[0], evidence=evidence))
@@ -304,11 +306,11 @@ class Merged:
         self.rest.append(replace(finding, root_cause=False, severity="warning"))
 
     def only(self, chief: Finding, others: Callable[[Finding], bool]) -> None:
-        """Makes other roots follow from one of them."""
+        """Makes other roots consequences of one of them."""
         self._demote([root for root in self.roots if root is not chief and others(root)], chief)
 
     def _demote(self, follow: Sequence[Finding], cause: Finding) -> None:
-        """Makes roots, and what followed from them, follow from another."""
+        """Makes roots and their consequences consequences of another root."""
         gone = {id(root) for root in follow}
         self.roots = [root for root in self.roots if id(root) not in gone]
         self.caused = [(what, cause if id(root) in gone else root) for what, root in self.caused]
@@ -322,7 +324,7 @@ class Merged:
         return next((root for root in self.roots if root.title == old.title), self.roots[0])
 
     def numbered(self) -> list[Finding]:
-        """All of it in order, with new ids; old ones that were referred to are followed."""
+        """All findings in order with new ids; references to old ids are updated."""
         ids = {id(root): f"f{i}" for i, root in enumerate(self.roots, 1)}
         renamed = {root.id: ids[id(root)] for root in self.roots if root.id}
         renamed |= {what.id: ids[id(root)] for what, root in self.caused if what.id}
@@ -332,7 +334,7 @@ class Merged:
 
 
 def _taking_over(cause: Finding, follow: Sequence[Finding]) -> Finding:
-    """A cause with the ranks that its consequences hold up, and where they wait."""
+    """A cause with the ranks that its consequences hold up, and the places of their waits."""
     if not follow:
         return cause
     held = _held(follow) | set(cause.waiting_ranks)
@@ -342,12 +344,12 @@ def _taking_over(cause: Finding, follow: Sequence[Finding]) -> Finding:
         cause, waiting_ranks=waiting, blast_radius=len(waiting), chain=cause.chain or chief.chain,
         group=cause.group or chief.group, seq=cause.seq if cause.seq is not None else chief.seq,
         op=cause.op or chief.op, row=cause.row if cause.row is not None else chief.row,
-        evidence=(*cause.evidence, *chief.evidence[:WITNESSES]),
+        evidence=(*cause.evidence, *chief.evidence[:MOST_WITNESSES]),
     )  # fmt: skip
 
 
 def _goes_further_back(finding: Finding, root: Finding) -> bool:
-    """Whether both accuse the same ranks of the same group, and one of an earlier operation."""
+    """Whether both accuse the same ranks of the same group, and `finding` an earlier operation."""
     same = finding.kind == root.kind and set(finding.culprit_ranks) == set(root.culprit_ranks)
     if not same or finding.seq is None or root.seq is None or root.group is None:
         return False
@@ -356,7 +358,7 @@ def _goes_further_back(finding: Finding, root: Finding) -> bool:
 
 
 def _same_quarrel(finding: Finding, root: Finding) -> bool:
-    """Whether both tell of the same ranks that disagree, without a majority."""
+    """Whether both tell of the same disagreeing ranks without a majority."""
     of_both = set(finding.candidates) & {*root.culprit_ranks, *root.candidates}
     return finding.kind == root.kind and not finding.culprit_ranks and bool(of_both)
 

@@ -1,4 +1,4 @@
-"""The lines of logs that matter to a verdict, in an order that can be compared."""
+"""Log lines that matter to a verdict, in a comparable order."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from rankscope.analysis.model import Evidence
 from rankscope.kinds.event_kinds import BULK
 from rankscope.schema import Dataset
 
-TIMEOUTS = (
+TIMEOUT_PATTERNS = (
     "watchdog-timeout", "blocking-wait-timeout", "gloo-timeout", "store-wait", "store-id-timeout",
     "store-barrier-timeout", "hccl-timeout", "finalize-timeout",
 )  # fmt: skip
 """Known errors of ranks that waited until they gave up."""
-CLOCKS_NS = 2_000_000_000
-"""The clocks of hosts, and of what writes to one log, may be so far apart."""
-TEXT = 300
-PATH = 32
+CLOCK_SKEW_NS = 2_000_000_000
+"""Largest difference between clocks of hosts, and between the writers of one log."""
+LONGEST_TEXT = 300
+LONGEST_PATH = 32
 _HEAD = re.compile(r"^(?:\[[^\]]{1,40}\] )?([^\s:]{1,255}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] ")
 _GPU = re.compile(r"\bGPU (\d{1,3})\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a log, or one event of several lines at its first."""
+class LogLine:
+    """One line of a log, or one event of several lines at its first line."""
 
     kind: str
     role: str
@@ -47,9 +47,9 @@ class Line:
     time_ns: int | None
     """As printed."""
     since_ns: int | None
-    """As printed, or of the last line before it in the file that has a time: it is no older."""
+    """As printed, or the time of the last earlier line in the file with one: a lower limit."""
     until_ns: int | None
-    """As printed, or of the next line in the file that has a time: it is no newer."""
+    """As printed, or the time of the next line in the file with one: an upper limit."""
     resolution_ns: int | None
     text: str
     values: dict[str, Any]
@@ -57,7 +57,7 @@ class Line:
 
     @property
     def who(self) -> tuple[int | None, str, int | None, str]:
-        """What tells processes apart: the rank if it is known, or else host, process and launcher's prefix."""
+        """Identity of the process: the rank if it is known, else host, process and launcher's prefix."""
         if self.rank is not None:
             return self.rank, "", None, ""
         if self.pid is not None:
@@ -66,29 +66,29 @@ class Line:
 
     @property
     def in_group(self) -> str:
-        """ "[Rank 3]": how a process of which no more is known calls itself, by its rank in some group; else ""."""
+        """ "[Rank 3]": the name of an otherwise unknown process by its rank in some group; else ""."""
         rank = self.values.get("rank_in_group")
         return f"[Rank {rank}]" if isinstance(rank, int) and self.kind != "traceback" else ""
 
     @property
     def place(self) -> str:
-        """ "train.log:812"; only the end of a path that is long."""
+        """ "train.log:812"; a long path is cut to its end."""
         return f"{short_path(self.path)}:{self.line}"
 
     def evidence(self, text: str = "") -> Evidence:
-        """The line as evidence; with its own words unless others are given."""
-        words = text or (self.text if len(self.text) <= TEXT else f"{self.text[:TEXT]}…")
+        """The line as evidence; with its own words unless `text` is given."""
+        words = text or (self.text if len(self.text) <= LONGEST_TEXT else f"{self.text[:LONGEST_TEXT]}…")
         return Evidence(words, file=self.path or None, rank=self.rank, line=self.line, time_ns=self.time_ns)
 
 
 def short_path(path: str) -> str:
-    """A path for a title: its end, if it is long."""
-    name = path if len(path) <= PATH else path.replace("!", "/").rsplit("/", 1)[-1]
-    return name if len(name) <= PATH else f"…{name[1 - PATH :]}"
+    """A path for a title: its end if it is long."""
+    name = path if len(path) <= LONGEST_PATH else path.replace("!", "/").rsplit("/", 1)[-1]
+    return name if len(name) <= LONGEST_PATH else f"…{name[1 - LONGEST_PATH :]}"
 
 
-def read_lines(dataset: Dataset) -> list[Line]:
-    """All but bulk and noise, sorted by file and place in it."""
+def read_lines(dataset: Dataset) -> list[LogLine]:
+    """All lines but bulk and noise, sorted by file and place in it."""
     if dataset.messages.is_empty():
         return []
     told = dataset.messages.sort("file", "offset", maintain_order=True)
@@ -99,14 +99,14 @@ def read_lines(dataset: Dataset) -> list[Line]:
     return [_line(row, paths) for row in told.iter_rows(named=True)]
 
 
-def _line(row: dict[str, Any], paths: dict[int, str]) -> Line:
+def _line(row: dict[str, Any], paths: dict[int, str]) -> LogLine:
     values = _values(row["values"])
     host, pid, device = row["host"], row["pid"], None
     if (head := _HEAD.match(row["text"])) is not None:
         host, pid, device = host or head[1], int(head[2]) if pid is None else pid, int(head[3])
     elif row["rank"] is None and (gpu := _GPU.search(row["text"])) is not None:
         device = int(gpu[1])
-    return Line(
+    return LogLine(
         kind=row["kind"], role=row["role"] or "", pattern=row["pattern"] or "", rank=row["rank"],
         host=host or values.get("host"), pid=values.get("pid") if pid is None else pid, device=device,
         group=row["group"], file=row["file"], path=paths.get(row["file"], ""), line=row["line"] or 0,
@@ -124,23 +124,23 @@ def _values(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def earliest(own: Sequence[Line]) -> Line:
-    """The first in time; of lines without a time the first in its file."""
+def earliest(own: Sequence[LogLine]) -> LogLine:
+    """The first line in time; of lines without a time the first in its file."""
     return min(own, key=lambda line: (line.since_ns is None, line.since_ns or 0, line.file, line.offset))
 
 
-def ranks_of(lines: Iterable[Line]) -> tuple[int, ...]:
-    """The ranks that these lines are of, sorted; lines of which it is not known are left out."""
+def ranks_of(lines: Iterable[LogLine]) -> tuple[int, ...]:
+    """The known ranks of these lines, sorted."""
     return tuple(sorted({line.rank for line in lines if line.rank is not None}))
 
 
-def apart_ns(one: Line, other: Line) -> int:
-    """How far apart the clocks may be that two times come from: those of one host are the same."""
-    return 0 if one.host and one.host == other.host else CLOCKS_NS
+def apart_ns(one: LogLine, other: LogLine) -> int:
+    """The largest clock difference of two lines; 0 for the same host."""
+    return 0 if one.host and one.host == other.host else CLOCK_SKEW_NS
 
 
-def precedes(one: Line, other: Line, apart_ns: int = 0) -> bool:
-    """Whether a line is proven to be older: by its place in the same file, or by times further apart than that."""
+def precedes(one: LogLine, other: LogLine, apart_ns: int = 0) -> bool:
+    """Whether a line is proven to be older: by its place in the same file, or by a time difference above `apart_ns`."""
     if one.file == other.file:
         return one.offset < other.offset
     if one.until_ns is None or other.since_ns is None:

@@ -1,7 +1,7 @@
-"""Calls of NCCL that failed: warnings with the trail of calls that returned their error.
+"""Failed calls of NCCL: warnings with the trail of calls that returned their error.
 
-What the table of known errors does not know is still a failure if its error came out of NCCL. Warnings without such a
-trail are often only advice, or tell of something that NCCL then did another way.
+An error that the table of known errors lacks is still a failure if it came out of NCCL. Warnings without such a trail
+are often only advice, or NCCL then succeeded in another way.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rankscope.analysis.logs.failures import cut
-from rankscope.analysis.logs.log_lines import TIMEOUTS, Line, earliest, precedes, ranks_of
+from rankscope.analysis.logs.log_lines import TIMEOUT_PATTERNS, LogLine, earliest, precedes, ranks_of
 from rankscope.analysis.logs.process_names import who_text
 from rankscope.analysis.model import Finding
 
 MOST_EVIDENCE = 8
-_OUTER = re.compile(r"(?:^|/)(?:init|group|enqueue|bootstrap|collectives)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
-"""Where an error leaves NCCL; 6 is one of another rank, 7 none."""
-_THREAD = re.compile(r"(?:^|/)(?:proxy|net)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
-"""A thread of NCCL that ends with an error of its own."""
+_OUTER_CALL = re.compile(r"(?:^|/)(?:init|group|enqueue|bootstrap|collectives)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
+"""Places where an error leaves NCCL; 6 is an error of another rank, 7 is none."""
+_THREAD_CALL = re.compile(r"(?:^|/)(?:proxy|net)\.(?:cc|cu|cpp):\d+ -> [1-5]\b")
+"""Threads of NCCL that end with an error of their own."""
 _RESULT = re.compile(r" -> [1-5]\b")
-_ENDS = (", and these logs do not tell whether it did it another way", " and gives up the call")
-_DEEP = 2
-"""So many such calls at least: one alone may be a try."""
+_OUTCOMES = (", and these logs do not tell whether it did it another way", " and gives up the call")
+_FEWEST_CALLS = 2
+"""Fewest such calls: one alone may be a try."""
 _CODES = {
     1: " (a CUDA call failed)", 2: " (a system call failed)", 3: " (internal error)", 4: " (invalid argument)",
     5: " (invalid usage)",
@@ -32,20 +32,20 @@ _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _HEAD = re.compile(r".*? NCCL (?:WARN|ERROR) |^\S+ \[\d+\] \S+ WARN ")
 
 
-def failed_call(line: Line) -> bool:
+def failed_call(line: LogLine) -> bool:
     """Whether the line is a warning whose error came out of NCCL, or ended a thread of it."""
     told = line.values.get("level") in ("WARN", "ERROR")
-    return told and any(_OUTER.search(row) or _THREAD.search(row) for row in _rows(line))
+    return told and any(_OUTER_CALL.search(row) or _THREAD_CALL.search(row) for row in _rows(line))
 
 
-def unknown_causes(lines: Sequence[Line]) -> list[Finding]:
-    """A finding for the first of the warnings whose meaning is not known and that made a call fail."""
+def unknown_causes(lines: Sequence[LogLine]) -> list[Finding]:
+    """A finding for the first unknown warning that made a call fail."""
     own = _in_time([line for line in lines if line.role in ("", "context") and _trail(line)], lines)
     failed = [line for line in own if failed_call(line)]
     if not own:
         return []
     own = failed or own
-    alike: defaultdict[str, list[Line]] = defaultdict(list)
+    alike: defaultdict[str, list[LogLine]] = defaultdict(list)
     for line in own:
         alike[_NUMBERS.sub("", said(line))].append(line)
     first = earliest(own)
@@ -56,7 +56,7 @@ def unknown_causes(lines: Sequence[Line]) -> list[Finding]:
             kind="known-error",
             severity="critical" if failed else "warning",
             title=f"{words}, told by {who_text(same)} ({first.place})",
-            explanation=f"NCCL says so in a warning{_ENDS[bool(failed)]}. Who prints it need not be at fault.",
+            explanation=f"NCCL says so in a warning{_OUTCOMES[bool(failed)]}. Who prints it need not be at fault.",
             candidates=ranks_of(same),
             confidence="low",
             confidence_reasons=("it is no error whose meaning is known, and the line does not say who is at fault",),
@@ -66,9 +66,9 @@ def unknown_causes(lines: Sequence[Line]) -> list[Finding]:
     ]
 
 
-def returned(lines: Sequence[Line]) -> Finding | None:
-    """That calls failed of which no line says why, but only where in NCCL; None if none did."""
-    own = [line for line in lines if sum(bool(_OUTER.search(row)) for row in _rows(line)) >= _DEEP]
+def returned(lines: Sequence[LogLine]) -> Finding | None:
+    """A finding on failed calls of which lines tell only the place in NCCL; None if none failed."""
+    own = [line for line in lines if sum(bool(_OUTER_CALL.search(row)) for row in _rows(line)) >= _FEWEST_CALLS]
     if not own:
         return None
     first = earliest(own)
@@ -86,31 +86,31 @@ def returned(lines: Sequence[Line]) -> Finding | None:
     )
 
 
-def _trail(line: Line) -> list[str]:
+def _trail(line: LogLine) -> list[str]:
     """The calls that returned the error of a warning."""
     own = _rows(line) if line.values.get("level") in ("WARN", "ERROR") else []
     return [row for row in own if _RESULT.search(row)]
 
 
-def _rows(line: Line) -> list[str]:
+def _rows(line: LogLine) -> list[str]:
     trail = line.values.get("trail")
     return [str(row) for row in trail] if isinstance(trail, list) else []
 
 
-def said(line: Line) -> str:
+def said(line: LogLine) -> str:
     """The words of a warning, without its head."""
     found = _HEAD.match(line.text)
     return line.text[found.end() :].strip() if found else line.text.strip()
 
 
-def _innermost(line: Line) -> str:
+def _innermost(line: LogLine) -> str:
     return str(line.values["trail"][0]).split(" ")[0]
 
 
-def _in_time(own: Sequence[Line], lines: Sequence[Line]) -> list[Line]:
-    """Those that are proven to be older than any line of a rank that gave up: what is torn down fails too."""
-    first: dict[int, Line] = {}
+def _in_time(own: Sequence[LogLine], lines: Sequence[LogLine]) -> list[LogLine]:
+    """The lines that are proven to be older than any timeout of a rank, because calls also fail in the teardown."""
+    first: dict[int, LogLine] = {}
     for line in lines:
-        if line.pattern in TIMEOUTS:
+        if line.pattern in TIMEOUT_PATTERNS:
             first.setdefault(line.file, line)
     return [line for line in own if all(precedes(line, other) for other in first.values())]

@@ -1,32 +1,32 @@
-"""Words for processes: by rank, or by host and process where the log tells no rank."""
+"""Names of processes: by rank, or by host and process if the log tells no rank."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 
-from rankscope.analysis.logs.log_lines import Line
+from rankscope.analysis.logs.log_lines import LogLine
 from rankscope.analysis.model import Culprit
 from rankscope.analysis.wording import ranks_text
 
 MOST_NAMED = 4
-HOST = 24
-NOBODY = "a process"
+LONGEST_HOST = 24
+UNKNOWN_PROCESS = "a process"
 
 
-def culprits_of(lines: Sequence[Line], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
-    """Each process once, ranks first; `place` says where a rank runs."""
+def culprits_of(lines: Sequence[LogLine], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
+    """Each process once as a culprit, ranks first; `place` adds the host of a rank."""
     ranks = sorted({line.rank for line in lines if line.rank is not None})
     known = [_placed(place(rank), next(line for line in lines if line.rank == rank)) for rank in ranks]
     unknown = {line.who: line for line in lines if line.rank is None}
     return (*known, *(Culprit(None, line.host, line.pid, _device(line)) for line in unknown.values()))
 
 
-def who_text(lines: Sequence[Line]) -> str:
+def who_text(lines: Sequence[LogLine]) -> str:
     """ "rank 3", "ranks 3,5", "process 4711 on node07 (GPU 3)", "a process"."""
     ranks = sorted({line.rank for line in lines if line.rank is not None})
     rest = list({line.who: _process(line) for line in lines if line.rank is None}.values())
-    named = [name for name in rest if name != NOBODY]
+    named = [name for name in rest if name != UNKNOWN_PROCESS]
     named = sorted(named) if all(name.startswith("[Rank ") for name in named) else named
     rest = named if named or ranks else rest[:1]
     more = [f"{len(rest) - MOST_NAMED} more"] if len(rest) > MOST_NAMED else []
@@ -34,26 +34,26 @@ def who_text(lines: Sequence[Line]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def _placed(culprit: Culprit, line: Line) -> Culprit:
+def _placed(culprit: Culprit, line: LogLine) -> Culprit:
     return Culprit(culprit.rank, culprit.host or line.host, line.pid, culprit.device or _device(line))
 
 
-def _device(line: Line) -> str | None:
+def _device(line: LogLine) -> str | None:
     return None if line.device is None else f"GPU {line.device}"
 
 
-def _process(line: Line) -> str:
+def _process(line: LogLine) -> str:
     label = str(line.values.get("label") or "").strip(" :")
     local = line.values.get("local_rank")
     beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
-    told = line.in_group or (f"the process of local rank {local}" if beside else NOBODY)
+    told = line.in_group or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)
     name = f"process {line.pid}{beside}" if line.pid is not None else f"the process behind {label}" if label else told
-    short = line.host if line.host is None or len(line.host) <= HOST else f"{line.host[: HOST - 1]}…"
+    short = line.host if line.host is None or len(line.host) <= LONGEST_HOST else f"{line.host[: LONGEST_HOST - 1]}…"
     host = f" on {short}" if short else ""
     return f"{name}{host}" + (f" (GPU {line.device})" if line.device is not None else "")
 
 
-# What known errors are called in a title.
+# Names of known errors in titles.
 
 _NAMES = {
     "shared-memory": "/dev/shm too small or full", "nccl-usage": "invalid usage of NCCL",
@@ -100,7 +100,7 @@ _NAMES = {
     "disk-full": "disk full", "others-failed": "says that another rank failed",
     "ended-from-outside": "ended by a signal from outside",
 }  # fmt: skip
-"""Known errors whose id says too little."""
+"""Known errors whose id is too short."""
 _WORDS = {"cuda": "CUDA", "nccl": "NCCL", "gpu": "GPU", "ib": "IB", "ecc": "ECC", "xid": "Xid", "imex": "IMEX"}
 
 
@@ -109,8 +109,8 @@ _XID = re.compile(
 )
 
 
-def label(error: Line) -> str:
-    """The id of a known error as words."""
+def label(error: LogLine) -> str:
+    """The id of a known error in words."""
     if error.pattern in ("xid", "xid-cleanup") and (told := _XID.search(error.text)) is not None:
         after = f" after Xid {told[3]}" if told[3] else ""
         return f"Xid {told[2]} of the GPU at {told[1]}{after}, told by the driver"

@@ -1,28 +1,28 @@
-"""`rank-failed`: the rank whose own log says why it ended, and what others print because of it."""
+"""`rank-failed`: the rank whose own log tells why it ended, and the consequences that others print."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from rankscope.analysis.logs.failure_order import First
+from rankscope.analysis.logs.failure_order import FirstFailures
 from rankscope.analysis.logs.failures import Failure
-from rankscope.analysis.logs.log_lines import Line, ranks_of
+from rankscope.analysis.logs.log_lines import LogLine, ranks_of
 from rankscope.analysis.logs.process_names import culprits_of, who_text
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding
 from rankscope.analysis.wording import plural
 from rankscope.kinds.event_kinds import EVENTS
 
-ACCUSED = 8
-WITNESSES = 3
-LATER = 4
-QUOTED = 160
+MOST_CULPRITS = 8
+MOST_WITNESSES = 3
+MOST_LATER = 4
+LONGEST_QUOTE = 160
 
 
 def failed_finding(
-    first: First, lines: Sequence[Line], place: Callable[[int], Culprit], guessed: frozenset[int], world: int
+    first: FirstFailures, lines: Sequence[LogLine], place: Callable[[int], Culprit], guessed: frozenset[int], world: int
 ) -> Finding | None:
-    """The root cause; None if nobody failed of itself. `guessed` are files whose rank is a guess."""
+    """The root cause; None if nobody failed by itself. `guessed` are files whose rank is a guess."""
     if not first.failures:
         return None
     chief, own = first.failures[0], [f.line for f in first.failures]
@@ -47,14 +47,14 @@ def failed_finding(
         stack=chief.frames,
         evidence=(*_accused(first.failures), *_ends(lines, ranks), *_harm(lines, chief.line)),
         counter_evidence=tuple(
-            f.line.evidence(f"{who_text([f.line])} failed too: {f.what}") for f in first.rivals[:LATER]
+            f.line.evidence(f"{who_text([f.line])} failed too: {f.what}") for f in first.rivals[:MOST_LATER]
         ),
         next_steps=_steps(chief, people),
     )
 
 
-def late_finding(first: First, place: Callable[[int], Culprit]) -> Finding | None:
-    """Failures that came after others: worth knowing, no cause."""
+def late_finding(first: FirstFailures, place: Callable[[int], Culprit]) -> Finding | None:
+    """A finding on failures that came after others: worth knowing, but no cause."""
     if not first.later:
         return None
     own = [f.line for f in first.later]
@@ -70,8 +70,8 @@ def late_finding(first: First, place: Callable[[int], Culprit]) -> Finding | Non
     )
 
 
-def harmed_ranks(lines: Sequence[Line], without: Sequence[int]) -> tuple[int, ...]:
-    """Ranks that wait, gave up or were taken down, as their lines tell."""
+def harmed_ranks(lines: Sequence[LogLine], without: Sequence[int]) -> tuple[int, ...]:
+    """Ranks that wait, gave up or were taken down, by their lines."""
     ended = (-15, -6, -9)
     found = {
         line.rank
@@ -85,7 +85,7 @@ def harmed_ranks(lines: Sequence[Line], without: Sequence[int]) -> tuple[int, ..
     return tuple(sorted(found - set(without)))
 
 
-def _explained(first: First, people: str) -> str:
+def _explained(first: FirstFailures, people: str) -> str:
     chief = first.failures[0]
     text = f"The first failure that the logs hold is of {people}: {chief.what}"
     if chief.frames:
@@ -95,7 +95,7 @@ def _explained(first: First, people: str) -> str:
     return text
 
 
-def _sure(first: First, guessed: frozenset[int]) -> tuple[Confidence, tuple[str, ...]]:
+def _sure(first: FirstFailures, guessed: frozenset[int]) -> tuple[Confidence, tuple[str, ...]]:
     chief = first.failures[0]
     confidence, reasons = first.confidence, list(first.reasons)
     doubts = [
@@ -113,13 +113,13 @@ def _sure(first: First, guessed: frozenset[int]) -> tuple[Confidence, tuple[str,
 
 
 def _accused(failures: Sequence[Failure]) -> tuple[Evidence, ...]:
-    return tuple(f.line.evidence() for f in failures[:ACCUSED])
+    return tuple(f.line.evidence() for f in failures[:MOST_CULPRITS])
 
 
-def _ends(lines: Sequence[Line], ranks: Sequence[int]) -> list[Evidence]:
-    """How the launcher saw them end, and whom it takes for the root cause."""
+def _ends(lines: Sequence[LogLine], ranks: Sequence[int]) -> list[Evidence]:
+    """The ends of these ranks as the launcher saw them, and the rank that it takes for the root cause."""
     told = [line for line in lines if line.kind == "torchrun-failure"]
-    own = [line.evidence() for line in told if line.rank in ranks][:ACCUSED]
+    own = [line.evidence() for line in told if line.rank in ranks][:MOST_CULPRITS]
     others = [line for line in told if line.values.get("first") and line.rank not in ranks]
     return own + [
         line.evidence(f"torchrun calls rank {line.rank} the root cause: it is only the first that ended")
@@ -127,11 +127,11 @@ def _ends(lines: Sequence[Line], ranks: Sequence[int]) -> list[Evidence]:
     ]
 
 
-def _harm(lines: Sequence[Line], chief: Line) -> list[Evidence]:
-    """The first lines of others that only show harm, one of each kind."""
+def _harm(lines: Sequence[LogLine], chief: LogLine) -> list[Evidence]:
+    """The first lines of other processes that only show harm, one of each kind."""
     kinds = Counter(line.pattern for line in lines if line.role == "victim")
     out = []
-    for pattern, count in kinds.most_common(WITNESSES):
+    for pattern, count in kinds.most_common(MOST_WITNESSES):
         shown = next(line for line in lines if line.pattern == pattern and line.role == "victim")
         when = (
             "printed before it, yet only harm" if shown.file == chief.file and shown.offset < chief.offset else "harm"
@@ -141,7 +141,7 @@ def _harm(lines: Sequence[Line], chief: Line) -> list[Evidence]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= QUOTED else f"{text[: QUOTED - 1]}…"
+    return text if len(text) <= LONGEST_QUOTE else f"{text[: LONGEST_QUOTE - 1]}…"
 
 
 def _steps(chief: Failure, people: str) -> tuple[str, ...]:

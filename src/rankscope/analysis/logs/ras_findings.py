@@ -1,4 +1,4 @@
-"""What NCCL's RAS and Inspector count: peers that are dead or missing, and who launched fewer operations."""
+"""Counts of NCCL's RAS and Inspector: dead or missing peers, and ranks that launched fewer operations."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
 from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Dataset
 
-DEAD = ("DEAD", "PEER_DEAD")
-GONE = ("UNRESPONSIVE", "TIMEOUT", "NOCOMM", "MISSING", "INCOMPLETE")
+DEAD_STATES = ("DEAD", "PEER_DEAD")
+MISSING_STATES = ("UNRESPONSIVE", "TIMEOUT", "NOCOMM", "MISSING", "INCOMPLETE")
 MOST_EVIDENCE = 8
 
 
 @dataclass(frozen=True)
 class _Peer:
-    """One rank of one communicator, as RAS or Inspector tells."""
+    """One rank of one communicator, from RAS or Inspector."""
 
     own: int | None
     """Rank in the communicator."""
     rank: int | None
-    """Global rank, where it can be told."""
+    """Global rank, if it is known."""
     host: str | None
     pid: int | None
     status: str
@@ -34,12 +34,12 @@ class _Peer:
 
 
 def find_ras(dataset: Dataset, still: bool, place: Callable[[int], Culprit]) -> list[Finding]:
-    """Findings of each communicator; `still`: something else shows that the job had stopped."""
+    """Findings of each communicator; `still`: other facts show that the job had stopped."""
     found: list[Finding] = []
     for (source, comm), rows in _by_comm(dataset).items():
         peers = list(_peers(rows, dataset))
         group = next((row["group"] for row in rows if row["group"] is not None), None)
-        told = _Told(dataset, source, comm, group, peers, place, _crowds(rows))
+        told = _CommReport(dataset, source, comm, group, peers, place, _crowds(rows))
         found += [*told.gone(), *told.laggards(still)]
     return sorted(found, key=lambda f: (not f.root_cause, -len(f.culprits)))
 
@@ -53,7 +53,7 @@ def _by_comm(dataset: Dataset) -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 def _crowds(rows: list[dict[str, Any]]) -> dict[str, dict[int, int]]:
-    """By kind of operation and number how many ranks are at it, of whom the text of RAS names only some."""
+    """By kind of operation and number: how many ranks are at it, of whom the text of RAS names only some."""
     out: defaultdict[str, dict[int, int]] = defaultdict(dict)
     for row in rows:
         if row["rank"] is None and row["pid"] is None and row["present"] is not None and row["missing"] is None:
@@ -63,7 +63,8 @@ def _crowds(rows: list[dict[str, Any]]) -> dict[str, dict[int, int]]:
 
 
 def _peers(rows: list[dict[str, Any]], dataset: Dataset) -> Iterator[_Peer]:
-    """Several rows of one rank, as the Inspector has for its kinds of operations, are one peer."""
+    """The peers of a communicator; several rows of one rank, as Inspector writes for its kinds of operations, are
+    merged."""
     paths = dict(dataset.files.select("file", "path").iter_rows())
     merged: dict[Any, dict[str, Any]] = {}
     for row in (row for row in rows if row["rank"] is not None or row["pid"] is not None):
@@ -91,8 +92,8 @@ def _global(row: dict[str, Any], dataset: Dataset, size: int | None) -> int | No
 
 
 @dataclass(frozen=True)
-class _Told:
-    """One communicator."""
+class _CommReport:
+    """The report on one communicator."""
 
     dataset: Dataset
     source: str
@@ -104,8 +105,8 @@ class _Told:
 
     def gone(self) -> list[Finding]:
         """Peers that do not answer."""
-        dead = [p for p in self.peers if p.status in DEAD]
-        gone = [p for p in self.peers if p.status in GONE]
+        dead = [p for p in self.peers if p.status in DEAD_STATES]
+        gone = [p for p in self.peers if p.status in MISSING_STATES]
         if not dead and not gone:
             return []
         accused = dead or gone
@@ -119,11 +120,11 @@ class _Told:
         ]  # fmt: skip
 
     def laggards(self, still: bool) -> list[Finding]:
-        """Who launched fewer operations than the others, not the few that are ahead."""
+        """The ranks that launched fewer operations than most; not the rest if only a few are ahead."""
         return self._unnamed() or self._named(still)
 
     def _unnamed(self) -> list[Finding]:
-        """Of the text of RAS, which counts those behind where they are most, and names the few ahead."""
+        """The count of ranks behind in the text of RAS, which names only the few ahead if most are behind."""
         for kind, crowd in sorted(self.crowds.items()):
             least, most = min(crowd), max(crowd)
             if least == most or any(p.counts.get(kind) == least for p in self.peers):

@@ -1,7 +1,7 @@
-"""Sends and receives of NCCL's lines, matched as the k-th of one rank to another and the k-th of that from the first.
+"""Sends and receives in lines of NCCL, matched by their order between two ranks.
 
-One that was left out in the middle shifts those behind it: that is seen where they differ in size or type. At the end
-lines may be lost, and there `sends` only counts. Sender and receiver are candidates, for neither line says who erred.
+A left-out operation shifts those after it, which shows if they differ in size or type. Lines at the end may be lost, so
+there the sends are only counted. Sender and receiver are both candidates, because neither line tells who erred.
 """
 
 from __future__ import annotations
@@ -17,68 +17,68 @@ from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset
 
 MOST_LANES = 256
-"""So many pairs of ranks that do not fit are looked at."""
+"""Most inconsistent pairs of ranks that are examined."""
 MOST_EVIDENCE = 4
-BEHIND = 2
-"""So many must fit again behind a place where one is missing."""
-_What = tuple[str | None, str | None]
-"""Sizes and type of an operation."""
+FEWEST_MATCHES = 2
+"""Fewest operations that must match again after a missing one."""
+_SizeType = tuple[str | None, str | None]
+"""Size and type of an operation."""
 
 
-class _Unmatched(NamedTuple):
-    """Where what one rank sends is not what the other receives."""
+class _UnmatchedLane(NamedTuple):
+    """The first mismatch between the sends of one rank and the receives of another."""
 
     group: int
     src: int
     dst: int
     at: int
-    """From 1."""
+    """Place of the mismatch, from 1."""
     missing: int
-    """So many sends are missing there if negative, else receives; 0: they differ."""
-    sent: _What
-    received: _What
+    """Number of missing operations: sends if negative, receives if positive; 0: they differ."""
+    sent: _SizeType
+    received: _SizeType
 
 
 def find_unmatched(dataset: Dataset) -> list[Finding]:
-    """A finding for each group in which a send or receive was left out, or has another size than its counterpart."""
-    by_group: dict[int, list[_Unmatched]] = {}
+    """A finding for each group in which a send or receive was left out, or differs in size from its counterpart."""
+    by_group: dict[int, list[_UnmatchedLane]] = {}
     for one in _unmatched(dataset):
         by_group.setdefault(one.group, []).append(one)
     return [_finding(dataset, group, found) for group, found in sorted(by_group.items())]
 
 
-def _unmatched(dataset: Dataset) -> Iterator[_Unmatched]:
+def _unmatched(dataset: Dataset) -> Iterator[_UnmatchedLane]:
     rows = p2p_lines(dataset)
     if rows.is_empty():
         return
-    lanes = rows.group_by(*LANE, maintain_order=True).agg(
+    lanes = rows.group_by(*LANE_COLUMNS, maintain_order=True).agg(
         sent=pl.struct("size", "type").filter("is_send"), received=pl.struct("size", "type").filter(~pl.col("is_send"))
     )
-    odd = lanes.filter(pl.col("sent") != pl.col("received")).sort(*LANE).head(MOST_LANES)
+    odd = lanes.filter(pl.col("sent") != pl.col("received")).sort(*LANE_COLUMNS).head(MOST_LANES)
     for group, src, dst, sent, received in odd.iter_rows():
         a, b = ([(row["size"], row["type"]) for row in side] for side in (sent, received))
         found = _place(a, b)
         if found is not None:
             at, missing = found
-            yield _Unmatched(group, src, dst, at + 1, missing, a[at], b[at])
+            yield _UnmatchedLane(group, src, dst, at + 1, missing, a[at], b[at])
 
 
-def _place(sent: list[_What], received: list[_What]) -> tuple[int, int] | None:
-    """Where the two first differ, and how many are missing there; None if one only goes on longer."""
+def _place(sent: list[_SizeType], received: list[_SizeType]) -> tuple[int, int] | None:
+    """The first difference and the number of missing operations there; None if one sequence only goes on longer."""
     at = next((i for i, (a, b) in enumerate(zip(sent, received, strict=False)) if a != b), None)
     if at is None:
         return None
     more = len(sent) - len(received)
     longer, shorter = (sent, received) if more > 0 else (received, sent)
     behind = len(shorter) - at
-    if more and behind >= BEHIND and longer[at + abs(more) :] == shorter[at:]:
+    if more and behind >= FEWEST_MATCHES and longer[at + abs(more) :] == shorter[at:]:
         return at, more
-    # one other size among many that fit
+    # a single other size among many that match
     rest = [a == b for a, b in zip(sent[at + 1 :], received[at + 1 :], strict=False)]
-    return (at, 0) if all(rest) and len(rest) >= BEHIND else None
+    return (at, 0) if all(rest) and len(rest) >= FEWEST_MATCHES else None
 
 
-def _finding(dataset: Dataset, number: int, found: list[_Unmatched]) -> Finding:
+def _finding(dataset: Dataset, number: int, found: list[_UnmatchedLane]) -> Finding:
     group, first = dataset.group_list[number], found[0]
     more = f" (and {plural(len(found) - 1, 'more pair')})" if len(found) > 1 else ""
     return Finding(
@@ -98,7 +98,7 @@ def _finding(dataset: Dataset, number: int, found: list[_Unmatched]) -> Finding:
     )
 
 
-def _told(one: _Unmatched) -> str:
+def _told(one: _UnmatchedLane) -> str:
     if one.missing > 0:
         what = f"send #{one.at} of rank {one.src} to rank {one.dst} ({_size(one.sent)}) has no receive"
         return what if one.missing == 1 else f"{what}, nor do the next {one.missing - 1}"
@@ -111,31 +111,37 @@ def _told(one: _Unmatched) -> str:
     )
 
 
-def _size(what: _What) -> str:
+def _size(what: _SizeType) -> str:
     elements = count(what[0])
     kind = (what[1] or "").strip('[]"')
     return f"{'?' if elements is None else elements} elements{f' {kind}' if kind else ''}"
 
 
-# Sends and receives that NCCL's lines tell of, counted at both ends: whose is missing, and never whose fault it is.
+# Counts of sends and receives in lines of NCCL on both ends: they show a missing one, but no culprit.
 
 MOST_PAIRS = 3
-LANE = ["group", "src", "dst"]
+LANE_COLUMNS = ["group", "src", "dst"]
 
 
 def uneven(dataset: Dataset) -> str:
-    """A sentence on pairs of ranks of which one issued more than the other answers; "" where all agree."""
-    lanes = p2p_lines(dataset).group_by(*LANE).agg(sent=pl.col("is_send").sum(), received=(~pl.col("is_send")).sum())
+    """A sentence on pairs of ranks with more operations on one side than on the other; "" if all agree."""
+    lanes = (
+        p2p_lines(dataset)
+        .group_by(*LANE_COLUMNS)
+        .agg(sent=pl.col("is_send").sum(), received=(~pl.col("is_send")).sum())
+    )
     told = [
         f"rank {src} issued {sent} to rank {dst}, which issued {received} to receive them"
-        for _, src, dst, sent, received in lanes.filter(pl.col("sent") != pl.col("received")).sort(*LANE).iter_rows()
+        for _, src, dst, sent, received in lanes.filter(pl.col("sent") != pl.col("received"))
+        .sort(*LANE_COLUMNS)
+        .iter_rows()
     ]
     more = f"; {len(told) - MOST_PAIRS} more pairs" if len(told) > MOST_PAIRS else ""
     return f" Of sends, {'; '.join(told[:MOST_PAIRS])}{more}: lines may be lost at the end." if told else ""
 
 
 def p2p_lines(dataset: Dataset) -> pl.DataFrame:
-    """Sends and receives of ranks whose lines are there from their first one on: group, src, dst, is_send, what."""
+    """Sends and receives of ranks whose lines start with their first one: group, src, dst, is_send, what."""
     ops = dataset.ops.filter(
         (pl.col("source") == "nccl-log") & pl.col("is_p2p") & pl.col("peer").is_not_null()
         & pl.col("op").cast(pl.String).is_in(["send", "recv"])

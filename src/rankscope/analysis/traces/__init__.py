@@ -1,1 +1,1 @@
-"""What profilers' traces of all ranks say together: one clock, matched collectives, and who is late."""
+"""Results from the profiler traces of all ranks together: one clock, matched collectives, late ranks."""

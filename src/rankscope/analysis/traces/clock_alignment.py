@@ -1,9 +1,9 @@
-"""One clock for all files, from the ends of collectives that no member can leave before the others.
+"""Alignment of the clocks of all files, by the ends of collectives that no member can leave before the others.
 
-The ends of a collective of devices agree within microseconds where their starts spread by milliseconds, so what they
-differ by is the clocks. It is not so for rooted operations, for sends, on gloo, nor where devices take turns: there
-ends are told apart by more than a clock, and the clocks are left as they are as long as cause and effect allow it.
-Ranks of one host share its clock, whatever their ends say.
+The ends of a collective on devices agree within microseconds while the starts differ by milliseconds, so differences of
+ends are those of clocks. This does not hold for rooted operations, for sends, on gloo, nor if devices take turns. There
+ends differ by more than the clocks, and the clocks stay unchanged as long as cause and effect allow it. Ranks of one
+host share its clock, whatever their ends say.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.traces.matching import Matching, Pairing
-from rankscope.analysis.traces.window_offset import AGREE_NS, AGREE_SHARE, SHARP
+from rankscope.analysis.traces.window_offset import AGREEMENT_NS, AGREEMENT_SHARE, SHARP_SHARE
 from rankscope.analysis.wording import plural
 
 FLOOR_NS = 10_000
-"""A clock that seems off by less is left as it is."""
+"""A smaller clock difference is not corrected."""
 SIGMAS = 4
-"""Standard errors by which it must be off."""
-WORST = 0.95
-"""Share of ends that are no farther from the median end than what is taken for the error of the clocks."""
-SPREAD = 4
-"""Two of them are twice as far apart as each is from the median, and so are two arrivals."""
-NAMED = 3
-"""Files that are named where many have no clock."""
-TO_SIGMA = 1.4826
-"""Standard deviations in a median absolute deviation."""
+"""Standard errors that a clock difference must exceed."""
+END_QUANTILE = 0.95
+"""Share of ends that are within the clock error of the median end."""
+ERROR_FACTOR = 4
+"""Clock error per distance of an end to the median end: twice for two ends, and twice for two arrivals."""
+MOST_NAMED = 3
+"""Most files that are named if many have no clock."""
+SIGMA_PER_MAD = 1.4826
+"""Standard deviations per median absolute deviation."""
 
 
 @dataclass(frozen=True)
-class Clocks:
-    """How the clocks of files differ."""
+class FileClocks:
+    """Clock differences of files."""
 
     offsets: Mapping[int, int]
-    """By file what to add to it; missing where it cannot be told."""
+    """By file the nanoseconds to add to its times; missing if unknown."""
     residuals: Mapping[int, int]
-    """By file the median distance of its ends to the median end of the same operations, once aligned."""
+    """By file the median distance of its ends to the median end of the same operations, after alignment."""
     error_ns: int
-    """A difference between two ranks that is less may be due to the clocks."""
+    """Smaller differences between two ranks may be due to the clocks."""
     doubts: tuple[str, ...]
-    """What is not sure, for a person."""
+    """Doubts about the clocks, for the user."""
 
 
-def align(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str]) -> Clocks:
-    """The clocks of all files of `traces`, which hold `matching`."""
+def align(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str]) -> FileClocks:
+    """The clocks of all files of `traces`, from `matching`."""
     hosts = {file: host for file, host in traces.select("file", "host").iter_rows() if host}
     files = traces["file"].to_list()
     pairings = list(matching.pairings)
@@ -63,16 +63,16 @@ def align(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, str]) ->
     one_host = len(hosts) == len(files) and len(set(hosts.values())) == 1
     resolution = int(traces.select(pl.col("resolution_ns").max()).item() or 0)
     error = resolution + (0 if one_host else _error(matching.rows, offsets))
-    return Clocks(offsets, _residuals(matching.rows, offsets), error, tuple(doubts))
+    return FileClocks(offsets, _residuals(matching.rows, offsets), error, tuple(doubts))
 
 
 def _walk(
     pairings: Iterable[Pairing], files: list[int], hosts: Mapping[int, str], ranks: Mapping[int, int]
 ) -> tuple[dict[int, int], list[Pairing]]:
-    """(offset of each file that was matched to another, pairings whose ends do not agree that were needed).
+    """(offset of each file that was matched to another, needed pairings whose ends do not agree).
 
-    Along the best pairings: those of one host first, then those whose ends agree best. Another window of a rank that
-    has an offset has the same; what no pairing ties to the rest keeps a clock of its own.
+    Follows the best pairings: within one host first, then by agreement of ends. Another window of a rank with an offset
+    has the same offset; a file without any pairing to the rest keeps its own clock.
     """
     left = sorted(pairings, key=lambda p: (not _same(p, hosts), not p.shift.sharp, p.shift.spread_ns))
     out, used = ({files[0]: 0} if files else {}), list[Pairing]()
@@ -96,7 +96,7 @@ def _walk(
 def _next_window(
     left: list[Pairing], known: Mapping[int, int], hosts: Mapping[int, str], ranks: Mapping[int, int]
 ) -> dict[int, int]:
-    """The offset of a file that nothing ties to those that are known: that of another window of its rank, or none."""
+    """The offset of a file without a pairing to aligned files: that of another window of its rank, or none."""
     of_process = {(ranks[file], hosts.get(file)): offset for file, offset in known.items()}
     files = [file for p in left for file in (p.reference, p.file)]
     twin = next((file for file in files if (ranks[file], hosts.get(file)) in of_process), None)
@@ -110,9 +110,9 @@ def _same(pairing: Pairing, hosts: Mapping[int, str]) -> bool:
 
 
 def _apart(pairing: Pairing) -> int:
-    """What to add to the clock of the file to have that of its reference; 0 where that is not sure."""
+    """Nanoseconds to add to the clock of the file to match its reference; 0 if that is not sure."""
     shift = pairing.shift
-    error = max(TO_SIGMA * shift.spread_ns / np.sqrt(max(shift.count, 1)), 1)
+    error = max(SIGMA_PER_MAD * shift.spread_ns / np.sqrt(max(shift.count, 1)), 1)
     sure = abs(shift.offset_ns) > max(FLOOR_NS, SIGMAS * error)
     if not sure or (not shift.sharp and shift.causal_as_is):
         return 0
@@ -120,7 +120,7 @@ def _apart(pairing: Pairing) -> int:
 
 
 def _of_hosts(found: Mapping[int, int], hosts: Mapping[int, str], files: list[int]) -> dict[int, int]:
-    """The same with one clock for all files of a host, also those that nothing was matched of."""
+    """The offsets with one clock for all files of a host, including files without matches."""
     clocks: dict[str, list[int]] = {}
     for file, offset in found.items():
         if file in hosts:
@@ -133,9 +133,9 @@ def _of_hosts(found: Mapping[int, int], hosts: Mapping[int, str], files: list[in
 
 
 def _unsteady(rows: pl.DataFrame, offsets: Mapping[int, int]) -> set[int]:
-    """Files whose ends do not agree with the others' over all channels, whatever they do in one."""
+    """Files whose ends do not agree with the others over all channels, whatever they do in one."""
     ends = _ends(rows, offsets).group_by("file").agg((pl.col("off") <= pl.col("allowed")).mean())
-    return {file for file, share in ends.iter_rows() if share < SHARP}
+    return {file for file, share in ends.iter_rows() if share < SHARP_SHARE}
 
 
 def _doubted(pairing: Pairing) -> Pairing:
@@ -148,13 +148,13 @@ def _residuals(rows: pl.DataFrame, offsets: Mapping[int, int]) -> dict[int, int]
 
 
 def _error(rows: pl.DataFrame, offsets: Mapping[int, int]) -> int:
-    """How far apart ends that should agree are, all but the worst."""
-    far = _ends(rows, offsets)["off"].quantile(WORST)
-    return int(SPREAD * far) if far is not None else 0
+    """The spread of ends that should agree, without the worst ones."""
+    far = _ends(rows, offsets)["off"].quantile(END_QUANTILE)
+    return int(ERROR_FACTOR * far) if far is not None else 0
 
 
 def _ends(rows: pl.DataFrame, offsets: Mapping[int, int]) -> pl.DataFrame:
-    """For each row of a blocking operation: file, how far its end is off the median one, and how far it may be."""
+    """For each row of a blocking operation: file, distance of its end to the median end, and the allowed distance."""
     known = rows.filter(pl.col("blocking") & pl.col("file").is_in(list(offsets)))
     end = pl.col("ended_ns") + pl.col("file").replace_strict(dict(offsets), return_dtype=pl.Int64)
     match = ["channel", "window", "place"]
@@ -162,19 +162,19 @@ def _ends(rows: pl.DataFrame, offsets: Mapping[int, int]) -> pl.DataFrame:
     return (
         known.with_columns(end=end).filter(pl.len().over(match) > 1)
         .select("file", off=(pl.col("end") - pl.col("end").median().over(match).cast(pl.Int64)).abs(),
-                allowed=AGREE_NS + AGREE_SHARE * length)
+                allowed=AGREEMENT_NS + AGREEMENT_SHARE * length)
     )  # fmt: skip
 
 
 def _loose(used: list[Pairing], paths: Mapping[int, str]) -> list[str]:
-    """Of clocks that ends do not tell."""
+    """Doubts about clocks that ends do not determine."""
     if not used:
         return []
     spread = max(p.shift.spread_ns for p in used)
     shifted = [p for p in used if _apart(p)]
-    files = ", ".join(sorted({paths.get(p.file, "?") for p in shifted})[:NAMED])
+    files = ", ".join(sorted({paths.get(p.file, "?") for p in shifted})[:MOST_NAMED])
     out = [
-        f"ends of collectives do not agree (they vary by {max(spread, AGREE_NS) / 1e6:.3g} ms): "
+        f"ends of collectives do not agree (they vary by {max(spread, AGREEMENT_NS) / 1e6:.3g} ms): "
         "clocks of hosts are taken as they are where cause and effect allow it"
     ]
     return out + ([f"the clock of {files} is off, by an amount that ends tell only roughly"] if shifted else [])
@@ -182,6 +182,6 @@ def _loose(used: list[Pairing], paths: Mapping[int, str]) -> list[str]:
 
 def _unreached(offsets: Mapping[int, int], traces: pl.DataFrame, paths: Mapping[int, str]) -> list[str]:
     left = [paths.get(file, "?") for file in traces["file"].to_list() if file not in offsets]
-    more = f" and {plural(len(left) - NAMED, 'other file')}" if len(left) > NAMED else ""
-    named = ", ".join(left[:NAMED])
+    more = f" and {plural(len(left) - MOST_NAMED, 'other file')}" if len(left) > MOST_NAMED else ""
+    named = ", ".join(left[:MOST_NAMED])
     return [f"no clock for {named}{more}: nothing in them was matched to another rank"] if left else []

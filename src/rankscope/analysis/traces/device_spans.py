@@ -1,4 +1,4 @@
-"""Spans by what they are: what ran on devices, and what hosts did; both on each file's own clock."""
+"""Spans by kind: work on devices and activity of hosts, both on each file's own clock."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ import polars as pl
 from rankscope.analysis.arrays import places_of
 from rankscope.schema import Dataset
 
-WHATS = ("compute", "communication", "memory")
-What = pl.Enum(WHATS)
-_COMMUNICATES = re.compile(r"^(nccl|rccl).*kernel|^oneccl", re.IGNORECASE)
-"""Kernels that communicate, where no call of the host is known for them, as in CUDA graphs."""
-_ISSUES = re.compile(r"c10d::|record_param_comms|gloo:")
+WORK_KINDS = ("compute", "communication", "memory")
+WorkKind = pl.Enum(WORK_KINDS)
+_COMMUNICATION_KERNEL = re.compile(r"^(nccl|rccl).*kernel|^oneccl", re.IGNORECASE)
+"""Communication kernels without a known call of the host, as in CUDA graphs."""
+_ISSUING_OPERATOR = re.compile(r"c10d::|record_param_comms|gloo:")
 """Operators that issue communication and compute nothing."""
-_COPIES = ("gpu_memcpy", "gpu_memset")
-_MARKS = ("gpu_user_annotation", "overhead", "cuda_sync", "cuda_profiler_range", "Trace")
-"""Rows of devices that are no work."""
-_LAUNCHES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
+_COPY_CATEGORIES = ("gpu_memcpy", "gpu_memset")
+_MARK_CATEGORIES = ("gpu_user_annotation", "overhead", "cuda_sync", "cuda_profiler_range", "Trace")
+"""Rows of devices that are not work."""
+_LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
 Places = npt.NDArray[np.int64]
 
 
 def among(column: str, names: Sequence[str]) -> pl.Expr:
-    """Whether a categorical column is one of some names, without making a text of each of its values."""
+    """An expression: whether a categorical column is one of `names`, without converting each value to text."""
     return pl.col(column).is_in(pl.Series(names, dtype=pl.Categorical).implode())
 
 
 @dataclass(frozen=True)
-class Spans:
-    """The spans of a dataset by the file that they are of: nothing is done for a file that nobody asks about."""
+class SpanIndex:
+    """The spans of a dataset by file, loaded on request only."""
 
     dataset: Dataset
     _known: dict[tuple[str, int], pl.DataFrame | None] = field(default_factory=dict, repr=False, compare=False)
-    """What was asked, and what came of it."""
+    """Results by request."""
 
     @property
     def on_host(self) -> bool:
-        """Whether hosts compute and communicate themselves, for there is no device."""
+        """Whether hosts compute and communicate themselves, because there is no device."""
         return bool(self.dataset.tracks["device"].is_null().all())
 
     @cached_property
     def whole(self) -> frozenset[int]:
-        """Files of which everything was read: of the others only what communicates and steps are known."""
+        """Files that were read completely; of the others only communication and steps are known."""
         return frozenset(self.dataset.traces.filter(pl.col("detail") == "all")["file"])
 
     @cached_property
     def _tracks(self) -> pl.DataFrame:
-        """All tracks, with where the spans of each begin and end."""
+        """All tracks, with the first and last row of their spans."""
         tracks = self.dataset.tracks.select("track", "file", "lane", "device", "kind").sort("track")
         spans, numbers = self.dataset.spans["track"].rechunk(), tracks["track"]
         begin, end = (spans.search_sorted(numbers, side) for side in ("left", "right"))
@@ -64,7 +64,7 @@ class Spans:
         return {int(key[0]): part for key, part in parts.items()}
 
     def _all(self, file: int) -> pl.DataFrame:
-        """All spans of a file with the track and lane they are of, by track."""
+        """All spans of a file with their track and lane, by track."""
         tracks = self._tracks_of.get(file, self._tracks[:0])
         begin, end = tracks["begin"].to_numpy().astype(np.int64), tracks["end"].to_numpy().astype(np.int64)
         rows = places_of(begin, end)
@@ -77,29 +77,30 @@ class Spans:
         )  # fmt: skip
 
     def device(self, file: int) -> pl.DataFrame | None:
-        """What ran on the devices of a file, by start, as `row, file, track, lane, what, name, start_ns, end_ns,
-        correlation`.
+        """Work on the devices of a file, by start: `row, file, track, lane, what, name, start_ns, end_ns, correlation`.
 
-        Where a host communicates itself (gloo) and there is no device: its communication, and its operators as
-        computing. None without any.
+        If a host communicates itself (gloo) without a device: its communication, and its operators as computing. None
+        without any.
         """
         return self._once("device", file, self._device)
 
     def _device(self, all_: pl.DataFrame) -> pl.DataFrame:
-        used = all_.filter(pl.col("device").is_not_null() & ~among("category", _MARKS))
+        used = all_.filter(pl.col("device").is_not_null() & ~among("category", _MARK_CATEGORIES))
         kernels = _on_host(all_) if used.is_empty() else used
         names = kernels["name"].unique().cast(pl.String).drop_nulls()
-        nccl = [name for name in names if _COMMUNICATES.search(name)]
+        nccl = [name for name in names if _COMMUNICATION_KERNEL.search(name)]
         communicates = pl.col("op").is_not_null() | among("name", nccl)
         what = (
             pl.when(communicates).then(pl.lit("communication"))
-            .when(among("category", _COPIES)).then(pl.lit("memory")).otherwise(pl.lit("compute")).cast(What)
+            .when(among("category", _COPY_CATEGORIES)).then(pl.lit("memory"))
+            .otherwise(pl.lit("compute")).cast(WorkKind)
         )  # fmt: skip
         columns = ("row", "file", "track", "lane", what.alias("what"), "name", "start_ns", "end_ns", "correlation")
         return kernels.select(*columns).sort("start_ns", maintain_order=True)
 
     def host(self, file: int) -> pl.DataFrame | None:
-        """What the host of a file did, by track, then start: row, file, track, category, name, start_ns, end_ns, depth.
+        """Activity of the host of a file, by track, then start: row, file, track, category, name, start_ns, end_ns,
+        depth.
 
         None without any.
         """
@@ -107,15 +108,15 @@ class Spans:
         return self._once("host", file, lambda all_: all_.filter(pl.col("device").is_null()).select(*columns))
 
     def _launches(self, all_: pl.DataFrame) -> pl.DataFrame:
-        """The calls that started something on a device, each once: correlation, call_ns, called_ns."""
+        """The calls that started work on a device, each once: correlation, call_ns, called_ns."""
         calls = all_.filter(
             pl.col("device").is_null() & pl.col("correlation").is_not_null()
-            & among("category", _LAUNCHES)
+            & among("category", _LAUNCH_CATEGORIES)
         )  # fmt: skip
         return calls.select("correlation", call_ns="start_ns", called_ns="end_ns").unique("correlation", keep="first")
 
     def launched(self, file: int) -> pl.DataFrame:
-        """What ran on the devices of a file with `call_ns` and `called_ns`: start and end of its launch, or null."""
+        """Work on the devices of a file with `call_ns` and `called_ns`: start and end of its launch, or null."""
         kernels = self.device(file)
         if kernels is None:
             return pl.DataFrame(schema={"call_ns": pl.Int64, "called_ns": pl.Int64})
@@ -135,24 +136,24 @@ class Spans:
 
 def _on_host(host: pl.DataFrame) -> pl.DataFrame:
     names = host["name"].unique().cast(pl.String).drop_nulls()
-    computes = among("category", ["cpu_op"]) & ~among("name", [n for n in names if _ISSUES.match(n)])
+    computes = among("category", ["cpu_op"]) & ~among("name", [n for n in names if _ISSUING_OPERATOR.match(n)])
     return host.filter(pl.col("op").is_not_null() | computes)
 
 
-# Merged intervals of time, and how much of any stretch lies in them.
+# Merged intervals of time, and their length within given stretches.
 
 Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Busy:
-    """Intervals that do not overlap, sorted."""
+class BusyIntervals:
+    """Sorted intervals that do not overlap."""
 
     starts: Times
     ends: Times
 
     @classmethod
-    def of(cls, starts: Times, ends: Times) -> Busy:
+    def of(cls, starts: Times, ends: Times) -> BusyIntervals:
         """Merges intervals given in any order."""
         if not len(starts):
             return cls(starts, ends)
@@ -162,9 +163,9 @@ class Busy:
         last = np.concatenate((first[1:], [True]))
         return cls(starts[first], reach[last])
 
-    def joined(self, other: Busy) -> Busy:
-        """Both together."""
-        return Busy.of(np.concatenate((self.starts, other.starts)), np.concatenate((self.ends, other.ends)))
+    def joined(self, other: BusyIntervals) -> BusyIntervals:
+        """The union of both."""
+        return BusyIntervals.of(np.concatenate((self.starts, other.starts)), np.concatenate((self.ends, other.ends)))
 
     def within(self, since: Times, until: Times) -> Times:
         """Busy time of each stretch."""

@@ -1,4 +1,4 @@
-"""What the host of a rank did at given moments: the innermost span, and the Python functions around it."""
+"""Activity of the host of a rank at given times: the innermost span, and the Python functions around it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.traces.device_spans import among
-from rankscope.analysis.traces.lateness import STEP
+from rankscope.analysis.traces.lateness import STEP_NAME
 
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (.*?)(?: of .*)?>$")
 _FUNCTION = re.compile(r"^(.*)\((\d+)\): (.*)$")
@@ -21,8 +21,8 @@ _ACTIVITIES = (
     (re.compile(r"compile|dynamo|inductor", re.IGNORECASE), "compiling"),
     (re.compile(r"print|logging|wandb|tensorboard", re.IGNORECASE), "logging"),
 )  # fmt: skip
-"""What names of spans tell of."""
-_LONGEST = 60
+"""Activities by patterns of span names."""
+_LONGEST_NAME = 60
 Places = npt.NDArray[np.int64]
 
 
@@ -35,15 +35,15 @@ class HostTime:
 
     @classmethod
     def of(cls, host: pl.DataFrame) -> HostTime:
-        """From the host's spans of a file, sorted by track and start."""
-        names = [name for name in host["name"].unique().cast(pl.String) if STEP.match(name)]
+        """The main thread from the host's spans of a file, sorted by track and start."""
+        names = [name for name in host["name"].unique().cast(pl.String) if STEP_NAME.match(name)]
         steps = host.filter(among("name", names))["track"]
         tracks = steps if len(steps) else host["track"]
         main = host.filter(pl.col("track") == tracks.mode().sort()[0]) if len(tracks) else host
         return cls(main, _parents(main["depth"].to_numpy().astype(np.int64)))
 
     def innermost(self, times: Places) -> Places:
-        """For each moment the place of the innermost span that runs then; -1 without one."""
+        """For each time the index of the innermost running span; -1 without one."""
         starts, ends = self.spans["start_ns"].to_numpy(), self.spans["end_ns"].to_numpy()
         at = np.searchsorted(starts, times, side="right") - 1
         while True:
@@ -63,7 +63,7 @@ class HostTime:
 
 
 def _parents(depth: Places) -> Places:
-    """For each span the place of the one around it: the last before it that is one less deep."""
+    """For each span the index of its parent: the last earlier span with a depth less by one."""
     out = np.full(len(depth), -1, np.int64)
     before = np.flatnonzero(depth == 0)
     for level in range(1, int(depth.max(initial=0)) + 1):
@@ -75,16 +75,16 @@ def _parents(depth: Places) -> Places:
 
 
 def spoken(name: str) -> str:
-    """A span as a person calls it: "sleep" for a built-in, "load (data.py:12)" for a Python function."""
+    """The name of a span for people: "sleep" for a built-in, "load (data.py:12)" for a Python function."""
     built_in = _BUILT_IN.match(name)
     if built_in:
         return built_in[1]
     function = _FUNCTION.match(name)
     if function:
         return f"{function[3]} ({function[1].rpartition('/')[2]}:{function[2]})"
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
 def activity(names: list[str]) -> str:
-    """What the names of a stack tell that was done, innermost first; "" if nothing."""
+    """The activity that the names of a stack show, innermost first; "" if there is none."""
     return next((what for name in names for pattern, what in _ACTIVITIES if pattern.search(name)), "")

@@ -1,8 +1,8 @@
-"""Who comes late to collectives, and how much of that is its own doing.
+"""Lateness of ranks at collectives, and the part of it that is their own doing.
 
 A rank is late by itself only as far as it worked longer than the others since the last collective of the same group:
-the time between the two, less what it spent in other communication. Who waited in another group for somebody else
-comes late as well, and has not worked longer. Working times are measured on one clock each.
+the time between the two, less its other communication. A rank that waited in another group comes late as well, but has
+not worked longer. Each working time is measured on one clock.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from rankscope.analysis.traces.device_spans import Busy, among
-from rankscope.analysis.traces.late_ranks import LEAST
+from rankscope.analysis.traces.device_spans import BusyIntervals, among
+from rankscope.analysis.traces.late_ranks import FEWEST_UNITS
 from rankscope.analysis.traces.model import LAST
 from rankscope.analysis.wording import fold, short_duration
 from rankscope.schema import Dataset
 
-MATCH = ["channel", "window", "place"]
+MATCH_COLUMNS = ["channel", "window", "place"]
 
 
 def with_work(rows: pl.DataFrame, traced: pl.DataFrame, begins: pl.DataFrame) -> pl.DataFrame:
-    """`rows` of matched operations, aligned, with `since_ns` and `work_ns`.
+    """`rows` of matched, aligned operations with `since_ns` and `work_ns`.
 
-    `since_ns` is the end of the one before it in its channel, for the first where the first step of the window or the
-    window itself begins; `work_ns` what lies between, less the time in which the rank was in any communication.
-    `traced` are all operations of all files and `begins` (file, begin_ns) their windows, on their own clocks.
+    `since_ns` is the end of the previous one in its channel; for the first one, the begin of the first step or of the
+    window. `work_ns` is the time between, less the time in which the rank was in any communication. `traced` are all
+    operations of all files and `begins` (file, begin_ns) their windows, on their own clocks.
     """
     first = pl.min_horizontal(pl.col("begin_ns") + pl.col("offset_ns"), "arrived_ns")
     rows = rows.sort("file", "channel", "place").join(begins, on="file", how="left").with_columns(
@@ -38,7 +38,7 @@ def with_work(rows: pl.DataFrame, traced: pl.DataFrame, begins: pl.DataFrame) ->
         own = traced.filter((pl.col("file") == file) & pl.col("completed_ns").is_not_null())
         own = own.select(start=pl.coalesce("started_ns", "created_ns"), end="completed_ns").drop_nulls()
         offset = part["offset_ns"].to_numpy()
-        busy = Busy.of(own["start"].to_numpy(), own["end"].to_numpy())
+        busy = BusyIntervals.of(own["start"].to_numpy(), own["end"].to_numpy())
         arrived = part["arrived_ns"].to_numpy()
         since = part.select(pl.min_horizontal("since_ns", "arrived_ns")).to_series().to_numpy()
         work = arrived - since - busy.within(since - offset, arrived - offset)
@@ -47,14 +47,14 @@ def with_work(rows: pl.DataFrame, traced: pl.DataFrame, begins: pl.DataFrame) ->
 
 
 def with_lateness(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with, for each member of each match, nanoseconds:
+    """`rows` with nanoseconds for each member of each match:
 
-    `late_ns` after the median of the others, `own_ns`: the part of it that its own work explains, `margin_ns` after
-    the last of the others (0 unless it is last), `cost_ns` the part of that which is its own doing, `waited_ns`
-    until the last came.
+    `late_ns` after the median of the others; `own_ns`, the part of it that its own work explains; `margin_ns` after the
+    last of the others (0 unless it is last); `cost_ns`, the part of that which is its own doing; `waited_ns` until the
+    last came.
     """
     arrived, work = pl.col("arrived_ns"), pl.col("work_ns")
-    last = arrived.max().over(MATCH)
+    last = arrived.max().over(MATCH_COLUMNS)
     return (
         rows.with_columns(
             usual_ns=_others_median("arrived_ns"), usual_work_ns=_others_median("work_ns"),
@@ -71,27 +71,27 @@ def with_lateness(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _second(column: str) -> pl.Expr:
     """The second largest of the match."""
-    return pl.col(column).top_k(2).min().over(MATCH)
+    return pl.col(column).top_k(2).min().over(MATCH_COLUMNS)
 
 
 def _others_median(column: str) -> pl.Expr:
     """For each member the lower median of the others: of two the other, of four the second smallest of three."""
     rank = (pl.col(column).rank("ordinal") - 1).cast(pl.Int64)
     middle = (pl.len().cast(pl.Int64) - 2) // 2
-    # without the row itself, everything behind it moves one place forward
+    # without the row itself, every row after it moves one place forward
     place = pl.when(rank <= middle).then(middle + 1).otherwise(middle)
-    return pl.col(column).sort().gather(place).over(MATCH)
+    return pl.col(column).sort().gather(place).over(MATCH_COLUMNS)
 
 
-# Who came last to each matched collective, by how much, and how sure that is.
+# The last rank at each matched collective, its margin, and its certainty.
 
 MOST_LISTED = 64
-"""Collectives of a short window that are gone through one by one."""
+"""Most collectives of a short window that are listed one by one."""
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Neighbouring collectives of a group to which the same rank came last, and equally surely."""
+class LastRankRun:
+    """Successive collectives of a group with the same last rank and equal certainty."""
 
     group: int
     rank: int
@@ -101,11 +101,11 @@ class Turn:
     """The smallest and the largest margin."""
     most_ns: int
     second: int
-    """Who came just before it to the first of them."""
+    """The second last rank at the first of them."""
 
     @property
     def margin(self) -> str:
-        """By how much: "9 us", "124 us to 509 us"."""
+        """The margin in words: "9 us", "124 us to 509 us"."""
         least, most = short_duration(self.least_ns), short_duration(self.most_ns)
         return least if least == most else f"{least} to {most}"
 
@@ -113,24 +113,24 @@ class Turn:
 def last_table(joined: pl.DataFrame, numbers: pl.DataFrame, error_ns: int, *, by_step: bool) -> pl.DataFrame:
     """LAST of matched operations `joined`; `numbers` gives each its match, and clocks may be off by `error_ns`."""
     came = pl.col("rank").sort_by("arrived_ns", "rank")
-    table = joined.group_by(MATCH).agg(
+    table = joined.group_by(MATCH_COLUMNS).agg(
         pl.col("group", "op", "unit").first(), seq=pl.coalesce("seq", "place").first(), last=came.last(),
         second=came.get(-2, null_on_oob=True), margin_ns=pl.col("margin_ns").max(),
         first_ns=pl.col("arrived_ns").min(), last_ns=pl.col("arrived_ns").max(),
-    ).join(numbers, on=MATCH)  # fmt: skip
+    ).join(numbers, on=MATCH_COLUMNS)  # fmt: skip
     step = pl.col("unit") if by_step else pl.lit(None)
     table = table.with_columns(sure=pl.col("margin_ns") > error_ns, step=step)
     return table.select([pl.col(name).cast(kind) for name, kind in LAST.items()]).sort("match")
 
 
 def is_short(last: pl.DataFrame) -> bool:
-    """Whether there is too little of it to call a rank late, and little enough to go through it one by one."""
+    """Whether the window is too short to call a rank late, and short enough to list its collectives."""
     units = last["step"].n_unique() if last["step"].null_count() < last.height else last.height
-    return 0 < last.height <= MOST_LISTED and units < LEAST
+    return 0 < last.height <= MOST_LISTED and units < FEWEST_UNITS
 
 
-def turns(last: pl.DataFrame) -> Iterator[Turn]:
-    """The collectives of each group in their order, those alike that follow one another as one."""
+def turns(last: pl.DataFrame) -> Iterator[LastRankRun]:
+    """The collectives of each group in order, successive equal ones merged."""
     ordered = last.sort("group", "match")
     new = pl.any_horizontal(pl.col(name) != pl.col(name).shift() for name in ("group", "last", "sure"))
     table = ordered.with_columns(turn=new.fill_null(True).cum_sum())
@@ -138,11 +138,13 @@ def turns(last: pl.DataFrame) -> Iterator[Turn]:
         first = part.row(0, named=True)
         margins = part["margin_ns"].to_list()
         seqs = tuple(part["seq"].to_list())
-        yield Turn(first["group"], first["last"], seqs, first["sure"], min(margins), max(margins), first["second"])
+        yield LastRankRun(
+            first["group"], first["last"], seqs, first["sure"], min(margins), max(margins), first["second"]
+        )
 
 
 def most(last: pl.DataFrame) -> str:
-    """Who came last most often in a short window, to which collectives, and of which that is not sure."""
+    """The rank that came last most often in a short window, with the collectives and those that are not sure."""
     if last.is_empty():
         return ""
     rank = last["last"].value_counts().sort("count", "last", descending=[True, False])["last"][0]
@@ -159,22 +161,22 @@ def most(last: pl.DataFrame) -> str:
     return f"{text} ({which}; {doubt}), "
 
 
-# The units in which lateness is counted: steps of the program, or where none are told equal parts of the window.
+# Units in which lateness is counted: steps of the program, or equal parts of a window without steps.
 
-STEP = re.compile(r"^ProfilerStep#(\d+)$")
-PARTS = 8
-"""Units of a window without steps, at most."""
+STEP_NAME = re.compile(r"^ProfilerStep#(\d+)$")
+MOST_PARTS = 8
+"""Most units of a window without steps."""
 
 
 def step_spans(dataset: Dataset) -> pl.DataFrame:
     """Steps that `torch.profiler.profile.step` marked: file, step, begin_ns, end_ns on the file's own clock."""
-    steps = [name for name in dataset.spans["name"].unique().cast(pl.String).drop_nulls() if STEP.match(name)]
+    steps = [name for name in dataset.spans["name"].unique().cast(pl.String).drop_nulls() if STEP_NAME.match(name)]
     host = dataset.tracks.filter(pl.col("kind") == "host").select("track", "file")
     marked = among("name", steps) & among("category", ["user_annotation"])
     return (
         dataset.spans.filter(marked).join(host, on="track")
         .select(
-            "file", step=pl.col("name").cast(pl.String).str.extract(STEP.pattern).cast(pl.Int64, strict=False),
+            "file", step=pl.col("name").cast(pl.String).str.extract(STEP_NAME.pattern).cast(pl.Int64, strict=False),
             begin_ns=pl.col("start_ns"), end_ns=pl.col("start_ns") + pl.col("duration_ns"),
         )
         .drop_nulls().sort("file", "begin_ns")
@@ -182,7 +184,7 @@ def step_spans(dataset: Dataset) -> pl.DataFrame:
 
 
 def with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """`rows` with `step`: the one in which the host issued it, null outside of all."""
+    """`rows` with `step`: the step in which the host issued the operation, null outside of all."""
     if steps.is_empty():
         return rows.with_columns(step=pl.lit(None, dtype=pl.Int64))
     at = pl.coalesce("created_ns", pl.col("started_ns") - pl.col("offset_ns"))
@@ -195,7 +197,7 @@ def with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_units(rows: pl.DataFrame) -> pl.DataFrame:
-    """`rows` of matches with `unit` and `spot`, the place of the match among those of its channel in the unit.
+    """`rows` of matches with `unit` and `spot`, the index of the match among those of its channel in the unit.
 
     A match belongs to the step in which most members issued it. Rows outside of steps have no unit.
     """
@@ -204,7 +206,7 @@ def with_units(rows: pl.DataFrame) -> pl.DataFrame:
     if matches["step"].is_not_null().any():
         matches = matches.with_columns(unit=pl.col("step"))
     else:
-        size = pl.max_horizontal(1, (pl.len() / PARTS).ceil().cast(pl.Int64))
+        size = pl.max_horizontal(1, (pl.len() / MOST_PARTS).ceil().cast(pl.Int64))
         order = (pl.col("at").rank("ordinal") - 1).cast(pl.Int64)
         matches = matches.with_columns(unit=(order // size).over("window"))
     matches = matches.sort("window", "channel", "place").with_columns(

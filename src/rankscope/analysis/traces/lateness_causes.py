@@ -1,8 +1,8 @@
-"""Why a rank is late: what it did between two collectives for longer than the others.
+"""Causes of lateness: the activity between two collectives that took longer than on the others.
 
-The time in which it worked for itself is cut into what its device computed, what had been launched and had not
-started, and the rest, in which the device had nothing to do: the host was busy with something else. The part that is
-longest against the median of the others explains the lateness.
+The rank's own working time is split into computing on its device, launched work that had not started, and the rest, in
+which the device had nothing to do because the host was busy otherwise. The part that is longest against the median of
+the others explains the lateness.
 """
 
 from __future__ import annotations
@@ -13,49 +13,54 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.device_spans import Busy, Spans, Times
+from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex, Times
 from rankscope.analysis.traces.host_time import HostTime, activity
-from rankscope.analysis.traces.late_ranks import Late
-from rankscope.analysis.traces.lateness import MATCH, STEP
+from rankscope.analysis.traces.late_ranks import LateRank
+from rankscope.analysis.traces.lateness import MATCH_COLUMNS, STEP_NAME
 from rankscope.analysis.traces.model import Lateness
 
-SAMPLES = 512
-"""Moments at which the host is asked what it does."""
-LATEST = 0.9
-"""What is late by half as much as this quantile is what its lateness is about."""
-ALIKE = 0.1
-"""Kernels that run as often as on the others, give or take this share, are the same work."""
+MOST_SAMPLES = 512
+"""Most times at which the activity of the host is sampled."""
+LATE_QUANTILE = 0.9
+"""Lateness of at least half of this quantile is explained."""
+COUNT_TOLERANCE = 0.1
+"""Largest relative difference in the number of kernels that counts as the same work."""
 QUICK_NS = 20_000
-"""A kernel that starts so soon after its launch was not held up."""
+"""A kernel that starts this soon after its launch was not held up."""
 Stretch = tuple[Times, Times]
-PROFILER = ("torch/autograd/profiler.py(", "torch/profiler/")
-"""Functions that stand around what a user does since the profiler annotates it: they are not where it happens."""
+PROFILER_FRAMES = ("torch/autograd/profiler.py(", "torch/profiler/")
+"""Functions around the user's code that come from the profiler's own annotations."""
 PARTS = ("compute", "launch", "host")
 
 
 @dataclass(frozen=True)
-class Timeline:
-    """One file's device and host in busy intervals, on its own clock."""
+class FileTimeline:
+    """Device and host of one file as busy intervals, on its own clock."""
 
     kernels: pl.DataFrame
-    communication: Busy
-    device: Busy
-    waiting: Busy
-    """Nothing ran, and something was launched."""
+    communication: BusyIntervals
+    device: BusyIntervals
+    waiting: BusyIntervals
+    """Intervals without running work, but with launched work."""
 
     @classmethod
-    def of(cls, kernels: pl.DataFrame) -> Timeline:
-        """From what ran on the device with its launches (`Spans.launched`)."""
+    def of(cls, kernels: pl.DataFrame) -> FileTimeline:
+        """The timeline of device work with its launches (`SpanIndex.launched`)."""
         start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
         comm = (kernels["what"] == "communication").to_numpy()
         reach = np.concatenate((start[:1], np.maximum.accumulate(end)[:-1]))
         called = kernels["called_ns"].to_numpy()
         since = np.maximum(reach, np.where(np.isnan(called), start, called).astype(np.int64))
         held = start - since > QUICK_NS
-        return cls(kernels, Busy.of(start[comm], end[comm]), Busy.of(start, end), Busy.of(since[held], start[held]))
+        return cls(
+            kernels,
+            BusyIntervals.of(start[comm], end[comm]),
+            BusyIntervals.of(start, end),
+            BusyIntervals.of(since[held], start[held]),
+        )
 
     def parts(self, since: Times, until: Times) -> dict[str, Times]:
-        """Nanoseconds of each of PARTS within each stretch, less what was communication."""
+        """Nanoseconds of each of PARTS within each stretch, less communication."""
         device, waiting = self.device.within(since, until), self.waiting.within(since, until)
         return {
             "compute": device - self.communication.within(since, until),
@@ -65,23 +70,23 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class Explainer:
-    """Looks into spans for why ranks are late."""
+class LatenessExplainer:
+    """Finds the causes of lateness in spans."""
 
-    spans: Spans
+    spans: SpanIndex
     rows: pl.DataFrame
-    """Rows of matches with `since_ns` and `arrived_ns`, aligned."""
+    """Aligned rows of matches with `since_ns` and `arrived_ns`."""
 
-    def explain(self, late: Late) -> Lateness:
+    def explain(self, late: LateRank) -> Lateness:
         """The cause, as far as spans tell."""
         here = late.rows(self.rows)
         mine = here.filter(pl.col("rank") == late.rank)
         if late.spot is None:
-            # without steps only time tells which of the collectives are the ones it is late to
-            mine = mine.filter(pl.col("own_ns") >= pl.col("own_ns").quantile(LATEST) / 2)
-        here = here.join(mine.select(MATCH), on=MATCH, how="semi").sort("file", "place")
+            # without steps only the time tells to which of the collectives it is late
+            mine = mine.filter(pl.col("own_ns") >= pl.col("own_ns").quantile(LATE_QUANTILE) / 2)
+        here = here.join(mine.select(MATCH_COLUMNS), on=MATCH_COLUMNS, how="semi").sort("file", "place")
         read = [f for f in here["file"].unique() if f in self.spans.whole and self.spans.device(f) is not None]
-        lines = {f: Timeline.of(self.spans.launched(f)) for f in read}
+        lines = {f: FileTimeline.of(self.spans.launched(f)) for f in read}
         if not set(mine["file"]) <= set(lines) or len(lines) < 2:
             return Lateness(late.rank, "unknown", "", 0.0)
         parts = {f: lines[f].parts(*_stretches(here, f)) for f in lines}
@@ -100,7 +105,7 @@ class Explainer:
         return Lateness(late.rank, cause, what, share, detail)
 
     def _host(self, rank: int, here: pl.DataFrame, file: int, others: list[int], share: float) -> Lateness:
-        """What the host did longer than those of the others while its device had nothing to do."""
+        """The activity that the host did longer than the other hosts while its device had nothing to do."""
         mine, per_sample, host = self._seen(here, file)
         usual: Counter[str] = Counter()
         for other in others:
@@ -114,9 +119,9 @@ class Explainer:
         if not name or gained <= 0:
             return Lateness(rank, "host", "", share)
         stack = host.stack(Counter(mine[name]).most_common(1)[0][0])
-        names = tuple(n for _, _, n in stack if not STEP.match(n))
+        names = tuple(n for _, _, n in stack if not STEP_NAME.match(n))
         functions = (n for _, c, n in stack[1:] if c == "python_function")
-        where = next((n for n in functions if not any(own in n for own in PROFILER)), "")
+        where = next((n for n in functions if not any(own in n for own in PROFILER_FRAMES)), "")
         return Lateness(
             rank,
             "host",
@@ -129,12 +134,13 @@ class Explainer:
         )
 
     def _seen(self, here: pl.DataFrame, file: int) -> tuple[dict[str, list[int]], float, HostTime | None]:
-        """(by name the places of the innermost spans, what one of them stands for in ns a stretch, the host)."""
+        """(by name the indices of the innermost spans, nanoseconds per stretch that one sample stands for, the
+        host)."""
         table = self.spans.host(file)
         since, until = _stretches(here, file)
         if table is None or not len(since):
             return {}, 0.0, None
-        host, line = HostTime.of(table), Timeline.of(self.spans.launched(file))
+        host, line = HostTime.of(table), FileTimeline.of(self.spans.launched(file))
         moments, each = _idle_moments(line, since, until)
         places = host.innermost(moments)
         names = host.spans["name"].cast(pl.String)
@@ -146,26 +152,26 @@ class Explainer:
 
 
 def _stretches(here: pl.DataFrame, file: int) -> Stretch:
-    """On the file's own clock, from the collective before to the arrival at each match."""
+    """The stretches from the previous collective to the arrival at each match, on the file's own clock."""
     own = here.filter(pl.col("file") == file)
     offset = own["offset_ns"].to_numpy()
     return own["since_ns"].to_numpy() - offset, own["arrived_ns"].to_numpy() - offset
 
 
 def _more(parts: dict[int, dict[str, Times]], name: str, own: set[int], others: list[int]) -> float:
-    """How much longer one part is than with the median of the others, in the median stretch."""
+    """The excess of one part over the median of the others, in the median stretch."""
     mine = np.concatenate([parts[f][name] for f in own])
     return float(np.median(mine) - np.median([np.median(parts[f][name]) for f in others if len(parts[f][name])]))
 
 
-def _idle_moments(line: Timeline, since: Times, until: Times) -> tuple[Times, float]:
-    """Moments spread evenly over the time in which the device had nothing to do, and how much each stands for."""
+def _idle_moments(line: FileTimeline, since: Times, until: Times) -> tuple[Times, float]:
+    """Times spread evenly over the idle time of the device, and the time that each stands for."""
     starts = np.concatenate((line.device.starts, line.waiting.starts))
     ends = np.concatenate((line.device.ends, line.waiting.ends))
-    busy = Busy.of(starts, ends)
+    busy = BusyIntervals.of(starts, ends)
     moments = []
     idle = until - since - busy.within(since, until)
-    each = max(float(idle.sum()) / SAMPLES, 1.0)
+    each = max(float(idle.sum()) / MOST_SAMPLES, 1.0)
     for a, b in zip(since.tolist(), until.tolist(), strict=True):
         first, last = np.searchsorted(busy.ends, a, side="right"), np.searchsorted(busy.starts, b)
         gap_starts = np.concatenate(([a], busy.ends[first:last]))
@@ -178,8 +184,8 @@ def _idle_moments(line: Timeline, since: Times, until: Times) -> tuple[Times, fl
     return (np.concatenate(moments) if moments else np.empty(0, np.int64)), each
 
 
-def _kernels(lines: dict[int, Timeline], here: pl.DataFrame, file: int, others: list[int]) -> tuple[str, str]:
-    """(the kernel that ran longest against the others', what is odd: more of it, or the same for longer)."""
+def _kernels(lines: dict[int, FileTimeline], here: pl.DataFrame, file: int, others: list[int]) -> tuple[str, str]:
+    """(the kernel with the largest excess over the others, the reason: more runs, or longer runs)."""
     mine = _ran(lines[file].kernels, *_stretches(here, file)).with_columns(file=pl.lit(file))
     theirs = pl.concat([_ran(lines[f].kernels, *_stretches(here, f)) for f in others]).group_by("name").agg(
         usual=pl.col("total").sum() / len(others), usually=pl.col("count").sum() / len(others)
@@ -188,9 +194,9 @@ def _kernels(lines: dict[int, Timeline], here: pl.DataFrame, file: int, others: 
     table = table.with_columns(more=pl.col("total") - pl.col("usual")).sort("more", descending=True)
     if table.is_empty():
         return "", ""
-    extra = table.filter((pl.col("count") - pl.col("usually")) > ALIKE * pl.col("usually"))
+    extra = table.filter((pl.col("count") - pl.col("usually")) > COUNT_TOLERANCE * pl.col("usually"))
     usually = float(table["usually"].sum() or 0)
-    if usually and extra.height and float(table["count"].sum()) > (1 + ALIKE) * usually:
+    if usually and extra.height and float(table["count"].sum()) > (1 + COUNT_TOLERANCE) * usually:
         times = f"{float(table['count'].sum()) / usually:.2g}"
         return str(extra["name"][0]), f"it runs {times} times as many kernels as the others"
     slower = float(table["total"].sum() or 0) / max(float(table["usual"].sum() or 0), 1.0)

@@ -1,8 +1,8 @@
-"""Which operations of different ranks are the same one: by sequence number or Comms Id, else by their order.
+"""Matching of operations of different ranks: by sequence number or Comms Id, else by their order.
 
-Without sequence numbers the order within a channel is compared (`shift`), and what comes out is believed only where
-cause and effect hold: no member ends a collective before the last has begun it. Of a trace that left calls out, the
-order means nothing; it is refused, with the reason.
+Without sequence numbers the order within a channel is compared (`window_offset`). The result counts only if cause and
+effect hold: no member ends a collective before the last has begun it. A trace that left calls out has no meaningful
+order and is refused with the reason.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ import polars as pl
 
 from rankscope.analysis.signatures import with_signatures
 from rankscope.analysis.traces.comms_ids import places_by_id, with_parts
-from rankscope.analysis.traces.window_offset import Sequence, Shift, at_shift, best_shift
+from rankscope.analysis.traces.window_offset import ChannelSequence, WindowShift, at_shift, best_shift
 from rankscope.analysis.wording import short_duration
 from rankscope.schema import Dataset
 
-CAUSAL = 0.9
-"""Share of operations in which cause and effect must hold."""
-CAUSAL_UNTOLD = 0.6
-"""The same where traces name no group (gloo): operations of several groups are in one order."""
+CAUSAL_SHARE = 0.9
+"""Smallest share of operations in which cause and effect must hold."""
+UNNAMED_CAUSAL_SHARE = 0.6
+"""The same for traces that name no group (gloo), in which operations of several groups share one order."""
 Key = tuple[int, int]
 """Channel and window."""
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """How one file was matched to the reference of its channel."""
+    """The match of one file to the reference of its channel."""
 
     channel: int
     window: int
     reference: int
     file: int
-    shift: Shift
+    shift: WindowShift
 
 
 @dataclass(frozen=True)
 class Matching:
-    """What was matched and what was not."""
+    """Matched operations, and the refused files."""
 
     rows: pl.DataFrame
-    """The rows with `window` and `place`: those of one channel, window and place are one operation."""
+    """The rows with `window` and `place`; rows with equal channel, window and place are one operation."""
     pairings: tuple[Pairing, ...]
     refused: tuple[tuple[int, int, str], ...]
-    """Channel, file and why it was not matched there."""
+    """Channel, file and reason of each refusal."""
 
 
 def match_rows(rows: pl.DataFrame, windows: Mapping[int, int], untold: Container[int] = ()) -> Matching:
-    """Matches `rows` (see `executed_rows`) of files that belong together by `windows`; `untold`: unnamed groups."""
+    """Matches `rows` (see `executed_rows`) of files of the same of `windows`; `untold`: unnamed groups."""
     known = (
         rows.height > 0 and rows.select((pl.col("seq").is_not_null() | pl.col("comms_id").is_not_null()).all()).item()
     )
@@ -89,7 +89,7 @@ class _Matcher:
         return Matching(rows.drop("told"), tuple(self._pairings), tuple(self._refused))
 
     def _channels(self) -> list[tuple[Key, bool, list[tuple[int, slice]]]]:
-        """Each channel and window with the parts of the rows that are of one file."""
+        """Each channel and window with the slices of its rows by file."""
         columns = [self._rows[name].to_numpy() for name in ("channel", "window", "file")]
         new = np.any([np.diff(column, prepend=-1) != 0 for column in columns], axis=0)
         starts = [*np.flatnonzero(new).tolist(), self._rows.height]
@@ -103,7 +103,7 @@ class _Matcher:
     def _matched(
         self, channel: int, window: int, told: bool, parts: list[tuple[int, slice]]
     ) -> list[tuple[slice, int | None]]:
-        """For each file but the reference its rows, and the shift of their places; None where it is refused."""
+        """For each file but the reference its rows and the shift of their places; None for a refused file."""
         chief, whole = max(parts, key=lambda item: (item[1].stop - item[1].start, -item[0]))
         reference, out = self._sequence(whole), []
         for file, part in parts:
@@ -116,7 +116,7 @@ class _Matcher:
                 shift = best_shift(reference, other)
                 by = shift.by if shift else 0
             group = self._rows["group"][part.start]
-            reason = _doubt(shift, CAUSAL_UNTOLD if group in self._untold else CAUSAL, told=told)
+            reason = _doubt(shift, UNNAMED_CAUSAL_SHARE if group in self._untold else CAUSAL_SHARE, told=told)
             if shift is not None and reason is None:
                 self._pairings.append(Pairing(channel, window, chief, file, shift))
             else:
@@ -124,23 +124,23 @@ class _Matcher:
             out.append((part, by if reason is None else None))
         return out
 
-    def _sequence(self, part: slice) -> Sequence:
+    def _sequence(self, part: slice) -> ChannelSequence:
         c = self._columns
-        return Sequence(c["token"][part], c["arrived_ns"][part], c["ended_ns"][part], c["blocking"][part])
+        return ChannelSequence(c["token"][part], c["arrived_ns"][part], c["ended_ns"][part], c["blocking"][part])
 
-    def _at_places(self, whole: slice, part: slice) -> Shift | None:
-        """Of the operations of two files that have the same place, as numbers or ids tell it."""
+    def _at_places(self, whole: slice, part: slice) -> WindowShift | None:
+        """The operations of two files with equal places, from numbers or ids."""
         place = self._columns["place"]
         _, a, b = np.intersect1d(place[whole], place[part], assume_unique=True, return_indices=True)
         first, second = (
-            Sequence(s.tokens[at], s.starts[at], s.ends[at], s.blocking[at])
+            ChannelSequence(s.tokens[at], s.starts[at], s.ends[at], s.blocking[at])
             for s, at in ((self._sequence(whole), a), (self._sequence(part), b))
         )
         return at_shift(first, second, 0)
 
 
-def _doubt(shift: Shift | None, causal: float, *, told: bool) -> str | None:
-    """Why a match cannot be believed, for a person; None if it can."""
+def _doubt(shift: WindowShift | None, causal: float, *, told: bool) -> str | None:
+    """The reason for the user why a match cannot be believed; None if it can."""
     if shift is None:
         return "its numbers name no operation of the others" if told else "the order of operations agrees nowhere"
     if shift.causal < causal:
@@ -152,14 +152,13 @@ def _doubt(shift: Shift | None, causal: float, *, told: bool) -> str | None:
     return None
 
 
-# Which files belong together: windows that the profilers of different ranks recorded at the same time.
+# Windows of files that the profilers of different ranks recorded at the same time.
 
 
 def cluster_windows(traces: pl.DataFrame) -> dict[int, int]:
     """By file the number of its window; files of one number have different ranks and overlap in time.
 
-    A file that overlaps no other is alone with its number. If each rank has one file they belong together whatever
-    their clocks say.
+    A file without overlap is alone. If each rank has one file, all are one window, whatever their clocks say.
     """
     if traces["rank"].n_unique() == traces.height:
         return dict.fromkeys(traces["file"].to_list(), 0)
@@ -183,7 +182,7 @@ def cluster_windows(traces: pl.DataFrame) -> dict[int, int]:
 
 
 def jobs_of(rows: pl.DataFrame) -> list[list[int]]:
-    """The windows of `rows` (window, group) that are of one job each: those of two jobs have no group in common."""
+    """The windows of `rows` (window, group) by job: windows of two jobs share no group."""
     jobs: list[tuple[set[int], set[int]]] = []
     table = rows.group_by("window").agg(pl.col("group").unique()).sort("window")
     for window, found in table.iter_rows():
@@ -194,10 +193,10 @@ def jobs_of(rows: pl.DataFrame) -> list[list[int]]:
     return sorted(sorted(windows) for windows, _ in jobs)
 
 
-# The operations of all traces in a form in which they can be matched.
+# Operations of all traces in a form that can be matched.
 
-COALESCED = "coalesced"
-"""Operations of a batch whose kind is not told: not all members need to take part."""
+COALESCED_OP = "coalesced"
+"""Operations of a batch of unknown kind: not all members need to take part."""
 ROWS = (
     "row", "file", "rank", "group", "channel", "token", "seq", "is_p2p", "op", "key", "elements", "blocking",
     "comms_id", "members", "created_ns", "arrived_ns", "started_ns", "ended_ns",
@@ -205,15 +204,15 @@ ROWS = (
 
 
 def executed_rows(dataset: Dataset) -> pl.DataFrame:
-    """Operations that ran from start to end within a window, with `ROWS`, in the order in which each file issued them.
+    """Operations that ran completely within a window, with `ROWS`, in the issue order of each file.
 
-    `token` is what all members must agree on; `blocking` tells that no member can end before the last has arrived:
-    not so for rooted operations, nor between two ranks, for what is small is sent before anybody receives.
+    `token` must agree on all members. `blocking` is true if no member can end before the last has arrived: false for
+    rooted operations, and between two ranks, because small messages are sent before anybody receives.
     """
     traced = dataset.traced.with_row_index("row").filter(
         pl.col("completed_ns").is_not_null() & (~pl.col("is_p2p") | pl.col("peer").is_not_null())
     )
-    mixed = pl.col("op").cast(pl.String) == COALESCED
+    mixed = pl.col("op").cast(pl.String) == COALESCED_OP
     rows = with_signatures(traced).with_columns(
         mixed=mixed,
         arrived_ns=pl.coalesce("started_ns", "created_ns"),

@@ -1,8 +1,8 @@
-"""What the analysis of traces says: clocks, matched operations, and tables of where the time went.
+"""Results of the analysis of traces: clocks, matched operations, and tables of where the time went.
 
-All times are nanoseconds since the epoch, aligned: on the clock of the reference file. Ranks are global ranks, files
-are rows of `Dataset.files`: a rank has one for each window that its profiler recorded. The breakdowns are those of
-Holistic Trace Analysis (https://hta.readthedocs.io), so that its users find their numbers again.
+All times are nanoseconds since the epoch, aligned to the clock of the reference file. Ranks are global ranks, files are
+rows of `Dataset.files`; a rank has one file for each window that its profiler recorded. The breakdowns are those of
+Holistic Trace Analysis (https://hta.readthedocs.io), so that its users recognise the numbers.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import polars as pl
 Columns = dict[str, pl.DataType | type[pl.DataType]]
 
 CAUSES = ("compute", "host", "launch", "unknown")
-"""What made a rank late: its device computed, its host was busy elsewhere, or what it issued started late."""
+"""Causes of lateness: the device computed, the host was busy otherwise, or issued work started late."""
 IDLE_KINDS = ("host wait", "kernel wait", "other")
-"""Why a stream of a device was idle: nothing was issued to it, the next kernel was launched closely behind, or else."""
+"""Reasons of idle streams: nothing was issued, the next kernel was launched just before, or another reason."""
 
 MATCHED: Columns = {
     "match": pl.UInt32,  # counts the matched operations, in the order of their ends
     "group": pl.UInt32,  # row of `Dataset.groups`
-    "seq": pl.Int64,  # as the trace tells it; without that, the ordinal in the window, from 0
+    "seq": pl.Int64,  # from the trace; without that, the ordinal in the window, from 0
     "is_p2p": pl.Boolean,
     "op": pl.Categorical,
     "file": pl.UInt32,
     "rank": pl.Int32,
     "row": pl.UInt32,  # of `Dataset.traced`
-    "arrived_ns": pl.Int64,  # when the rank was there: its kernel started; the host issued it where none is told
+    "arrived_ns": pl.Int64,  # arrival of the rank: start of its kernel, else the time of issue
     "started_ns": pl.Int64,
     "ended_ns": pl.Int64,
     "blocking": pl.Boolean,  # no member can end before the last has arrived
@@ -38,7 +38,7 @@ MATCHED: Columns = {
 STEPS: Columns = {
     "rank": pl.Int32,
     "file": pl.UInt32,
-    "step": pl.Int64,  # ProfilerStep#N; 0 where the window has none and counts as one
+    "step": pl.Int64,  # ProfilerStep  # ProfilerStep#N; 0 for a window without steps, which counts as one
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
     "compute_ns": pl.Int64,  # any computing kernel ran
@@ -48,12 +48,12 @@ STEPS: Columns = {
     "memory_ns": pl.Int64,  # copies and memsets ran, and neither of the two
     "idle_ns": pl.Int64,  # nothing ran on the device; on a CPU, nothing on any thread
     "host_gap_ns": pl.Int64,  # the part of idle_ns in which no operation or launch ran on the host either
-    "late_ns": pl.Int64,  # how much later than the others it came to collectives by its own doing
-    "waited_ns": pl.Int64,  # how long it was in collectives before the last member came
+    "late_ns": pl.Int64,  # delay at collectives against the others, by its own doing
+    "waited_ns": pl.Int64,  # time in collectives before the last member came
 }
 """One row for each window and step. compute + exposed + memory + idle is the step.
 
-Of a file of which only collectives were read, all but communication_ns, late_ns and waited_ns are null.
+All columns but communication_ns, late_ns and waited_ns are null for a file of which only collectives were read.
 """
 
 KERNELS: Columns = {
@@ -90,7 +90,7 @@ QUEUES: Columns = {
     "max": pl.Int64,
     "full_ns": pl.Int64,  # time with 1024 or more waiting: launching blocks
 }
-"""One row for each stream: how much waited on it."""
+"""One row for each stream: the length of its queue."""
 
 LAUNCHES: Columns = {
     "rank": pl.Int32,
@@ -127,10 +127,10 @@ LAST: Columns = {
     "margin_ns": pl.Int64,  # after the second last
     "first_ns": pl.Int64,  # when the first one came
     "last_ns": pl.Int64,
-    "sure": pl.Boolean,  # the margin is more than clocks may be off
+    "sure": pl.Boolean,  # the margin exceeds the clock error
     "step": pl.Int64,  # null outside of steps
 }
-"""One row for each matched collective that all members must join, in the order of time: who came last."""
+"""One row for each matched collective that all members must join, by time: the rank that came last."""
 
 
 def _empty(columns: Columns) -> pl.DataFrame:
@@ -139,17 +139,17 @@ def _empty(columns: Columns) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Lateness:
-    """Why a rank is late: what it did between two collectives more than the others did."""
+    """The cause why a rank is late: its excess over the others between two collectives."""
 
     rank: int
     cause: str
     """One of CAUSES."""
     what: str
-    """The span that took the time, or the kernel; "" if nothing is seen in it."""
+    """The span or kernel that took the time; "" if none is known."""
     share: float
-    """Of the time that the rank is late, the part that this explains."""
+    """Share of the lateness that this explains."""
     detail: str = ""
-    """What is odd about it, for a person."""
+    """The irregularity, for the user."""
     row: int | None = None
     """Row of `Dataset.spans` of the longest such span."""
     where: str = ""
@@ -160,17 +160,17 @@ class Lateness:
 
 @dataclass(frozen=True)
 class TraceAnalysis:
-    """What the traces say, beside the findings."""
+    """Results of the traces, beside the findings."""
 
     offsets: Mapping[int, int] = field(default_factory=dict)
-    """By file, nanoseconds to add to its clock: 0 for the reference; missing where it cannot be aligned."""
+    """By file, nanoseconds to add to its clock: 0 for the reference; missing if it cannot be aligned."""
     residuals: Mapping[int, int] = field(default_factory=dict)
     """By file, median absolute distance in ns of its matched ends to those of the others, after alignment."""
     clock_error_ns: int | None = None
-    """A difference between two ranks that is less may be due to their clocks; None where none were compared."""
+    """Smaller differences between two ranks may be due to their clocks; None if no clocks were compared."""
     matched: pl.DataFrame = field(default_factory=lambda: _empty(MATCHED))
     refused: tuple[str, ...] = ()
-    """What was not matched or not aligned, and why; for a person."""
+    """Operations and files that were not matched or aligned, with the reason; for the user."""
     steps: pl.DataFrame = field(default_factory=lambda: _empty(STEPS))
     kernels: pl.DataFrame = field(default_factory=lambda: _empty(KERNELS))
     idle: pl.DataFrame = field(default_factory=lambda: _empty(IDLE))
@@ -179,11 +179,11 @@ class TraceAnalysis:
     bandwidth: pl.DataFrame = field(default_factory=lambda: _empty(BANDWIDTH))
     last: pl.DataFrame = field(default_factory=lambda: _empty(LAST))
     causes: Mapping[int, Lateness] = field(default_factory=dict)
-    """By rank that is accused of being late, why."""
+    """The cause for each rank accused of being late."""
     recorded: int | None = None
-    """Operations of the traces that are in dumps as well; None where there are no dumps."""
+    """Number of traced operations that are also in dumps; None without dumps."""
 
     @property
     def residual_ns(self) -> int | None:
-        """The worst residual of any file that was aligned by more than itself; None where none was."""
+        """The largest residual of a file that was aligned to another; None without one."""
         return max(self.residuals.values(), default=None)

@@ -1,9 +1,9 @@
-"""The same operation among those of dumps and among those that a profiler saw.
+"""Operations that are both in dumps and in traces.
 
-Both count alike: (group, number, is_p2p) is one operation of a rank, where the trace tells its number (torch 2.12 and
-later, not on gloo). Both also take the time at which the host issued it from one clock, some microseconds apart, and
-of one rank and group both are in the order of issue. Where times contradict the numbers, or there are none, the two
-series are laid on each other, and are taken for the same only where they fit each other whole.
+Both sources count alike: (group, number, is_p2p) is one operation of a rank, if the trace has its number (torch 2.12
+and later, not on gloo). Both also take the issue time from one clock, some microseconds apart, and both are in issue
+order for each rank and group. If times contradict the numbers, or there are no numbers, the two series are shifted onto
+each other, and count as the same only if they match completely.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from rankscope.schema import SOURCES, Dataset
 
 Ints = npt.NDArray[np.int64]
 NEAR_NS = 200_000
-"""Operations that were issued further apart than this are not the same, unless what lies around them says so."""
+"""Operations issued further apart are not the same, unless their neighbours show it."""
 FAR, FEWEST = 0.25, 4
-"""Share of them that may be, and how many there must be to say so."""
+"""Largest share of such pairs, and fewest pairs that can show it."""
 BEFORE_NS = 20_000
-"""A recorder notes an operation after the profiler saw it begin, give or take so much."""
+"""A recorder notes an operation after its begin in the profiler, with this tolerance."""
 ONE_RUN_NS = 60_000_000_000
-"""Operations of one number that were issued further apart are of two runs."""
+"""Operations of one number issued further apart are of two runs."""
 DATED_NS = 10**17
-"""Earlier times (before 1973) are those of a trace that lost the base of its clock."""
-UNTOLD = -1
-"""Stands for the number of an operation that tells none."""
+"""Earlier times (before 1973) are of a trace that lost its clock base."""
+UNKNOWN_NUMBER = -1
+"""Marks an unknown operation number."""
 MOST_SERIES = 20_000
-"""Ranks times groups that are joined for the report."""
+"""Most (rank, group) series that are joined for the report."""
 PROBES = 3
 _KEYS = ["rank", "group", "is_p2p"]
 
 
 @dataclass(frozen=True)
-class Series:
+class OperationSeries:
     """The operations of one rank and group in the order in which it issued them."""
 
     rows: Ints
-    """Whatever the caller knows them by."""
+    """Row numbers of the caller."""
     numbers: Ints
     issued_ns: Ints
 
 
-def series_of(table: pl.DataFrame) -> Series:
-    """Rows of `ops` or `traced`, with their place in it as `row`, that tell when they were issued."""
-    number = pl.when("is_p2p").then("p2p_seq").otherwise("seq").fill_null(UNTOLD)
+def series_of(table: pl.DataFrame) -> OperationSeries:
+    """Series of the rows of `ops` or `traced` with issue times, with their index as `row`."""
+    number = pl.when("is_p2p").then("p2p_seq").otherwise("seq").fill_null(UNKNOWN_NUMBER)
     known = table.filter(pl.col("created_ns").is_not_null()).sort("created_ns", "row")
     columns = known.select(pl.col("row").cast(pl.Int64), number=number, issued="created_ns")
-    return Series(*(columns[name].to_numpy() for name in columns.columns))
+    return OperationSeries(*(columns[name].to_numpy() for name in columns.columns))
 
 
-def same_operations(seen: Series, issued: Series) -> tuple[Ints, Ints]:
-    """Places in `seen` and in `issued` of the operations that are the same."""
+def same_operations(seen: OperationSeries, issued: OperationSeries) -> tuple[Ints, Ints]:
+    """Indices in `seen` and in `issued` of equal operations."""
     by_number = _by_number(seen, issued)
     if by_number is not None and _apart(seen, issued, by_number) <= NEAR_NS:
         return by_number
@@ -69,23 +69,23 @@ def same_operations(seen: Series, issued: Series) -> tuple[Ints, Ints]:
     return none, none
 
 
-def _by_number(seen: Series, issued: Series) -> tuple[Ints, Ints] | None:
-    """The places of equal numbers; None where they are not told, or do not tell operations apart."""
-    own = np.flatnonzero(issued.numbers != UNTOLD)
+def _by_number(seen: OperationSeries, issued: OperationSeries) -> tuple[Ints, Ints] | None:
+    """The indices of equal numbers; None if numbers are unknown or ambiguous."""
+    own = np.flatnonzero(issued.numbers != UNKNOWN_NUMBER)
     for numbers in (seen.numbers, issued.numbers[own]):
-        if not len(numbers) or (numbers == UNTOLD).any() or len(np.unique(numbers)) < len(numbers):
+        if not len(numbers) or (numbers == UNKNOWN_NUMBER).any() or len(np.unique(numbers)) < len(numbers):
             return None
     _, a, b = np.intersect1d(seen.numbers, issued.numbers[own], assume_unique=True, return_indices=True)
     return (a, own[b]) if len(a) else None
 
 
-def _apart(seen: Series, issued: Series, places: tuple[Ints, Ints]) -> int:
+def _apart(seen: OperationSeries, issued: OperationSeries, places: tuple[Ints, Ints]) -> int:
     a, b = places
     return int(np.median(np.abs(seen.issued_ns[a] - issued.issued_ns[b])))
 
 
-def _may_be_one_run(seen: Series, issued: Series, places: tuple[Ints, Ints]) -> bool:
-    """Whether times differ by about the same everywhere, as clocks do, and not by so much that it is another run."""
+def _may_be_one_run(seen: OperationSeries, issued: OperationSeries, places: tuple[Ints, Ints]) -> bool:
+    """Whether time differences are about constant, as between clocks, and small enough for one run."""
     a, b = places
     apart = seen.issued_ns[a] - issued.issued_ns[b]
     steady = float(np.median(np.abs(apart - np.median(apart)))) <= NEAR_NS
@@ -94,14 +94,14 @@ def _may_be_one_run(seen: Series, issued: Series, places: tuple[Ints, Ints]) -> 
 
 
 def laid_on(seen: Ints, issued: Ints) -> int | None:
-    """How many places later each of `seen` stands in `issued`, both rising; None where they do not fit each other."""
+    """The shift of `seen` in `issued`, both rising; None if they do not match."""
     shifts = {shift for a, b, sign in ((seen, issued, 1), (issued, seen, -1)) for shift in _near(a, b, sign)}
     fitting = {shift: apart for shift in shifts if (apart := _fit(seen, issued, shift)) is not None}
     return min(fitting, key=lambda shift: fitting[shift]) if fitting else None
 
 
 def _near(these: Ints, those: Ints, sign: int) -> list[int]:
-    """Shifts that lay one of `these` on one of `those` that was issued at nearly the same time."""
+    """Shifts that align one of `these` with one of `those` of nearly the same issue time."""
     if not len(these) or not len(those):
         return []
     out: list[int] = []
@@ -112,9 +112,9 @@ def _near(these: Ints, those: Ints, sign: int) -> list[int]:
 
 
 def _fit(seen: Ints, issued: Ints, shift: int) -> tuple[bool, int] | None:
-    """How badly the pairs of a shift fit: not all near, and how far apart; None where they cannot be the same.
+    """The misfit of a shift (not all near, distance); None if the pairs cannot be the same.
 
-    All are near, or most are, and the others were recorded before the next one was issued: a thread may lose its
+    All pairs are near, or most are, and the others were recorded before the next was issued: a thread may lose its
     processor between the two notes.
     """
     low, high = max(0, -shift), min(len(seen), len(issued) - shift)
@@ -131,7 +131,7 @@ def _fit(seen: Ints, issued: Ints, shift: int) -> tuple[bool, int] | None:
 
 
 def recorded(dataset: Dataset) -> pl.DataFrame:
-    """row (of `traced`), op_row (of `ops`): the operations of traces that are in dumps as well."""
+    """row (of `traced`), op_row (of `ops`): the traced operations that are in dumps as well."""
     schema = {"row": pl.Int64, "op_row": pl.Int64}
     dumped = dataset.ops.with_row_index("row").filter(pl.col("source") == SOURCES[0])
     tables = [dataset.traced.with_row_index("row"), dumped]

@@ -1,4 +1,4 @@
-"""From the tables of traces to what they say together."""
+"""Results of the traces of one job, computed from their tables."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import cached_property
 import polars as pl
 
 from rankscope.analysis.traces.bandwidth import bandwidth_table, sizes_of, with_speed
-from rankscope.analysis.traces.clock_alignment import Clocks, align
-from rankscope.analysis.traces.device_spans import Spans
-from rankscope.analysis.traces.late_ranks import Late, find_late
+from rankscope.analysis.traces.clock_alignment import FileClocks, align
+from rankscope.analysis.traces.device_spans import SpanIndex
+from rankscope.analysis.traces.late_ranks import LateRank, find_late
 from rankscope.analysis.traces.lateness import (
-    MATCH,
+    MATCH_COLUMNS,
     last_table,
     step_spans,
     with_lateness,
@@ -21,12 +21,12 @@ from rankscope.analysis.traces.lateness import (
     with_units,
     with_work,
 )
-from rankscope.analysis.traces.lateness_causes import Explainer
+from rankscope.analysis.traces.lateness_causes import LatenessExplainer
 from rankscope.analysis.traces.matching import Matching, cluster_windows, executed_rows, jobs_of, match_rows
 from rankscope.analysis.traces.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
 from rankscope.analysis.traces.recorded_operations import recorded
 from rankscope.analysis.traces.trace_tables import tables_of_all
-from rankscope.analysis.traces.window_offset import AGREE_NS
+from rankscope.analysis.traces.window_offset import AGREEMENT_NS
 from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset, Group
 
@@ -34,15 +34,15 @@ MOST_REFUSED = 8
 
 
 @dataclass(frozen=True)
-class Story:
-    """What the traces of one job tell, each part worked out when it is asked for."""
+class TraceStory:
+    """Results of the traces of one job, each computed on request."""
 
     dataset: Dataset
 
     @cached_property
-    def spans(self) -> Spans:
-        """What ran where."""
-        return Spans(self.dataset)
+    def spans(self) -> SpanIndex:
+        """Work on devices and hosts."""
+        return SpanIndex(self.dataset)
 
     @cached_property
     def paths(self) -> dict[int, str]:
@@ -52,18 +52,18 @@ class Story:
 
     @cached_property
     def executed(self) -> pl.DataFrame:
-        """What is to be matched."""
+        """Operations to match."""
         return executed_rows(self.dataset)
 
     @cached_property
     def matching(self) -> Matching:
-        """What was matched."""
+        """Matched operations."""
         untold = {g.id for g in self.dataset.group_list if not g.name and not g.description}
         return match_rows(self.executed, cluster_windows(self.dataset.traces), untold)
 
     @cached_property
-    def clocks(self) -> Clocks:
-        """How clocks differ."""
+    def clocks(self) -> FileClocks:
+        """Clock differences."""
         return align(self.matching, self.dataset.traces, self.paths)
 
     @cached_property
@@ -73,42 +73,45 @@ class Story:
 
     @cached_property
     def matches(self) -> pl.DataFrame:
-        """Rows of operations with two members or more, on one clock, with their step, unit and spot."""
+        """Rows of operations with at least two members, aligned, with their step, unit and spot."""
         offsets = dict(self.clocks.offsets)
-        rows = self.matching.rows.filter(pl.col("file").is_in(list(offsets)) & (pl.len().over(MATCH) > 1))
+        rows = self.matching.rows.filter(pl.col("file").is_in(list(offsets)) & (pl.len().over(MATCH_COLUMNS) > 1))
         offset = pl.col("file").replace_strict(offsets, return_dtype=pl.Int64) if offsets else pl.lit(0)
         aligned = pl.col("arrived_ns", "started_ns", "ended_ns") + offset
         rows = with_steps(rows.with_columns(aligned, offset_ns=offset), self.steps)
-        # what ends before a member came is not the same operation after all
-        held = pl.col("arrived_ns").max().over(MATCH) <= pl.col("ended_ns").min().over(MATCH) + AGREE_NS
+        # an operation that ends before a member came is not the same operation
+        held = (
+            pl.col("arrived_ns").max().over(MATCH_COLUMNS)
+            <= pl.col("ended_ns").min().over(MATCH_COLUMNS) + AGREEMENT_NS
+        )
         return with_units(rows.filter(held | ~pl.col("blocking")))
 
     @cached_property
     def joined(self) -> pl.DataFrame:
-        """Of the matches those that nobody can leave before all have come, with how late each member was."""
+        """Matches that nobody can leave before all have come, with the lateness of each member."""
         begins = self.dataset.traces.select("file", window_ns="start_ns").join(
             self.steps.group_by("file").agg(step_ns=pl.col("begin_ns").min()), on="file", how="left"
         )  # fmt: skip
         begins = begins.select("file", begin_ns=pl.coalesce("step_ns", "window_ns"))
-        whole = pl.col("blocking") & (pl.len().over(MATCH) == self._sizes(self.matches))
+        whole = pl.col("blocking") & (pl.len().over(MATCH_COLUMNS) == self._sizes(self.matches))
         return with_lateness(with_work(self.matches.filter(whole), self.dataset.traced, begins))
 
     def _sizes(self, rows: pl.DataFrame) -> pl.Series:
-        """How many members the group of each row has: where it is not told, as many ranks as used it."""
+        """The group size of each row: the number of ranks that used it if the size is unknown."""
         told = {group.id: len(group.ranks) for group in self.dataset.group_list}
         used = dict(rows.group_by("group").agg(pl.col("rank").n_unique()).iter_rows())
         size = pl.col("group").replace_strict({g: told.get(g) or used[g] for g in used}, return_dtype=pl.UInt32)
         return rows.select(pl.coalesce("members", size)).to_series()
 
     @cached_property
-    def late(self) -> list[Late]:
-        """Ranks that are late by themselves, the costliest first; each job that lies here is judged by itself."""
+    def late(self) -> list[LateRank]:
+        """Ranks that are late by themselves, the costliest first; each job in the input is judged separately."""
         window = pl.col("window")
         found = [late for own in jobs_of(self.joined) for late in self._late(self.joined.filter(window.is_in(own)))]
         return sorted(found, key=lambda late: -late.cost_ns)
 
-    def _late(self, rows: pl.DataFrame) -> list[Late]:
-        """Those of one job; not in groups across the stages of a pipeline, which differ by design."""
+    def _late(self, rows: pl.DataFrame) -> list[LateRank]:
+        """Late ranks of one job; without groups across pipeline stages, which differ by design."""
         own = pl.col("file").is_in(rows["file"].unique().implode())
         stages = pipeline_groups(self.dataset.traced.filter(own), self.dataset.group_list)
         on_host = bool(self.dataset.tracks.filter(own)["device"].is_null().all())
@@ -117,13 +120,13 @@ class Story:
 
     @cached_property
     def causes(self) -> dict[int, Lateness]:
-        """By rank why it is late."""
-        explainer = Explainer(self.spans, self.joined)
+        """By rank the cause of its lateness."""
+        explainer = LatenessExplainer(self.spans, self.joined)
         return {late.rank: explainer.explain(late) for late in self.late}
 
     @cached_property
     def speeds(self) -> pl.DataFrame:
-        """How fast the matched operations were."""
+        """Speeds of the matched operations."""
         return with_speed(self.joined, self.sizes)
 
     @cached_property
@@ -133,11 +136,11 @@ class Story:
 
     @cached_property
     def recorded(self) -> pl.DataFrame:
-        """Which operations of the traces are in dumps as well; see `recorded`."""
+        """Traced operations that are in dumps as well; see `recorded`."""
         return recorded(self.dataset)
 
     def analysis(self) -> TraceAnalysis:
-        """All of it."""
+        """All results."""
         offsets, alone = self.clocks.offsets, tables_of_all(self.spans, self.steps)
         return TraceAnalysis(
             offsets=offsets,
@@ -159,22 +162,22 @@ class Story:
     @cached_property
     def _numbers(self) -> pl.DataFrame:
         """The number of each match, in the order of ends."""
-        ends = self.matches.group_by(MATCH).agg(pl.col("ended_ns").max()).sort("ended_ns", *MATCH)
-        return ends.select(*MATCH).with_row_index("match")
+        ends = self.matches.group_by(MATCH_COLUMNS).agg(pl.col("ended_ns").max()).sort("ended_ns", *MATCH_COLUMNS)
+        return ends.select(*MATCH_COLUMNS).with_row_index("match")
 
     def _matched(self) -> pl.DataFrame:
-        rows = self.matches.join(self._numbers, on=MATCH).with_columns(seq=pl.coalesce("seq", "place"))
+        rows = self.matches.join(self._numbers, on=MATCH_COLUMNS).with_columns(seq=pl.coalesce("seq", "place"))
         return _shaped(rows, MATCHED).sort("match", "rank")
 
     @cached_property
     def last(self) -> pl.DataFrame:
-        """Who came last, with LAST."""
+        """The last rank of each collective, with columns LAST."""
         return last_table(self.joined, self._numbers, self.clocks.error_ns, by_step=not self.steps.is_empty())
 
     def _steps(self, table: pl.DataFrame, offsets: Mapping[int, int]) -> pl.DataFrame:
-        """STEPS of what each file tells of its own, by these clocks."""
+        """STEPS of all files, aligned by `offsets`."""
         unit = pl.col("unit") if not self.steps.is_empty() else pl.lit(0, dtype=pl.Int64)
-        # the same delay is seen in every group of the rank: the largest counts
+        # the same delay appears in every group of the rank: the largest counts
         late = (
             self.joined.group_by("file", "channel", unit.alias("step"))
             .agg(late_ns=pl.col("own_ns").sum(), waited_ns=pl.col("waited_ns").sum())
@@ -185,7 +188,7 @@ class Story:
         return _shaped(table.with_columns(pl.col("start_ns", "end_ns") + offset), STEPS)
 
     def refused(self) -> tuple[str, ...]:
-        """What was not matched and why, for a person."""
+        """Unmatched operations with reasons, for the user."""
         groups = dict(self.executed.select("channel", "group").unique("channel").iter_rows())
         lines: dict[str, set[str]] = {}
         for channel, file, why in self.matching.refused:
@@ -197,7 +200,7 @@ class Story:
 
 
 def group_label(groups: Sequence[Group], group: int | None, world_size: int) -> str:
-    """What a person calls a group; of one that nothing names its ranks."""
+    """The label of a group for people; its ranks if it has no name."""
     found = groups[group] if group is not None and group < len(groups) else None
     if found is None:
         return "a group that is not told"
@@ -210,13 +213,13 @@ def _shaped(table: pl.DataFrame, columns: Columns) -> pl.DataFrame:
     return table.select([pl.col(name).cast(kind) for name, kind in columns.items()])
 
 
-# Groups whose members are stages of a pipeline: they wait for one another, and come late by design.
+# Groups of pipeline stages, which wait for one another and come late by design.
 
 
 def pipeline_groups(traced: pl.DataFrame, groups: Sequence[Group]) -> frozenset[int]:
-    """Groups with two members that send to each other, activations one way and gradients the other, or one way only.
+    """Groups with two members that send to each other (activations and gradients), or in one direction.
 
-    A ring, in which everybody sends to the next and all do the same, is none; a ring of two cannot be told apart.
+    Not a ring, in which each member sends to the next and all do the same; a ring of two looks like a pipeline.
     """
     sends = traced.filter(pl.col("is_p2p") & (pl.col("op").cast(pl.String) == "send")).select("rank", "peer")
     pairs = set(sends.drop_nulls().unique().iter_rows())
@@ -225,7 +228,7 @@ def pipeline_groups(traced: pl.DataFrame, groups: Sequence[Group]) -> frozenset[
 
 
 def _leading_on(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Sends from which nothing ever comes back to the sender: they are in no circle."""
+    """Sends from which nothing returns to the sender: they are in no cycle."""
     left = set(pairs)
     while True:
         senders, receivers = {a for a, _ in left}, {b for _, b in left}

@@ -1,4 +1,4 @@
-"""Writes late ranks out as findings: by how much, why, what it costs, and where to look."""
+"""Late ranks as findings: the amount, the cause, the cost, and the next step."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from rankscope.analysis.model import Analysis, Confidence, Evidence, Finding, GroupRef, Reason, Why
+from rankscope.analysis.model import Analysis, Confidence, Evidence, Finding, GroupRef, RankExplanation, Reason
 from rankscope.analysis.places import Places
 from rankscope.analysis.traces.host_time import spoken
-from rankscope.analysis.traces.late_ranks import ABOVE, FLOOR_SHARE, Late
-from rankscope.analysis.traces.lateness_causes import LATEST, PROFILER
+from rankscope.analysis.traces.late_ranks import ABOVE, FLOOR_SHARE, LateRank
+from rankscope.analysis.traces.lateness_causes import LATE_QUANTILE, PROFILER_FRAMES
 from rankscope.analysis.traces.model import Lateness, TraceAnalysis
-from rankscope.analysis.traces.trace_story import Story, group_label
+from rankscope.analysis.traces.trace_story import TraceStory, group_label
 from rankscope.analysis.wording import plural, short_duration
 from rankscope.schema import Dataset, Frame
 
 MOST_EVIDENCE = 3
-"""Collectives that are quoted as evidence."""
-FEW = 5
-"""Fewer units make it less certain."""
-STEPS = {
+"""Most collectives quoted as evidence."""
+FEWEST_UNITS = 5
+"""With fewer units a finding is less certain."""
+STEPS_BY_CAUSE = {
     "compute": "Compare the GPU of rank {rank} with the others: clocks, temperature, throttling (nvidia-smi -q -d "
     "CLOCK,PERFORMANCE), and what it is given to compute.",
     "launch": "Look for what else runs on the device of rank {rank}: other processes, or streams that its kernels wait "
@@ -29,26 +29,26 @@ STEPS = {
     "host": "Look at {where} on rank {rank}: data loading, Python, the garbage collector, other processes on its host.",
     "unknown": "Record the traces with all categories: no span shows what rank {rank} did before it came.",
 }
-SLOW_HOST = (
+SLOW_HOST_STEP = (
     "Compare the processor of rank {rank} with the others: clocks, what else runs on its host, threads "
     "(OMP_NUM_THREADS), and what it is given to compute."
 )
-"""Of a job without devices, what to do about slow computing."""
-BLIND = "Record with with_stack=True: no span shows what the host of rank {rank} did in that time."
+"""Advice for slow computing in a job without devices."""
+STACK_STEP = "Record with with_stack=True: no span shows what the host of rank {rank} did in that time."
 
 
 @dataclass(frozen=True)
-class Writer:
-    """Makes findings of late ranks."""
+class StragglerWriter:
+    """Converts late ranks to findings."""
 
-    story: Story
+    story: TraceStory
     places: Places
 
     def findings(self) -> list[Finding]:
-        """One for each late rank, the costliest first."""
+        """A finding for each late rank, the costliest first."""
         return [self._finding(late) for late in self.story.late]
 
-    def _finding(self, late: Late) -> Finding:
+    def _finding(self, late: LateRank) -> Finding:
         cause = self.story.causes[late.rank]
         here = late.rows(self.story.joined)
         own = here.filter(pl.col("rank") == late.rank)
@@ -77,14 +77,14 @@ class Writer:
         )
 
     def _recorded_stack(self, own: pl.DataFrame) -> tuple[Frame, ...]:
-        """From where the rank issued the collective to which it came latest, as dumps tell it."""
+        """The stack, from dumps, at which the rank issued the collective to which it came latest."""
         if self.story.dataset.ops.is_empty():
             return ()
         latest = own.sort("own_ns", descending=True).select(pl.col("row").cast(pl.Int64))
         found = latest.join(self.story.recorded, on="row", maintain_order="left")["op_row"]
         return self.story.dataset.stack(self.story.dataset.ops["stack_id"][found[0]]) if len(found) else ()
 
-    def _title(self, late: Late, own: pl.DataFrame, cause: Lateness) -> str:
+    def _title(self, late: LateRank, own: pl.DataFrame, cause: Lateness) -> str:
         typical = _typical(late, own)
         floor = typical // 10
         last = int((own["margin_ns"] > 0).sum())
@@ -95,14 +95,14 @@ class Writer:
         what = f"{how} of {own.height} {own['op'][0]} of {label}{when}, by {short_duration(typical)}"
         return f"rank {late.rank} {what}: {cause_text(cause)}; costs {self._cost(late)}"
 
-    def _cost(self, late: Late) -> str:
-        # of several late ranks each hides what the others cost
+    def _cost(self, late: LateRank) -> str:
+        # with several late ranks, each hides the cost of the others
         lost = late.cost_ns if len(self.story.late) == 1 else late.median_ns // late.every
         if self.story.steps.is_empty():
             return f"{100 * lost / max(late.unit_ns, 1):.2g} % of the time"
         return f"{short_duration(lost)} of each {short_duration(late.unit_ns)} step"
 
-    def _explanation(self, late: Late, cause: Lateness, waiting: tuple[int, ...]) -> str:
+    def _explanation(self, late: LateRank, cause: Lateness, waiting: tuple[int, ...]) -> str:
         unit, each = ("steps", "") if not self.story.steps.is_empty() else ("parts of the window", " in each")
         when = "" if late.every == 1 else f", every {_ordinal(late.every)},"
         interval = f"{short_duration(late.low_ns)} to {short_duration(late.high_ns)}"
@@ -116,23 +116,23 @@ class Writer:
         return f"{text} {_cause_sentence(cause)}"
 
     def _waiting(self, rank: int) -> tuple[int, ...]:
-        """Members of the groups that it is in."""
+        """Members of the groups of the rank."""
         groups = self.story.joined.filter(pl.col("rank") == rank)["group"].unique()
         ranks = self.story.joined.filter(pl.col("group").is_in(groups.implode()))["rank"].unique()
         return tuple(sorted(r for r in ranks if r != rank))
 
-    def _confidence(self, late: Late) -> tuple[Confidence, tuple[str, ...]]:
+    def _confidence(self, late: LateRank) -> tuple[Confidence, tuple[str, ...]]:
         reasons = []
-        if late.units < FEW:
+        if late.units < FEWEST_UNITS:
             reasons.append(f"only {plural(late.units, 'step')} were recorded")
-        if late.every > 1 and late.late_in <= FEW:
+        if late.every > 1 and late.late_in <= FEWEST_UNITS:
             reasons.append(f"it was seen only {plural(late.late_in, 'time')} in {plural(late.units, 'step')}")
         if self.story.clocks.error_ns * 2 > late.median_ns:
             reasons.append(f"clocks may be off by {short_duration(self.story.clocks.error_ns)}")
         return ("medium" if reasons else "high"), tuple(reasons)
 
-    def _evidence(self, late: Late, here: pl.DataFrame, own: pl.DataFrame) -> tuple[Evidence, ...]:
-        """The collectives at which it came latest: its own arrival, and of the first the member that waited longest."""
+    def _evidence(self, late: LateRank, here: pl.DataFrame, own: pl.DataFrame) -> tuple[Evidence, ...]:
+        """The collectives at which it was latest: its own arrival, and the longest waiting member of the first one."""
         out = []
         worst = own.sort("own_ns", descending=True).head(MOST_EVIDENCE)
         for row in worst.iter_rows(named=True):
@@ -152,7 +152,7 @@ class Writer:
         step = "" if self.story.steps.is_empty() else f" of step {row['unit']}"
         return f"#{row['seq']}{step}" if row["seq"] is not None else f"{row['spot']}{step}"
 
-    def _against(self, late: Late, own: pl.DataFrame) -> tuple[Evidence, ...]:
+    def _against(self, late: LateRank, own: pl.DataFrame) -> tuple[Evidence, ...]:
         others = int((own["margin_ns"] <= 0).sum())
         text = f"in {others} of these {own.height} collectives another rank came last"
         steps = late.units - late.late_in if late.every == 1 else 0
@@ -185,34 +185,34 @@ def _cause_sentence(cause: Lateness) -> str:
     return f"It computed nothing in {share} of that time: {what}."
 
 
-def _typical(late: Late, own: pl.DataFrame) -> int:
-    """How late it comes to one collective; where units are no steps, several of which may lie in a unit."""
+def _typical(late: LateRank, own: pl.DataFrame) -> int:
+    """Its typical delay at one collective; a unit that is not a step may have several."""
     if late.spot is not None:
         return late.median_ns
-    latest = own["own_ns"].quantile(LATEST) or 0.0
+    latest = own["own_ns"].quantile(LATE_QUANTILE) or 0.0
     return int(own.filter(pl.col("own_ns") >= latest / 2)["own_ns"].to_numpy().mean())
 
 
 def _ordinal(number: int) -> str:
-    """2nd, 3rd, 11th."""
+    """Ordinals: 2nd, 3rd, 11th."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 
 
 def _next(cause: Lateness, on_host: bool) -> str:
     if on_host and cause.cause == "compute":
-        return SLOW_HOST.format(rank=cause.rank)
+        return SLOW_HOST_STEP.format(rank=cause.rank)
     if cause.cause == "host" and not cause.what:
-        return BLIND.format(rank=cause.rank)
+        return STACK_STEP.format(rank=cause.rank)
     where = spoken(cause.where or cause.what) if cause.cause == "host" else ""
-    return STEPS[cause.cause].format(rank=cause.rank, where=where)
+    return STEPS_BY_CAUSE[cause.cause].format(rank=cause.rank, where=where)
 
 
 def _frames(cause: Lateness) -> tuple[Frame, ...]:
-    """The Python functions among the spans around, innermost first: "data.py(12): load"."""
+    """The Python functions among the surrounding spans, innermost first: "data.py(12): load"."""
     out = []
     for name in cause.stack:
-        if any(own in name for own in PROFILER):
+        if any(own in name for own in PROFILER_FRAMES):
             continue
         file, at, rest = name.partition("(")
         line, closing, function = rest.partition("): ")
@@ -221,36 +221,38 @@ def _frames(cause: Lateness) -> tuple[Frame, ...]:
     return tuple(out)
 
 
-# Answers for one rank where only traces tell of it: how late it was, how long it waited, against who is accused.
+# Explanations for one rank with only traces: its lateness, its waits, and the accused rank.
 
-RULE = (
+LATENESS_RULE = (
     "it works longer by itself than the others between two collectives, in most steps, by more than chance explains "
     f"(above {100 * FLOOR_SHARE:.0f} % of a step, and {ABOVE} times what the others are late by)"
 )
-CLEARS = "a trace of more steps in which it is not late, or a program in which it is meant to do more than the others"
+CLEARING_EVIDENCE = (
+    "a trace of more steps in which it is not late, or a program in which it is meant to do more than the others"
+)
 
 
-def explain_traced(dataset: Dataset, analysis: Analysis, rank: int) -> Why:
-    """Why a rank is accused of being late, or not."""
+def explain_traced(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplanation:
+    """Explains why a rank is accused of being late, or why not."""
     traces = analysis.traces or TraceAnalysis()
     accusing = next((f for f in analysis.findings if rank in f.culprit_ranks), None)
     if accusing is not None:
-        rule = RULE if accusing.kind == "straggler" else accusing.explanation
-        return Why(rank, True, accusing.id or None, f"rank {rank} is accused: {accusing.title}", (
+        rule = LATENESS_RULE if accusing.kind == "straggler" else accusing.explanation
+        return RankExplanation(rank, True, accusing.id or None, f"rank {rank} is accused: {accusing.title}", (
             Reason("rule", Evidence(f"{accusing.kind}: {rule}")),
             *(Reason("evidence", e) for e in accusing.evidence),
             *_states(traces, rank),
             *(Reason("against", e) for e in accusing.counter_evidence),
-            Reason("clears", Evidence(CLEARS)),
+            Reason("clears", Evidence(CLEARING_EVIDENCE)),
         ))  # fmt: skip
     if rank not in dataset.traces["rank"]:
-        return Why(rank, False, None, f"rank {rank} is not accused: there is no trace of it", ())
+        return RankExplanation(rank, False, None, f"rank {rank} is not accused: there is no trace of it", ())
     root = next((f for f in analysis.findings if f.root_cause), None)
     said = f"{root.id} {root.kind}: {root.title}" if root else f"nobody is accused: {analysis.verdict}"
     lines = [Reason("root", Evidence(said)), *_states(traces, rank)]
     lines += [reason for other in (root.culprit_ranks if root else ()) for reason in _states(traces, other)]
-    return Why(rank, False, root.id or None if root else None, f"rank {rank} is not accused: {_short(traces, rank)}",
-               tuple(lines))  # fmt: skip
+    caused_by = root.id or None if root else None
+    return RankExplanation(rank, False, caused_by, f"rank {rank} is not accused: {_short(traces, rank)}", tuple(lines))
 
 
 def _short(traces: TraceAnalysis, rank: int) -> str:

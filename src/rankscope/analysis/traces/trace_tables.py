@@ -1,4 +1,4 @@
-"""What each trace tells whatever the others do: its steps, kernels, idle time, queues and launches."""
+"""Tables of each trace by itself: steps, kernels, idle time, queues and launches."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.device_spans import Busy, Spans, among
+from rankscope.analysis.traces.device_spans import BusyIntervals, SpanIndex, among
 from rankscope.analysis.traces.model import IDLE, IDLE_KINDS, KERNELS, LAUNCHES, QUEUES, STEPS, Columns
 from rankscope.schema import Dataset
 
-# What ran on devices, how it was launched, and why streams were idle: the tables of Holistic Trace Analysis.
+# Tables of Holistic Trace Analysis: device work, launches, and reasons of idle streams.
 
-NEXT_NS = 30_000
-"""A gap between two kernels that is shorter is what launching the second takes: HTA's default, as it works out."""
-QUEUE_FULL = 1024
-"""So many launched operations make the next launch wait."""
-LATE_NS = 100_000
-"""A kernel that starts so much after its launch is an outlier."""
+LAUNCH_GAP_NS = 30_000
+"""A shorter gap between two kernels is the cost of a launch: the default of HTA."""
+FULL_QUEUE = 1024
+"""Number of launched operations at which the next launch blocks."""
+LATE_START_NS = 100_000
+"""A kernel that starts this long after its launch is an outlier."""
 
 
 def kernels(ran: pl.DataFrame) -> pl.DataFrame:
-    """One row for each kernel of a file, with KERNELS but the rank; `ran` is what ran on its devices."""
+    """One row per kernel of a file, with KERNELS but the rank; `ran` is the work of its devices."""
     length = pl.col("end_ns") - pl.col("start_ns")
     by = [-pl.col("total_ns"), pl.col("kind"), pl.col("name").cast(pl.String)]
     table = ran.group_by("file", pl.col("what").cast(pl.String).alias("kind"), "name").agg(
@@ -34,17 +34,17 @@ def kernels(ran: pl.DataFrame) -> pl.DataFrame:
 
 
 def idle(launched: pl.DataFrame) -> pl.DataFrame:
-    """One row for each stream of a file and kind of idle time, with IDLE but the rank; see `Spans.launched`.
+    """One row per stream of a file and kind of idle time, with IDLE but the rank; see `SpanIndex.launched`.
 
-    Host wait: the next kernel was launched only after the one before it had ended. Kernel wait: the gap is what
-    launching takes. Other: neither, as where a stream waits for another.
+    Host wait: the next kernel was launched only after the end of the previous one. Kernel wait: the gap is the cost of
+    a launch. Other: neither, as when a stream waits for another.
     """
     before = pl.col("end_ns").shift().over("track")
     gap = (pl.col("start_ns") - before).alias("idle_ns")
     late = pl.col("call_ns") > before
     kind = (
         pl.when(late.fill_null(False)).then(pl.lit(IDLE_KINDS[0]))
-        .when(pl.col("start_ns") - before < NEXT_NS).then(pl.lit(IDLE_KINDS[1])).otherwise(pl.lit(IDLE_KINDS[2]))
+        .when(pl.col("start_ns") - before < LAUNCH_GAP_NS).then(pl.lit(IDLE_KINDS[1])).otherwise(pl.lit(IDLE_KINDS[2]))
     )  # fmt: skip
     table = (
         launched.select("file", "track", "lane", gap, kind.alias("kind")).drop_nulls("idle_ns")
@@ -55,7 +55,7 @@ def idle(launched: pl.DataFrame) -> pl.DataFrame:
 
 
 def queues(launched: pl.DataFrame) -> pl.DataFrame:
-    """One row for each stream of a file, with QUEUES but the rank: launched and not started, whenever that changes."""
+    """One row per stream of a file, with QUEUES but the rank: operations launched and not started, at each change."""
     ran = launched.filter(pl.col("call_ns").is_not_null())
     changes = pl.concat([
         ran.select("file", "track", "lane", at="call_ns", by=pl.lit(1)),
@@ -64,7 +64,7 @@ def queues(launched: pl.DataFrame) -> pl.DataFrame:
     waits = changes.with_columns(
         length=pl.col("by").cum_sum().over("track"), lasts=pl.col("at").shift(-1).over("track") - pl.col("at")
     )
-    full = pl.col("lasts").filter(pl.col("length") >= QUEUE_FULL).sum()
+    full = pl.col("lasts").filter(pl.col("length") >= FULL_QUEUE).sum()
     table = waits.group_by("file", "lane").agg(
         mean=pl.col("length").mean(), median=pl.col("length").median(), max=pl.col("length").max(), full_ns=full
     )
@@ -72,12 +72,12 @@ def queues(launched: pl.DataFrame) -> pl.DataFrame:
 
 
 def launches(launched: pl.DataFrame) -> pl.DataFrame:
-    """A row for a file, with LAUNCHES but the rank; a kernel that starts while its launch still runs has no delay."""
+    """One row per file, with LAUNCHES but the rank; a kernel that starts during its launch has no delay."""
     delay = (pl.col("start_ns") - pl.col("called_ns")).clip(0)
     call, kernel = pl.col("called_ns") - pl.col("call_ns"), pl.col("end_ns") - pl.col("start_ns")
     table = launched.filter(pl.col("call_ns").is_not_null()).group_by("file").agg(
         launches=pl.len(), delay_ns=delay.median().cast(pl.Int64), delay_p99_ns=delay.quantile(0.99).cast(pl.Int64),
-        runtime_ns=call.median().cast(pl.Int64), short=(kernel < call).sum(), late=(delay > LATE_NS).sum(),
+        runtime_ns=call.median().cast(pl.Int64), short=(kernel < call).sum(), late=(delay > LATE_START_NS).sum(),
     )  # fmt: skip
     return _shaped(table, LAUNCHES)
 
@@ -86,17 +86,17 @@ def _shaped(table: pl.DataFrame, columns: Columns) -> pl.DataFrame:
     return table.select([pl.col(name).cast(kind) for name, kind in columns.items() if name != "rank"])
 
 
-Alone = dict[str, pl.DataFrame]
+FileTables = dict[str, pl.DataFrame]
 """Tables of one file by name, without its rank: "steps" on its own clock, and KERNELS, IDLE, QUEUES, LAUNCHES."""
 TABLES: dict[str, Columns] = {"kernels": KERNELS, "idle": IDLE, "queues": QUEUES, "launches": LAUNCHES}
-_OF_LAUNCHED: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+_LAUNCH_TABLES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "idle": idle, "queues": queues, "launches": launches,
 }  # fmt: skip
-_TOLD_LATER = ("late_ns", "waited_ns")
+_LATER_COLUMNS = ("late_ns", "waited_ns")
 
 
-def tables_of_all(spans: Spans, steps: pl.DataFrame) -> Alone:
-    """The tables of all files, one after another in the order of files.
+def tables_of_all(spans: SpanIndex, steps: pl.DataFrame) -> FileTables:
+    """The tables of all files, in the order of files.
 
     `steps` are those that the program marked: file, step, begin_ns, end_ns.
     """
@@ -106,13 +106,13 @@ def tables_of_all(spans: Spans, steps: pl.DataFrame) -> Alone:
     out = {
         name: _ranked([one[name] for one in found if name in one], ranks, columns) for name, columns in TABLES.items()
     }
-    without = {name: kind for name, kind in STEPS.items() if name not in _TOLD_LATER}
+    without = {name: kind for name, kind in STEPS.items() if name not in _LATER_COLUMNS}
     told = _ranked([one["steps"] for one in found], ranks, without)
     return {**out, "steps": told.sort("rank", "file", "start_ns", maintain_order=True)}
 
 
 def _windows(dataset: Dataset, steps: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    """By file the steps in it; the window is one where none are marked."""
+    """By file its steps; the whole window is one step if none are marked."""
     windows = dataset.traces.select(
         "file", pl.lit(0, dtype=pl.Int64).alias("step"), begin_ns="start_ns", end_ns="end_ns"
     )
@@ -121,31 +121,31 @@ def _windows(dataset: Dataset, steps: pl.DataFrame) -> dict[int, pl.DataFrame]:
     return {file: parts.get(file, part) for (file,), part in windows.partition_by("file", as_dict=True).items()}
 
 
-def _of(spans: Spans, file: int, steps: pl.DataFrame) -> Alone:
+def _of(spans: SpanIndex, file: int, steps: pl.DataFrame) -> FileTables:
     ran, launched = spans.device(file), spans.launched(file)
     tables = {"steps": split_steps(spans, file, steps)}
     if ran is not None:
         tables["kernels"] = kernels(ran)
-        tables |= {name: make(launched) for name, make in _OF_LAUNCHED.items()}
+        tables |= {name: make(launched) for name, make in _LAUNCH_TABLES.items()}
     return tables
 
 
 def _ranked(tables: list[pl.DataFrame], ranks: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-    """The tables as one with these columns, and the rank of each file."""
+    """The tables merged into one with these columns, and the rank of each file."""
     if not tables:
         return pl.DataFrame(schema=columns)
     joined = pl.concat(tables, how="vertical_relaxed").join(ranks, on="file", maintain_order="left")
     return joined.select([pl.col(name).cast(kind) for name, kind in columns.items()])
 
 
-# Where the time of each rank and step went: computing, communication, copies, nothing.
+# Time of each rank and step by activity: computing, communication, copies, idle.
 
-_ACTIVE = ("cpu_op", "cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
-_WAITS = re.compile(r"Synchronize|StreamWait|EventQuery")
+_ACTIVE_CATEGORIES = ("cpu_op", "cuda_runtime", "cuda_driver", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
+_WAIT_CALL = re.compile(r"Synchronize|StreamWait|EventQuery")
 """Calls in which the host only waits for its device."""
 
 
-def split_steps(spans: Spans, file: int, steps: pl.DataFrame) -> pl.DataFrame:
+def split_steps(spans: SpanIndex, file: int, steps: pl.DataFrame) -> pl.DataFrame:
     """Columns of STEPS but `rank`, `late_ns` and `waited_ns`, on the file's own clock.
 
     `steps`: file, step, begin_ns, end_ns, all of one file.
@@ -158,10 +158,10 @@ def split_steps(spans: Spans, file: int, steps: pl.DataFrame) -> pl.DataFrame:
     start, end, what = ran["start_ns"].to_numpy(), ran["end_ns"].to_numpy(), ran["what"].to_physical().to_numpy()
     computes, communicates = what == 0, what == 1
     both = computes | communicates
-    device = Busy.of(start, end)
-    compute = Busy.of(start[computes], end[computes]).within(since, until)
-    communication = Busy.of(start[communicates], end[communicates]).within(since, until)
-    either, any_ = Busy.of(start[both], end[both]).within(since, until), device.within(since, until)
+    device = BusyIntervals.of(start, end)
+    compute = BusyIntervals.of(start[computes], end[computes]).within(since, until)
+    communication = BusyIntervals.of(start[communicates], end[communicates]).within(since, until)
+    either, any_ = BusyIntervals.of(start[both], end[both]).within(since, until), device.within(since, until)
     active = device.joined(_active(spans, file)).within(since, until)
     table = steps.select(*_HEAD).with_columns(
         compute_ns=pl.Series(compute), communication_ns=pl.Series(communication),
@@ -179,12 +179,12 @@ _HEAD = ("file", "step", pl.col("begin_ns").alias("start_ns"), "end_ns")
 _PARTS = ("compute_ns", "communication_ns", "exposed_ns", "overlap_ns", "memory_ns", "idle_ns", "host_gap_ns")
 
 
-def _active(spans: Spans, file: int) -> Busy:
-    """When any operation or launch ran on the host."""
+def _active(spans: SpanIndex, file: int) -> BusyIntervals:
+    """Intervals in which any operation or launch ran on the host."""
     host = spans.host(file)
     if host is None:
-        return Busy(np.empty(0, np.int64), np.empty(0, np.int64))
-    host = host.filter(among("category", _ACTIVE))
-    waits = [name for name in host["name"].unique().cast(pl.String) if _WAITS.search(name)]
+        return BusyIntervals(np.empty(0, np.int64), np.empty(0, np.int64))
+    host = host.filter(among("category", _ACTIVE_CATEGORIES))
+    waits = [name for name in host["name"].unique().cast(pl.String) if _WAIT_CALL.search(name)]
     active = host.filter(~among("name", waits))
-    return Busy.of(active["start_ns"].to_numpy(), active["end_ns"].to_numpy())
+    return BusyIntervals.of(active["start_ns"].to_numpy(), active["end_ns"].to_numpy())

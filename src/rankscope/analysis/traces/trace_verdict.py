@@ -1,4 +1,4 @@
-"""One verdict of dumps, logs and traces: what hangs comes first, then who is late, whoever saw it."""
+"""One verdict from dumps, logs and traces: hangs come first, then late ranks from any source."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import replace
 
 from rankscope.analysis.model import Analysis, Evidence, Finding, Status
 from rankscope.analysis.places import Places
-from rankscope.analysis.traces.late_ranks import LEAST
-from rankscope.analysis.traces.lateness import MATCH, most
+from rankscope.analysis.traces.late_ranks import FEWEST_UNITS
+from rankscope.analysis.traces.lateness import MATCH_COLUMNS, most
 from rankscope.analysis.traces.slow_links import link_findings
-from rankscope.analysis.traces.trace_story import Story
-from rankscope.analysis.traces.trace_stragglers import Writer
+from rankscope.analysis.traces.trace_story import TraceStory
+from rankscope.analysis.traces.trace_stragglers import StragglerWriter
 from rankscope.analysis.wording import plural, ranks_text
 
 
-def with_traces(analysis: Analysis, story: Story) -> Analysis:
-    """The analysis with what traces say: findings, `traces`, and the verdict where nothing worse is known."""
+def with_traces(analysis: Analysis, story: TraceStory) -> Analysis:
+    """The analysis with the results of traces: findings, `traces`, and the verdict if nothing worse is known."""
     dataset = story.dataset
     places = Places(dataset)
-    late, links = Writer(story, places).findings(), link_findings(story, places)
+    late, links = StragglerWriter(story, places).findings(), link_findings(story, places)
     worse = any(f.severity == "critical" for f in analysis.findings)
     if worse:
         late = [replace(f, root_cause=False) for f in late]
@@ -42,9 +42,9 @@ def with_traces(analysis: Analysis, story: Story) -> Analysis:
 def _joined(
     known: Sequence[Finding], late: Sequence[Finding], links: Sequence[Finding], *, worse: bool
 ) -> tuple[Finding, ...]:
-    """All findings, numbered anew. What dumps say of late ranks becomes evidence where traces name them as well.
+    """All findings with new ids. Late ranks from dumps become evidence if traces name them as well.
 
-    Where traces accuse somebody, they saw what ranks did meanwhile, and dumps only when they issued operations.
+    Accusations from traces take precedence, because traces show the activity of ranks, and dumps only issue times.
     """
     dumped = {f.culprit_ranks: f for f in known if f.kind == "straggler"}
     late = [_supported(f, dumped[f.culprit_ranks]) if f.culprit_ranks in dumped else f for f in late]
@@ -57,13 +57,13 @@ def _joined(
 
 
 def _supported(finding: Finding, dumped: Finding) -> Finding:
-    """A finding with what the dumps say for it."""
+    """The finding with the evidence of dumps."""
     said = Evidence(f"the dumps say so too: {dumped.title}", rank=dumped.culprit_ranks[0])
     return replace(finding, evidence=(*finding.evidence, said), counter_evidence=finding.counter_evidence)
 
 
-def _quiet(story: Story, links: Sequence[Finding]) -> tuple[Status, str]:
-    """Of traces in which nobody is late again and again."""
+def _quiet(story: TraceStory, links: Sequence[Finding]) -> tuple[Status, str]:
+    """The verdict of traces without a rank that is late again and again."""
     dataset = story.dataset
     ranks = sorted(dataset.traces["rank"].drop_nulls().unique().to_list())
     if len(ranks) < 2 < dataset.world_size + 1:
@@ -73,9 +73,9 @@ def _quiet(story: Story, links: Sequence[Finding]) -> tuple[Status, str]:
     return _judged(story, links, len(ranks))
 
 
-def _judged(story: Story, links: Sequence[Finding], ranks: int) -> tuple[Status, str]:
-    """Of traces of several ranks."""
-    matched = story.matches.select(MATCH).unique().height
+def _judged(story: TraceStory, links: Sequence[Finding], ranks: int) -> tuple[Status, str]:
+    """The verdict of traces of several ranks."""
+    matched = story.matches.select(MATCH_COLUMNS).unique().height
     if not matched:
         why = next(iter(story.refused()), "the traces hold none in common")
         return "unknown", f"{plural(ranks, 'rank')} traced, but no collective could be matched: {why}"
@@ -83,7 +83,7 @@ def _judged(story: Story, links: Sequence[Finding], ranks: int) -> tuple[Status,
     if story.joined.is_empty():
         return "unknown", f"{text}, but no group was traced whole: who comes last cannot be told"
     units = story.joined.select("window", "unit").drop_nulls().unique().height
-    if units < LEAST:
+    if units < FEWEST_UNITS:
         return "unknown", f"{text}: {most(story.last)}in {plural(units, 'step')}: too little to call a rank late"
     if links:
         return "slow", f"{text}; {links[0].title}"

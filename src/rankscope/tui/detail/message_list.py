@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import polars as pl
 
-from rankscope.report.log_excerpts import ROLES, Said, filled_time, folded, narrow
+from rankscope.report.log_excerpts import ROLES, LogExcerpt, filled_time, folded, narrow
 from rankscope.report.secrets import hide
 from rankscope.schema import Dataset
 from rankscope.tui.detail.format import clipped, clock, plain, rank_phrase
@@ -189,7 +189,7 @@ class Around(NamedTuple):
 
     own: tuple[Own, ...] = ()
     """In the order of time."""
-    others: tuple[Said, ...] = ()
+    others: tuple[LogExcerpt, ...] = ()
     """Root causes first."""
     timed: bool = True
     """Whether the others said it within a second; else nothing tells when."""
@@ -272,7 +272,7 @@ def said_lines(said: Around, width: int) -> list[Line]:
     return lines
 
 
-def _other(one: Said) -> Line:
+def _other(one: LogExcerpt) -> Line:
     """What others said: when the first did, role, who, text."""
     who = rank_phrase(one.ranks, 20) if one.ranks else "unknown rank"
     same = ": same line" if len(one.ranks) > 1 else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rankscope.analysis.model import Step
+from rankscope.analysis.model import ChainStep
 from rankscope.analysis.presence import Absence
 from rankscope.tui.detail.format import clock, duration, plain, rank_ranges, tensors
 from rankscope.tui.detail.member_folds import Fold
@@ -109,7 +109,7 @@ def who(fold: Fold, width: int = 28) -> str:
     return rank_ranges(fold.ranks, width) + (f" x{len(fold.ranks)}" if len(fold.ranks) > 1 else "")
 
 
-def chain_line(chain: Sequence[Step], groups: Mapping[str, str] | None = None) -> Line:
+def chain_line(chain: Sequence[ChainStep], groups: Mapping[str, str] | None = None) -> Line:
     """Who waits for whom: "for rank 13 (#31 all_reduce) -> rank 12 (#1121 all_reduce)".
 
     `groups`, descriptions by name, are named where they are given.

@@ -10,7 +10,7 @@ import polars as pl
 
 from rankscope.analysis.group_frontiers import Frontier
 from rankscope.analysis.host_stacks import HostStack, host_stacks
-from rankscope.analysis.model import Analysis, Finding, Step
+from rankscope.analysis.model import Analysis, ChainStep, Finding
 from rankscope.schema import SOURCES, Dataset, Frame, Group
 from rankscope.tui.detail.format import group_short
 from rankscope.tui.detail.member_folds import Fold, fold
@@ -36,7 +36,7 @@ class Detail:
     history: History
     stack: tuple[Frame, ...]
     """The operation's, or of what the rank did last; innermost first."""
-    chain: tuple[Step, ...]
+    chain: tuple[ChainStep, ...]
     """What the rank waits for, up to the root."""
     finding: Finding | None
     now_ns: int | None

@@ -20,7 +20,7 @@ from rankscope.tui.options import ViewOptions
 from rankscope.tui.times import build_times
 from rankscope.tui.traces.trace_board import TraceBoard
 from rankscope.tui.worker_messages import Updated, UpdateTimed
-from rankscope.watching.update import Reading
+from rankscope.watching.update import FollowProgress
 
 TOAST_S = 3600.0
 """A toast stays until a key is pressed: nothing goes away by itself."""
@@ -39,7 +39,7 @@ class LiveScreen(LanesScreen):
         self.waiting: Updated | None = None
         """The newest update that is not on the screen yet."""
         self.waiting_count = 0
-        self.reading: Reading = first.update.reading
+        self.reading: FollowProgress = first.update.reading
         self._seen = first.marks
         self._held_at = (0, 0)
         self._led = True
@@ -84,7 +84,7 @@ class LiveScreen(LanesScreen):
         else:
             self._show(update, None)
 
-    def take_reading(self, reading: Reading) -> None:
+    def take_reading(self, reading: FollowProgress) -> None:
         """Says how following goes where the job is as it was."""
         self.reading = reading
         self._draw_head()
@@ -291,5 +291,5 @@ class LiveScreen(LanesScreen):
         self.bar("keys").put([*state, *key_parts(max(room, 1))])
 
 
-def _told(reading: Reading) -> str:
+def _told(reading: FollowProgress) -> str:
     return plain(reading.said or reading.trouble)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from rich.style import Style
 
-from rankscope.analysis.live_state import Live, State
+from rankscope.analysis.live_state import LiveState, State
 from rankscope.analysis.model import Analysis, Status
 from rankscope.analysis.wording import plural
 from rankscope.tui.detail.format import clock, duration
 from rankscope.tui.lane_folding import rank_label
 from rankscope.tui.text_bars import Parts
-from rankscope.watching.update import Reading, Update
+from rankscope.watching.update import FollowProgress, JobUpdate
 
 MOST_RATES = 4
 """Groups that are named in the verdict."""
@@ -40,7 +40,7 @@ class Moment:
     ascii_only: bool
 
 
-def state_text(update: Update, reading: Reading, held: Update | None, moment: Moment) -> str:
+def state_text(update: JobUpdate, reading: FollowProgress, held: JobUpdate | None, moment: Moment) -> str:
     """How the job is and how old that is: "WATCHING . progressing 12.3/s . 0.4 s lag".
 
     Where the screen is paused it shows the update that is `held`, and `update` is the newest all the same:
@@ -72,7 +72,7 @@ def _joined(pieces: Sequence[str], more: Sequence[str], moment: Moment) -> str:
     return dot.join([*pieces, *reversed(told)])
 
 
-def _kind(update: Update) -> tuple[State, Status | None]:
+def _kind(update: JobUpdate) -> tuple[State, Status | None]:
     """What of a job is another state, and no other number."""
     return update.live.state, update.analysis.status if _is_bad(update.analysis) else None
 
@@ -81,7 +81,7 @@ def _is_bad(analysis: Analysis) -> bool:
     return analysis.status in ("hang", "mismatch", "failed", "slow")
 
 
-def _job_text(analysis: Analysis, live: Live, news_ns: int | None, *, wide: bool) -> str:
+def _job_text(analysis: Analysis, live: LiveState, news_ns: int | None, *, wide: bool) -> str:
     """The state in a few words; `news_ns`: how long ago the last news came, None if that tells nothing."""
     if live.state == "progressing":
         text = f"progressing {live.per_s:.3g}/s" if live.rates else "progressing"
@@ -96,7 +96,7 @@ def _job_text(analysis: Analysis, live: Live, news_ns: int | None, *, wide: bool
     return f"{analysis.status.upper()}, {text}" if _is_bad(analysis) else text
 
 
-def _frozen_text(live: Live, news_ns: int | None, *, wide: bool) -> str:
+def _frozen_text(live: LiveState, news_ns: int | None, *, wide: bool) -> str:
     since = f"since {clock(live.since_ns)[:8]}" if live.since_ns is not None else ""
     if news_ns is None:
         return f"FROZEN {since}".rstrip()
@@ -115,7 +115,7 @@ def _coarse(ns: int) -> str:
     return " ".join(_whole(ns).split()[:2])
 
 
-def with_rates(analysis: Analysis, live: Live) -> Analysis:
+def with_rates(analysis: Analysis, live: LiveState) -> Analysis:
     """The analysis of a job that goes on, whose verdict says how fast its groups do: the fastest first."""
     if analysis.status != "progressing" or live.state != "progressing" or not live.rates:
         return analysis

@@ -17,14 +17,14 @@ from rankscope.tui.overview import worst_by_column
 if TYPE_CHECKING:
     from rankscope.tui.letters import Codes
     from rankscope.tui.model import Model
-    from rankscope.watching.update import Reading, Update
+    from rankscope.watching.update import FollowProgress, JobUpdate
 
 
 @dataclass(frozen=True)
 class Prepared:
     """An update of a job, and its lanes."""
 
-    update: Update
+    update: JobUpdate
     model: Model
     overview: Codes
     marks: Marks
@@ -33,7 +33,7 @@ class Prepared:
 class Watch(Protocol):
     """Follows a job; `run` calls back until `stop` is called, which may be done from any thread."""
 
-    def run(self, publish: Callable[[Update | Reading | Prepared], None]) -> None:
+    def run(self, publish: Callable[[JobUpdate | FollowProgress | Prepared], None]) -> None:
         """Follows the job in the thread of the caller; what is prepared elsewhere costs the screen nothing."""
         ...
 
@@ -42,7 +42,7 @@ class Watch(Protocol):
         ...
 
 
-def prepare(update: Update) -> Prepared:
+def prepare(update: JobUpdate) -> Prepared:
     """Makes what the screen shows of an update."""
     model = build_model(update.dataset, update.analysis)
     return Prepared(update, model, worst_by_column(model), marks_of(update.dataset))

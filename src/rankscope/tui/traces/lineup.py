@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rankscope.analysis.traces.recorded_operations import UNTOLD, Series, same_operations, series_of
+from rankscope.analysis.traces.recorded_operations import UNKNOWN_NUMBER, OperationSeries, same_operations, series_of
 from rankscope.tui.model import Model
 from rankscope.tui.traces.lanes import TraceLanes
 
@@ -102,7 +102,7 @@ def pairs(lanes: TraceLanes, model: Model, rank: int, group: int, *, p2p: bool) 
     return seen.rows[a], issued.rows[b]
 
 
-def _items(model: Model, lane: int, group: int, *, p2p: bool) -> Series:
+def _items(model: Model, lane: int, group: int, *, p2p: bool) -> OperationSeries:
     """Items of a lane and group, numbered as the lanes of operations number them."""
     first, last = int(model.bounds[lane]), int(model.bounds[lane + 1])
     items = model.items
@@ -110,5 +110,5 @@ def _items(model: Model, lane: int, group: int, *, p2p: bool) -> Series:
     at = first + np.flatnonzero(fits & (items.row[first:last] >= 0))
     at = at[np.argsort(items.created[at], kind="stable")].astype(np.int64)
     # a send or receive is numbered by its pair there, not as the trace does
-    numbers = np.full(len(at), UNTOLD, np.int64) if p2p else items.seq[at].astype(np.int64)
-    return Series(at, numbers, items.created[at].astype(np.int64))
+    numbers = np.full(len(at), UNKNOWN_NUMBER, np.int64) if p2p else items.seq[at].astype(np.int64)
+    return OperationSeries(at, numbers, items.created[at].astype(np.int64))

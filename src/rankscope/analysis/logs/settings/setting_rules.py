@@ -1,4 +1,4 @@
-"""The rules about settings: two tables of the package."""
+"""Rules about settings (two tables of the package), and the settings of processes in comparable form."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from rankscope.schema import ENVIRONMENTS, Dataset
 _PACKAGE = "rankscope.analysis.logs.settings"
 
 
-class Rule(NamedTuple):
-    """What is known of one setting."""
+class SettingRule(NamedTuple):
+    """Known facts about one setting."""
 
     name: str
     scope: str
     """ "same" on all ranks, the same within a "node", or a rank's "own"."""
     default: str
-    """What being unset means; "" if that is not known."""
+    """Meaning of being unset; "" if it is unknown."""
     harm: str
-    """What a mismatch can do: "hang", "result", "speed", "evidence"."""
+    """Possible harm of a mismatch: "hang", "result", "speed", "evidence"."""
     effect: str
 
 
 class PackRule(NamedTuple):
-    """What a mode asks of one setting, where a trigger says that the mode is on."""
+    """Requirement of a mode for one setting, if a trigger shows that the mode is on."""
 
     pack: str
     trigger: str
@@ -43,9 +43,9 @@ class PackRule(NamedTuple):
 
 
 @cache
-def rules() -> dict[str, Rule]:
+def rules() -> dict[str, SettingRule]:
     """All rules by name."""
-    return {row[0]: Rule(*row) for row in _rows("rules.tsv")}
+    return {row[0]: SettingRule(*row) for row in _rows("rules.tsv")}
 
 
 @cache
@@ -60,60 +60,60 @@ def _rows(name: str) -> Iterator[list[str]]:
     return (line.split("\t") for line in lines[1:])
 
 
-# What processes told of their settings, with values that mean the same made equal.
+# Settings of processes, with equivalent values made equal.
 
-OF_ONE = (*ENVIRONMENTS, "container", "collect_env")
-"""Sources of which each file is of one process, though nothing may tell which."""
+ONE_PROCESS_SOURCES = (*ENVIRONMENTS, "container", "collect_env")
+"""Sources whose files are each of one process, even an unknown one."""
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-_LISTS = ("_ALGO", "_PROTO", "_HCA", "_IFNAME", "_SUBSYS")
-ENV = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]{2,}")
+_LIST_SUFFIXES = ("_ALGO", "_PROTO", "_HCA", "_IFNAME", "_SUBSYS")
+ENV_NAME = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]{2,}")
 
 
 @dataclass
-class Process:
-    """One process, and what it told. What all told alike is kept once, behind the own values."""
+class ProcessSettings:
+    """One process and its settings. Settings common to all are stored once, behind its own values."""
 
     rank: int | None
     host: str
     pid: int | None
     values: ChainMap[str, str]
-    """As printed; several values of one name joined."""
+    """As printed; several values of one name are joined."""
     places: ChainMap[str, tuple[int, int]]
     """File and line by name."""
     alike: int = 0
-    """So many variables NCCL printed for all."""
+    """Number of variables that NCCL printed for all."""
     means: dict[str, str] = field(default_factory=dict)
-    """The values by meaning, but of what all told alike."""
+    """Values by meaning, without those common to all."""
     printed: set[str] = field(default_factory=set)
-    """Variables that NCCL printed because it read them, but what all told alike."""
+    """Variables that NCCL printed because it read them, without those common to all."""
     files: set[int] = field(default_factory=set)
-    """Where its lines are."""
+    """Files with its lines."""
     whole: bool = False
-    """All of its environment is known."""
+    """Its whole environment is known."""
     alone: bool = True
-    """No other process wrote to its files: no line of it was lost in between."""
+    """No other process wrote to its files, so no line got lost in between."""
 
 
 @dataclass(frozen=True)
-class _Alike:
-    """Settings that all processes told with one value."""
+class _SharedSettings:
+    """Settings with one value in all processes."""
 
     values: dict[str, str]
     places: dict[str, tuple[int, int]]
     printed: int
 
 
-def names_of(told: Sequence[Process]) -> set[str]:
-    """Every name that any of them told."""
+def names_of(told: Sequence[ProcessSettings]) -> set[str]:
+    """All names that any of the processes has."""
     return {name for p in told for name in p.means} | (set(told[0].values) if told else set())
 
 
-def processes(dataset: Dataset) -> list[Process]:
-    """All that told a setting or version, by rank where it is known; dumps tell the version of NCCL."""
+def processes(dataset: Dataset) -> list[ProcessSettings]:
+    """All processes with a setting or version, by rank if it is known; dumps tell the version of NCCL."""
     table = _table(dataset)
     alike, rest = _alike(table)
-    found: dict[tuple[int | None, str, int | None, int | None], Process] = {}
+    found: dict[tuple[int | None, str, int | None, int | None], ProcessSettings] = {}
     for rank, host, pid, alone, whole, files in table.group_by("rank", "host", "pid", "alone", maintain_order=True).agg(
         pl.col("source").is_in(ENVIRONMENTS).any(), pl.col("file").unique()
     ).iter_rows():  # fmt: skip
@@ -128,7 +128,7 @@ def processes(dataset: Dataset) -> list[Process]:
         told.setdefault(meaning(name, value), value)
         own.values[name], own.means[name] = ", ".join(sorted(told.values())), ", ".join(sorted(told))
         own.places.maps[0].setdefault(name, (file, line or 0))
-        if source == "nccl" and ENV.fullmatch(name):
+        if source == "nccl" and ENV_NAME.fullmatch(name):
             own.printed.add(name)
     _share(list(found.values()))
     return list(found.values())
@@ -140,12 +140,12 @@ def _key(
     return (rank, "", None, None) if rank is not None else (None, host, pid, alone)
 
 
-def _process(rank: int | None, host: str, pid: int | None, alike: _Alike) -> Process:
-    return Process(rank, host, pid, ChainMap({}, alike.values), ChainMap({}, alike.places), alike.printed)
+def _process(rank: int | None, host: str, pid: int | None, alike: _SharedSettings) -> ProcessSettings:
+    return ProcessSettings(rank, host, pid, ChainMap({}, alike.values), ChainMap({}, alike.places), alike.printed)
 
 
 def _table(dataset: Dataset) -> pl.DataFrame:
-    """Rows of all that is known to be of a process."""
+    """Rows of all settings with a known process."""
     dumps = dataset.dumps.filter(pl.col("library_version").is_not_null() & pl.col("rank").is_not_null())
     versions = dumps.select(
         "rank", "host", pl.lit(None, pl.Int64).alias("pid"), pl.lit("version:nccl").alias("name"),
@@ -154,13 +154,13 @@ def _table(dataset: Dataset) -> pl.DataFrame:
     )  # fmt: skip
     told = pl.concat([dataset.settings.select(versions.columns), versions]) if dumps.height else dataset.settings
     nobody = pl.col("rank").is_null() & pl.col("pid").is_null()
-    told = told.select(versions.columns).filter(~nobody | pl.col("source").is_in(OF_ONE))
+    told = told.select(versions.columns).filter(~nobody | pl.col("source").is_in(ONE_PROCESS_SOURCES))
     alone = pl.when(nobody).then("file").cast(pl.Int64).alias("alone")
     return told.with_columns(pl.col("host").fill_null(""), alone)
 
 
-def _alike(table: pl.DataFrame) -> tuple[_Alike, pl.DataFrame]:
-    """What all told with one value, and the rows of the rest: of thousands of ranks most say the same."""
+def _alike(table: pl.DataFrame) -> tuple[_SharedSettings, pl.DataFrame]:
+    """Settings common to all, and the rows of the rest: most of thousands of ranks agree."""
     who = pl.coalesce(pl.format("r{}", "rank"), pl.format("{}:{}", "host", "pid"), pl.format("f{}", "alone"))
     table = table.with_columns(who=who)
     people = table["who"].n_unique()
@@ -170,14 +170,14 @@ def _alike(table: pl.DataFrame) -> tuple[_Alike, pl.DataFrame]:
     )  # fmt: skip
     same = by_name.filter((pl.col("values") == 1) & (pl.col("who") == people))
     rows = same.select("name", "value", "file", "line", "nccl").rows()
-    alike = _Alike(
+    alike = _SharedSettings(
         {name: value for name, value, *_ in rows}, {name: (file, line or 0) for name, _, file, line, _ in rows},
-        sum(nccl and bool(ENV.fullmatch(name)) for name, _, _, _, nccl in rows),
+        sum(nccl and bool(ENV_NAME.fullmatch(name)) for name, _, _, _, nccl in rows),
     )  # fmt: skip
     return alike, table.filter(~pl.col("name").is_in(same["name"].implode())).drop("who")
 
 
-def _share(told: Sequence[Process]) -> None:
+def _share(told: Sequence[ProcessSettings]) -> None:
     writers = Counter(file for process in told for file in process.files)
     for process in told:
         process.alone = all(writers[file] == 1 for file in process.files)
@@ -185,7 +185,7 @@ def _share(told: Sequence[Process]) -> None:
 
 @lru_cache(maxsize=1 << 16)
 def meaning(name: str, value: str) -> str:
-    """A value in one spelling: truth values, numbers, lists whose order means nothing, versions without build."""
+    """The canonical spelling of a value: truth values, numbers, lists without order, versions without build."""
     text = value.strip().strip('"').lower()
     if name.startswith("version:"):
         found = _VERSION.search(text)
@@ -194,6 +194,6 @@ def meaning(name: str, value: str) -> str:
         return "1" if text in _TRUE else "0"
     if re.fullmatch(r"0*\d{1,18}", text):
         return str(int(text))
-    if name.endswith(_LISTS) and "," in text:
+    if name.endswith(_LIST_SUFFIXES) and "," in text:
         return ",".join(sorted(text.split(",")))
     return text

@@ -1,4 +1,4 @@
-"""`settings-mismatch` and `version-mismatch`: settings of every rank compared by meaning."""
+"""`settings-mismatch` and `version-mismatch`: settings of all ranks compared by meaning."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rankscope.analysis.logs.settings.setting_rules import (
-    ENV,
-    Process,
-    Rule,
+    ENV_NAME,
+    ProcessSettings,
+    SettingRule,
     meaning,
     names_of,
     packs,
@@ -22,33 +22,33 @@ from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset
 
 MOST_EVIDENCE = 8
-NAMES = 3
+MOST_NAMES = 3
 
 
 def find_settings(dataset: Dataset, place: Callable[[int], Culprit]) -> list[Finding]:
-    """Findings about settings and versions, what can hang a job first."""
+    """Findings about settings and versions, those that can hang a job first."""
     told = processes(dataset)
     if not told:
         return []
     paths = dict(dataset.files.select("file", "path").iter_rows())
-    by_people: defaultdict[tuple[object, ...], list[Split]] = defaultdict(list)
+    by_people: defaultdict[tuple[object, ...], list[SettingSplit]] = defaultdict(list)
     for split in find_splits(told):
         by_people[split.is_version, split.common is None, split.lost, tuple(id(p) for p in split.odd)].append(split)
     found = [_finding(splits, paths, place) for splits in by_people.values()]
     return [*found, *find_modes(told, paths, place), *find_misspelt(told, paths, place)]
 
 
-def _finding(splits: list[Split], paths: dict[int, str], place: Callable[[int], Culprit]) -> Finding:
+def _finding(splits: list[SettingSplit], paths: dict[int, str], place: Callable[[int], Culprit]) -> Finding:
     first = splits[0]
     people = who(first.odd)
     if first.common is None:
-        names = ", ".join(s.name for s in splits[:NAMES])
+        names = ", ".join(s.name for s in splits[:MOST_NAMES])
         title = f"{people} do not agree on {names}: {' or '.join(_values(first))}"
     else:
-        parts = [f"{s.name} {_own(s)}, most {s.common}" for s in splits[:NAMES]]
+        parts = [f"{s.name} {_own(s)}, most {s.common}" for s in splits[:MOST_NAMES]]
         title = f"{people}: {'; '.join(parts)}"
-    if len(splits) > NAMES:
-        title += f"; and {len(splits) - NAMES} more"
+    if len(splits) > MOST_NAMES:
+        title += f"; and {len(splits) - MOST_NAMES} more"
     accused = first.common is not None and not first.lost
     absent = any(s.unprinted for s in splits)
     ranks = tuple(sorted(p.rank for p in first.odd if p.rank is not None))
@@ -67,7 +67,7 @@ def _finding(splits: list[Split], paths: dict[int, str], place: Callable[[int], 
     )
 
 
-def _reasons(first: Split, absent: bool) -> tuple[str, ...]:
+def _reasons(first: SettingSplit, absent: bool) -> tuple[str, ...]:
     if first.lost:
         return ("several processes wrote to that log: a line may have been lost, and the setting be the same",)
     if absent:
@@ -75,41 +75,45 @@ def _reasons(first: Split, absent: bool) -> tuple[str, ...]:
     return ("there is no majority",) if first.common is None else ()
 
 
-def _own(split: Split) -> str:
+def _own(split: SettingSplit) -> str:
     shown = sorted({p.values[split.name] for p in split.odd if split.name in p.values})
-    return " or ".join(shown[:NAMES]) if shown else "is not printed" if split.lost else "is not set"
+    return " or ".join(shown[:MOST_NAMES]) if shown else "is not printed" if split.lost else "is not set"
 
 
-def _values(split: Split) -> list[str]:
-    return sorted({p.values.get(split.name, "unset") for p in split.odd})[: NAMES + 1]
+def _values(split: SettingSplit) -> list[str]:
+    return sorted({p.values.get(split.name, "unset") for p in split.odd})[: MOST_NAMES + 1]
 
 
-def _evidence(split: Split, paths: dict[int, str]) -> list[Evidence]:
-    return [told_by(process, split.name, paths) for process in split.odd[:NAMES]]
+def _evidence(split: SettingSplit, paths: dict[int, str]) -> list[Evidence]:
+    return [told_by(process, split.name, paths) for process in split.odd[:MOST_NAMES]]
 
 
-# Settings on which processes do not agree, and who stands against most.
+# Settings on which processes disagree, and the minority.
 
-UNKNOWN = Rule("", "same", "", "hang", "What it does is not known here; that ranks differ in it is seldom meant.")
-VERSION = Rule("", "same", "", "result", "Another version of a library may compute or communicate in another way.")
+UNKNOWN_RULE = SettingRule(
+    "", "same", "", "hang", "What it does is not known here; that ranks differ in it is seldom meant."
+)
+VERSION_RULE = SettingRule(
+    "", "same", "", "result", "Another version of a library may compute or communicate in another way."
+)
 HARMS = ("hang", "result", "speed", "evidence", "")
-"""What a mismatch can do, the worst first."""
+"""Possible harms of a mismatch, the worst first."""
 
 
 @dataclass(frozen=True)
-class Split:
-    """One setting that processes do not agree on."""
+class SettingSplit:
+    """One setting on which processes disagree."""
 
     name: str
-    rule: Rule
+    rule: SettingRule
     common: str | None
-    """The value of most, as printed; None where no value has a majority."""
-    odd: tuple[Process, ...]
-    """The minority; all where there is none."""
+    """The value of the majority, as printed; None without a majority."""
+    odd: tuple[ProcessSettings, ...]
+    """The minority; all processes without a majority."""
     unprinted: bool = False
-    """The odd ones printed no value: they are taken to have it unset."""
+    """The odd processes printed no value, so it is taken as unset."""
     lost: bool = False
-    """Their lines may have got lost among those of others in the same file: nobody is accused of it."""
+    """Their lines may have got lost among those of others in the same file, so nobody is accused."""
 
     @property
     def is_version(self) -> bool:
@@ -117,21 +121,21 @@ class Split:
         return self.name.startswith("version:") or self.name == "cuda-driver"
 
 
-def find_splits(told: Sequence[Process]) -> list[Split]:
+def find_splits(told: Sequence[ProcessSettings]) -> list[SettingSplit]:
     found = []
     for name in sorted({name for process in told for name in process.means}):
-        rule = rules().get(name) or (VERSION if name.startswith("version:") else None)
-        rule = rule or (UNKNOWN if ENV.fullmatch(name) else None)
+        rule = rules().get(name) or (VERSION_RULE if name.startswith("version:") else None)
+        rule = rule or (UNKNOWN_RULE if ENV_NAME.fullmatch(name) else None)
         if rule is None or rule.scope == "own":
             continue
-        split = _split(name, rule if rule.effect else UNKNOWN._replace(harm=rule.harm), told)
-        if split is not None and not (rule is UNKNOWN and split.common is None):
+        split = _split(name, rule if rule.effect else UNKNOWN_RULE._replace(harm=rule.harm), told)
+        if split is not None and not (rule is UNKNOWN_RULE and split.common is None):
             found.append(split)
     return sorted(found, key=lambda s: (HARMS.index(s.rule.harm), s.name))
 
 
-def _split(name: str, rule: Rule, told: Sequence[Process]) -> Split | None:
-    """Who stands against most; None if all that can be compared agree."""
+def _split(name: str, rule: SettingRule, told: Sequence[ProcessSettings]) -> SettingSplit | None:
+    """The disagreement on a setting; None if all comparable values agree."""
     printed = [p for p in told if name in p.means]
     values = {id(p): p.means[name] for p in printed}
     usual = _usual(printed)
@@ -143,7 +147,7 @@ def _split(name: str, rule: Rule, told: Sequence[Process]) -> Split | None:
     if len(counts) < 2 or (rule.scope == "node" and _apart(people, values)):
         return None
     if len(counts) > max(2, len(people) // 2):
-        # every rank has its own: it is meant so
+        # every rank has its own value: that is intended
         return None
     majority = counts[0][1] * 2 > len(people) and counts[0][1] > counts[1][1]
     odd = tuple(p for p in people if values[id(p)] != counts[0][0]) if majority else tuple(people)
@@ -152,30 +156,30 @@ def _split(name: str, rule: Rule, told: Sequence[Process]) -> Split | None:
     common = next((p.values[name] for p in printed if values[id(p)] == counts[0][0]), f"unset{unset and f' ({unset})'}")
     unprinted = majority and not any(p in printed for p in odd)
     lost = unprinted and not all(p.alone or p.whole for p in odd)
-    return Split(name, rule, common if majority else None, odd, unprinted, lost)
+    return SettingSplit(name, rule, common if majority else None, odd, unprinted, lost)
 
 
-def _usual(printed: Sequence[Process]) -> frozenset[str]:
-    """Other variables that NCCL printed for most of those that printed one."""
+def _usual(printed: Sequence[ProcessSettings]) -> frozenset[str]:
+    """Other variables that NCCL printed for most of the processes that printed one."""
     told = [p.printed for p in printed]
     counts = Counter(name for names in told for name in names)
     return frozenset(name for name, count in counts.items() if count * 2 > len(told))
 
 
-def _would_print(process: Process, name: str, usual: frozenset[str]) -> bool:
-    """Whether that a process did not print a name means that it is unset.
+def _would_print(process: ProcessSettings, name: str, usual: frozenset[str]) -> bool:
+    """Whether a name that a process did not print is unset there.
 
-    So it is where all of its environment is known; or where it printed at least half of what those usually printed
-    that printed this one, for NCCL prints what it reads, and reads the same everywhere.
+    That holds if its whole environment is known; or if it printed at least half of the variables that the printers of
+    this one usually print, because NCCL prints the variables it reads, and reads the same everywhere.
     """
-    if not ENV.fullmatch(name):
+    if not ENV_NAME.fullmatch(name):
         return False
     others = usual - {name}
     expected, seen = len(others) + process.alike, len(process.printed & others) + process.alike
     return process.whole or 0 < expected <= 2 * seen
 
 
-def _apart(people: Sequence[Process], values: dict[int, str]) -> bool:
+def _apart(people: Sequence[ProcessSettings], values: dict[int, str]) -> bool:
     """Whether values differ only between hosts."""
     hosts: defaultdict[str, set[str]] = defaultdict(set)
     for process in people:
@@ -183,14 +187,16 @@ def _apart(people: Sequence[Process], values: dict[int, str]) -> bool:
     return len(hosts) > 1 and all(len(own) == 1 for own in hosts.values())
 
 
-# Modes that are on but not in all they need, and names that are no setting's.
+# Modes that are on without all they need, and misspelt names.
 
 MOST_LINES = 8
 
 
-def find_modes(told: Sequence[Process], paths: dict[int, str], place: Callable[[int], Culprit]) -> list[Finding]:
-    """Modes that are on, but not in all they need."""
-    found: defaultdict[tuple[str, str], list[tuple[Process, str]]] = defaultdict(list)
+def find_modes(
+    told: Sequence[ProcessSettings], paths: dict[int, str], place: Callable[[int], Culprit]
+) -> list[Finding]:
+    """Modes that are on without all they need."""
+    found: defaultdict[tuple[str, str], list[tuple[ProcessSettings, str]]] = defaultdict(list)
     effects: dict[tuple[str, str], str] = {}
     for rule in packs():
         for process in told:
@@ -215,7 +221,9 @@ def find_modes(told: Sequence[Process], paths: dict[int, str], place: Callable[[
     ]  # fmt: skip
 
 
-def find_misspelt(told: Sequence[Process], paths: dict[int, str], place: Callable[[int], Culprit]) -> list[Finding]:
+def find_misspelt(
+    told: Sequence[ProcessSettings], paths: dict[int, str], place: Callable[[int], Culprit]
+) -> list[Finding]:
     """Names that are almost those of known settings."""
     names = misspelt(names_of(told))
     out = []
@@ -236,19 +244,19 @@ def find_misspelt(told: Sequence[Process], paths: dict[int, str], place: Callabl
     return out
 
 
-# Names that are almost those of a known setting: unknown variables are ignored in silence.
+# Names close to a known setting: unknown variables are ignored in silence.
 
 PREFIXES = ("NCCL_", "RCCL_", "HCCL_", "HCC_", "LCCL_", "ATB_", "TORCH_", "NVTE_", "CUBLAS_", "NCC_", "CUDA_")
-SHORT = 14
-"""Names up to this length may differ in one place only: short ones are close to each other by chance."""
+LONGEST_SHORT_NAME = 14
+"""Names up to this length may differ in one place only, because short names are close by chance."""
 
 
 def intended(name: str) -> str | None:
-    """The known setting that an unknown name was probably meant to be; None without exactly one."""
+    """The known setting that an unknown name was probably meant to be; None unless exactly one fits."""
     known = rules()
     if name in known or not name.startswith(PREFIXES):
         return None
-    most = 1 if len(name) <= SHORT else 2
+    most = 1 if len(name) <= LONGEST_SHORT_NAME else 2
     near = [(distance(name, other, most), other) for other in known if abs(len(other) - len(name)) <= most]
     best = sorted(pair for pair in near if pair[0] <= most)
     if not best or (len(best) > 1 and best[0][0] == best[1][0]):
@@ -257,14 +265,14 @@ def intended(name: str) -> str | None:
 
 
 def misspelt(names: Iterable[str]) -> dict[str, str]:
-    """The intended name by each name that was probably misspelt."""
+    """By each probably misspelt name: the intended name."""
     return {name: meant for name in names if (meant := intended(name)) is not None}
 
 
 def distance(one: str, other: str, most: int) -> int:
-    """Edits between two names: letters put in, left out, exchanged, or two neighbours swapped (Damerau, restricted).
+    """Edit distance of two names: insertions, deletions, substitutions, swaps of neighbours (Damerau, restricted).
 
-    More than `most` are not counted to their end.
+    Counting stops above `most`.
     """
     before: list[int] = []
     row = list(range(len(other) + 1))
@@ -281,30 +289,30 @@ def distance(one: str, other: str, most: int) -> int:
     return row[-1]
 
 
-# Words for the processes that a finding about settings names, and the places where they told of them.
+# Words for the processes that a finding about settings names, and for the places of their settings.
 
-HOSTS = 3
+MOST_HOSTS = 3
 
 
-def told_by(process: Process, name: str, paths: dict[int, str]) -> Evidence:
-    """Where a process told of a setting, or that it did not."""
+def told_by(process: ProcessSettings, name: str, paths: dict[int, str]) -> Evidence:
+    """The place where a process has a setting, or a note that it has none."""
     if name not in process.values:
         return Evidence(f"{name} is {'unset' if process.whole else 'not printed'}", rank=process.rank)
     file, line = process.places.get(name, (-1, 0))
     return Evidence(f"{name}={process.values[name]}", paths.get(file), process.rank, line=line or None)
 
 
-def who(people: Sequence[Process]) -> str:
-    """Ranks, and how many processes without one on which hosts."""
+def who(people: Sequence[ProcessSettings]) -> str:
+    """Ranks, and the number of processes without a rank on which hosts."""
     ranks = sorted(p.rank for p in people if p.rank is not None)
     rest = [p for p in people if p.rank is None]
     hosts = sorted({p.host for p in rest if p.host})
     more = ("1 process" if len(rest) == 1 else f"{len(rest)} processes") if rest else ""
-    more += f" on {', '.join(hosts[:HOSTS])}" if hosts else ""
+    more += f" on {', '.join(hosts[:MOST_HOSTS])}" if hosts else ""
     return " and ".join(part for part in (ranks_text(ranks) if ranks else "", more) if part)
 
 
-def culprits(people: Sequence[Process], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
-    """All of them, ranks first."""
+def culprits(people: Sequence[ProcessSettings], place: Callable[[int], Culprit]) -> tuple[Culprit, ...]:
+    """All processes as culprits, ranks first."""
     known = sorted(p.rank for p in people if p.rank is not None)
     return (*map(place, known), *(Culprit(None, p.host or None, p.pid) for p in people if p.rank is None))

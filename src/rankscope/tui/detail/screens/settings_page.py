@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES
-from rankscope.report.settings_section import Setting, Value, mentioned, settings
+from rankscope.report.settings_section import ReportedSetting, SettingValue, mentioned, settings
 from rankscope.schema import Dataset
 from rankscope.tui.detail.finding_text import severity_role
 from rankscope.tui.detail.format import clipped, counted, plain, rank_ranges
@@ -22,7 +22,7 @@ _MOST = 40
 HOW = "Put logs written with NCCL_DEBUG=INFO beside the dumps, or the output of python -m torch.utils.collect_env."
 
 
-def setting_line(one: Setting, about: Finding | None, width: int, names: int) -> Line:
+def setting_line(one: ReportedSetting, about: Finding | None, width: int, names: int) -> Line:
     """A setting in a line: what a finding says of it, name, values with who has them."""
     word = Span(f"{SEVERITIES[about.severity].badge:<4} ", severity_role(about)) if about else Span("     ")
     parts: list[Span | str] = [word, Span(f"{clipped(plain(one.name), names):<{names}} ", _look(one))]
@@ -35,18 +35,18 @@ def setting_line(one: Setting, about: Finding | None, width: int, names: int) ->
     return line(*parts, Span(f" | {left:,} more", "dim") if left > 0 else "")
 
 
-def _look(one: Setting) -> Role:
+def _look(one: ReportedSetting) -> Role:
     return "bold" if one.differs else "text"
 
 
-def _value(value: Value, ranks: int, width: int) -> list[Span]:
+def _value(value: SettingValue, ranks: int, width: int) -> list[Span]:
     who = rank_ranges(value.ranks, ranks) if value.ranks else ""
     who += ("," if who else "") + f"{value.unknown} unknown" if value.unknown else ""
     look: Role = "warn" if value.value is None else "text"
     return [Span(f"{who}: ", "dim"), Span(clipped(plain(value.shown), max(width, 10)), look)]
 
 
-def setting_text(one: Setting, about: Finding | None, width: int) -> list[Line]:
+def setting_text(one: ReportedSetting, about: Finding | None, width: int) -> list[Line]:
     """A setting with all its values in whole lines, and what a finding says of it."""
     lines = [line(Span(plain(one.name), "head"), f"  {counted(one.told, 'value')}")]
     if about is not None:
@@ -128,7 +128,7 @@ class SettingsScreen(ListPage):
         self.draw_bars()
 
 
-def _has(one: Setting, wanted: str) -> bool:
+def _has(one: ReportedSetting, wanted: str) -> bool:
     if wanted.isascii() and wanted.isdigit() and len(wanted) < 10 and any(int(wanted) in v.ranks for v in one.values):
         return True
     return wanted in one.name.lower() or any(wanted in value.shown.lower() for value in one.values[:1000])

@@ -10,7 +10,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from rankscope.analysis.explanations import NoSuchRankError, explain
-from rankscope.analysis.model import Analysis, Why
+from rankscope.analysis.model import Analysis, RankExplanation
 from rankscope.report.words import why_sections
 from rankscope.schema import Dataset
 from rankscope.tui.detail.format import plain
@@ -23,7 +23,7 @@ from rankscope.tui.options import ViewOptions
 _LABEL, _INDENT = 11, 2
 
 
-def why_lines(why: Why, width: int) -> list[Line]:
+def why_lines(why: RankExplanation, width: int) -> list[Line]:
     """An answer in lines of `width` cells."""
     head = Span(plain(why.title[:1].upper() + why.title[1:]), "bad" if why.accused else "bold")
     lines = [*wrap(line(head), width, _INDENT), BLANK]
@@ -50,11 +50,11 @@ class WhyScreen(Page):
         self.dataset, self.analysis, self.rank = dataset, analysis, rank
         self.why = self._ask(rank)
 
-    def _ask(self, rank: int) -> Why:
+    def _ask(self, rank: int) -> RankExplanation:
         try:
             return explain(self.dataset, self.analysis, rank)
         except NoSuchRankError as error:
-            return Why(rank, False, None, str(error))
+            return RankExplanation(rank, False, None, str(error))
 
     def heading(self) -> list[Line]:
         """Whose answer it is, and the verdict."""
