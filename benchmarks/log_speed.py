@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.results import machine, put, table
-from rankscope.parsers.contents import Decoded
+from rankscope.parsers.contents import DecodedFile
 from rankscope.parsers.files.directory_walk import walk
 from rankscope.parsers.logs.decode import decode
-from rankscope.parsers.workers.byte_ranges import Ranges
+from rankscope.parsers.workers.byte_ranges import FileRanges
 from rankscope.parsers.workers.pool import Pool
 
 RANKS = 8
@@ -62,9 +62,9 @@ def one_process(path: Path) -> int:
 
 def all_processes(path: Path) -> int:
     """As the program does it: with the start of the workers, ranges, and joining them."""
-    pool, ranges = Pool(walk([path]), None), Ranges()
+    pool, ranges = Pool(walk([path]), None), FileRanges()
     whole = [found for result in pool.run() if (found := ranges.take(result)) is not None]
-    decoded: list[Decoded] = [found.decoded for found in whole if found.decoded is not None]
+    decoded: list[DecodedFile] = [found.decoded for found in whole if found.decoded is not None]
     return sum(one.rows for one in decoded)
 
 

@@ -13,9 +13,9 @@ from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.attempts import NoSuchAttemptError, with_silent
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.cli import run
-from rankscope.parsers.sidecar.model import Card
+from rankscope.parsers.sidecar.model import Sidecar
 from rankscope.schema import Dataset
 from tests.analysis.logs.processes import Processes, closed
 
@@ -126,8 +126,8 @@ def test_a_rank_that_left_no_dump_is_of_the_attempt_it_fits() -> None:
     assert (found.world_size, found.missing_ranks) == (2, (1,))
 
 
-def _card(rank: int, **more: object) -> Source:
-    return Source(f"{rank}-{len(more)}.json", "sidecar", 1, None, None, replace(Card(rank, host="a"), **more))  # type: ignore[arg-type]
+def _card(rank: int, **more: object) -> SourceFile:
+    return SourceFile(f"{rank}-{len(more)}.json", "sidecar", 1, None, None, replace(Sidecar(rank, host="a"), **more))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rankscope.capture.card import Card
-from rankscope.capture.sampler import EMPTY, INTERVAL, Request, Sampler
-from rankscope.capture.settings import Settings
+from rankscope.capture.card import SidecarRecord
+from rankscope.capture.sampler import EMPTY, INTERVAL, DumpRequest, Sampler
+from rankscope.capture.settings import CaptureSettings
 from tests.capture.ranks import card as told
 from tests.capture.torch_module import torch_module
 
@@ -79,11 +79,11 @@ def captured(monkeypatch: pytest.MonkeyPatch, torch: Torch, folder: Path) -> Sam
     monkeypatch.delenv(OFF, raising=False)
     monkeypatch.setitem(sys.modules, "torch", torch.module())
     monkeypatch.delitem(sys.modules, "torch._inductor", raising=False)
-    return Sampler(Settings(str(folder)), Card())
+    return Sampler(CaptureSettings(str(folder)), SidecarRecord())
 
 
 def serve(one: Sampler, reason: str = INTERVAL) -> None:
-    one._serve(Request(reason, False))
+    one._serve(DumpRequest(reason, False))
 
 
 def written(folder: Path) -> set[str]:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rankscope.capture import files, recorder, sampler
-from rankscope.capture.card import Card
-from rankscope.capture.sampler import INTERVAL, Request, Sampler
-from rankscope.capture.settings import Settings
+from rankscope.capture.card import SidecarRecord
+from rankscope.capture.sampler import INTERVAL, DumpRequest, Sampler
+from rankscope.capture.settings import CaptureSettings
 from tests.capture.ranks import card as told
 from tests.capture.torch_module import torch_module
 
@@ -57,11 +57,11 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
 
 
 def made(folder: Path, **given: Any) -> Sampler:
-    return Sampler(Settings(str(folder), **given), Card())
+    return Sampler(CaptureSettings(str(folder), **given), SidecarRecord())
 
 
 def serve(one: Sampler, reason: str = INTERVAL, stacks: bool = False) -> None:
-    one._serve(Request(reason, stacks))
+    one._serve(DumpRequest(reason, stacks))
 
 
 def test_stacks_wait_until_they_are_worth_their_time(torch: Torch, tmp_path: Path) -> None:

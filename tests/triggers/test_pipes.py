@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from rankscope.triggers import pipes
-from rankscope.triggers.pipes import Pipe, ask, find_pipes
+from rankscope.triggers.pipes import TriggerPipe, ask, find_pipes
 
 
 def test_pipes_are_found_by_their_names_and_told_from_what_is_none(tmp_path: Path) -> None:
@@ -54,7 +54,10 @@ def test_what_is_no_pipe_any_more_is_not_written_to(tmp_path: Path) -> None:
     path.write_text("dump")
     link = tmp_path / "trigger_4.pipe"
     link.symlink_to(path)
-    problems = [asked.problem for asked in ask([Pipe(path, 3), Pipe(link, 4), Pipe(tmp_path / "absent", 5)])]
+    problems = [
+        asked.problem
+        for asked in ask([TriggerPipe(path, 3), TriggerPipe(link, 4), TriggerPipe(tmp_path / "absent", 5)])
+    ]
     assert problems == ["not a pipe", "Too many levels of symbolic links", "No such file or directory"]
     assert path.read_text() == "dump"
 

@@ -13,31 +13,31 @@ from rankscope.assemble import attempts, dump_ranks, file_names, py_spy_snapshot
 from rankscope.assemble import process_ends as ended
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.frontiers import SourceFacts, facts_of, frontier_table, has_timing, p2p_groups
-from rankscope.assemble.groups import Groups, describe, named, resolve
-from rankscope.assemble.operations import Stacks, complete_filtered, entries, operations
+from rankscope.assemble.groups import GroupIndex, describe, named, resolve
+from rankscope.assemble.operations import StackIds, complete_filtered, entries, operations
 from rankscope.assemble.py_spy_snapshots import thread_tables
 from rankscope.assemble.repeats import repeat_table
-from rankscope.assemble.sources import Source, config_world
+from rankscope.assemble.sources import SourceFile, config_world
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import DUMP, DUPLICATE, EMPTY, INPUTS, LOG, PY_SPY, REPORT, TRACE, UNKNOWN
-from rankscope.parsers.sidecar.model import Card
+from rankscope.parsers.sidecar.model import Sidecar
 from rankscope.schema import Dataset
 
 if TYPE_CHECKING:
-    from rankscope.assemble.logs.comm_lifetimes import Recall
-    from rankscope.assemble.logs.log_processes import Scene
-    from rankscope.assemble.py_spy_ranks import Seen
-    from rankscope.assemble.traces.trace_dataset import Windows
+    from rankscope.assemble.logs.comm_lifetimes import CommMemory
+    from rankscope.assemble.logs.log_processes import LogScene
+    from rankscope.assemble.py_spy_ranks import RankedStacks
+    from rankscope.assemble.traces.trace_dataset import TraceWindows
 
 
 def assemble(
-    sources: Sequence[Source],
+    sources: Sequence[SourceFile],
     root: str,
     pattern: re.Pattern[str] | None,
     world_size: int | None,
     attempt: int | None,
     errors: str | None = None,
-    recall: Recall | None = None,
+    recall: CommMemory | None = None,
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows.
 
@@ -72,8 +72,8 @@ def assemble(
 
 
 def _settled(
-    sources: Sequence[Source], pattern: re.Pattern[str] | None, attempt: int | None
-) -> tuple[list[Attempt], int, list[Source]]:
+    sources: Sequence[SourceFile], pattern: re.Pattern[str] | None, attempt: int | None
+) -> tuple[list[Attempt], int, list[SourceFile]]:
     """The attempts, the number of the one that is wanted, and its dumps. Raises NoSuchAttemptError."""
     for source in sources:
         if source.snapshot is None and source.kind not in (LOG.name, TRACE.name):
@@ -88,7 +88,7 @@ def _settled(
 
 def _of_processes(
     tables: dict[str, pl.DataFrame],
-    sources: Sequence[Source],
+    sources: Sequence[SourceFile],
     chosen: int,
     pattern: re.Pattern[str] | None,
     errors: str | None,
@@ -110,7 +110,7 @@ def _of_processes(
 
 
 def _brought(
-    tables: dict[str, pl.DataFrame], scene: Scene | None, windows: Windows | None, world: int, fixed: int | None
+    tables: dict[str, pl.DataFrame], scene: LogScene | None, windows: TraceWindows | None, world: int, fixed: int | None
 ) -> tuple[dict[str, pl.DataFrame], int]:
     """The tables with what logs and traces tell, and the number of ranks then, unless the user has fixed it."""
     if scene is not None:
@@ -136,8 +136,8 @@ class LogRun(NamedTuple):
 
 
 def _logs(
-    sources: Sequence[Source], places: dict[int, int], run: LogRun, world: int, recall: Recall | None
-) -> Scene | None:
+    sources: Sequence[SourceFile], places: dict[int, int], run: LogRun, world: int, recall: CommMemory | None
+) -> LogScene | None:
     """Who wrote the logs of the chosen attempt; None without a log, which costs nothing."""
     if not any(source.kind == LOG.name for source in sources):
         return None
@@ -152,7 +152,7 @@ def _logs(
     return read_scene(mine, world, run.pattern, number, recall)
 
 
-def _in_logs(scene: Scene | None) -> list[Seen]:
+def _in_logs(scene: LogScene | None) -> list[RankedStacks]:
     """The stacks that stand in logs."""
     if scene is None:
         return []
@@ -161,7 +161,7 @@ def _in_logs(scene: Scene | None) -> list[Seen]:
     return stacks_in(scene)
 
 
-def _windows(sources: Sequence[Source], attempt: int, pattern: re.Pattern[str] | None) -> Windows | None:
+def _windows(sources: Sequence[SourceFile], attempt: int, pattern: re.Pattern[str] | None) -> TraceWindows | None:
     """Whose the profilers' traces are; None without one, which costs nothing."""
     if not any(source.trace is not None for source in sources):
         return None
@@ -176,7 +176,7 @@ def _highest(groups: pl.DataFrame) -> int:
     return int(highest) if isinstance(highest, int) else -1
 
 
-def _runs(sources: Sequence[Source]) -> list[Attempt]:
+def _runs(sources: Sequence[SourceFile]) -> list[Attempt]:
     """The attempts with their numbers given out and their ranks settled; copies are in none of them."""
     distinct = repeats.set_aside([s for s in sources if s.dump is not None])
     runs = attempts.with_silent(attempts.split(sorted(distinct, key=lambda s: s.shown)), sources)
@@ -187,10 +187,10 @@ def _runs(sources: Sequence[Source]) -> list[Attempt]:
     return runs
 
 
-def _used(run: Attempt) -> list[Source]:
+def _used(run: Attempt) -> list[SourceFile]:
     """The sources of a run in order of rank; of two that the user gave one rank, the newest."""
     used = []
-    seen: dict[tuple[int | None, str], Source] = {}
+    seen: dict[tuple[int | None, str], SourceFile] = {}
     for source in sorted(run.sources, key=lambda s: (-(s.span or (0, 0))[1], s.shown)):
         rival = next((seen[k] for k in _recorders(source) if k in seen), None)
         if rival is not None:
@@ -203,11 +203,11 @@ def _used(run: Attempt) -> list[Source]:
     return sorted(used, key=lambda s: (s.rank or 0, s.shown))
 
 
-def _recorders(source: Source) -> list[tuple[int | None, str]]:
+def _recorders(source: SourceFile) -> list[tuple[int | None, str]]:
     return [(source.rank, library) for library in sorted(source.libraries)]
 
 
-def _place_undecoded(sources: Sequence[Source], newest: int) -> None:
+def _place_undecoded(sources: Sequence[SourceFile], newest: int) -> None:
     """Files that could not be decoded are dumps if their name says whose, and belong to the run of their directory."""
     by_directory: dict[str, int] = {}
     for source in sources:
@@ -227,18 +227,20 @@ def _place_undecoded(sources: Sequence[Source], newest: int) -> None:
             source.attempt = by_directory.get(source.directory, newest if by_directory else None)
 
 
-def _world(used: Sequence[Source], sources: Sequence[Source], attempt: int) -> int:
+def _world(used: Sequence[SourceFile], sources: Sequence[SourceFile], attempt: int) -> int:
     """The most that groups, dumps, and dumps that could not be decoded speak of."""
     told = [s.rank + 1 for s in used if s.rank is not None]
     told += [s.highest + 1 for s in used]
     told += [max(g.ranks) + 1 for s in used for g in s.carded if g.ranks]
-    own = [s.card for s in used] + [s.content for s in sources if s.attempt == attempt and isinstance(s.content, Card)]
+    own = [s.card for s in used] + [
+        s.content for s in sources if s.attempt == attempt and isinstance(s.content, Sidecar)
+    ]
     told += [card.world_size for card in own if card is not None and card.world_size is not None]
     told += [s.rank + 1 for s in sources if s.kind == DUMP.name and s.attempt == attempt and s.rank is not None]
     return max(told, default=0)
 
 
-def _known_world(used: Sequence[Source]) -> int:
+def _known_world(used: Sequence[SourceFile]) -> int:
     """The number of ranks where groups are written down; 0 where only the dumps that are there tell."""
     world = config_world(list(used))
     return max([world, *(1 + s.rank for s in used if s.rank is not None)]) if world else 0
@@ -247,15 +249,15 @@ def _known_world(used: Sequence[Source]) -> int:
 # The table of files: what was looked at, what is known of it, and what was wrong with it.
 
 
-def file_table(sources: Sequence[Source]) -> pl.DataFrame:
+def file_table(sources: Sequence[SourceFile]) -> pl.DataFrame:
     """A row for each source, in their order."""
     rows = [_row(place, source) for place, source in enumerate(sources)]
     return pl.DataFrame(rows, schema=dict(schema.FILES))
 
 
-def _row(place: int, source: Source) -> dict[str, Any]:
+def _row(place: int, source: SourceFile) -> dict[str, Any]:
     dump, trace, complete = source.dump, source.trace, source.complete
-    own = source.card or (source.content if isinstance(source.content, Card) else None)
+    own = source.card or (source.content if isinstance(source.content, Sidecar) else None)
     library = dump.library_version if dump else trace.about.library_version if trace else None
     return {
         "file": place,
@@ -287,19 +289,19 @@ def _row(place: int, source: Source) -> dict[str, Any]:
 # The tables that come of dumps alone.
 
 
-def dump_tables(used: list[Source], places: list[int], world: int) -> dict[str, pl.DataFrame]:
+def dump_tables(used: list[SourceFile], places: list[int], world: int) -> dict[str, pl.DataFrame]:
     """The tables ops, stacks, groups and frontiers of sources that lie at `places` of the table of files."""
     if not used:
         tables = {"ops": schema.OPS, "groups": schema.GROUPS, "frontiers": schema.FRONTIERS}
-        return {**{name: schema.empty(columns) for name, columns in tables.items()}, "stacks": Stacks().table()}
+        return {**{name: schema.empty(columns) for name, columns in tables.items()}, "stacks": StackIds().table()}
     _settle_recorders(used)
-    groups, stacks = resolve(used, world), Stacks()
+    groups, stacks = resolve(used, world), StackIds()
     frame = entries(used, places, groups, stacks)
     facts = [facts_of(i, source, groups) for i, source in enumerate(used)]
     return {**_tables(frame, used, places, groups, facts), "stacks": stacks.table()}
 
 
-def _settle_recorders(sources: Sequence[Source]) -> None:
+def _settle_recorders(sources: Sequence[SourceFile]) -> None:
     """Takes dumps of a job without operations for what all others are.
 
     Not of a rank that has left another one with operations: the empty one is of another backend.
@@ -315,7 +317,7 @@ def _settle_recorders(sources: Sequence[Source]) -> None:
 
 
 def _tables(
-    frame: pl.DataFrame, used: list[Source], places: list[int], groups: Groups, facts: Sequence[SourceFacts]
+    frame: pl.DataFrame, used: list[SourceFile], places: list[int], groups: GroupIndex, facts: Sequence[SourceFacts]
 ) -> dict[str, pl.DataFrame]:
     """All but the stacks."""
     counted = [place for place, fact in zip(places, facts, strict=True) if fact.torchcomms]
@@ -340,7 +342,7 @@ def _tables(
     }
 
 
-def _group_table(groups: Groups, with_p2p: set[int]) -> pl.DataFrame:
+def _group_table(groups: GroupIndex, with_p2p: set[int]) -> pl.DataFrame:
     rows = [
         {
             "group": i,

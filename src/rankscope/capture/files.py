@@ -41,7 +41,7 @@ def write(path: Path, data: bytes, taken_ns: int | None = None) -> None:
         raise
 
 
-class Files:
+class DumpFiles:
     """The files of one rank in a directory."""
 
     def __init__(self, directory: str, rank: int, keep: int) -> None:

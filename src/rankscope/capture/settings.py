@@ -17,7 +17,7 @@ RECORDER_OFF = "the flight recorder is off: {}"
 
 
 @dataclass(frozen=True)
-class Settings:
+class CaptureSettings:
     """How a rank is captured."""
 
     directory: str
@@ -34,7 +34,7 @@ class Settings:
     """Of the time, at most so much is spent on dumps: one that takes long makes the next ones rarer."""
 
 
-def checked(settings: Settings) -> Settings:
+def checked(settings: CaptureSettings) -> CaptureSettings:
     """The settings with an absolute directory; raises ValueError for what cannot be."""
     if settings.interval <= 0:
         raise ValueError(f"interval must be more than 0 seconds: {settings.interval}")
@@ -48,7 +48,9 @@ def checked(settings: Settings) -> Settings:
         raise ValueError(f"no such signal: {settings.signal}")
     # the job may change its directory later
     directory = os.path.abspath(settings.directory)  # noqa: PTH100 - resolve() would ask the file system, which may hang
-    return Settings(directory, settings.interval, settings.keep, settings.signal, settings.stacks, settings.share)
+    return CaptureSettings(
+        directory, settings.interval, settings.keep, settings.signal, settings.stacks, settings.share
+    )
 
 
 def turn_recorder_on(made: bool) -> str | None:

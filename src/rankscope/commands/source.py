@@ -14,7 +14,7 @@ from rankscope.analysis import analyse
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.assemble.load import Kept, LoadOptions, Progress
+    from rankscope.assemble.load import LoadOptions, LoadProgress, SparseReading
     from rankscope.schema import Dataset
 
 
@@ -64,7 +64,7 @@ class Source:
                 raise click.ClickException(f"{path}: {reason}") from error
 
     def load(
-        self, progress: Callable[[Step], None], *, detail: str = "all", kept: Kept | None = None
+        self, progress: Callable[[Step], None], *, detail: str = "all", kept: SparseReading | None = None
     ) -> tuple[Dataset, Analysis]:
         """Reads and analyses; raises ClickException where there is nothing to read.
 
@@ -73,7 +73,7 @@ class Source:
         """
         from rankscope.assemble.load import InputError, load
 
-        def tell(read: Progress) -> None:
+        def tell(read: LoadProgress) -> None:
             _prepare()
             progress(Step(read.files_done, read.files_total, "reading"))
 

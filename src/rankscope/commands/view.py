@@ -16,11 +16,11 @@ from rankscope.commands import watch as watching
 from rankscope.commands.source import A_BIT_AT_A_TIME, Source, Step
 from rankscope.commands.watch import UNSAID, Follow
 from rankscope.report.escape import plain
-from rankscope.triggers.pipes import Pipe, ask, find_pipes
+from rankscope.triggers.pipes import TriggerPipe, ask, find_pipes
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.assemble.load import Kept
+    from rankscope.assemble.load import SparseReading
     from rankscope.schema import Dataset
     from rankscope.tui.app import RankscopeApp
     from rankscope.tui.options import Load, Palette, ViewOptions
@@ -84,13 +84,13 @@ def _app_that_follows(source: Source, follow: Follow, options: ViewOptions) -> R
 
 def _readings(source: Source) -> tuple[Load, Load]:
     """What is shown at first, and the rest, for which only traces are opened again."""
-    from rankscope.assemble.load import Kept
+    from rankscope.assemble.load import SparseReading
 
-    kept = Kept()
+    kept = SparseReading()
     return partial(_first, source, kept), partial(source.load, kept=kept)
 
 
-def _first(source: Source, kept: Kept, progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
+def _first(source: Source, kept: SparseReading, progress: Callable[[Step], None]) -> tuple[Dataset, Analysis]:
     """Of traces only their collectives and steps: they are there in a third of the time."""
     try:
         return source.load(progress, detail="collectives", kept=kept)
@@ -150,6 +150,6 @@ class PipesOf:
             text += f"; rank {failed[0].pipe.rank}: {failed[0].problem}"
         return plain(text)
 
-    def _find(self) -> list[Pipe]:
+    def _find(self) -> list[TriggerPipe]:
         places = [Path(path) if Path(path).is_dir() else Path(path).parent for path in self.paths]
         return find_pipes(dict.fromkeys(places))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 
-class Decoded(Protocol):
+class DecodedFile(Protocol):
     """The content of one file. A new kind has such a class and a row in `kinds.input_kinds`."""
 
     problem: str | None
@@ -22,7 +22,7 @@ class Decoded(Protocol):
         """The arrays as bytes."""
 
 
-class Stretch(NamedTuple):
+class LogStretch(NamedTuple):
     """Bytes of a growing log that were read by themselves."""
 
     start: int

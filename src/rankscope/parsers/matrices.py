@@ -14,7 +14,7 @@ NULL = int(np.iinfo(np.int64).min)
 """Stands for what is not there, or not known, in the number columns."""
 
 
-class Columnar:
+class ColumnMatrix:
     """Gives the columns of both matrices by their names."""
 
     number_names: ClassVar[tuple[str, ...]]

@@ -9,7 +9,7 @@ from typing import Any
 
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS, InputKind
-from rankscope.parsers.contents import Decoded
+from rankscope.parsers.contents import DecodedFile
 
 PICKLE = b"\x80"
 ASKED = tuple(kind for kind in INPUTS.values() if kind.begins)
@@ -22,7 +22,7 @@ def kinds_of(head: bytes, size: int) -> list[InputKind]:
     return [kind for kind in possible if size <= kind.most_bytes and function(kind.begins)(head)]
 
 
-def restored(kind: str, header: dict[str, Any], body: memoryview, rows: int) -> Decoded:
+def restored(kind: str, header: dict[str, Any], body: memoryview, rows: int) -> DecodedFile:
     """The content of a file of that kind from what a worker process sent: `header()`, `body()` and `rows` of it."""
-    content: Decoded = function(INPUTS[kind].restore)(header, body, rows)
+    content: DecodedFile = function(INPUTS[kind].restore)(header, body, rows)
     return content

@@ -44,7 +44,7 @@ class ServerError(Exception):
 
 
 @dataclass(frozen=True)
-class Polled:
+class PollResult:
     """What came of asking once."""
 
     ranks: int
@@ -77,7 +77,7 @@ class DebugServer:
         self._failed = ""
         """What the server said of the last page that it failed to make."""
 
-    def poll(self, directory: Path) -> Polled:
+    def poll(self, directory: Path) -> PollResult:
         """Writes what each rank answers to `directory`, in the place of what it answered before. Raises ServerError."""
         recorded = {"fr_trace": self._page("fr_trace_json"), "nccl_trace": self._page("fr_trace_nccl_json")}
         if not any(recorded.values()):
@@ -99,9 +99,9 @@ class DebugServer:
             a.rank: a for found in recorded.values() for a in found if a.status not in (_FOUND, _NOT_THERE)
         }.values()
         problems = tuple(f"rank {a.rank} did not answer: {' '.join(a.text.split())[:200]}" for a in failed)
-        return Polled(len(everybody), sum(map(len, names.values())), stacks, problems)
+        return PollResult(len(everybody), sum(map(len, names.values())), stacks, problems)
 
-    def _rings(self) -> dict[str, list[Answer]]:
+    def _rings(self) -> dict[str, list[RankAnswer]]:
         """What hooks have recorded, by the beginning of the names of its dumps."""
         if not self._knows_rings:
             return {}
@@ -124,7 +124,7 @@ class DebugServer:
                 written.add(answer.rank)
         return len(written)
 
-    def _page(self, name: str) -> list[Answer]:
+    def _page(self, name: str) -> list[RankAnswer]:
         """The answers on a page; none if the server does not have it."""
         address = f"{self.address}/{name}"
         try:
@@ -150,7 +150,7 @@ def _said(error: urllib.error.HTTPError) -> str:
     return " ".join(text.split())[:200] or str(error.reason)
 
 
-def _tells_of_groups(answer: Answer) -> bool:
+def _tells_of_groups(answer: RankAnswer) -> bool:
     """Whether a ring has process groups: it then tells how far each has come, also where nothing is active."""
     document = answer.document() if answer.status == _FOUND else None
     return document is not None and bool(document.get("pg_config") or document.get("entries"))
@@ -160,7 +160,7 @@ def _is_of_ring(prefix: str) -> bool:
     return prefix not in ("fr_trace", "nccl_trace")
 
 
-def _dump(directory: Path, prefix: str, answer: Answer) -> str | None:
+def _dump(directory: Path, prefix: str, answer: RankAnswer) -> str | None:
     """Writes a recorder's dump; its name, None if there is none."""
     if answer.status != _FOUND:
         return None
@@ -174,7 +174,7 @@ def _dump(directory: Path, prefix: str, answer: Answer) -> str | None:
     return name
 
 
-def _pickle(answer: Answer) -> bytes | None:
+def _pickle(answer: RankAnswer) -> bytes | None:
     """The whole recorder with stacks, from the process itself; the page has only what is active, and no stacks."""
     if not answer.address:
         return None
@@ -187,7 +187,7 @@ def _pickle(answer: Answer) -> bytes | None:
         return None
 
 
-def _card(directory: Path, answer: Answer, world: int, names: list[str]) -> None:
+def _card(directory: Path, answer: RankAnswer, world: int, names: list[str]) -> None:
     """Says of the dumps whose they are, in the form of docs/capture.md."""
     failed = answer.status not in (_FOUND, _NOT_THERE)
     told = {
@@ -221,7 +221,7 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 
 
 @dataclass(frozen=True)
-class Answer:
+class RankAnswer:
     """What one rank answered."""
 
     rank: int
@@ -247,18 +247,18 @@ class Answer:
         return None
 
 
-def answers(page: str) -> list[Answer]:
+def answers(page: str) -> list[RankAnswer]:
     """The sections of a page."""
     heads = list(_SECTION.finditer(page))
     ends = [*(head.start() for head in heads[1:]), len(page)][: len(heads)]
     return [_answer(head, page[head.end() : end]) for head, end in zip(heads, ends, strict=True)]
 
 
-def _answer(head: re.Match[str], body: str) -> Answer:
+def _answer(head: re.Match[str], body: str) -> RankAnswer:
     failed = _FAILED_PAGE.match(body)
     begin, end = body.find("<pre>"), body.rfind("</pre>")
     text = body[begin + len("<pre>") : end] if 0 <= begin < end else ""
-    return Answer(int(head[1]), _address(html.unescape(head[2])), int(failed[1]) if failed else 200, text)
+    return RankAnswer(int(head[1]), _address(html.unescape(head[2])), int(failed[1]) if failed else 200, text)
 
 
 def _address(url: str) -> str:

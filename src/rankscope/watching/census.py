@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankscope.assemble.file_names import is_part
-from rankscope.parsers.files.directory_walk import Found, walk
+from rankscope.parsers.files.directory_walk import FoundPath, walk
 from rankscope.watching.clock import CLOCK, Clock
 
 AT_MOST = 0.1
@@ -26,11 +26,11 @@ LONGEST_S = 60.0
 class Changes:
     """What one look has found."""
 
-    changed: tuple[Found, ...] = ()
+    changed: tuple[FoundPath, ...] = ()
     """New files, and those that are not what they were."""
     gone: tuple[str, ...] = ()
     """Paths that are there no more."""
-    moved: tuple[tuple[str, Found], ...] = ()
+    moved: tuple[tuple[str, FoundPath], ...] = ()
     """Files that are what they were, under another path: the old one, and the new."""
 
     def __bool__(self) -> bool:
@@ -53,8 +53,8 @@ class Census:
 
     def __init__(self, paths: Sequence[Path], clock: Clock = CLOCK) -> None:
         self.paths, self._clock = list(paths), clock
-        self.known: dict[str, Found] = {}
-        self._gone: dict[str, Found] = {}
+        self.known: dict[str, FoundPath] = {}
+        self._gone: dict[str, FoundPath] = {}
         """What was told as gone since everything was looked at."""
         self._directories: set[str] = set()
         """Those that anything is known below."""
@@ -99,7 +99,7 @@ class Census:
 
     def look(self, paths: Iterable[str]) -> tuple[Changes, bool]:
         """Looks at a few paths, and says whether everything must be looked at: something new is there, or is gone."""
-        changed: list[Found] = []
+        changed: list[FoundPath] = []
         missing, strange, everything = [], set(), False
         for path in paths:
             known = self.known.get(path) or self._gone.get(path)
@@ -121,7 +121,7 @@ class Census:
         gone, more = self._miss(missing, strange)
         return Changes(tuple(changed), gone), everything or more
 
-    def _again(self, known: Found, about: os.stat_result) -> list[Found]:
+    def _again(self, known: FoundPath, about: os.stat_result) -> list[FoundPath]:
         """Takes a file as it is now; nothing if it is what it was."""
         now = replace(known, size=about.st_size, mtime_ns=about.st_mtime_ns, inode=about.st_ino)
         if self.known.get(now.path) == now:
@@ -157,7 +157,7 @@ class Census:
         self._devices = devices
 
 
-def _is_written(found: Found, now_ns: int) -> bool:
+def _is_written(found: FoundPath, now_ns: int) -> bool:
     """Whether it is what the capture is about to put in the place of a dump; what is left of one that died is old."""
     return is_part(found.path) and now_ns - (found.mtime_ns or 0) < PART_S * 1e9
 
@@ -171,7 +171,7 @@ def _above(paths: Iterable[str]) -> set[str]:
     return above
 
 
-def _moved(changed: list[Found], gone: set[str], before: dict[str, Found]) -> Changes:
+def _moved(changed: list[FoundPath], gone: set[str], before: dict[str, FoundPath]) -> Changes:
     """Tells files that only got another name, as a log that is rotated, or a dump when it is whole."""
     left = gone | {one.path for one in changed if one.path in before}
     by_inode = {before[path].inode: before[path] for path in left if before[path].inode}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import LOG, UNKNOWN
-from rankscope.parsers.files.directory_walk import Found
-from rankscope.parsers.logs.stretches import Growing
-from rankscope.parsers.workers.pool import Result, Tail, Task
+from rankscope.parsers.files.directory_walk import FoundPath
+from rankscope.parsers.logs.stretches import GrowingLog
+from rankscope.parsers.workers.pool import FileTail, Result, Task
 
 if TYPE_CHECKING:
-    from rankscope.parsers.contents import Stretch
+    from rankscope.parsers.contents import LogStretch
     from rankscope.parsers.logs.model import LogContent
 
 FIRST_WAIT = 0.1
@@ -31,18 +31,18 @@ ENDED = 5.0
 class Entry:
     """A file. Times are those of the monotonic clock, in seconds."""
 
-    found: Found
+    found: FoundPath
     """As it was last seen."""
     changed_at: float
     """When it was seen to have changed."""
     due: float | None
     """When it is to be read; None if it has been."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourceFile, ...] = ()
     """What was read of it, in the version that is shown."""
-    log: Growing | None = None
-    asked: Found | None = None
+    log: GrowingLog | None = None
+    asked: FoundPath | None = None
     """As it was when a worker was told to read it; None if none is."""
-    held: tuple[Source, ...] | None = None
+    held: tuple[SourceFile, ...] | None = None
     """What was read of a version that may not be whole: shown if nothing more comes."""
     read: tuple[int, int, int] | None = None
     """Size, time and inode of the version that was read last."""
@@ -58,7 +58,7 @@ class Entry:
     is_replaced: bool = False
     """Another file has the place of a log, which has another name now or is gone: nothing was read of it yet."""
 
-    def seen(self, found: Found, now: float) -> None:
+    def seen(self, found: FoundPath, now: float) -> None:
         """Takes a change: the file is to be read again, at once unless it was not whole just now."""
         self.is_replaced |= self.log is not None and found.inode != self.found.inode
         self.found, self.changed_at = found, now
@@ -92,7 +92,7 @@ class Entry:
         self.asked, self.due = self.found, None
         ended = now - self.changed_at >= ENDED
         start, mark = (self.log.start, self.log.mark) if self.log is not None else (0, "")
-        return Task(self.found, tail=Tail(start, mark, ended))
+        return Task(self.found, tail=FileTail(start, mark, ended))
 
     def take(self, last: Result, now: float) -> bool:
         """Takes the last result of a reading; whether what is shown changes."""
@@ -115,9 +115,9 @@ class Entry:
         return self._hold(sources, now)
 
     def _read_on(self, stretches: list[Result], last: Result) -> bool:
-        growing = self.log = self.log or Growing()
+        growing = self.log = self.log or GrowingLog()
         for one in stretches:
-            growing.add(cast("LogContent", one.decoded), cast("Stretch", one.stretch))
+            growing.add(cast("LogContent", one.decoded), cast("LogStretch", one.stretch))
         if last.stamp is not None:
             self.tries, self.held = 0, None
         ended = last.task.tail is not None and last.task.tail.ended
@@ -125,13 +125,13 @@ class Entry:
         self.log_is_new = self.log_is_new or bool(stretches)
         return bool(stretches)
 
-    def _show(self, sources: tuple[Source, ...]) -> bool:
+    def _show(self, sources: tuple[SourceFile, ...]) -> bool:
         known = {one.shown: one for one in self.sources}
         self.sources = tuple(_kept(known.get(one.shown), one) for one in sources)
         self.held, self.tries = None, 0
         return True
 
-    def _hold(self, sources: tuple[Source, ...], now: float) -> bool:
+    def _hold(self, sources: tuple[SourceFile, ...], now: float) -> bool:
         """Keeps what may be half written, until it is whole or stays as it is."""
         self.held = sources
         if self.read is not None:
@@ -144,15 +144,15 @@ class Entry:
             return False
         return self._show(self.held)
 
-    def shown(self) -> tuple[Source, ...]:
+    def shown(self) -> tuple[SourceFile, ...]:
         """What is to be shown of it."""
         if self.log is not None and self.log_is_new:
             self.log_is_new = False
             self.sources = (self._of_log(self.log),)
         return self.sources
 
-    def _of_log(self, log: Growing) -> Source:
-        return Source(self.found.shown, LOG.name, *self.stamp[:2], None, log.content())
+    def _of_log(self, log: GrowingLog) -> SourceFile:
+        return SourceFile(self.found.shown, LOG.name, *self.stamp[:2], None, log.content())
 
     @property
     def next_at(self) -> float | None:
@@ -166,7 +166,7 @@ class Entry:
         return self.changed_at + ENDED if self.tail_open else None
 
 
-def _kept(before: Source | None, now: Source) -> Source:
+def _kept(before: SourceFile | None, now: SourceFile) -> SourceFile:
     """With the content of the version before where it says the same: nothing has to be made of it again."""
     old, new = (before.content if before is not None else None), now.content
     if old is None or new is None or type(old) is not type(new) or old.header() != new.header():
@@ -174,11 +174,11 @@ def _kept(before: Source | None, now: Source) -> Source:
     return replace(now, content=old) if old.body() == new.body() else now
 
 
-def _source(result: Result, stamp: tuple[int, int, int] | None) -> Source:
+def _source(result: Result, stamp: tuple[int, int, int] | None) -> SourceFile:
     """`stamp` is that of the version that was read."""
     found = result.task.found
     outer = (found.size, found.mtime_ns) if stamp is None else stamp[:2]
     size = outer[0] if result.size is None else result.size
     mtime_ns = outer[1] if result.mtime_ns is None else result.mtime_ns
     kind = result.kind or UNKNOWN.name
-    return Source(found.shown + result.inner, kind, size, mtime_ns, result.problem, result.decoded)
+    return SourceFile(found.shown + result.inner, kind, size, mtime_ns, result.problem, result.decoded)

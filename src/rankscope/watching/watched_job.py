@@ -11,7 +11,7 @@ import polars as pl
 
 from rankscope.analysis import analyse
 from rankscope.assemble.repeats import first_version, next_version
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.files.directory_walk import printable
 from rankscope.watching.clock import CLOCK, Clock
@@ -45,13 +45,13 @@ class Job:
         clock: Clock = CLOCK,
     ) -> None:
         from rankscope.analysis.live_state import Gate
-        from rankscope.assemble.logs.comm_lifetimes import Recall
+        from rankscope.assemble.logs.comm_lifetimes import CommMemory
 
         self._root, self._pattern, self._world_size, self._errors = printable(root), pattern, world_size, errors
         self._clock = clock
         self._gate: Gate = Gate(freeze_after_ns)
-        self._history, self._recall = History(), Recall()
-        self._taken: list[Source] = []
+        self._history, self._recall = History(), CommMemory()
+        self._taken: list[SourceFile] = []
         """All sources as they were taken last."""
         self._waits = False
         """Whether they are not assembled yet."""
@@ -69,7 +69,7 @@ class Job:
         self._known_processes: dict[int, tuple[str | None, int]] = {}
         """By rank, as they were when somebody was told last, or since nothing is wrong."""
 
-    def take(self, sources: Sequence[Source], at_ns: int) -> bool:
+    def take(self, sources: Sequence[SourceFile], at_ns: int) -> bool:
         """Takes all sources at a moment of a clock that never goes back; whether it is to be judged at once.
 
         Where they tell nothing it is not, and where they say the same again of a job that does not move it is later.
@@ -206,7 +206,7 @@ class Job:
         return max(-AGES_NS, min(self._clock.unix_ns() - newest, AGES_NS)) if isinstance(newest, int) else 0
 
 
-def _says_same(one: Source, other: Source) -> bool:
+def _says_same(one: SourceFile, other: SourceFile) -> bool:
     """Whether a file says what it said: content that does is the very same object."""
     if one is other:
         return True
@@ -231,11 +231,11 @@ class History:
     """Keeps of each rank's recorders the newest dump, and what is known of the time before it."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[int, str], Source] = {}
+        self._last: dict[tuple[int, str], SourceFile] = {}
         self._began_ns = 0
         """When the newest attempt began that was seen to take the place of another."""
 
-    def link(self, sources: Sequence[Source]) -> bool:
+    def link(self, sources: Sequence[SourceFile]) -> bool:
         """Gives each dump that is used what its versions say; whether some are of an attempt before the newest."""
         dumps = [s for s in sources if s.used and s.dump is not None and s.rank is not None]
         for source in dumps:
@@ -243,7 +243,7 @@ class History:
                 self._link(source, (source.rank or 0, min(source.libraries, default="")))
         return any(map(self.is_former, dumps))
 
-    def _link(self, source: Source, key: tuple[int, str]) -> None:
+    def _link(self, source: SourceFile, key: tuple[int, str]) -> None:
         last = self._last.get(key)
         if last is not None and last.content is source.content and last.mtime_ns == source.mtime_ns:
             source.versions = last.versions
@@ -253,15 +253,15 @@ class History:
                 self._began_ns = max(self._began_ns, source.span[0])
         self._last[key] = source
 
-    def is_former(self, source: Source) -> bool:
+    def is_former(self, source: SourceFile) -> bool:
         """Whether a dump ends before the newest attempt began: its rank has written none of that yet."""
         return source.dump is not None and source.span is not None and source.span[1] < self._began_ns
 
-    def without_former(self, sources: Sequence[Source]) -> list[Source]:
+    def without_former(self, sources: Sequence[SourceFile]) -> list[SourceFile]:
         """The same to be assembled again, without the rows of earlier attempts."""
         return [_set_aside(s) if self.is_former(s) else s.renewed() for s in sources]
 
 
-def _set_aside(source: Source) -> Source:
+def _set_aside(source: SourceFile) -> SourceFile:
     note = "of an earlier attempt: the job was started again"
-    return Source(source.shown, DUPLICATE.name, source.size, source.mtime_ns, note)
+    return SourceFile(source.shown, DUPLICATE.name, source.size, source.mtime_ns, note)

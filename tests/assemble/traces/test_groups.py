@@ -8,7 +8,7 @@ import pytest
 
 from rankscope.assemble.traces.trace_groups import written
 from rankscope.parsers.torch_profiler.event_columns import _call, _key
-from rankscope.parsers.torch_profiler.events import Comms
+from rankscope.parsers.torch_profiler.events import CommArgs
 from tests.parsers.dumps import Recorder
 from tests.parsers.torch_profiler.documents import about, all_reduce, document, loaded
 
@@ -31,7 +31,7 @@ from tests.parsers.torch_profiler.documents import about, all_reduce, document, 
 def test_members_that_operations_write(
     members: str | None, size: int | None, start: int | None, stride: int | None, ranks: tuple[int, ...]
 ) -> None:
-    call = _call(_key(Comms(members=members, group_size=size, start=start, stride=stride)))
+    call = _call(_key(CommArgs(members=members, group_size=size, start=start, stride=stride)))
     assert written(call) == ranks
 
 

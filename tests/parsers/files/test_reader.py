@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from rankscope.parsers.files import streams
-from rankscope.parsers.files.reader import Content, read
+from rankscope.parsers.files.reader import FileContent, read
 from tests.parsers.dumps import Recorder
 
 
@@ -42,13 +42,13 @@ def zipped(members: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def contents(tmp_path: Path, data: bytes, part: int = 0, parts: int = 1) -> list[Content]:
+def contents(tmp_path: Path, data: bytes, part: int = 0, parts: int = 1) -> list[FileContent]:
     path = tmp_path / "file"
     path.write_bytes(data)
     return list(read(str(path), len(data), part, parts))
 
 
-def only(tmp_path: Path, data: bytes) -> Content:
+def only(tmp_path: Path, data: bytes) -> FileContent:
     (content,) = contents(tmp_path, data)
     return content
 

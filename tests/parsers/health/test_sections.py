@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rankscope.parsers.contents import NotThisKindError
-from rankscope.parsers.health.checks import HEALTHY, NOTHING, SILENT, TABLES, UNHEALTHY, Health, decode
+from rankscope.parsers.health.checks import HEALTHY, NOTHING, SILENT, TABLES, UNHEALTHY, RankHealth, decode
 from rankscope.parsers.registry import kinds_of, restored
 
 UNWELL = '{"healthy":false,"unhealthy_backends":["nccl2"]}'
@@ -33,9 +33,9 @@ def test_each_rank_says_how_it_is() -> None:
     assert [kind.name for kind in kinds_of(data[:512], len(data))] == ["health-check"]
     check = decode(data)
     assert check.ranks == [
-        Health(0, "node07", UNHEALTHY, ("nccl2",), "", 1),
-        Health(1, "node07", HEALTHY, (), "", 3),
-        Health(2, "node07", SILENT, (), "error 503", 5),
+        RankHealth(0, "node07", UNHEALTHY, ("nccl2",), "", 1),
+        RankHealth(1, "node07", HEALTHY, (), "", 3),
+        RankHealth(2, "node07", SILENT, (), "error 503", 5),
     ]
     assert (check.rows, check.problem) == (2, None)
     header = json.loads(json.dumps(check.header()))

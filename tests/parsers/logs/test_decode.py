@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rankscope.parsers.files.reader import read as read_file
 from rankscope.parsers.logs import decode, line_tails, log_decoder
 from rankscope.parsers.logs.model import CHECKPOINT, LogContent, log_from
-from rankscope.parsers.logs.stretches import Joiner
+from rankscope.parsers.logs.stretches import LogJoiner
 from tests.parsers.logs.lines import coll, info, life, log, read
 from tests.parsers.logs.nccl.test_operations import facts
 
@@ -53,7 +53,7 @@ def sent(content: LogContent) -> LogContent:
 
 
 def in_ranges(data: bytes, parts: int) -> LogContent:
-    joiner = Joiner()
+    joiner = LogJoiner()
     for part in range(parts):
         joiner.add(sent(decode.decode_part(io.BytesIO(data), len(data), part, parts)))
     return joiner.done()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rankscope.parsers.files import log_files
-from rankscope.parsers.files.reader import Content, read
+from rankscope.parsers.files.reader import FileContent, read
 from rankscope.parsers.logs import decode
 from rankscope.parsers.logs.model import LogContent
-from rankscope.parsers.logs.stretches import Growing
+from rankscope.parsers.logs.stretches import GrowingLog
 from tests.parsers.logs.lines import coll, info, life
 from tests.parsers.logs.lines import read as decoded
 from tests.parsers.logs.test_decode import in_ranges
@@ -31,7 +31,7 @@ def told(content: LogContent) -> tuple[list[int], list[tuple[str, int]], int, in
     return counts, processes, content.counts["lines"], content.counts.get("torn", 0)
 
 
-def in_file(path: Path) -> Content:
+def in_file(path: Path) -> FileContent:
     (found,) = read(str(path), path.stat().st_size)
     return found
 
@@ -52,7 +52,7 @@ def test_zeros_in_front_are_passed_over(tmp_path: Path, zeros: int) -> None:
 
 @pytest.mark.parametrize("zeros", ZEROS)
 def test_a_log_that_is_watched_goes_on_behind_them(tmp_path: Path, zeros: int) -> None:
-    path, growing = tmp_path / "nccl.4100", Growing()
+    path, growing = tmp_path / "nccl.4100", GrowingLog()
     path.write_bytes(f"{info(life())}\n".encode() + lines(0, 200))
     read_on(growing, path)
     path.write_bytes(bytes(zeros) + lines(200, 2))
@@ -64,7 +64,7 @@ def test_a_log_that_is_watched_goes_on_behind_them(tmp_path: Path, zeros: int) -
 
 
 def test_what_is_emptied_while_it_is_read_is_not_taken_for_what_it_was(tmp_path: Path) -> None:
-    path, growing = tmp_path / "nccl.4100", Growing()
+    path, growing = tmp_path / "nccl.4100", GrowingLog()
     path.write_bytes(lines(0, 400))
     read_on(growing, path)
     assert growing.start > 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rankscope.parsers.files.log_files import looks_like_log
 from rankscope.parsers.logs.decode import decode, decode_part
-from rankscope.parsers.logs.stretches import Joiner
+from rankscope.parsers.logs.stretches import LogJoiner
 from tests.parsers.logs.test_decode import job, sent
 
 PIECES = st.sampled_from([
@@ -28,7 +28,7 @@ def test_anything(pieces: list[bytes], parts: int) -> None:
     looks_like_log(data)
     whole = decode(io.BytesIO(data))
     assert sent(whole).header() == whole.header()
-    joiner = Joiner()
+    joiner = LogJoiner()
     for part in range(parts):
         joiner.add(decode_part(io.BytesIO(data), len(data), part, parts))
     joined = joiner.done()

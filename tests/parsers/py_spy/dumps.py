@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.flight_recorder import decode as flight_recorder
 from rankscope.parsers.py_spy.decode import decode, looks_like_snapshot
 from rankscope.parsers.py_spy.model import Snapshot
@@ -78,7 +78,7 @@ def dataset_of(
         content = decode(raw) if spied else flight_recorder.decode(raw)
         mtime_ns = (mtimes or {}).get(shown, MTIME_NS)
         kind = "py-spy" if spied else "flight-recorder"
-        sources.append(Source(shown, kind, len(raw), mtime_ns, content.problem, content))
+        sources.append(SourceFile(shown, kind, len(raw), mtime_ns, content.problem, content))
     return assemble(sources, "job", None, world_size, attempt)
 
 

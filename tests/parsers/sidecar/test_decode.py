@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from rankscope.capture.card import Card as Written
-from rankscope.capture.identity import Group
+from rankscope.capture.card import SidecarRecord as Written
+from rankscope.capture.identity import ProcessGroup
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.members import members
 from rankscope.parsers.registry import kinds_of, restored
-from rankscope.parsers.sidecar.model import Card, CardGroup, decode, looks_like_card
+from rankscope.parsers.sidecar.model import Sidecar, SidecarGroup, decode, looks_like_card
 
 
 def written(**more: Any) -> bytes:
@@ -23,14 +23,14 @@ def written(**more: Any) -> bytes:
 def test_what_the_capture_writes_is_read() -> None:
     card = Written()
     card.rank, card.world_size = 3, 4
-    card.groups = [Group("0", "default_pg", "nccl", [0, 1, 2, 3])]
+    card.groups = [ProcessGroup("0", "default_pg", "nccl", [0, 1, 2, 3])]
     card.dumps = {"nccl_trace_rank_3"}
     card.interval_s = 10.0
     card.delayed(0.25)
     card.end("exception", ValueError("nan"))
     read = decode(card.content())
     assert (read.rank, read.world_size, (read.host, read.pid, read.started_ns)) == (3, 4, card.writer)
-    assert read.groups == [CardGroup("0", "default_pg", "nccl", members(range(4)))]
+    assert read.groups == [SidecarGroup("0", "default_pg", "nccl", members(range(4)))]
     assert (read.dumps, read.ended, read.error) == (["nccl_trace_rank_3"], "exception", "ValueError: nan")
     assert (read.ended_ns, read.cause) == ((card.ended or {})["time_ns"], "")
     assert (read.interval_ns, read.delay_ns) == (10_000_000_000, 200_000_000)
@@ -65,7 +65,7 @@ def test_without_a_rank_it_is_no_use(data: bytes) -> None:
 )  # fmt: skip
 def test_groups_that_cannot_be_are_left_out(group: Any) -> None:
     assert decode(written(groups=[group, {"name": "1", "ranks": [3, 0]}])).groups == [
-        CardGroup("1", "", "", members([3, 0]))
+        SidecarGroup("1", "", "", members([3, 0]))
     ]
 
 
@@ -83,4 +83,4 @@ def test_what_is_of_the_wrong_kind_is_unknown(more: dict[str, Any]) -> None:
 def test_what_it_says_of_itself_is_a_problem() -> None:
     assert decode(written(problems=["no dump at a signal"])).problem == "no dump at a signal"
     assert "newer" in (decode(written(rankscope_capture=2)).problem or "")
-    assert isinstance(decode(written(rankscope_capture=2)), Card)
+    assert isinstance(decode(written(rankscope_capture=2)), Sidecar)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.directory_walk import Found, walk
+from rankscope.parsers.files.directory_walk import FoundPath, walk
 from rankscope.parsers.workers import pool
-from rankscope.parsers.workers.pool import Result, Tail, Task
+from rankscope.parsers.workers.pool import FileTail, Result, Task
 from rankscope.watching.file_store import Crew
 from tests.parsers.workers.test_pool import MINUTES, SABOTAGED, folder
 
@@ -32,8 +32,8 @@ def finished(crew: Crew) -> list[Result]:
     return found
 
 
-def tasks(found: list[Found]) -> list[Task]:
-    return [Task(one, tail=Tail()) for one in found]
+def tasks(found: list[FoundPath]) -> list[Task]:
+    return [Task(one, tail=FileTail()) for one in found]
 
 
 def test_files_are_read_again_and_again_with_their_stamps(tmp_path: Path, crew: Crew) -> None:

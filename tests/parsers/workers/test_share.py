@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rankscope.parsers.files.directory_walk import Found
+from rankscope.parsers.files.directory_walk import FoundPath
 from rankscope.parsers.workers import machine_share
 from rankscope.parsers.workers.pool import workers_for
 
@@ -41,7 +41,7 @@ def test_on_many_cores_it_takes_a_share(monkeypatch: pytest.MonkeyPatch) -> None
     machine_share.limit_threads(environment)
     assert environment["POLARS_MAX_THREADS"] == "8"
     assert machine_share.processes() == 16
-    many = [Found(f"rank_{rank}", f"rank_{rank}", 10**8) for rank in range(1000)]
+    many = [FoundPath(f"rank_{rank}", f"rank_{rank}", 10**8) for rank in range(1000)]
     assert (workers_for(many, None), workers_for(many, 64)) == (16, 64)
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rankscope.assemble.logs import log_values
-from rankscope.assemble.logs.log_groups import DEFAULT, Groups
-from rankscope.assemble.logs.log_processes import Scene
+from rankscope.assemble.logs.log_groups import DEFAULT, LogGroups
+from rankscope.assemble.logs.log_processes import LogScene
 from rankscope.assemble.logs.log_values import moment, size, whole
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
@@ -20,7 +20,7 @@ from rankscope.parsers.logs.event import Event
 _MILLISECOND = 1_000_000
 
 
-class Row(NamedTuple):
+class ClaimedOperation(NamedTuple):
     """One operation that a line names."""
 
     seq: int
@@ -49,10 +49,10 @@ class Claim:
     completed: int | None = None
     whole: bool = False
     """All operations from the first on are in `rows`."""
-    rows: dict[int, Row] = field(default_factory=dict)
-    p2p: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, ClaimedOperation] = field(default_factory=dict)
+    p2p: dict[int, ClaimedOperation] = field(default_factory=dict)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: ClaimedOperation) -> None:
         """Takes a row; two of one operation become one."""
         rows = self.p2p if row.is_p2p else self.rows
         known = rows.get(row.seq)
@@ -75,7 +75,7 @@ Claims = dict[tuple[int, int], Claim]
 """By rank and group."""
 
 
-def highest_rank(scene: Scene) -> int:
+def highest_rank(scene: LogScene) -> int:
     """The highest global rank that any line mentions; -1 without one."""
     highest = -1
     for log in scene.logs:
@@ -113,15 +113,15 @@ def _of_default(event: Event) -> bool:
     return values.get("pg_desc") == DEFAULT or (values.get("pg_guid") in (None, "0") and values.get("pg_id") == 0)
 
 
-def read_reports(scene: Scene, groups: Groups) -> Claims:
+def read_reports(scene: LogScene, groups: LogGroups) -> Claims:
     """All claims, with the groups they are about put into `groups`."""
     claims: Claims = defaultdict(Claim)
     for number in range(len(scene.logs)):
-        _Reader(number, scene, groups, claims).read()
+        _ClaimReader(number, scene, groups, claims).read()
     return dict(claims)
 
 
-def rank_of(scene: Scene, number: int, event: Event) -> int | None:
+def rank_of(scene: LogScene, number: int, event: Event) -> int | None:
     """Global rank of who printed an event of the log of that number.
 
     torch 2.1 and older print only the rank in the group that logged first, mostly that of all.
@@ -132,10 +132,10 @@ def rank_of(scene: Scene, number: int, event: Event) -> int | None:
     return rank if isinstance(rank, int) and 0 <= rank < min(scene.world, RANK_LIMIT) else None
 
 
-class _Reader:
+class _ClaimReader:
     """The events of one log."""
 
-    def __init__(self, number: int, scene: Scene, groups: Groups, claims: Claims) -> None:
+    def __init__(self, number: int, scene: LogScene, groups: LogGroups, claims: Claims) -> None:
         log = scene.logs[number]
         self._scene, self._number = scene, number
         self._log, self._world, self._groups, self._claims = log, scene.world, groups, claims
@@ -148,7 +148,7 @@ class _Reader:
         self._by_work = self._shared_works()
         self._unplaced: dict[tuple[int | None, int | None], list[tuple[Any, ...] | None]] = defaultdict(list)
         self._first = self._first_told()
-        self._turns: dict[tuple[int, int], list[Place]] = {}
+        self._turns: dict[tuple[int, int], list[GroupMention]] = {}
 
     def read(self) -> None:
         """Takes all of them."""
@@ -164,9 +164,9 @@ class _Reader:
         """Global rank."""
         return rank_of(self._scene, self._number, event)
 
-    def _named_works(self) -> dict[tuple[int, int], set[Place]]:
+    def _named_works(self) -> dict[tuple[int, int], set[GroupMention]]:
         """By rank and sequence number the groups that lines name together with it."""
-        works: dict[tuple[int, int], set[Place]] = defaultdict(set)
+        works: dict[tuple[int, int], set[GroupMention]] = defaultdict(set)
         for event, place, rank in zip(self._events, self._places, self._ranks, strict=True):
             if place is None or rank is None:
                 continue
@@ -212,12 +212,12 @@ class _Reader:
             others = self._works.get((rank, seq), set()) if seq is not None else set()
             place = self._in_turn(rank, seq, others) if others else self._as_others(event, rank)
             if not others and not self._works:
-                place = place or Place("", "", None)
+                place = place or GroupMention("", "", None)
         if place is None:
             return None
         return self._groups.of_report(place.name, place.description, rank, place.rank, self._world)
 
-    def _in_turn(self, rank: int, seq: int | None, places: set[Place]) -> Place | None:
+    def _in_turn(self, rank: int, seq: int | None, places: set[GroupMention]) -> GroupMention | None:
         """The only place; of several that wait in just the same work one after the other, which makes no difference."""
         if len({(place.name, place.rank) for place in places}) == 1:
             return next(iter(places))
@@ -226,16 +226,16 @@ class _Reader:
             return None
         return self._turns.setdefault((rank, seq), sorted(places, key=str)).pop(0)
 
-    def _as_others(self, event: Event, rank: int) -> Place | None:
+    def _as_others(self, event: Event, rank: int) -> GroupMention | None:
         """The one group in which every rank has the place of its own number, if other ranks name it for this work."""
         key = work_of(event)
         if key is None or event.values.get("rank_in_group") != rank:
             return None
         named = self._by_work.get(key, set())
-        return Place(*next(iter(named)), rank) if len(named) == 1 else None
+        return GroupMention(*next(iter(named)), rank) if len(named) == 1 else None
 
-    def _row(self, event: Event, seq: int, op: str | None, state: str, **more: Any) -> Row:
-        return Row(
+    def _row(self, event: Event, seq: int, op: str | None, state: str, **more: Any) -> ClaimedOperation:
+        return ClaimedOperation(
             seq, log_values.c10d_op(op), state, file=self._log.place, line=event.line, attempt=self._log.source.attempt,
             **more,
         )  # fmt: skip
@@ -303,7 +303,7 @@ _SECOND = 1_000_000_000
 MOST_ELEMENTS = 1 << 62
 
 
-class Place(NamedTuple):
+class GroupMention(NamedTuple):
     """The process group as a line names it."""
 
     name: str
@@ -327,7 +327,7 @@ def work_of(event: Event) -> tuple[Any, ...] | None:
     return values["seq"], values.get("op"), values.get("numel_in"), values.get("numel_out")
 
 
-def place_of(event: Event) -> Place | None:
+def place_of(event: Event) -> GroupMention | None:
     """The group that a line names; None if it names none."""
     values = event.values
     number, guid = values.get("pg_id"), values.get("pg_guid")
@@ -336,7 +336,7 @@ def place_of(event: Event) -> Place | None:
     rank = values.get("pg_rank")
     if not name and not description:
         return None
-    return Place(name, description, rank if isinstance(rank, int) and rank >= 0 else None)
+    return GroupMention(name, description, rank if isinstance(rank, int) and rank >= 0 else None)
 
 
 def flat(elements: int | None, shape: Sequence[int] | None = None) -> str | None:

@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.logs.c10d_claims import Claim, Claims, Row
+from rankscope.assemble.logs.c10d_claims import Claim, ClaimedOperation, Claims
 from rankscope.assemble.logs.log_operations import shaped
-from rankscope.assemble.logs.log_processes import Scene
-from rankscope.assemble.logs.seq_numbering import Numbering
+from rankscope.assemble.logs.log_processes import LogScene
+from rankscope.assemble.logs.seq_numbering import SeqNumbering
 
 
 def with_claims(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[int, int]) -> pl.DataFrame:
@@ -73,7 +73,7 @@ def with_absences(rows: pl.DataFrame, claims: Claims, members: Sequence[tuple[in
     )
 
 
-def _told(rank: int, group: int, row: Row) -> dict[str, Any]:
+def _told(rank: int, group: int, row: ClaimedOperation) -> dict[str, Any]:
     return {
         "rank": rank, "group": group, "seq": None if row.is_p2p else row.seq,
         "p2p_seq": row.seq if row.is_p2p else None, "op": row.op or "unknown", "state": row.state,
@@ -106,11 +106,11 @@ def _with_counters(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
 
 # How far each rank got, from rows of logs and what the watchdog says.
 
-Seen = tuple[int | None, int | None, int | None]
+SeenRange = tuple[int | None, int | None, int | None]
 """The first and the last collective that a rank printed of a group, and the last of them that was completed."""
 
 
-def seen_in(ops: pl.DataFrame) -> dict[tuple[int, int], Seen]:
+def seen_in(ops: pl.DataFrame) -> dict[tuple[int, int], SeenRange]:
     """By rank and group what operations show."""
     alone = pl.col("seq").filter(~pl.col("is_p2p"))
     kept = ops.group_by("rank", "group").agg(
@@ -120,7 +120,7 @@ def seen_in(ops: pl.DataFrame) -> dict[tuple[int, int], Seen]:
 
 
 def frontier_table(
-    seen: Mapping[tuple[int, int], Seen], claims: Claims, counted: Mapping[tuple[int, int], int | None]
+    seen: Mapping[tuple[int, int], SeenRange], claims: Claims, counted: Mapping[tuple[int, int], int | None]
 ) -> pl.DataFrame:
     """The rows of all that any of these tells of."""
     rows: list[dict[str, Any]] = []
@@ -148,7 +148,7 @@ BUFFERED = 64
 """Lines of operations that may be lost in the buffer of a standard output (4 KiB) whose process was killed."""
 
 
-def counted(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> dict[tuple[int, int], int | None]:
+def counted(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]) -> dict[tuple[int, int], int | None]:
     """The last collective by the lines of each rank on each group; None where lines may be missing."""
     reached: dict[tuple[int, int], int | None] = {}
     weak: set[tuple[int, int]] = set()

@@ -13,22 +13,22 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from rankscope.assemble.logs.c10d_claims import Claims
-from rankscope.assemble.logs.log_groups import Groups, slots_of
+from rankscope.assemble.logs.log_groups import LogGroups, slots_of
 from rankscope.assemble.logs.log_operations import collective_rows
-from rankscope.assemble.logs.log_processes import Life, Scene
+from rankscope.assemble.logs.log_processes import CommLife, LogScene
 from rankscope.assemble.logs.log_remarks import LEAST_COMPARED as LEAST
 from rankscope.assemble.logs.log_remarks import wired
-from rankscope.assemble.logs.seq_numbering import Numbering
+from rankscope.assemble.logs.seq_numbering import SeqNumbering
 
 _KEY = ["rank", "seq"]
 _SHAPE = {"rank": pl.Int32, "group": pl.UInt32, "seq": pl.Int64, "wire": pl.String}
 
 
-class Party(NamedTuple):
+class CandidateComm(NamedTuple):
     """A communicator over all ranks that looks for its process group."""
 
     identity: str
-    lives: Sequence[Life]
+    lives: Sequence[CommLife]
     members: tuple[int, ...]
     name: str
     """Of the process group, if a line of c10d tells it; else ""."""
@@ -37,7 +37,7 @@ class Party(NamedTuple):
     """Known groups with the same members."""
 
 
-def choose(parties: Sequence[Party], rows: pl.DataFrame, first: int, known: pl.DataFrame) -> list[int | None]:
+def choose(parties: Sequence[CandidateComm], rows: pl.DataFrame, first: int, known: pl.DataFrame) -> list[int | None]:
     """The group of each party; None where none can be told.
 
     `rows` are the operations of logs, whose group is `first` + number of the party; `known` comes from `evidence`.
@@ -57,7 +57,7 @@ def choose(parties: Sequence[Party], rows: pl.DataFrame, first: int, known: pl.D
     return homes
 
 
-def _contests(parties: Sequence[Party]) -> list[list[int]]:
+def _contests(parties: Sequence[CandidateComm]) -> list[list[int]]:
     """Parties with candidates, together with those that might be of the same groups."""
     by_first: dict[tuple[int, ...], list[int]] = {}
     for at, party in enumerate(parties):
@@ -131,7 +131,7 @@ def _eliminate(fits: Mapping[int, frozenset[int]]) -> dict[int, int]:
 
 
 def _by_order(
-    tied: Sequence[int], parties: Sequence[Party], groups: Sequence[int], fits: Mapping[int, frozenset[int]],
+    tied: Sequence[int], parties: Sequence[CandidateComm], groups: Sequence[int], fits: Mapping[int, frozenset[int]],
     known: pl.DataFrame,
 ) -> dict[int, int]:  # fmt: skip
     """The k-th communicator that was made is of the k-th group that was used, if there are as many and all fit."""
@@ -142,7 +142,7 @@ def _by_order(
     return pairs if all(group in fits[at] for at, group in pairs.items()) else {}
 
 
-def _made(tied: Sequence[int], parties: Sequence[Party]) -> tuple[int, ...] | None:
+def _made(tied: Sequence[int], parties: Sequence[CandidateComm]) -> tuple[int, ...] | None:
     """Parties in the order in which every process made them; None if processes differ."""
     by_speaker: dict[int, list[tuple[int, int]]] = {}
     for at in tied:
@@ -169,10 +169,10 @@ def _used(groups: Sequence[int], known: pl.DataFrame) -> tuple[int, ...] | None:
 
 
 def housed_rows(
-    scene: Scene,
-    groups: Groups,
+    scene: LogScene,
+    groups: LogGroups,
     named: dict[str, tuple[str, str]],
-    numbering: Mapping[tuple[int, int], Numbering],
+    numbering: Mapping[tuple[int, int], SeqNumbering],
     known: pl.DataFrame,
 ) -> pl.DataFrame:
     """The operations of communicators whose process group can be told, which is set for every life of theirs.
@@ -192,7 +192,7 @@ def housed_rows(
     return placed.with_columns(group="home").drop("home").filter(pl.col("group").is_not_null())
 
 
-def _parties(scene: Scene, groups: Groups, named: dict[str, tuple[str, str]]) -> list[Party]:
+def _parties(scene: LogScene, groups: LogGroups, named: dict[str, tuple[str, str]]) -> list[CandidateComm]:
     """The communicators whose members are known, with the groups that they may be of.
 
     `named` gives name and description of the process group for identities that a line of c10d connects with one.
@@ -206,18 +206,18 @@ def _parties(scene: Scene, groups: Groups, named: dict[str, tuple[str, str]]) ->
         name, description = named.get(identity, ("", ""))
         if members is not None:
             same = [i for i in groups.of_members(members) if not name or groups.names[i] == name]
-            found.append(Party(identity, lives, members, name, description, tuple(same)))
+            found.append(CandidateComm(identity, lives, members, name, description, tuple(same)))
         elif size >= 2 and len(seated := _seated(groups, lives, size)) == 1:
-            found.append(Party(identity, lives, groups.members[seated[0]], name, description, tuple(seated)))
+            found.append(CandidateComm(identity, lives, groups.members[seated[0]], name, description, tuple(seated)))
     return found
 
 
-def _seated(groups: Groups, lives: Sequence[Life], size: int) -> list[int]:
+def _seated(groups: LogGroups, lives: Sequence[CommLife], size: int) -> list[int]:
     seats = {life.comm.rank: life.rank for life in lives if life.comm.rank is not None and life.rank is not None}
     return groups.seated(seats, size) if seats else []
 
 
-def _house(parties: Sequence[Party], homes: Sequence[int | None], groups: Groups) -> list[int | None]:
+def _house(parties: Sequence[CandidateComm], homes: Sequence[int | None], groups: LogGroups) -> list[int | None]:
     """Sets `group` of every life, and gives it for each party.
 
     Where no known group has the members, the communicator is one of its own. It is none where it could be one of
@@ -239,6 +239,6 @@ def _house(parties: Sequence[Party], homes: Sequence[int | None], groups: Groups
     return out
 
 
-def _all_of(lives: Sequence[Life]) -> bool:
+def _all_of(lives: Sequence[CommLife]) -> bool:
     """Whether all known ranks in a communicator are the global ones."""
     return all(life.comm.rank in (None, life.rank) for life in lives) and any(life.rank is not None for life in lives)

@@ -11,24 +11,24 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.logs.log_groups import Groups
-from rankscope.assemble.logs.log_processes import Log, Scene, Speaker
+from rankscope.assemble.logs.log_groups import LogGroups
+from rankscope.assemble.logs.log_processes import LogFile, LogProcess, LogScene
 from rankscope.assemble.logs.log_values import moment, whole
 from rankscope.assemble.logs.log_values import rank as sound
-from rankscope.assemble.py_spy_ranks import Seen
+from rankscope.assemble.py_spy_ranks import RankedStacks
 from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
 from rankscope.parsers.flight_recorder.model import StackFrame
 from rankscope.parsers.logs.bounded_events import left_out
 from rankscope.parsers.logs.c10d.thread_dumps import KIND
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.model import Warned
-from rankscope.parsers.py_spy.frame_interning import Collector, clip, pid_of
+from rankscope.parsers.logs.model import NcclWarning
+from rankscope.parsers.py_spy.frame_interning import SnapshotCollector, clip, pid_of
 from rankscope.parsers.py_spy.thread_roles import roles_of
 
 _BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "info"}
 
 
-def message_table(scene: Scene, groups: Groups, more: list[dict[str, Any]]) -> pl.DataFrame:
+def message_table(scene: LogScene, groups: LogGroups, more: list[dict[str, Any]]) -> pl.DataFrame:
     """The table `messages`; `more` are rows that rankscope itself has to say of a log."""
     rows = [row for number in range(len(scene.logs)) for row in _messages(number, scene, groups)] + more
     filled = [{**_BLANK, **_judged(row), "values": _json(row.get("values", {}))} for row in rows]
@@ -53,7 +53,7 @@ def _json(values: Mapping[str, Any] | str) -> str:
     return orjson.dumps(values, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
 
 
-def _messages(number: int, scene: Scene, groups: Groups) -> Iterator[dict[str, Any]]:
+def _messages(number: int, scene: LogScene, groups: LogGroups) -> Iterator[dict[str, Any]]:
     log = scene.logs[number]
     warned = {row.offset: row for row in log.content.warnings}
     of_line: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
@@ -102,7 +102,7 @@ def _as_one(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _message(log: Log, groups: Groups, event: Event, speaker: Speaker | None) -> dict[str, Any]:
+def _message(log: LogFile, groups: LogGroups, event: Event, speaker: LogProcess | None) -> dict[str, Any]:
     values = event.values
     role = str(values.get("role") or "")
     rank = sound(event.rank if event.rank is not None else log.source.rank)
@@ -128,11 +128,11 @@ def _message(log: Log, groups: Groups, event: Event, speaker: Speaker | None) ->
     }
 
 
-def _speaker(log: Log, scene: Scene, row: Warned | None) -> Speaker | None:
+def _speaker(log: LogFile, scene: LogScene, row: NcclWarning | None) -> LogProcess | None:
     return scene.speakers[log.speakers[row.process]] if row is not None else None
 
 
-def _warning(log: Log, scene: Scene, row: Warned) -> dict[str, Any]:
+def _warning(log: LogFile, scene: LogScene, row: NcclWarning) -> dict[str, Any]:
     speaker = scene.speakers[log.speakers[row.process]]
     values: dict[str, Any] = {"level": row.level, "place": row.place, "trail": row.trail, "tid": row.tid}
     values |= {"utc": True} if row.stamp is not None and row.stamp.is_utc else {}
@@ -153,7 +153,7 @@ def _warning(log: Log, scene: Scene, row: Warned) -> dict[str, Any]:
     }
 
 
-def failed(scene: Scene) -> bool:
+def failed(scene: LogScene) -> bool:
     """Whether any line tells of a failure, so that the job is over."""
     return any(EVENTS[event.kind].severity == "error" for log in scene.logs for event in log.content.events)
 
@@ -164,7 +164,7 @@ _LOCAL = re.compile(r"^\[[A-Za-z_]\w{0,60}?(\d{1,6})\]: ?$")
 """What torchrun puts in front of lines unless it is told otherwise: role and rank within the node."""
 
 
-def stacks_in(scene: Scene) -> list[Seen]:
+def stacks_in(scene: LogScene) -> list[RankedStacks]:
     """The stacks of each log that has any, with the ranks that its lines tell."""
     found = []
     for log in scene.logs:
@@ -174,8 +174,8 @@ def stacks_in(scene: Scene) -> list[Seen]:
     return found
 
 
-def _seen(log: Log, dumps: list[Event], only: int | None) -> Seen:
-    collector = Collector()
+def _seen(log: LogFile, dumps: list[Event], only: int | None) -> RankedStacks:
+    collector = SnapshotCollector()
     for event in dumps:
         values = event.values
         rank = event.rank if event.rank is not None else only
@@ -188,7 +188,7 @@ def _seen(log: Log, dumps: list[Event], only: int | None) -> Seen:
     snapshot = collector.done([])
     snapshot.roles = roles_of(snapshot)
     alone = not log.speakers and all(EVENTS[event.kind].of_stacks for event in log.content.events)
-    return Seen(log.source, snapshot, in_log=not alone)
+    return RankedStacks(log.source, snapshot, in_log=not alone)
 
 
 def _frames(rows: list[Any]) -> Iterator[StackFrame]:
@@ -196,7 +196,7 @@ def _frames(rows: list[Any]) -> Iterator[StackFrame]:
         yield StackFrame(clip(function), clip(file), line)
 
 
-def _only_rank(scene: Scene, log: Log) -> int | None:
+def _only_rank(scene: LogScene, log: LogFile) -> int | None:
     """The rank of a log in which one process alone speaks, where that is known."""
     ranks = {scene.speakers[at].rank for at in log.speakers}
     return ranks.pop() if len(ranks) == 1 else None

@@ -14,8 +14,8 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.logs import log_values
-from rankscope.assemble.logs.log_processes import Life, Scene
-from rankscope.assemble.logs.seq_numbering import FIRST_SEQ, Numbering
+from rankscope.assemble.logs.log_processes import CommLife, LogScene
+from rankscope.assemble.logs.seq_numbering import FIRST_SEQ, SeqNumbering
 from rankscope.parsers.logs.model import IS_P2P, LogContent
 from rankscope.parsers.matrices import NULL, Numbers
 
@@ -25,9 +25,9 @@ _SECOND = 1_000_000_000
 
 
 def collective_rows(
-    scene: Scene,
+    scene: LogScene,
     groups: list[tuple[int, ...]],
-    numbering: Mapping[tuple[int, int], Numbering],
+    numbering: Mapping[tuple[int, int], SeqNumbering],
     dated: Collection[int] | None = None,
     only: Collection[int] | None = None,
 ) -> pl.DataFrame:
@@ -69,7 +69,7 @@ def empty() -> pl.DataFrame:
     return schema.empty({**schema.OPS, "line": pl.Int64})
 
 
-def _of_log(scene: Scene, number: int, ops: dict[str, int], *, dated: bool) -> dict[str, np.ndarray[Any, Any]]:
+def _of_log(scene: LogScene, number: int, ops: dict[str, int], *, dated: bool) -> dict[str, np.ndarray[Any, Any]]:
     """Columns of the operations of a log that can be placed; `life` is an index into the scene's, `code` into `ops`."""
     content = scene.logs[number].content
     at = [scene.by_place[number, i] for i in range(len(content.comms))]
@@ -92,7 +92,7 @@ def _of_log(scene: Scene, number: int, ops: dict[str, int], *, dated: bool) -> d
     }
 
 
-def _usable(lives: Sequence[Life], content: LogContent) -> Numbers:
+def _usable(lives: Sequence[CommLife], content: LogContent) -> Numbers:
     """The operations of known ranks and groups; of sends and receives those that can be counted."""
     comm, p2p = content.code("comm"), (content.code("flags") & IS_P2P) > 0
     known = np.array([not one.twin and None not in (one.group, one.rank) for one in lives] or [False], np.bool_)
@@ -100,7 +100,7 @@ def _usable(lives: Sequence[Life], content: LogContent) -> Numbers:
     return np.flatnonzero(known[comm] & ~(adrift[comm] & p2p) & (content.code("op") >= 0))
 
 
-def _life_table(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> pl.DataFrame:
+def _life_table(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]) -> pl.DataFrame:
     """What is the same for all operations of a life, by its index."""
     lives = scene.lives
     logs = [scene.logs[life.log] for life in lives]
@@ -119,7 +119,7 @@ def _life_table(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) ->
     )
 
 
-def _numbers(told: list[Numbering | None]) -> dict[str, pl.Series]:
+def _numbers(told: list[SeqNumbering | None]) -> dict[str, pl.Series]:
     ends = [n and (_NO_END if n.until is None else n.until) for n in told]
     return {
         "shift": pl.Series([n and n.shift for n in told], dtype=pl.Int64),
@@ -137,7 +137,7 @@ def shaped(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def dated_logs(scene: Scene) -> frozenset[int]:
+def dated_logs(scene: LogScene) -> frozenset[int]:
     """Numbers of logs with times that have a date, and whose clock shows more than seconds, which order nothing."""
     stamps = {number: _times(log.content.column("stamp_ns")) for number, log in enumerate(scene.logs)}
     return frozenset(number for number, own in stamps.items() if (own[own != NULL] % _SECOND).any())

@@ -11,9 +11,9 @@ import orjson
 import polars as pl
 
 from rankscope.assemble.logs import log_values
-from rankscope.assemble.logs.log_processes import Life, Scene
+from rankscope.assemble.logs.log_processes import CommLife, LogScene
 from rankscope.assemble.logs.restarts import begins
-from rankscope.assemble.logs.seq_numbering import Numbering
+from rankscope.assemble.logs.seq_numbering import SeqNumbering
 from rankscope.parsers.logs.bounded_events import LEFT_OUT, STACKS, left_out
 from rankscope.parsers.logs.model import IS_P2P
 from rankscope.parsers.matrices import NULL
@@ -21,7 +21,7 @@ from rankscope.parsers.matrices import NULL
 _OLD_STACKS = left_out(STACKS)
 
 
-def unplaced(scene: Scene) -> list[dict[str, Any]]:
+def unplaced(scene: LogScene) -> list[dict[str, Any]]:
     """Operations whose rank or group cannot be told, for each log."""
     lost = (life for life in scene.lives if not life.twin and None in (life.group, life.rank))
     why = "whose rank or group they are cannot be told"
@@ -29,7 +29,7 @@ def unplaced(scene: Scene) -> list[dict[str, Any]]:
 
 
 def unnumbered(
-    scene: Scene, numbering: Mapping[tuple[int, int], Numbering], unfit: frozenset[int] | set[int]
+    scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering], unfit: frozenset[int] | set[int]
 ) -> list[dict[str, Any]]:
     """Operations that have no sequence number that other ranks share, for each log."""
     placed = [
@@ -42,7 +42,7 @@ def unnumbered(
     return [*_left_out(scene, lost, "log-unaligned", why), *_left_out(scene, apart, "log-unaligned", other)]
 
 
-def fingerprints(scene: Scene) -> list[dict[str, Any]]:
+def fingerprints(scene: LogScene) -> list[dict[str, Any]]:
     """Logs with fingerprints of several groups of which some fit to more than one, or to none."""
     return [
         {
@@ -54,7 +54,7 @@ def fingerprints(scene: Scene) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def runs(scene: Scene) -> list[dict[str, Any]]:
+def runs(scene: LogScene) -> list[dict[str, Any]]:
     """Logs in which several runs of the job follow each other."""
     out = []
     for log in scene.logs:
@@ -65,7 +65,7 @@ def runs(scene: Scene) -> list[dict[str, Any]]:
     return out
 
 
-def cut_short(scene: Scene) -> list[dict[str, Any]]:
+def cut_short(scene: LogScene) -> list[dict[str, Any]]:
     """Logs of which not all that was found is kept."""
     out = []
     for log in scene.logs:
@@ -77,7 +77,7 @@ def cut_short(scene: Scene) -> list[dict[str, Any]]:
     return out
 
 
-def differing(agreement: Agreement) -> list[dict[str, Any]]:
+def differing(agreement: LogAgreement) -> list[dict[str, Any]]:
     """The first operation of each rank of which log and dump say different things."""
     first = agreement.differing.sort("seq").unique(["rank", "group"], keep="first", maintain_order=True)
     return [
@@ -91,7 +91,7 @@ def differing(agreement: Agreement) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _left_out(scene: Scene, lives: Iterable[Life], kind: str, why: str) -> list[dict[str, Any]]:
+def _left_out(scene: LogScene, lives: Iterable[CommLife], kind: str, why: str) -> list[dict[str, Any]]:
     counts: dict[int, int] = defaultdict(int)
     for life in lives:
         counts[life.log] += life.comm.collectives + (life.comm.p2p if kind == "log-unplaced" else 0)
@@ -104,7 +104,7 @@ def _left_out(scene: Scene, lives: Iterable[Life], kind: str, why: str) -> list[
     ]  # fmt: skip
 
 
-def only_started(scene: Scene) -> Iterator[dict[str, Any]]:
+def only_started(scene: LogScene) -> Iterator[dict[str, Any]]:
     """Rows for logs in which nothing stands but how NCCL connects processes."""
     for log in scene.logs:
         if log.source.only_starts:
@@ -123,12 +123,12 @@ MOST_ROWS = 1000
 MOST_LIVES = 64
 
 
-class _Row(NamedTuple):
+class _RemarkRow(NamedTuple):
     op: str
     line: int
 
 
-def miscounted(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> list[dict[str, Any]]:
+def miscounted(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]) -> list[dict[str, Any]]:
     """Rows of `messages` for ranks that did something else at each count they share with another of the group."""
     out: list[dict[str, Any]] = []
     for lives in scene.identities().values():
@@ -139,7 +139,7 @@ def miscounted(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> 
     return out
 
 
-def _of_group(scene: Scene, lost: Sequence[Life], placed: Sequence[Life]) -> list[dict[str, Any]]:
+def _of_group(scene: LogScene, lost: Sequence[CommLife], placed: Sequence[CommLife]) -> list[dict[str, Any]]:
     rows = {life.index: _rows(scene, life) for life in placed}
     found = []
     for life in lost:
@@ -152,7 +152,7 @@ def _of_group(scene: Scene, lost: Sequence[Life], placed: Sequence[Life]) -> lis
     return found
 
 
-def _rows(scene: Scene, life: Life) -> dict[int, _Row]:
+def _rows(scene: LogScene, life: CommLife) -> dict[int, _RemarkRow]:
     """By opCount the last collectives of a life; none unless the counts rise."""
     content = scene.logs[life.log].content
     # operations of a communicator stand together
@@ -164,12 +164,14 @@ def _rows(scene: Scene, life: Life) -> dict[int, _Row]:
         return {}
     ops, lines = content.code("op")[mine], content.column("line")[mine]
     return {
-        count: _Row(content.ops[op], line)
+        count: _RemarkRow(content.ops[op], line)
         for count, op, line in zip(counts.tolist(), ops.tolist(), lines.tolist(), strict=True)
     }
 
 
-def _message(scene: Scene, life: Life, own: _Row, other: Life, theirs: _Row, count: int) -> dict[str, Any]:
+def _message(
+    scene: LogScene, life: CommLife, own: _RemarkRow, other: CommLife, theirs: _RemarkRow, count: int
+) -> dict[str, Any]:
     text = f"rank {life.rank} called {own.op} and rank {other.rank} {theirs.op} at opCount {count:x}"
     values = {"op_count": count, "op": own.op, "other_op": theirs.op, "other_rank": other.rank}
     return {
@@ -184,7 +186,7 @@ LEAST_COMPARED = 0.8
 """So much of what stands in a log and in the dumps of others must be the same for the log to be joined."""
 
 
-class Agreement(NamedTuple):
+class LogAgreement(NamedTuple):
     """What came of the comparison."""
 
     unfit: frozenset[int]
@@ -193,10 +195,10 @@ class Agreement(NamedTuple):
     """Rows of logs (rank, group, seq, line, file, op, other) of which the rank's own dump says something else."""
 
 
-def compare(rows: pl.DataFrame, ops: pl.DataFrame) -> Agreement:
+def compare(rows: pl.DataFrame, ops: pl.DataFrame) -> LogAgreement:
     """Compares operation, elements and type of rows of logs with those of the dumps."""
     if rows.is_empty() or ops.is_empty():
-        return Agreement(frozenset(), rows.select(_KEY).clear().with_columns(other=pl.lit("")))
+        return LogAgreement(frozenset(), rows.select(_KEY).clear().with_columns(other=pl.lit("")))
     told = wired(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_KEY, "wire")
     known = wired(ops.filter(~pl.col("is_p2p") & (pl.col("coalesced") == "none")))
     own = known.select("rank", "group", "seq", other="wire").unique(["rank", "group", "seq"])
@@ -207,7 +209,7 @@ def compare(rows: pl.DataFrame, ops: pl.DataFrame) -> Agreement:
     beside = told.join(common, on=["group", "seq"], how="inner")
     share = beside.group_by("group").agg(same=(pl.col("wire") == pl.col("other")).mean())
     unfit = share.filter(pl.col("same") < LEAST_COMPARED)["group"].to_list()
-    return Agreement(frozenset(unfit), differing)
+    return LogAgreement(frozenset(unfit), differing)
 
 
 _KEY = ["rank", "group", "seq", "file", "line", "op"]

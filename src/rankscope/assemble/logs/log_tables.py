@@ -15,25 +15,29 @@ from rankscope.assemble.logs import log_messages, log_remarks, process_ranks
 from rankscope.assemble.logs.c10d_claims import Claim, Claims, highest_rank, read_reports
 from rankscope.assemble.logs.claimed_operations import counted, frontier_table, seen_in, with_absences, with_claims
 from rankscope.assemble.logs.comm_groups import evidence, housed_rows
-from rankscope.assemble.logs.comm_lifetimes import Recall
+from rankscope.assemble.logs.comm_lifetimes import CommMemory
 from rankscope.assemble.logs.fingerprints.fingerprint_groups import place
-from rankscope.assemble.logs.log_groups import Groups
-from rankscope.assemble.logs.log_processes import Log, Scene
-from rankscope.assemble.logs.log_remarks import Agreement, compare
+from rankscope.assemble.logs.log_groups import LogGroups
+from rankscope.assemble.logs.log_processes import LogFile, LogScene
+from rankscope.assemble.logs.log_remarks import LogAgreement, compare
 from rankscope.assemble.logs.log_values import moment, short, whole
 from rankscope.assemble.logs.log_values import rank as sound
 from rankscope.assemble.logs.process_ranks import identify
 from rankscope.assemble.logs.scene_builder import build
-from rankscope.assemble.logs.seq_numbering import Numbering, number
-from rankscope.assemble.sources import Source
+from rankscope.assemble.logs.seq_numbering import SeqNumbering, number
+from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.event_kinds import EVENTS
 
 Tables = dict[str, pl.DataFrame]
 
 
 def read_scene(
-    sources: Sequence[tuple[int, Source]], world: int, pattern: re.Pattern[str] | None, run: int, recall: Recall | None
-) -> Scene:
+    sources: Sequence[tuple[int, SourceFile]],
+    world: int,
+    pattern: re.Pattern[str] | None,
+    run: int,
+    recall: CommMemory | None,
+) -> LogScene:
     """Who wrote the logs of one attempt, given with their rows of `files`; `world` is the job's size if it is known.
 
     Of a log in which several runs of the job follow each other the one of that number is read, -1 for the last.
@@ -50,9 +54,9 @@ def read_scene(
     return scene
 
 
-def bring(tables: Tables, scene: Scene) -> Tables:
+def bring(tables: Tables, scene: LogScene) -> Tables:
     """`tables` of the dumps with what logs tell. Of a rank's group with a dump, rows of logs are only compared."""
-    groups = Groups(tables["groups"], scene.sized)
+    groups = LogGroups(tables["groups"], scene.sized)
     claims: Claims = defaultdict(Claim, read_reports(scene, groups))
     place(scene, groups, claims)
     groups.settle(scene)
@@ -95,7 +99,7 @@ def _kept(claims: Claims, dumped: Collection[tuple[int, int]], mixed: Collection
 
 
 def _remarks(
-    scene: Scene, numbering: Mapping[tuple[int, int], Numbering], agreement: Agreement, unfit: frozenset[int]
+    scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering], agreement: LogAgreement, unfit: frozenset[int]
 ) -> list[dict[str, Any]]:
     """What is to be said of the logs themselves, as rows of `messages`."""
     return [
@@ -106,12 +110,12 @@ def _remarks(
     ]  # fmt: skip
 
 
-def _relative(scene: Scene, numbering: Mapping[tuple[int, int], Numbering]) -> set[int]:
+def _relative(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumbering]) -> set[int]:
     lives = (scene.by_place[key] for key, n in numbering.items() if n.relative)
     return {life.group for life in lives if life.group is not None}
 
 
-def _named(scene: Scene) -> dict[str, tuple[str, str]]:
+def _named(scene: LogScene) -> dict[str, tuple[str, str]]:
     """Name and description of the process group of communicators, where c10d says which pointer is whose."""
     by_pointer: dict[str, list[Any]] = defaultdict(list)
     for life in scene.lives:
@@ -146,12 +150,12 @@ def _keys(dumped: set[tuple[int, int]]) -> pl.DataFrame:
 # The tables of settings, communicators and RAS.
 
 
-def record_tables(scene: Scene) -> dict[str, pl.DataFrame]:
+def record_tables(scene: LogScene) -> dict[str, pl.DataFrame]:
     """The tables that only records of NCCL fill."""
     return {"settings": _setting_table(scene), "comms": _comm_table(scene), "ras": _ras_table(scene)}
 
 
-def _setting_table(scene: Scene) -> pl.DataFrame:
+def _setting_table(scene: LogScene) -> pl.DataFrame:
     """The table `settings`, each value of a process once."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for log in scene.logs:
@@ -160,7 +164,7 @@ def _setting_table(scene: Scene) -> pl.DataFrame:
     return pl.DataFrame(list(rows.values()), schema=dict(schema.SETTINGS), infer_schema_length=None)
 
 
-def _settings(log: Log, scene: Scene) -> Iterator[dict[str, Any]]:
+def _settings(log: LogFile, scene: LogScene) -> Iterator[dict[str, Any]]:
     for setting in log.content.settings:
         speaker = scene.speakers[log.speakers[setting.process]] if setting.process >= 0 else None
         yield {
@@ -181,7 +185,7 @@ def _settings(log: Log, scene: Scene) -> Iterator[dict[str, Any]]:
                 }  # fmt: skip
 
 
-def _comm_table(scene: Scene) -> pl.DataFrame:
+def _comm_table(scene: LogScene) -> pl.DataFrame:
     """The table `comms`."""
     versions = _versions(scene)
     rows = []
@@ -204,7 +208,7 @@ def _comm_table(scene: Scene) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict(schema.COMMS), infer_schema_length=None)
 
 
-def _versions(scene: Scene) -> dict[int, str]:
+def _versions(scene: LogScene) -> dict[int, str]:
     """NCCL's version by speaker; by -1 - log where the line does not say whose it is."""
     versions: dict[int, str] = {}
     for at, log in enumerate(scene.logs):
@@ -214,14 +218,14 @@ def _versions(scene: Scene) -> dict[int, str]:
     return versions
 
 
-def _ras_table(scene: Scene) -> pl.DataFrame:
+def _ras_table(scene: LogScene) -> pl.DataFrame:
     """The table `ras`. From NCCL 2.29 on its hash is the commId of the logs."""
     groups = {_hash(identity): lives[0].group for identity, lives in scene.identities().items()}
     rows = [row for log in scene.logs for row in _ras(log, groups)]
     return pl.DataFrame(rows, schema=dict(schema.RAS), infer_schema_length=None)
 
 
-def _ras(log: Log, groups: Mapping[str, int | None]) -> Iterator[dict[str, Any]]:
+def _ras(log: LogFile, groups: Mapping[str, int | None]) -> Iterator[dict[str, Any]]:
     for row in log.content.ras:
         yield {
             "comm": row.comm, "group": groups.get(_hash(row.comm)), "rank": short(row.rank), "host": row.host,

@@ -108,7 +108,7 @@ WIRE_DTYPES = {"Bool": "Byte", "Float8_e4m3fnuz": "Byte", "Float8_e5m2fnuz": "By
 """Types that go over the wire as another one."""
 
 
-class Sizes(NamedTuple):
+class ShapeTexts(NamedTuple):
     """JSON texts of shapes; None where they are not known."""
 
     sent: str | None
@@ -135,13 +135,13 @@ def dtype(number: int) -> str | None:
     return f'["{DTYPES[number]}"]' if 0 <= number < len(DTYPES) else None
 
 
-def sizes(op: str, count: int | None, members: int | None) -> Sizes:
+def sizes(op: str, count: int | None, members: int | None) -> ShapeTexts:
     """Shapes of a COLL line: its count is what one rank sends in a gather, and what one receives in a scatter."""
     if count is None:
-        return Sizes(None, None)
+        return ShapeTexts(None, None)
     one, all_ = f"[[{count}]]", None if members is None else f"[[{count * members}]]"
     gathers, scatters = op in ("AllGather", "Gather"), op in ("ReduceScatter", "Scatter")
-    return Sizes(all_ if scatters else one, all_ if gathers else one)
+    return ShapeTexts(all_ if scatters else one, all_ if gathers else one)
 
 
 def wire_key(op: str | None, in_sizes: str | None, in_dtypes: str | None) -> str:

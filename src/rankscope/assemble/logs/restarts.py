@@ -10,7 +10,7 @@ import numpy as np
 
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.file_names import attempt_of
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.logs.model import CODES, Comm, LogContent
 
@@ -125,7 +125,7 @@ COPIED_NS = 86_400 * 1_000_000_000
 """A file written so long after the last event was copied: its time tells nothing."""
 
 
-def settle(logs: Sequence[Source], runs: Sequence[Attempt]) -> None:
+def settle(logs: Sequence[SourceFile], runs: Sequence[Attempt]) -> None:
     """Gives each log the number of its attempt; the newest where nothing tells."""
     # what stands outside of all attempts, as what torchrun itself printed, is of the newest too
     told = [s for s in logs if attempt_of(s.shown) is not None]
@@ -146,7 +146,7 @@ def settle(logs: Sequence[Source], runs: Sequence[Attempt]) -> None:
             source.attempt = next(iter(home)) if len(home) == 1 else _by_time(source, runs)
 
 
-def run_in(logs: Sequence[Source], runs: Sequence[Attempt], chosen: int, asked: bool) -> int:
+def run_in(logs: Sequence[SourceFile], runs: Sequence[Attempt], chosen: int, asked: bool) -> int:
     """Which run to read of a log in which several follow each other; -1 for the last.
 
     With dumps their attempts are counted from the newest back; without, `chosen` counts the runs of the logs, if it was
@@ -160,7 +160,7 @@ def run_in(logs: Sequence[Source], runs: Sequence[Attempt], chosen: int, asked: 
     return chosen
 
 
-def _by_time(source: Source, runs: Sequence[Attempt]) -> int:
+def _by_time(source: SourceFile, runs: Sequence[Attempt]) -> int:
     """The last attempt that had begun when the log was last written to."""
     last, written = runs[-1].newest_ns, source.mtime_ns
     if written is None or (last is not None and written > last + COPIED_NS):

@@ -8,17 +8,17 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.assemble.traces.trace_window import Mask, Window
+from rankscope.assemble.traces.trace_window import Mask, TraceWindow
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.torch_profiler import event_names
-from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, Call
+from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TracedCall
 
 
 @dataclass
-class Roles:
+class SpanRoles:
     """The candidates of a window, each a row of its `call_numbers`."""
 
-    window: Window
+    window: TraceWindow
     _told: dict[str, list[int]] = field(default_factory=dict)
 
     def number(self, name: str) -> Numbers:
@@ -44,7 +44,7 @@ class Roles:
         return [table[i] for i in self.window.content.code("name")[self.span].tolist()]
 
     @cached_property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[TracedCall]:
         """Of each candidate."""
         table = self.window.content.calls
         return [table[i] for i in self.window.content.call_codes[0].tolist()]

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.assemble.sources import Source
+from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.matrices import Numbers
 from rankscope.parsers.torch_profiler import event_names
 from rankscope.parsers.torch_profiler.model import TraceContent
@@ -23,12 +23,12 @@ _HANDLER = re.compile(r"^(?P<host>.+)_(?P<pid>\d{1,10})\.\d{10,20}\.pt\.trace\.j
 
 
 @dataclass
-class Window:
+class TraceWindow:
     """What one file holds of one process."""
 
     place: int
     """Row of `files`."""
-    source: Source
+    source: SourceFile
     content: TraceContent
     base_ns: int = 0
     """Added to the times of the file."""
@@ -117,7 +117,7 @@ class Window:
         return (int(self.start[kept].min()), int(self.end[kept].max())) if kept.any() else (self.base_ns, self.base_ns)
 
 
-def settle_bases(windows: list[Window]) -> None:
+def settle_bases(windows: list[TraceWindow]) -> None:
     """Gives each window the base of its clock; one whose file lost it gets that of the others: all ranks have one."""
     bases = Counter(w.content.about.base_ns for w in windows if w.content.about.base_ns is not None)
     usual = bases.most_common(1)[0][0] if bases else None

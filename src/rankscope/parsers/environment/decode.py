@@ -23,7 +23,7 @@ _LINE = re.compile(r"(?:export |declare -x )?([A-Za-z_][\w.%()\-]{0,199})=(.*)",
 _QUOTED = re.compile(r"\"(.*)\"|'(.*)'|\$'(.*)'", re.DOTALL)
 
 
-class Pair(NamedTuple):
+class VariablePair(NamedTuple):
     """A variable as it stands in a file."""
 
     name: str
@@ -31,20 +31,20 @@ class Pair(NamedTuple):
     line: int
 
 
-def of_nul(text: str) -> Iterator[Pair]:
+def of_nul(text: str) -> Iterator[VariablePair]:
     """/proc/PID/environ: entries that end with a NUL."""
     for entry in text.split("\0"):
         name, equals, value = entry.partition("=")
         if equals:
-            yield Pair(name, value, 1)
+            yield VariablePair(name, value, 1)
 
 
-def of_lines(text: str) -> tuple[list[Pair], int]:
+def of_lines(text: str) -> tuple[list[VariablePair], int]:
     """What env, export or declare print, and how many lines belong to nothing.
 
     A value with line ends goes on to the next line that begins a variable; bash prints functions like this.
     """
-    found: list[Pair] = []
+    found: list[VariablePair] = []
     lost = 0
     inside = False
     for number, line in enumerate(text.splitlines(), 1):
@@ -57,10 +57,10 @@ def of_lines(text: str) -> tuple[list[Pair], int]:
     return found, lost
 
 
-def pair_of(line: str, number: int) -> Pair | None:
+def pair_of(line: str, number: int) -> VariablePair | None:
     """The variable that a line sets; None if it sets none."""
     found = _LINE.fullmatch(line.strip())
-    return Pair(found[1], _unquoted(found[2]), number) if found is not None else None
+    return VariablePair(found[1], _unquoted(found[2]), number) if found is not None else None
 
 
 def _unquoted(value: str) -> str:
@@ -111,14 +111,14 @@ _DESCRIBED_CONTAINER = re.compile(r"^\s+([A-Za-z_]\w{0,199}):\s+(.*)$")
 DEPTH = 64
 
 
-def of_json(document: Any) -> list[list[Pair]]:
+def of_json(document: Any) -> list[list[VariablePair]]:
     """Each list of variables in a document: `Env` of docker, `env` of Kubernetes, or the document itself."""
     if isinstance(document, dict) and document and all(isinstance(value, str) for value in document.values()):
-        return [[Pair(str(name), value, 1) for name, value in document.items()]]
+        return [[VariablePair(str(name), value, 1) for name, value in document.items()]]
     return list(_lists(document, DEPTH))
 
 
-def _lists(node: Any, depth: int) -> Iterator[list[Pair]]:
+def _lists(node: Any, depth: int) -> Iterator[list[VariablePair]]:
     if depth == 0:
         return
     if isinstance(node, dict):
@@ -132,27 +132,27 @@ def _lists(node: Any, depth: int) -> Iterator[list[Pair]]:
             yield from _lists(value, depth - 1)
 
 
-def _pairs(rows: list[Any]) -> Iterator[Pair]:
+def _pairs(rows: list[Any]) -> Iterator[VariablePair]:
     for row in rows:
         if isinstance(row, str) and (pair := pair_of(row, 1)) is not None:
             yield pair
         elif isinstance(row, dict) and isinstance(row.get("name"), str) and isinstance(row.get("value"), str):
-            yield Pair(row["name"], row["value"], 1)
+            yield VariablePair(row["name"], row["value"], 1)
 
 
-def of_yaml(text: str) -> list[list[Pair]]:
+def of_yaml(text: str) -> list[list[VariablePair]]:
     """Variables of a manifest of Kubernetes: of all of its containers together."""
     found = []
     for match in _POD_OF_CONTAINER.finditer(text):
         value = match[2].strip()
         line = 1 + text.count("\n", 0, match.start(1))
-        found.append(Pair(match[1], value.strip("\"'"), line))
+        found.append(VariablePair(match[1], value.strip("\"'"), line))
     return [found] if found else []
 
 
-def of_description(text: str) -> list[list[Pair]]:
+def of_description(text: str) -> list[list[VariablePair]]:
     """What kubectl describe prints: a list for each container."""
-    found: list[list[Pair]] = []
+    found: list[list[VariablePair]] = []
     indent: int | None = None
     for number, line in enumerate(text.splitlines(), 1):
         begun = _BLOCK.match(line)
@@ -164,7 +164,7 @@ def of_description(text: str) -> list[list[Pair]]:
             if row is None or len(line) - len(line.lstrip()) <= indent:
                 indent = None
             elif not row[2].startswith("<set to"):
-                found[-1].append(Pair(row[1], row[2].strip(), number))
+                found[-1].append(VariablePair(row[1], row[2].strip(), number))
     return [pairs for pairs in found if pairs]
 
 
@@ -227,7 +227,7 @@ def decode(data: bytes) -> Environment:
     return _made([found], whole=True)
 
 
-_TEXTS: tuple[tuple[re.Pattern[bytes], Callable[[str], list[list[Pair]]]], ...] = (
+_TEXTS: tuple[tuple[re.Pattern[bytes], Callable[[str], list[list[VariablePair]]]], ...] = (
     (_POD, of_yaml),
     (_DESCRIBED, of_description),
 )
@@ -237,7 +237,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _made(lists: Iterable[list[Pair]], whole: bool) -> Environment:
+def _made(lists: Iterable[list[VariablePair]], whole: bool) -> Environment:
     found = [_process(own, whole) for own in lists]
     told = [process for process in found if process.variables]
     if not told:
@@ -245,12 +245,12 @@ def _made(lists: Iterable[list[Pair]], whole: bool) -> Environment:
     return Environment(told)
 
 
-def _process(own: list[Pair], whole: bool) -> Process:
+def _process(own: list[VariablePair], whole: bool) -> EnvironmentProcess:
     values = {pair.name: pair.value for pair in own if NAME.fullmatch(pair.name)}
     lines = {pair.name: pair.line for pair in own}
     if len(values) < LEAST or len(values) < len(own) * (1 - LOST_SHARE) - 1:
-        return Process([])
-    return Process(
+        return EnvironmentProcess([])
+    return EnvironmentProcess(
         [Variable(name, value[:VALUE_LIMIT], lines[name]) for name, value in values.items() if kept(name)],
         rank=next((n for n in map(_number, map(values.get, _RANKS)) if n is not None), None),
         world_size=next((n for n in map(_number, map(values.get, _SIZES)) if n), None),
@@ -274,7 +274,7 @@ def _installed(text: str) -> Environment:
     ]
     if not found:
         raise NotThisKindError("not a kind of file that is known")
-    return Environment([Process(found)])
+    return Environment([EnvironmentProcess(found)])
 
 
 # What one file says of the environment of processes, and the form in which it crosses from a worker process.
@@ -289,7 +289,7 @@ class Variable(NamedTuple):
     """From 1; 1 where the file has no lines."""
 
 
-class Process(NamedTuple):
+class EnvironmentProcess(NamedTuple):
     """One process, or container."""
 
     variables: list[Variable]
@@ -305,7 +305,7 @@ class Process(NamedTuple):
 class Environment:
     """One file. Of its variables only those of known families are kept: the others are nobody's business."""
 
-    processes: list[Process] = field(default_factory=list)
+    processes: list[EnvironmentProcess] = field(default_factory=list)
     problem: str | None = None
 
     @property
@@ -326,5 +326,5 @@ class Environment:
 def environment_from(header: dict[str, Any], *_: object) -> Environment:
     """What `header()` was made from."""
     rows = header["processes"]
-    processes = [Process([Variable(*one) for one in variables], *rest) for variables, *rest in rows]
+    processes = [EnvironmentProcess([Variable(*one) for one in variables], *rest) for variables, *rest in rows]
     return Environment(processes, header["problem"])

@@ -20,7 +20,7 @@ _SPECIAL = (
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundPath:
     """Something under the given paths."""
 
     path: str
@@ -34,23 +34,23 @@ class Found:
     inode: int = 0
 
 
-def walk(paths: Sequence[Path]) -> list[Found]:
+def walk(paths: Sequence[Path]) -> list[FoundPath]:
     """Everything under `paths`, sorted, each directory and file once. Raises FileNotFoundError for a missing path."""
     for path in paths:
         path.stat()
-    walker = _Walker(frozenset(map(str, paths)))
+    walker = _DirectoryWalk(frozenset(map(str, paths)))
     for path in paths:
         base = "" if len(paths) == 1 else str(path)
         walker.add(str(path), base if path.is_dir() else base or path.name)
     return sorted(walker.found, key=lambda found: found.shown)
 
 
-class _Walker:
+class _DirectoryWalk:
     """Visits real directories before links to them, so that a file is shown by its own path."""
 
     def __init__(self, given: Set[str]) -> None:
         self.given = given
-        self.found: list[Found] = []
+        self.found: list[FoundPath] = []
         self.seen: set[tuple[int, int]] = set()
         self.links: list[tuple[str, str]] = []
 
@@ -100,10 +100,10 @@ class _Walker:
         if special is not None:
             self._refuse(path, shown, special)
         elif self._first(about):
-            self.found.append(Found(path, printable(shown), about.st_size, about.st_mtime_ns, inode=about.st_ino))
+            self.found.append(FoundPath(path, printable(shown), about.st_size, about.st_mtime_ns, inode=about.st_ino))
 
     def _refuse(self, path: str, shown: str, reason: str) -> None:
-        self.found.append(Found(path, printable(shown), problem=reason))
+        self.found.append(FoundPath(path, printable(shown), problem=reason))
 
 
 def printable(name: str) -> str:

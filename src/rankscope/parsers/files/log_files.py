@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import IO
 
-from rankscope.parsers.contents import Stretch
+from rankscope.parsers.contents import LogStretch
 from rankscope.parsers.files import streams
 from rankscope.parsers.files.streams import memory_limit
 from rankscope.parsers.logs import prefixes
@@ -74,7 +74,7 @@ def is_marked(stream: IO[bytes], start: int, marked: str) -> bool:
     return start > 0 and mark(stream, start) == marked
 
 
-def tail(stream: IO[bytes], size: int, start: int, before: str, ended: bool) -> Iterator[tuple[LogContent, Stretch]]:
+def tail(stream: IO[bytes], size: int, start: int, before: str, ended: bool) -> Iterator[tuple[LogContent, LogStretch]]:
     """What stands behind `start` in a log that grows; see `stretches`."""
     with memory_limit(MEMORY_BYTES):
         yield from stretches(stream, size, start, before, ended)
@@ -112,7 +112,7 @@ def mark(stream: IO[bytes], at: int) -> str:
 
 def stretches(
     stream: IO[bytes], size: int, start: int, before: str, ended: bool
-) -> Iterator[tuple[LogContent, Stretch]]:
+) -> Iterator[tuple[LogContent, LogStretch]]:
     """What stands between `start`, where a line begins, and `size`, in order; only the last stretch is not firm.
 
     `before` is the mark of what stands before `start`; "" at the beginning. A file that is emptied meanwhile tells no
@@ -133,10 +133,10 @@ def stretches(
             yield found
 
 
-def _stretch(stream: IO[bytes], start: int, end: int, firm: bool) -> tuple[LogContent, Stretch]:
+def _stretch(stream: IO[bytes], start: int, end: int, firm: bool) -> tuple[LogContent, LogStretch]:
     stream.seek(start)
     content = decode_range(stream, start, end, ranged=True)
-    return content, Stretch(start, end, mark(stream, end), firm)
+    return content, LogStretch(start, end, mark(stream, end), firm)
 
 
 def _last_line_end(stream: IO[bytes], start: int, size: int) -> int:
@@ -247,7 +247,7 @@ def _is_line(line: bytes) -> bool:
         text = COLOUR.sub(b"", inner[0]).decode("utf-8", "replace")
     front = prefixes.strip(text)
     if text.startswith(MARK, front.end):
-        front, text = prefixes.Prefix(0, None, "", None), text[front.end + len(MARK) :].lstrip()
+        front, text = prefixes.LinePrefix(0, None, "", None), text[front.end + len(MARK) :].lstrip()
     patterns = (_LINES, _ENDS, _BARE, _INSPECTOR, _EVENT, _RAS)
     bar = _BAR.search(text)
     if bar is not None and _LINES.search(text, bar.end()):

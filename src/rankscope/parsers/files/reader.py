@@ -26,9 +26,9 @@ from rankscope.kinds.input_kinds import (
     UNREADABLE,
     InputKind,
 )
-from rankscope.parsers.contents import Decoded, NotThisKindError, Stretch
+from rankscope.parsers.contents import DecodedFile, LogStretch, NotThisKindError
 from rankscope.parsers.files import log_files, streams
-from rankscope.parsers.files.streams import Bounded, memory_limit
+from rankscope.parsers.files.streams import BoundedStream, memory_limit
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
 from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.registry import kinds_of
@@ -43,25 +43,25 @@ STREAM_BYTES = 32 << 20
 
 
 @dataclass
-class Content:
+class FileContent:
     """Something that was found in a file."""
 
     inner: str
     """Path within the archive, with the leading "!"; empty for the file itself."""
     kind: str
     problem: str | None = None
-    decoded: Decoded | None = None
+    decoded: DecodedFile | None = None
     size: int | None = None
     """None: that of the file."""
     mtime_ns: int | None = None
-    stretch: Stretch | None = None
+    stretch: LogStretch | None = None
     """Of a log that is followed: the bytes that were read."""
     stamp: tuple[int, int, int] | None = None
     """Of the last content of a file that is followed, which has nothing else: size, time and inode."""
 
 
 @dataclass(frozen=True)
-class _Place:
+class _FilePlace:
     inner: str = ""
     depth: int = 0
     size: int = 0
@@ -71,24 +71,24 @@ class _Place:
     named: bool = False
     """It has the name of a log."""
 
-    def found(self, kind: InputKind, problem: str | None = None, decoded: Decoded | None = None) -> Content:
+    def found(self, kind: InputKind, problem: str | None = None, decoded: DecodedFile | None = None) -> FileContent:
         """What was found here."""
         inside = (self.size, self.mtime_ns) if self.inner else (None, None)
-        return Content(self.inner, kind.name, problem, decoded, *inside)
+        return FileContent(self.inner, kind.name, problem, decoded, *inside)
 
 
-def read(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[Content]:
+def read(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[FileContent]:
     """What is in the file; of an archive only every `parts`-th member, from `part` on."""
     try:
         with streams.open_regular(path) as stream:
-            yield from _contents(stream, _Place(size=size, part=part, parts=parts, named=is_named(path)))
+            yield from _contents(stream, _FilePlace(size=size, part=part, parts=parts, named=is_named(path)))
     except streams.NotAFileError as error:
-        yield Content("", NOT_A_FILE.name, str(error))
+        yield FileContent("", NOT_A_FILE.name, str(error))
     except OSError as error:
-        yield Content("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
+        yield FileContent("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
 
 
-def follow(path: str, start: int, mark: str, ended: bool) -> Iterator[Content]:
+def follow(path: str, start: int, mark: str, ended: bool) -> Iterator[FileContent]:
     """What is in a file that may still be written; of a log only what stands behind `start`, if it is the one marked.
 
     The last content is the file's stamp, unless the file changed meanwhile.
@@ -96,13 +96,13 @@ def follow(path: str, start: int, mark: str, ended: bool) -> Iterator[Content]:
     try:
         with streams.open_regular(path) as stream:
             before = _stamp(stream)
-            yield from _followed(stream, _Place(size=before[0], named=is_named(path)), start, mark, ended)
+            yield from _followed(stream, _FilePlace(size=before[0], named=is_named(path)), start, mark, ended)
             if _stamp(stream) == before:
-                yield Content("", "", stamp=before)
+                yield FileContent("", "", stamp=before)
     except streams.NotAFileError as error:
-        yield Content("", NOT_A_FILE.name, str(error))
+        yield FileContent("", NOT_A_FILE.name, str(error))
     except OSError as error:
-        yield Content("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
+        yield FileContent("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
 
 
 def _stamp(stream: IO[bytes]) -> tuple[int, int, int]:
@@ -110,7 +110,7 @@ def _stamp(stream: IO[bytes]) -> tuple[int, int, int]:
     return about.st_size, about.st_mtime_ns, about.st_ino
 
 
-def _followed(stream: IO[bytes], place: _Place, start: int, mark: str, ended: bool) -> Iterator[Content]:
+def _followed(stream: IO[bytes], place: _FilePlace, start: int, mark: str, ended: bool) -> Iterator[FileContent]:
     same = start <= place.size and log_files.is_marked(stream, start, mark)
     if not same and not _grows(stream, place):
         stream.seek(0)
@@ -119,12 +119,12 @@ def _followed(stream: IO[bytes], place: _Place, start: int, mark: str, ended: bo
     try:
         begin, before = (start, mark) if same else (0, "")
         for found, stretch in log_files.tail(stream, place.size, begin, before, ended):
-            yield Content("", LOG.name, found.problem, found, stretch=stretch)
+            yield FileContent("", LOG.name, found.problem, found, stretch=stretch)
     except MemoryError:
-        yield Content("", "unreadable", "needs more memory than a file of its size can honestly hold: refused")
+        yield FileContent("", "unreadable", "needs more memory than a file of its size can honestly hold: refused")
 
 
-def _grows(stream: IO[bytes], place: _Place) -> bool:
+def _grows(stream: IO[bytes], place: _FilePlace) -> bool:
     """Whether a file is a plain log."""
     stream.seek(0)
     head = stream.read(streams.HEAD)
@@ -132,7 +132,7 @@ def _grows(stream: IO[bytes], place: _Place) -> bool:
     return not packed and not kinds_of(head, 0) and log_files.grows(stream, place.size, place.named)
 
 
-def _contents(stream: IO[bytes], place: _Place) -> Iterator[Content]:
+def _contents(stream: IO[bytes], place: _FilePlace) -> Iterator[FileContent]:
     try:
         reader: Any = stream if hasattr(stream, "peek") else io.BufferedReader(cast(Any, stream))
         head = reader.peek(streams.HEAD)[: streams.HEAD]
@@ -152,7 +152,7 @@ def _damage() -> tuple[type[Exception], ...]:
     return (*streams.DAMAGE, *DAMAGE)
 
 
-def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
+def _by_head(stream: Any, head: bytes, place: _FilePlace) -> Iterator[FileContent]:
     inner = streams.unpacked(stream, head, place.size)
     deeper = replace(place, depth=place.depth + 1)
     if place.depth > DEPTH:
@@ -167,7 +167,7 @@ def _by_head(stream: Any, head: bytes, place: _Place) -> Iterator[Content]:
             yield found
 
 
-def _archived(stream: Any, head: bytes, place: _Place) -> Iterator[Member]:
+def _archived(stream: Any, head: bytes, place: _FilePlace) -> Iterator[ArchiveMember]:
 
     if streams.is_tar(head):
         return tar_members(stream)
@@ -175,13 +175,13 @@ def _archived(stream: Any, head: bytes, place: _Place) -> Iterator[Member]:
     return zip_members(source, streams.FREE_BYTES + streams.RATIO * place.size)
 
 
-def _members(members: Iterator[Member], place: _Place) -> Iterator[Content]:
+def _members(members: Iterator[ArchiveMember], place: _FilePlace) -> Iterator[FileContent]:
     index = -1
     for index, member in enumerate(members):
         if index % place.parts != place.part:
             continue
         name = member.name[:NAME_LIMIT].encode("utf-8", "replace").decode().removeprefix("./")
-        inside = _Place(f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns, named=is_named(name))
+        inside = _FilePlace(f"{place.inner}!{name}", place.depth, member.size, member.mtime_ns, named=is_named(name))
         if member.stream is None:
             yield inside.found(NOT_A_FILE, member.problem)
         else:
@@ -190,7 +190,7 @@ def _members(members: Iterator[Member], place: _Place) -> Iterator[Content]:
         yield place.found(ARCHIVE, "an empty archive")
 
 
-def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content | None:
+def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent | None:
     """What a file is; None for all but the first of its parts, unless each is read by itself."""
     kinds = kinds_of(head, place.size)
     if not kinds and head:
@@ -209,20 +209,20 @@ def _decoded(stream: IO[bytes], head: bytes, place: _Place) -> Content | None:
     return _of_kinds(stream, kinds, place)
 
 
-def _streamed(kind: InputKind, stream: IO[bytes], place: _Place) -> Content | None:
+def _streamed(kind: InputKind, stream: IO[bytes], place: _FilePlace) -> FileContent | None:
     """A file that is read without being held; a packed one is read whole with its first part."""
     parts = (0, 1) if place.depth or place.inner else (place.part, place.parts)
     if place.part and parts == (0, 1) and not place.inner:
         return None
     try:
         with memory_limit(STREAM_BYTES):
-            found: Decoded = function(kind.read)(stream, place.size, parts)
+            found: DecodedFile = function(kind.read)(stream, place.size, parts)
     except NotThisKindError as error:
         return place.found(UNKNOWN, str(error))
     return place.found(kind, found.problem, found)
 
 
-def _of_kinds(stream: IO[bytes], kinds: list[InputKind], place: _Place) -> Content:
+def _of_kinds(stream: IO[bytes], kinds: list[InputKind], place: _FilePlace) -> FileContent:
     data, damage = streams.read_all(stream)
     tried = place.found(UNKNOWN, NOT_KNOWN)
     for kind in kinds:
@@ -236,10 +236,10 @@ def _of_kinds(stream: IO[bytes], kinds: list[InputKind], place: _Place) -> Conte
     return place.found(LOG, found.problem, found)
 
 
-def _decode(kind: InputKind, data: bytes, damage: str | None, place: _Place) -> Content:
+def _decode(kind: InputKind, data: bytes, damage: str | None, place: _FilePlace) -> FileContent:
     try:
         with memory_limit(len(data)):
-            decoded: Decoded = function(kind.decode)(data)
+            decoded: DecodedFile = function(kind.decode)(data)
     except RefusedError as error:
         return place.found(PICKLE, str(error))
     except NotThisKindError as error:
@@ -273,7 +273,7 @@ MEMBER_LIMIT = 1_000_000
 
 
 @dataclass(frozen=True)
-class Member:
+class ArchiveMember:
     """A file in an archive; `stream` is None for what is no file."""
 
     name: str
@@ -288,7 +288,7 @@ DAMAGE = (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeErro
 """What a damaged archive raises; RuntimeError is an encrypted member."""
 
 
-def tar_members(stream: IO[bytes]) -> Iterator[Member]:
+def tar_members(stream: IO[bytes]) -> Iterator[ArchiveMember]:
     """Members of a tar stream; a stream of a member is good until the next is taken."""
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for count, info in enumerate(archive):
@@ -296,10 +296,10 @@ def tar_members(stream: IO[bytes]) -> Iterator[Member]:
                 return
             if not info.isdir():
                 content = archive.extractfile(info) if info.isreg() else None
-                yield Member(info.name, info.size, _tar_time(info.mtime), content)
+                yield ArchiveMember(info.name, info.size, _tar_time(info.mtime), content)
 
 
-def zip_members(stream: IO[bytes], limit: int) -> Iterator[Member]:
+def zip_members(stream: IO[bytes], limit: int) -> Iterator[ArchiveMember]:
     """Members of a zip file; no more than `limit` bytes come out of any of them."""
     with memory_limit(0):
         archive = zipfile.ZipFile(stream)
@@ -309,16 +309,16 @@ def zip_members(stream: IO[bytes], limit: int) -> Iterator[Member]:
             if info.is_dir():
                 continue
             if kind not in (0, stat.S_IFREG):
-                yield Member(info.filename, 0, None, None)
+                yield ArchiveMember(info.filename, 0, None, None)
                 continue
             try:
                 content = archive.open(info)
             except DAMAGE as error:
-                yield Member(info.filename, info.file_size, _zip_time(info), None, f"cannot be read: {error}")
+                yield ArchiveMember(info.filename, info.file_size, _zip_time(info), None, f"cannot be read: {error}")
                 continue
             with content:
-                bounded = io.BufferedReader(Bounded(content, limit))
-                yield Member(info.filename, info.file_size, _zip_time(info), bounded)
+                bounded = io.BufferedReader(BoundedStream(content, limit))
+                yield ArchiveMember(info.filename, info.file_size, _zip_time(info), bounded)
 
 
 def _tar_time(seconds: float) -> int | None:

@@ -47,7 +47,7 @@ def open_regular(path: str) -> IO[bytes]:
     return os.fdopen(descriptor, "rb")
 
 
-class Bounded(io.RawIOBase):
+class BoundedStream(io.RawIOBase):
     """A stream that raises TooLargeError after `limit` bytes."""
 
     def __init__(self, stream: IO[bytes], limit: int) -> None:
@@ -88,10 +88,10 @@ def unpacked(stream: IO[bytes], head: bytes, size: int) -> io.BufferedReader | N
     """The stream inside a gzip or zstd file of `size` bytes; None if `head` begins neither."""
     limit = FREE_BYTES + RATIO * size
     if head.startswith(b"\x1f\x8b"):
-        return io.BufferedReader(Bounded(gzip.GzipFile(fileobj=stream), limit))  # type: ignore[arg-type]
+        return io.BufferedReader(BoundedStream(gzip.GzipFile(fileobj=stream), limit))  # type: ignore[arg-type]
     if head.startswith(b"\x28\xb5\x2f\xfd"):
         reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(stream, read_across_frames=True)
-        return io.BufferedReader(Bounded(reader, limit))
+        return io.BufferedReader(BoundedStream(reader, limit))
     return None
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from rankscope.parsers.flight_recorder.model import NUMBERS, Call, Dump, Shape, StackFrame
+from rankscope.parsers.flight_recorder.model import NUMBERS, Dump, RecordedCall, RecordedShape, StackFrame
 from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT, TEXT_LIMIT, integer, text
 from rankscope.parsers.matrices import NULL, Codes, Numbers
 
@@ -103,7 +103,7 @@ def check_room(rows: Sequence[Row], size: int) -> None:
             raise MemoryError
 
 
-def call_table(rows: Sequence[Row]) -> tuple[list[Call], Codes]:
+def call_table(rows: Sequence[Row]) -> tuple[list[RecordedCall], Codes]:
     """Rows of CALL_KEYS to the distinct calls, and for each row which it is."""
     if rows and isinstance(rows[0][1], list):  # JSON has no tuples
         rows = [(row[0], tuple(row[1]), *row[2:]) for row in rows]
@@ -111,7 +111,7 @@ def call_table(rows: Sequence[Row]) -> tuple[list[Call], Codes]:
     return [_call(row) for row in table], codes
 
 
-def shape_table(rows: Sequence[Row]) -> tuple[list[Shape], Codes]:
+def shape_table(rows: Sequence[Row]) -> tuple[list[RecordedShape], Codes]:
     """Rows of SHAPE_KEYS to the distinct shapes, and for each row which it is."""
     spread: list[Any] = [0] * (2 * len(rows))
     spread[::2] = rows
@@ -161,10 +161,10 @@ def _number(name: str, entries: Sequence[Entry]) -> Numbers:
     return np.fromiter(values, np.int64, len(values))
 
 
-def _call(row: Row) -> Call:
+def _call(row: Row) -> RecordedCall:
     pg_id, group, thread_name, thread_id, profiling_name, state, retired, timeout_ms, is_p2p = row
     name, description = (None, None) if group is None else group
-    call = Call(
+    call = RecordedCall(
         integer(pg_id), text(name), text(description), text(thread_name), text(thread_id), text(profiling_name) or "",
         text(state), retired, integer(timeout_ms), is_p2p,
     )  # fmt: skip
@@ -177,12 +177,12 @@ def _call(row: Row) -> Call:
     return call
 
 
-def _shape(row: list[Any]) -> Shape:
+def _shape(row: list[Any]) -> RecordedShape:
     *sizes, in_dtypes, out_dtypes = row
     good = all(s is None or all(_all_of(int, dims) for dims in s) for s in sizes)
     if not good or not all(d is None or _all_of(str, d) for d in (in_dtypes, out_dtypes)):
         raise TypeError("sizes or dtypes are no lists")
-    return Shape(*(None if v is None else orjson.dumps(v).decode() for v in row))
+    return RecordedShape(*(None if v is None else orjson.dumps(v).decode() for v in row))
 
 
 def _all_of(kind: type, values: Any) -> bool:

@@ -22,7 +22,7 @@ from rankscope.parsers.flight_recorder.dump_document import is_dump, split
 from rankscope.parsers.flight_recorder.fields import ALONE, FLAGS, combined
 from rankscope.parsers.flight_recorder.model import NUMBERS, Dump
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, unframed
-from rankscope.parsers.flight_recorder.pickle_layout import DURATION, Layout
+from rankscope.parsers.flight_recorder.pickle_layout import DURATION, PickleLayout
 from rankscope.parsers.flight_recorder.pickle_memo import Mask
 from rankscope.parsers.flight_recorder.pickles import RefusedError, SafeUnpickler
 from rankscope.parsers.matrices import NULL, Codes, Numbers
@@ -44,14 +44,14 @@ def suits(data: bytes) -> bool:
 def decode(data: bytes) -> Dump:
     """The dump in `data`. Raises RefusedError, and OtherLayoutError if it is not as a recorder or Python writes it."""
     try:
-        return read(Layout(unframed(data)), len(data))
+        return read(PickleLayout(unframed(data)), len(data))
     except (RefusedError, MemoryError, OtherLayoutError):
         raise
     except Exception as error:  # whatever it was, the ordinary way finds out
         raise OtherLayoutError(f"damaged, or of another kind ({type(error).__name__})") from error
 
 
-def read(layout: Layout, size: int) -> Dump:
+def read(layout: PickleLayout, size: int) -> Dump:
     """The dump of a file of `size` bytes, its entries in order. Raises anything at all if it is laid out otherwise."""
     layout.walk()
     stacks, stack_of = intern(layout.stacks)
@@ -77,7 +77,7 @@ def read(layout: Layout, size: int) -> Dump:
     return dump
 
 
-def _good(layout: Layout, stacks: tuple[list[bytes], Codes], lists: tuple[list[bytes], Codes]) -> Mask:
+def _good(layout: PickleLayout, stacks: tuple[list[bytes], Codes], lists: tuple[list[bytes], Codes]) -> Mask:
     """Which entries may be left out and read side by side: they define nothing, or nothing that anyone asks for."""
     good, puts = layout.whole(), layout.fields.puts
     for pattern, looked_at, (table, codes) in (
@@ -98,7 +98,7 @@ def _check_worth(good: Mask) -> None:
         raise OtherLayoutError("few entries are like the first and define nothing new")
 
 
-def _check_memo(layout: Layout, good: Mask, memo: dict[int, Any]) -> None:
+def _check_memo(layout: PickleLayout, good: Mask, memo: dict[int, Any]) -> None:
     """Raises OtherLayoutError if the memo does not have what the layout takes for granted."""
     if layout.duration is not None and memo.get(layout.duration) != DURATION:
         raise OtherLayoutError("a key that only some entries have")
@@ -162,7 +162,7 @@ def _fill_tables(
     dump.codes = np.concatenate([np.stack([calls[:count], shapes[:count], places[:count]]), np.stack(regular)], axis=1)
 
 
-def _call_rows(layout: Layout, good: Mask, memo: dict[int, Any]) -> tuple[list[Row], Numbers]:
+def _call_rows(layout: PickleLayout, good: Mask, memo: dict[int, Any]) -> tuple[list[Row], Numbers]:
     """The distinct calls of the regular entries, as rows of CALL_KEYS, and for each entry which it is."""
     parts = {key: tuple(part[good] for part in parts) for key, parts in layout.calls.items()}
     first, codes = combined([part for group in parts.values() for part in group])
@@ -186,7 +186,7 @@ def _meant(kind: str | None, raw: list[int] | None, named: dict[int, Any]) -> An
     return tuple(named[i] for i in raw) if kind == "pair" and raw[1] != ALONE else named[raw[0]]
 
 
-def _number(layout: Layout, name: str) -> Numbers:
+def _number(layout: PickleLayout, name: str) -> Numbers:
     if name == "duration_ns":
         return layout.absent() if layout.millis is None else dump_columns.nanoseconds(layout.millis)
     values = next((layout.numbers[key] for key in NUMBER_KEYS[name] if key in layout.numbers), None)

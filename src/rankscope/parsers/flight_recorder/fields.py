@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.flight_recorder import opcodes as op
-from rankscope.parsers.flight_recorder.pickle_memo import Mask, Puts
+from rankscope.parsers.flight_recorder.pickle_memo import Mask, MemoPuts
 from rankscope.parsers.matrices import NULL, Numbers
 
 _INTEGERS = (op.INT1, op.INT2, op.INT4, op.LONG1, op.NONE)
@@ -26,14 +26,14 @@ ALONE = NULL + 1
 """Stands for the second of a pair that is a reference itself, the first."""
 
 
-class Fields:
+class EntryFields:
     """The places, and whether all was as expected so far."""
 
     def __init__(self, data: bytes, at: Numbers, ends: Numbers) -> None:
         self.at = at
         self.ends = ends
         self.good = np.ones(len(at), np.bool_)
-        self.puts = Puts(len(at))
+        self.puts = MemoPuts(len(at))
         self.texts: dict[bytes, int] = {}
         """Those that are spelled out in entries."""
         self._data = data

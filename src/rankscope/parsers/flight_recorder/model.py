@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankscope.parsers.matrices import Codes, Columnar, Numbers
+from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 from rankscope.parsers.members import Members, unpack
 
 NUMBERS = (
@@ -19,7 +19,7 @@ CODES = ("call", "shape", "stack")
 """Columns that point into a table of what repeats; -1 points nowhere."""
 
 
-class Call(NamedTuple):
+class RecordedCall(NamedTuple):
     """What repeats from entry to entry; None where the version of the format does not say."""
 
     pg_id: int | None
@@ -34,7 +34,7 @@ class Call(NamedTuple):
     is_p2p: bool | None
 
 
-class Shape(NamedTuple):
+class RecordedShape(NamedTuple):
     """Arguments of an operation, as JSON text; None where the version of the format does not say."""
 
     in_sizes: str | None
@@ -79,11 +79,16 @@ class GroupStatus(NamedTuple):
     completed: int
 
 
-_TABLES: dict[str, type[Any]] = {"status": GroupStatus, "calls": Call, "shapes": Shape, "frames": StackFrame}
+_TABLES: dict[str, type[Any]] = {
+    "status": GroupStatus,
+    "calls": RecordedCall,
+    "shapes": RecordedShape,
+    "frames": StackFrame,
+}
 
 
 @dataclass
-class Dump(Columnar):
+class Dump(ColumnMatrix):
     """One dump: a header, tables of what repeats, and a column for each number, oldest entry first."""
 
     number_names = NUMBERS
@@ -95,8 +100,8 @@ class Dump(Columnar):
     config: list[GroupConfig] = field(default_factory=list)
     status: list[GroupStatus] | None = None
     """None where the version of the format has no pg_status."""
-    calls: list[Call] = field(default_factory=list)
-    shapes: list[Shape] = field(default_factory=list)
+    calls: list[RecordedCall] = field(default_factory=list)
+    shapes: list[RecordedShape] = field(default_factory=list)
     frames: list[StackFrame] = field(default_factory=list)
     stacks: list[list[int]] = field(default_factory=list)
     """Each a list of indices into `frames`, innermost first."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rankscope.parsers.flight_recorder import opcodes as op
 from rankscope.parsers.flight_recorder.dump_columns import CALL_KEYS, NUMBER_KEYS, intern
-from rankscope.parsers.flight_recorder.fields import Fields, positions
+from rankscope.parsers.flight_recorder.fields import EntryFields, positions
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, entry_end
 from rankscope.parsers.flight_recorder.pickle_memo import Mask
 from rankscope.parsers.flight_recorder.pickles import SafeUnpickler
@@ -38,7 +38,7 @@ _BARE = re.compile(rb"\x80." + _ENTRIES, re.DOTALL)
 _NAMED = re.compile(rb"(?:X\x07\x00\x00\x00|\x8c\x07)entries" + _PUT + _ENTRIES, re.DOTALL)
 
 
-class Layout:
+class PickleLayout:
     """The entries after the first, and after `walk` what was read of them; arrays have one value for each."""
 
     def __init__(self, data: bytes) -> None:
@@ -61,7 +61,7 @@ class Layout:
         self.starts, begins, self.ends = _bounds(data, first_end, self.refs[next(iter(self.kinds))])
         if len(self.starts) == 0:
             raise OtherLayoutError("no entry is like the first")
-        self.fields = Fields(data, begins, self.ends)
+        self.fields = EntryFields(data, begins, self.ends)
         self.numbers: dict[str, Numbers] = {}
         self.calls: dict[str, tuple[Numbers, ...]] = {}
         self.stacks: list[bytes] = []
@@ -246,7 +246,7 @@ MOST_STEPS = 1024
 """Longer lists are left to the unpickler: of few entries, steps over all at once do not pay."""
 
 
-def without_puts(fields: Fields, data: bytes, ends: Numbers) -> list[bytes]:
+def without_puts(fields: EntryFields, data: bytes, ends: Numbers) -> list[bytes]:
     """The bytes of each entry up to `ends`, and moves over them. Entries with anything but lists are marked."""
     if fields.puts.implied.any():
         return _each_kind(fields, data, ends)
@@ -260,7 +260,7 @@ def without_puts(fields: Fields, data: bytes, ends: Numbers) -> list[bytes]:
     return [thin[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 
-def _each_kind(fields: Fields, data: bytes, ends: Numbers) -> list[bytes]:
+def _each_kind(fields: EntryFields, data: bytes, ends: Numbers) -> list[bytes]:
     """The same where puts have no index, and so are alike in lists that are alike: of these one is walked."""
     spans = zip(np.minimum(fields.at, ends).tolist(), ends.tolist(), strict=True)
     regions = [data[begin:end] for begin, end in spans]
@@ -274,7 +274,7 @@ def _each_kind(fields: Fields, data: bytes, ends: Numbers) -> list[bytes]:
     return regions
 
 
-def _walk(fields: Fields, which: Numbers, ends: Numbers, kept: Mask | None) -> Mask:
+def _walk(fields: EntryFields, which: Numbers, ends: Numbers, kept: Mask | None) -> Mask:
     """Whether nothing but lists brings each of the entries `which` to its end; puts are taken out of `kept`."""
     at = fields.at.copy()
     going = which[at[which] < ends[which]]

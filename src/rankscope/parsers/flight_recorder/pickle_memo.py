@@ -20,7 +20,7 @@ FEW = 16
 Mask = npt.NDArray[np.bool_]
 
 
-class Puts:
+class MemoPuts:
     """What each entry puts into the memo: first and last index where they are written, or how many there are."""
 
     def __init__(self, count: int) -> None:

@@ -17,7 +17,7 @@ HEALTHY, UNHEALTHY, SILENT = "healthy", "unhealthy", "silent"
 """A rank says so of itself, or does not answer."""
 
 
-class Health(NamedTuple):
+class RankHealth(NamedTuple):
     """What one rank answered."""
 
     rank: int
@@ -36,7 +36,7 @@ class Health(NamedTuple):
 class HealthCheck:
     """All ranks, asked at one time."""
 
-    ranks: list[Health] = field(default_factory=list)
+    ranks: list[RankHealth] = field(default_factory=list)
     problem: str | None = None
 
     @property
@@ -56,7 +56,7 @@ class HealthCheck:
 def check_from(header: dict[str, Any], *_: object) -> HealthCheck:
     """What `header()` was made from."""
     rows = [(rank, host, state, tuple(names), *rest) for rank, host, state, names, *rest in header["ranks"]]
-    return HealthCheck([Health(*row) for row in rows], header["problem"])
+    return HealthCheck([RankHealth(*row) for row in rows], header["problem"])
 
 
 # The bytes of a health check to a HealthCheck: a section for each rank, with JSON or an error of HTTP in it.
@@ -95,19 +95,19 @@ def _sections(lines: list[str]) -> Iterator[tuple[int, int, str, str]]:
             yield number, int(head[1]), _host(head[2]), lines[number].strip()
 
 
-def _health(line: int, rank: int, host: str, body: str) -> Health | None:
+def _health(line: int, rank: int, host: str, body: str) -> RankHealth | None:
     """What an answer says; None if the rank knows of no such check."""
     failed = _ERROR.match(body)
     if failed is not None:
-        return None if failed[1] == _NOT_THERE else Health(rank, host, SILENT, (), f"error {failed[1]}", line)
+        return None if failed[1] == _NOT_THERE else RankHealth(rank, host, SILENT, (), f"error {failed[1]}", line)
     try:
         told = orjson.loads(body)
     except orjson.JSONDecodeError:
         told = None
     healthy = told.get("healthy") if isinstance(told, dict) else None
     if not isinstance(healthy, bool):
-        return Health(rank, host, SILENT, (), "no JSON", line)
-    return Health(rank, host, HEALTHY if healthy else UNHEALTHY, _names(told.get("unhealthy_backends")), "", line)
+        return RankHealth(rank, host, SILENT, (), "no JSON", line)
+    return RankHealth(rank, host, HEALTHY if healthy else UNHEALTHY, _names(told.get("unhealthy_backends")), "", line)
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.model import Warned
+from rankscope.parsers.logs.model import NcclWarning
 
 MOST_EVENTS = 100_000
 MOST_WARNINGS = 20_000
@@ -21,7 +21,7 @@ LEAST = 4
 """So many of a kind are kept at least, and of each kind of what MOST_KINDS leaves together."""
 
 
-class Placed(Protocol):
+class PlacedRow(Protocol):
     """What stands somewhere in a log."""
 
     @property
@@ -29,10 +29,10 @@ class Placed(Protocol):
         """Of its first byte."""
 
 
-T = TypeVar("T", bound=Placed)
+T = TypeVar("T", bound=PlacedRow)
 
 
-class Kept(Generic[T]):
+class BoundedKind(Generic[T]):
     """A kind that fills the log must not push out the line that is the cause.
 
     All is kept as long as there are no more than `most`. Then each kind gives up its middle, the same number being left
@@ -83,9 +83,9 @@ class Kept(Generic[T]):
         """How many are not kept, as counts of a log."""
         return {left_out(*key): count for key, count in self._left_out.items()}
 
-    def copy(self) -> Kept[T]:
+    def copy(self) -> BoundedKind[T]:
         """Another one that goes on from here by itself."""
-        other: Kept[T] = Kept(self._most, self._kind, self._only_last)
+        other: BoundedKind[T] = BoundedKind(self._most, self._kind, self._only_last)
         other.__dict__.update(self.__dict__, _left_out=self._left_out.copy())
         other._first = {key: list(rows) for key, rows in self._first.items()}
         other._last = {key: list(rows) for key, rows in self._last.items()}
@@ -110,14 +110,14 @@ def left_out(kind: Hashable, name: Hashable = None) -> str:
     return f"{LEFT_OUT}{kind} {name or ''}".rstrip()
 
 
-def events(most: int = 0) -> Kept[Event]:
+def events(most: int = 0) -> BoundedKind[Event]:
     """Of events. Of fingerprints the last are lanes, and the first are of no use."""
-    return Kept(most or MOST_EVENTS, _of_event, lambda event: event.kind == "fingerprint")
+    return BoundedKind(most or MOST_EVENTS, _of_event, lambda event: event.kind == "fingerprint")
 
 
-def warnings(most: int = 0) -> Kept[Warned]:
+def warnings(most: int = 0) -> BoundedKind[NcclWarning]:
     """Of warnings."""
-    return Kept(most or MOST_WARNINGS, _of_warning)
+    return BoundedKind(most or MOST_WARNINGS, _of_warning)
 
 
 def _of_event(event: Event) -> tuple[Hashable, ...]:
@@ -125,5 +125,5 @@ def _of_event(event: Event) -> tuple[Hashable, ...]:
     return event.kind, values.get("id") or values.get("exception"), event.rank, values.get("label")
 
 
-def _of_warning(row: Warned) -> tuple[Hashable, ...]:
+def _of_warning(row: NcclWarning) -> tuple[Hashable, ...]:
     return row.level, row.place, row.process

@@ -11,7 +11,7 @@ from typing import IO, Any, NamedTuple
 import orjson
 
 from rankscope.parsers.files.streams import DAMAGE, TooLargeError
-from rankscope.parsers.logs.log_decoder import Decoder
+from rankscope.parsers.logs.log_decoder import LogDecoder
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.nccl import ras_output
 from rankscope.parsers.logs.nccl.packed_words import BEFORE, PAD
@@ -46,7 +46,7 @@ def decode_range(
     stream: IO[bytes], start: int, end: int | None, first: bytes = b"", ranged: bool = False
 ) -> LogContent:
     """The bytes from `start`, where the stream stands, to `end`."""
-    decoder, problem = Decoder(ranged), None
+    decoder, problem = LogDecoder(ranged), None
     try:
         for block in blocks(stream, start, end, first):
             decoder.block(*block)
@@ -95,7 +95,7 @@ def _document(data: bytes) -> LogContent | None:
         document = orjson.loads(data)
     except orjson.JSONDecodeError:
         document = _mended(data)
-    told = ras_output.Ras()
+    told = ras_output.RasReader()
     if not told.document(document):
         return None
     return LogContent(ras=told.done())
@@ -107,7 +107,7 @@ BLOCK_BYTES = 1 << 21
 """Larger ones are slower: they do not stay in the processor's memory."""
 
 
-class Block(NamedTuple):
+class LogBlock(NamedTuple):
     """A text of whole lines, good until the next is taken."""
 
     padded: bytearray
@@ -116,7 +116,7 @@ class Block(NamedTuple):
     offset: int
 
 
-def blocks(stream: IO[bytes], offset: int = 0, end: int | None = None, first: bytes = b"") -> Iterator[Block]:
+def blocks(stream: IO[bytes], offset: int = 0, end: int | None = None, first: bytes = b"") -> Iterator[LogBlock]:
     """The blocks of a stream that stands at `offset`, up to `end`; `first` was read of it already.
 
     A line longer than a block is cut. A file that is emptied while its writer goes on where it was begins with zeros:
@@ -136,7 +136,7 @@ def blocks(stream: IO[bytes], offset: int = 0, end: int | None = None, first: by
         cut = have if over else padded.rfind(b"\n", PAD, PAD + have) + 1 - PAD
         cut = cut if cut > 0 else have
         if cut:
-            yield Block(padded, cut, offset)
+            yield LogBlock(padded, cut, offset)
         padded[PAD : PAD + have - cut] = padded[PAD + cut : PAD + have]
         offset, have = offset + cut, have - cut
         if error is not None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from rankscope.parsers.logs import prefixes
 from rankscope.parsers.logs.nccl import coll_lines, comm_lives
-from rankscope.parsers.logs.nccl.coll_blocks import Lines
+from rankscope.parsers.logs.nccl.coll_blocks import BlockLines
 from rankscope.parsers.logs.nccl.packed_words import PAD, Places
 from rankscope.parsers.logs.record_reader import HEAD
 
@@ -44,7 +44,7 @@ _PAIRS = (("(", ")"), ("[", "]"))
 _NUMBER_END, _NUMBER_START = re.compile(r"[0-9a-fA-Fx.]+$"), re.compile(r"[0-9a-fA-Fx.]+")
 
 
-class Folds(NamedTuple):
+class LineFolds(NamedTuple):
     """What was done to a block."""
 
     gone: Places
@@ -53,7 +53,7 @@ class Folds(NamedTuple):
     """Lines of which the rest may be missing."""
 
 
-class _Run(NamedTuple):
+class _FoldedLine(NamedTuple):
     """A line and those it goes on in."""
 
     first: int
@@ -65,10 +65,10 @@ class _Run(NamedTuple):
         return len(self.texts) - 1
 
 
-class _Texts:
+class _BlockTexts:
     """The lines of a block."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: BlockLines) -> None:
         self._text = lines.padded
         starts, ends = lines.bounds()
         self.starts, self.ends = starts + PAD, ends + PAD
@@ -89,12 +89,12 @@ class _Texts:
         return bool(text.strip()) and not _begins(text)
 
 
-def unfold(lines: Lines, literals: Callable[[], Sequence[str]]) -> Folds | None:
+def unfold(lines: BlockLines, literals: Callable[[], Sequence[str]]) -> LineFolds | None:
     """Joins lines in their block, which is to be looked at anew then; None if nothing is broken.
 
     `literals` gives the words that are looked for in lines, once they are needed.
     """
-    texts = _Texts(lines)
+    texts = _BlockTexts(lines)
     width = int(texts.columns.max(initial=0))
     if not NARROWEST <= width <= WIDEST:
         return None
@@ -113,10 +113,10 @@ def unfold(lines: Lines, literals: Callable[[], Sequence[str]]) -> Folds | None:
         _join(lines.padded, texts, run)
     gone = [at for run in joined for at in range(run.first + 1, run.first + len(run.texts))]
     cut = {run.first for run in (runs if is_proven else joined) if run.is_cut}
-    return Folds(np.array(gone, np.int64), frozenset(cut)) if gone or cut else None
+    return LineFolds(np.array(gone, np.int64), frozenset(cut)) if gone or cut else None
 
 
-def _runs(full: list[int], texts: _Texts) -> Iterator[_Run]:
+def _runs(full: list[int], texts: _BlockTexts) -> Iterator[_FoldedLine]:
     """Each line of the greatest width that begins one, with those it goes on in."""
     wide, taken = set(full), -1
     for at in full:
@@ -125,20 +125,20 @@ def _runs(full: list[int], texts: _Texts) -> Iterator[_Run]:
         taken = at
         while taken in wide and texts.continues(taken + 1):
             taken += 1
-        yield _Run(at, [texts.of(i) for i in range(at, taken + 1)], taken in wide)
+        yield _FoldedLine(at, [texts.of(i) for i in range(at, taken + 1)], taken in wide)
 
 
 def _begins(text: str) -> bool:
     return bool(_OPENS.match(text) or HEAD.match(text) or prefixes.strip(text).end)
 
 
-def _is_proven(runs: list[_Run], alone: int) -> bool:
+def _is_proven(runs: list[_FoldedLine], alone: int) -> bool:
     """Whether lines that have nothing else in common end at the same column, and go on in the next."""
     kinds = {_VARIES.sub("", text)[:SHAPE] for run in runs for text in run.texts[:-1]}
     return len(kinds) >= PROOF and alone * 3 <= sum(run.cuts for run in runs)
 
 
-def _sure(run: _Run, words: Sequence[str]) -> _Run:
+def _sure(run: _FoldedLine, words: Sequence[str]) -> _FoldedLine:
     """As much of a run as belongs together for sure, beginning with its first line."""
     for i in range(run.cuts):
         number = _cuts_number(run.texts[i], run.texts[i + 1])
@@ -146,11 +146,11 @@ def _sure(run: _Run, words: Sequence[str]) -> _Run:
         one = i + 1 < run.cuts or _is_one(run, i, words)
         if number or not one:
             is_cut = number and (one or (run.texts[i][-1:].isdigit() and run.texts[i + 1][:1].isdigit()))
-            return _Run(run.first, run.texts[: i + 1], is_cut)
+            return _FoldedLine(run.first, run.texts[: i + 1], is_cut)
     return run
 
 
-def _is_one(run: _Run, cut: int, words: Sequence[str]) -> bool:
+def _is_one(run: _FoldedLine, cut: int, words: Sequence[str]) -> bool:
     """Whether what stands around a cut is one message by the grammar."""
     front, behind = "".join(run.texts[: cut + 1]), "".join(run.texts[cut + 1 :])
     whole, at = front + behind, len(front)
@@ -182,7 +182,7 @@ def _cuts_number(front: str, behind: str) -> bool:
     return end is not None and start is not None and any(sign.isdigit() for sign in end[0] + start[0])
 
 
-def _join(padded: bytearray, texts: _Texts, run: _Run) -> None:
+def _join(padded: bytearray, texts: _BlockTexts, run: _FoldedLine) -> None:
     """Puts the pieces of a run together, with the line ends behind them."""
     last = run.first + run.cuts
     start, end = int(texts.starts[run.first]), int(texts.ends[last])

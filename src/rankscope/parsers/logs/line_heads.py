@@ -8,9 +8,9 @@ from typing import NamedTuple
 from rankscope.parsers.logs import prefixes, timestamps
 from rankscope.parsers.logs.log_record import Record, Stamp
 from rankscope.parsers.logs.nccl.coll_lines import Operation
-from rankscope.parsers.logs.nccl.comm_lives import Processes
-from rankscope.parsers.logs.nccl.packed_words import LEVELS, Head, head
-from rankscope.parsers.logs.record_reader import Splitter
+from rankscope.parsers.logs.nccl.comm_lives import ProcessTable
+from rankscope.parsers.logs.nccl.packed_words import LEVELS, NcclHead, head
+from rankscope.parsers.logs.record_reader import RecordSplitter
 
 MOST = 1 << 16
 _TIME = re.compile(rb"\[?(\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d[.,\d]*Z?)\]? ?")
@@ -18,16 +18,16 @@ _ONE = re.compile(rf"NCCL (?:{'|'.join(LEVELS)})|\[rank|\.(?:cpp|hpp|h|cu|cc|py)
 """What another record in the same line would show."""
 
 
-class Front(NamedTuple):
+class LineFront(NamedTuple):
     """One text in front of "NCCL INFO"."""
 
     process: int
-    head: Head
+    head: NcclHead
     record: Record
     """Of the line it was first seen in; its text ends in front of the message."""
 
 
-class Known(NamedTuple):
+class GroupFacts(NamedTuple):
     """What the lines of operations of a group say."""
 
     process: int
@@ -35,14 +35,14 @@ class Known(NamedTuple):
     operation: Operation
 
 
-class Fronts:
+class LineFronts:
     """All of a log, with their times taken off."""
 
-    def __init__(self, splitter: Splitter, processes: Processes) -> None:
+    def __init__(self, splitter: RecordSplitter, processes: ProcessTable) -> None:
         self._splitter, self._processes = splitter, processes
-        self._known: dict[bytes, Front | None] = {}
+        self._known: dict[bytes, LineFront | None] = {}
 
-    def of(self, text: bytes, offset: int) -> Front | None:
+    def of(self, text: bytes, offset: int) -> LineFront | None:
         """Of a text that ends with a blank, in a line at an offset; None if it is not one head alone."""
         bare, _ = without_time(text)
         if bare not in self._known:
@@ -51,7 +51,7 @@ class Fronts:
             self._known[bare] = self.read(bare, offset)
         return self._known[bare]
 
-    def read(self, text: bytes, offset: int) -> Front | None:
+    def read(self, text: bytes, offset: int) -> LineFront | None:
         """As `of`, and not remembered."""
         if b"\r" in text or b"\x1b" in text or text.startswith(b"{"):
             return None
@@ -60,9 +60,9 @@ class Fronts:
         if said is None or said.level != "INFO" or said.message or said.place:
             return None
         process = self._processes.of(said.host, said.pid, records[0], False)
-        return None if process is None else Front(process, said, records[0])
+        return None if process is None else LineFront(process, said, records[0])
 
-    def record(self, front: Front, text: bytes, message: bytes, place: tuple[int, int]) -> Record | None:
+    def record(self, front: LineFront, text: bytes, message: bytes, place: tuple[int, int]) -> Record | None:
         """The record of a line with a known front; None if there may be more in it than one."""
         words = message.decode("utf-8", "replace")
         if len(message) > 1 << 12 or _ONE.search(words) or prefixes.REPEATED.search(words):

@@ -19,7 +19,7 @@ from rankscope.parsers.logs.model import (
     TAIL_ROWS,
     Comm,
     LogContent,
-    Process,
+    LogWriter,
 )
 from rankscope.parsers.logs.nccl.coll_lines import UNEVEN
 from rankscope.parsers.logs.nccl.packed_words import Words, mix
@@ -37,7 +37,7 @@ def name_hash(op: str) -> int:
     return int.from_bytes(blake2b(op.encode(), digest_size=8).digest(), "little")
 
 
-class Tail:
+class CommTail:
     """One communicator."""
 
     def __init__(self) -> None:
@@ -83,9 +83,9 @@ class Tail:
         self.cut(self.kept)
         self._parts[0][1][CODES.index("comm")] = at
 
-    def copy(self) -> Tail:
+    def copy(self) -> CommTail:
         """Another one that goes on from here by itself; the operations are shared, for none is changed any more."""
-        other = Tail()
+        other = CommTail()
         other.__dict__.update(self.__dict__, fingerprints=list(self.fingerprints), _parts=list(self._parts))
         return other
 
@@ -95,11 +95,11 @@ class Tail:
         return self._parts[0]
 
 
-class Tails:
+class CommTails:
     """All communicators of a log, by their index."""
 
     def __init__(self) -> None:
-        self.tails: dict[int, Tail] = {}
+        self.tails: dict[int, CommTail] = {}
         self._most = TAIL_ROWS
 
     def add(self, numbers: Numbers, codes: Codes, ops: list[str], moved: Sequence[int] | None = None) -> None:
@@ -115,7 +115,7 @@ class Tails:
             own = codes[:, start:end].copy()
             if moved is not None:
                 at = own[CODES.index("comm")] = moved[at]
-            self.tails.setdefault(at, Tail()).add(numbers[:, start:end].copy(), own, hashes[start:end])
+            self.tails.setdefault(at, CommTail()).add(numbers[:, start:end].copy(), own, hashes[start:end])
         self._most = min(TAIL_ROWS, max(LEAST_ROWS, MOST_ROWS // max(1, len(self.tails))))
         for tail in self.tails.values():
             if tail.kept > 2 * self._most:
@@ -127,9 +127,9 @@ class Tails:
         for at, tail in self.tails.items():
             tail.renumber(at)
 
-    def copy(self) -> Tails:
+    def copy(self) -> CommTails:
         """Another one that goes on from here by itself."""
-        other = Tails()
+        other = CommTails()
         other.tails, other._most = {at: tail.copy() for at, tail in self.tails.items()}, self._most
         return other
 
@@ -142,7 +142,7 @@ class Tails:
         return told, np.concatenate(numbers, axis=1), np.concatenate(codes, axis=1)
 
 
-def _told(row: Comm, tail: Tail) -> Comm:
+def _told(row: Comm, tail: CommTail) -> Comm:
     return row._replace(
         collectives=tail.collectives, p2p=tail.p2p, fingerprints=tail.fingerprints, first_op_count=tail.first_op_count
     )  # fmt: skip
@@ -187,7 +187,7 @@ def settle(content: LogContent) -> None:
     content.warnings = [row._replace(process=moved[row.process]) for row in content.warnings]
 
 
-def rehomed(processes: list[Process], comms: list[Comm], numbers: Numbers, codes: Codes) -> tuple[Numbers, Codes]:
+def rehomed(processes: list[LogWriter], comms: list[Comm], numbers: Numbers, codes: Codes) -> tuple[Numbers, Codes]:
     """Operations (columns NUMBERS and CODES, before they are counted) with those of phantoms where they belong."""
     homes = _homes(comms, _real(processes, comms))
     if not homes:
@@ -199,7 +199,7 @@ def rehomed(processes: list[Process], comms: list[Comm], numbers: Numbers, codes
     return numbers[:, order], codes[:, order]
 
 
-def _real(processes: list[Process], comms: list[Comm]) -> dict[int, int]:
+def _real(processes: list[LogWriter], comms: list[Comm]) -> dict[int, int]:
     begun = {row.process for row in comms if row.init}
     return {at: other for at, other in _phantoms(processes).items() if at not in begun}
 
@@ -218,7 +218,7 @@ def _homes(comms: list[Comm], real: dict[int, int]) -> dict[int, int]:
     return homes
 
 
-def _phantoms(rows: list[Process]) -> dict[int, int]:
+def _phantoms(rows: list[LogWriter]) -> dict[int, int]:
     """The process that each phantom is of."""
     by_pid: defaultdict[int, list[int]] = defaultdict(list)
     for at, row in enumerate(rows):
@@ -236,12 +236,12 @@ def _phantoms(rows: list[Process]) -> dict[int, int]:
     return found
 
 
-def _is_of(row: Process, other: Process) -> bool:
+def _is_of(row: LogWriter, other: LogWriter) -> bool:
     rare = row.records <= FEW and other.records >= MANY * row.records
     return rare and (row.host.endswith(other.host) or other.host.endswith(row.host))
 
 
-def _with(row: Process, phantom: Process, issued: bool) -> Process:
+def _with(row: LogWriter, phantom: LogWriter, issued: bool) -> LogWriter:
     """A piece in front of a whole operation is of another writer; any other may be missing from a line of its own."""
     cuts = [at for at in (row.torn_at, phantom.torn_at if issued else phantom.offset) if at is not None]
     return row._replace(records=row.records + phantom.records, torn_at=min(cuts, default=None))

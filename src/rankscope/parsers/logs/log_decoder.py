@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rankscope.parsers.logs import bounded_events
-from rankscope.parsers.logs.c10d.known_errors import Screen
+from rankscope.parsers.logs.c10d.known_errors import WordScreen
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.folded_lines import unfold
-from rankscope.parsers.logs.line_heads import Fronts
-from rankscope.parsers.logs.line_tails import Tails, rehomed, settle
+from rankscope.parsers.logs.line_heads import LineFronts
+from rankscope.parsers.logs.line_tails import CommTails, rehomed, settle
 from rankscope.parsers.logs.log_record import Record
-from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, Setting
+from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, LogSetting
 from rankscope.parsers.logs.nccl import coll_lines, comm_lives, nccl_warnings
 from rankscope.parsers.logs.nccl import packed_words as w
-from rankscope.parsers.logs.nccl.bulk_lines import CHANNEL, TUNING, Said, Shapes, Unheard
-from rankscope.parsers.logs.nccl.coll_blocks import HEAD_BYTES, Lines, coll_rows
-from rankscope.parsers.logs.nccl.coll_lines import Rows
-from rankscope.parsers.logs.nccl.comm_lives import Comms, Processes
-from rankscope.parsers.logs.nccl.inspector import Inspector
-from rankscope.parsers.logs.nccl.nccl_warnings import Warnings
-from rankscope.parsers.logs.nccl.packed_words import Head, Places, head
-from rankscope.parsers.logs.nccl.ras_output import Ras
-from rankscope.parsers.logs.operation_lines import Operations
-from rankscope.parsers.logs.record_reader import LINE_BYTES, WORDS, Splitter
+from rankscope.parsers.logs.nccl.bulk_lines import CHANNEL, TUNING, InfoLine, MessageShapes, UnheardLines
+from rankscope.parsers.logs.nccl.coll_blocks import HEAD_BYTES, BlockLines, coll_rows
+from rankscope.parsers.logs.nccl.coll_lines import OperationRows
+from rankscope.parsers.logs.nccl.comm_lives import CommTable, ProcessTable
+from rankscope.parsers.logs.nccl.inspector import InspectorReader
+from rankscope.parsers.logs.nccl.nccl_warnings import WarningReader
+from rankscope.parsers.logs.nccl.packed_words import NcclHead, Places, head
+from rankscope.parsers.logs.nccl.ras_output import RasReader
+from rankscope.parsers.logs.operation_lines import OperationReader
+from rankscope.parsers.logs.record_reader import LINE_BYTES, WORDS, RecordSplitter
 from rankscope.parsers.matrices import Codes, Numbers
 
 if TYPE_CHECKING:
@@ -41,28 +41,28 @@ FOLD_ROWS = 200_000
 """After so many operations all but the tails is let go."""
 
 
-class Decoder:
+class LogDecoder:
     """Takes the blocks of one range of a log in order."""
 
     def __init__(self, ranged: bool = False) -> None:
         self.content = LogContent(ranged=ranged)
-        self._tails = Tails()
+        self._tails = CommTails()
         self.counts: Counter[str] = Counter()
-        self.processes, self.comms, self.rows = Processes(), Comms(), Rows()
-        self.warnings, self.ras, self.inspector = Warnings(), Ras(), Inspector()
-        self._splitter = Splitter()
-        self._recognition = Recognition()
+        self.processes, self.comms, self.rows = ProcessTable(), CommTable(), OperationRows()
+        self.warnings, self.ras, self.inspector = WarningReader(), RasReader(), InspectorReader()
+        self._splitter = RecordSplitter()
+        self._recognition = EventRecognition()
         self._waiting: list[Record] = []
         self._events = bounded_events.events(bounded_events.MOST_EVENTS // 2 if ranged else 0)
         self._settings: set[tuple[int, str, str]] = set()
-        self._fronts = Fronts(self._splitter, self.processes)
-        self._operations = Operations(self.processes, self.comms, self.rows, self._fronts, self.counts)
-        self._shapes = Shapes(self._recognition.literals)
-        self._unheard = Unheard(self._shapes, self._fronts, self.processes, self.counts)
+        self._fronts = LineFronts(self._splitter, self.processes)
+        self._operations = OperationReader(self.processes, self.comms, self.rows, self._fronts, self.counts)
+        self._shapes = MessageShapes(self._recognition.literals)
+        self._unheard = UnheardLines(self._shapes, self._fronts, self.processes, self.counts)
         self._line, self._block = 1, 0
         self._cuts: frozenset[int] = frozenset()
         """Lines of the block of which the rest may be missing."""
-        self._plain = Plain(self._recognition.literals)
+        self._plain = PlainLines(self._recognition.literals)
         self._alert, self._silent = False, 0
         """Whether something may go on that any line can belong to, and lines that tell nothing since it may."""
 
@@ -70,10 +70,10 @@ class Decoder:
         """A text of lines with the padding of `words`. Only the last of a log may lack its line end."""
         self._block = offset
         whole = padded.rfind(b"\n", w.PAD - 1, w.PAD + size) + 1 - w.PAD
-        lines = Lines(padded, whole)
+        lines = BlockLines(padded, whole)
         folds = unfold(lines, self._recognition.literals)
         if folds is not None:
-            lines = Lines(padded, whole)
+            lines = BlockLines(padded, whole)
         rows = coll_rows(lines) if padded.find(b"opCount", w.PAD, w.PAD + whole) >= 0 else None
         starts, ends = lines.bounds()
         slow = np.ones(len(starts), np.bool_)
@@ -173,7 +173,7 @@ class Decoder:
                 self.counts["records"] += 1
                 self._nccl(front.head._replace(message=record.text[len(front.record.text) + 1 :]), record, False)
             return record is not None
-        self._unheard.one(kind, front.process, text[: at + 1], Said(text, offset, number))
+        self._unheard.one(kind, front.process, text[: at + 1], InfoLine(text, offset, number))
         return True
 
     def _loud(self, process: int, record: Record) -> None:
@@ -206,7 +206,7 @@ class Decoder:
             self._operations.one(owner, operation, record._replace(torn=True))
         return operation is not None
 
-    def _nccl(self, found: Head, record: Record, glued: bool) -> None:
+    def _nccl(self, found: NcclHead, record: Record, glued: bool) -> None:
         self.counts[found.level] += 1
         process = self.processes.of(found.host, found.pid, record, glued)
         if process is None:
@@ -221,7 +221,7 @@ class Decoder:
             self.counts["other"] += 1
             self._pass_on(record)
 
-    def _message(self, process: int, found: Head, record: Record) -> bool:
+    def _message(self, process: int, found: NcclHead, record: Record) -> bool:
         """Takes the message of a record; False if it is none of those that are known."""
         message = found.message
         if found.level == "CALL":
@@ -240,7 +240,7 @@ class Decoder:
             or (not record.torn and self._told(process, message, record))
         )
 
-    def _trail(self, process: int, found: Head, record: Record) -> bool:
+    def _trail(self, process: int, found: NcclHead, record: Record) -> bool:
         self._loud(process, record)
         return self.warnings.trail(process, found, record)
 
@@ -278,7 +278,7 @@ class Decoder:
     def _setting(self, process: int, told: tuple[str, str], record: Record) -> None:
         if (process, *told) not in self._settings and len(self._settings) < MOST_SETTINGS:
             self._settings.add((process, *told))
-            self.content.settings.append(Setting(process, *told, record.offset, record.line))
+            self.content.settings.append(LogSetting(process, *told, record.offset, record.line))
 
     def _pass_on(self, record: Record) -> None:
         self._waiting.append(record)
@@ -295,7 +295,7 @@ class Decoder:
 # The recogniser of one log, made when it is first needed: getting it ready takes longer than most logs.
 
 
-class Recognition:
+class EventRecognition:
     """A log of nothing but operations does without it. It knows nothing of who asks, so as to go away with them."""
 
     def __init__(self) -> None:
@@ -341,19 +341,19 @@ _TELLING = ("\x1b", "Rank ", *WORDS)
 of the next one."""
 
 
-class Plain:
+class PlainLines:
     """Tells them apart. `literals` gives the words of the recogniser, once they are needed."""
 
     def __init__(self, literals: Callable[[], Sequence[str]]) -> None:
         self._literals = literals
-        self._screens: tuple[Screen, Screen] | None = None
+        self._screens: tuple[WordScreen, WordScreen] | None = None
 
     def many(self, lines: Sequence[bytes]) -> tuple[list[bool], list[bool]]:
         """For each line whether it is one of them, and whether a word of the recogniser is in it."""
         if len(lines) < FEW:
             return [False] * len(lines), [True] * len(lines)
         if self._screens is None:
-            self._screens = Screen(_SIGNS), Screen((*_TELLING, *self._literals()))
+            self._screens = WordScreen(_SIGNS), WordScreen((*_TELLING, *self._literals()))
         texts = [line.decode("utf-8", "replace") for line in lines]
         signs, telling = (screen.many(texts) for screen in self._screens)
         rows = zip(signs, telling, lines, strict=True)

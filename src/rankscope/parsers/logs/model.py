@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rankscope.parsers.logs.event import Event, event_from
 from rankscope.parsers.logs.log_record import Stamp
-from rankscope.parsers.matrices import Codes, Columnar, Numbers
+from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 
 TAIL_ROWS = 20_000
 """So many of the last operations of a communicator are kept in full."""
@@ -35,7 +35,7 @@ TORN, IS_P2P, IS_CALL = 1, 2, 4
 """Bits of `flags`."""
 
 
-class Process(NamedTuple):
+class LogWriter(NamedTuple):
     """A process that wrote to the log."""
 
     host: str
@@ -102,7 +102,7 @@ class Comm(NamedTuple):
     that issued the same ones in the same order. The last ones, of a very long log."""
 
 
-class Setting(NamedTuple):
+class LogSetting(NamedTuple):
     """A variable or value that a process said it uses."""
 
     process: int
@@ -113,7 +113,7 @@ class Setting(NamedTuple):
     line: int
 
 
-class Warned(NamedTuple):
+class NcclWarning(NamedTuple):
     """A warning or error of NCCL."""
 
     process: int
@@ -151,7 +151,7 @@ class RasComm(NamedTuple):
     text: str
 
 
-class Inspected(NamedTuple):
+class InspectorRow(NamedTuple):
     """What NCCL's Inspector says of one kind of operation of one rank of one communicator."""
 
     comm: str
@@ -172,28 +172,28 @@ class Inspected(NamedTuple):
 
 
 _TABLES: dict[str, type[Any]] = {
-    "processes": Process, "comms": Comm, "settings": Setting, "warnings": Warned, "ras": RasComm,
-    "inspected": Inspected,
+    "processes": LogWriter, "comms": Comm, "settings": LogSetting, "warnings": NcclWarning, "ras": RasComm,
+    "inspected": InspectorRow,
 }  # fmt: skip
 _STAMPS = ("started", "completed", "ended", "stamp")
 
 
 @dataclass
-class LogContent(Columnar):
+class LogContent(ColumnMatrix):
     """One log, or a range of one."""
 
     number_names = NUMBERS
     code_names = CODES
 
-    processes: list[Process] = field(default_factory=list)
+    processes: list[LogWriter] = field(default_factory=list)
     comms: list[Comm] = field(default_factory=list)
     ops: list[str] = field(default_factory=list)
     """Names of operations as NCCL prints them: AllReduce."""
-    settings: list[Setting] = field(default_factory=list)
+    settings: list[LogSetting] = field(default_factory=list)
     """NCCL_* variables; `version` is the library's."""
-    warnings: list[Warned] = field(default_factory=list)
+    warnings: list[NcclWarning] = field(default_factory=list)
     ras: list[RasComm] = field(default_factory=list)
-    inspected: list[Inspected] = field(default_factory=list)
+    inspected: list[InspectorRow] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """How many lines, records, torn records and records of each kind."""

@@ -6,13 +6,13 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from rankscope.parsers.logs.line_heads import Fronts, Known
+from rankscope.parsers.logs.line_heads import GroupFacts, LineFronts
 from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.logs.model import IS_CALL, IS_P2P, TORN
 from rankscope.parsers.logs.nccl import coll_lines
-from rankscope.parsers.logs.nccl.coll_blocks import CollRows, Group
-from rankscope.parsers.logs.nccl.coll_lines import P2P, Rows
-from rankscope.parsers.logs.nccl.comm_lives import Comms, Processes
+from rankscope.parsers.logs.nccl.coll_blocks import CollRows, LineGroup
+from rankscope.parsers.logs.nccl.coll_lines import P2P, OperationRows
+from rankscope.parsers.logs.nccl.comm_lives import CommTable, ProcessTable
 from rankscope.parsers.logs.nccl.packed_words import Mask, Places
 from rankscope.parsers.matrices import NULL
 
@@ -21,22 +21,24 @@ _MOST_GROUPS = 1 << 18
 _MOST_OPS = 4096
 
 
-class Operations:
+class OperationReader:
     """Puts operations into `rows`, and learns of processes and communicators from them."""
 
-    def __init__(self, processes: Processes, comms: Comms, rows: Rows, fronts: Fronts, counts: Counter[str]) -> None:
+    def __init__(
+        self, processes: ProcessTable, comms: CommTable, rows: OperationRows, fronts: LineFronts, counts: Counter[str]
+    ) -> None:
         self._processes, self._comms, self._rows, self._fronts, self._counts = processes, comms, rows, fronts, counts
-        self._groups: dict[tuple[bytes, str, str, bytes, bool], Known | None] = {}
+        self._groups: dict[tuple[bytes, str, str, bytes, bool], GroupFacts | None] = {}
         self.ops: dict[str, int] = {}
         """Names of operations, by the numbers that stand for them in the rows."""
 
-    def take(self, rows: CollRows, block: int) -> tuple[Mask, list[Known | None]]:
+    def take(self, rows: CollRows, block: int) -> tuple[Mask, list[GroupFacts | None]]:
         """Which rows of a block at that offset can be used, and for each group whose they are."""
         known = [self._known(group, block) for group in rows.groups]
         usable = np.array([one is not None for one in known], np.bool_)
         return usable[rows.group], known
 
-    def _known(self, group: Group, block: int) -> Known | None:
+    def _known(self, group: LineGroup, block: int) -> GroupFacts | None:
         key = (group.head, group.op, group.pointer, group.nranks, b" globalrank " in group.line)
         if key not in self._groups:
             if len(self._groups) >= _MOST_GROUPS:
@@ -44,7 +46,7 @@ class Operations:
             self._groups[key] = self._read(group, block)
         return self._groups[key]
 
-    def _read(self, group: Group, block: int) -> Known | None:
+    def _read(self, group: LineGroup, block: int) -> GroupFacts | None:
         """None if a line is not what it seems, or has anything but a head in front of the collective."""
         found = coll_lines.COLL.search(group.line.decode("utf-8", "replace"))
         operation = coll_lines.operation(found[0], False) if found else None
@@ -53,9 +55,9 @@ class Operations:
             return None
         self._processes.issued(front.process, front.head.device)
         stamp = front.record.stamp
-        return Known(front.process, stamp.ns if stamp else NULL, operation)
+        return GroupFacts(front.process, stamp.ns if stamp else NULL, operation)
 
-    def many(self, rows: CollRows, taken: Mask, known: list[Known | None], at: tuple[int, int]) -> None:
+    def many(self, rows: CollRows, taken: Mask, known: list[GroupFacts | None], at: tuple[int, int]) -> None:
         """Puts the rows of a block that begins `at` an offset and a line to their communicators."""
         offsets, lines = rows.start + at[0], rows.line + at[1]
         comm, torn = self._placed(rows, known, offsets, lines)
@@ -74,7 +76,7 @@ class Operations:
         self._rows.many(**columns)
 
     def _placed(
-        self, rows: CollRows, known: list[Known | None], offsets: Places, lines: Places
+        self, rows: CollRows, known: list[GroupFacts | None], offsets: Places, lines: Places
     ) -> tuple[Places, Places]:
         """The communicator of each row, -1 for none, and whether it can have such a line."""
         keys: dict[tuple[int, str], int] = {}

@@ -67,7 +67,7 @@ REPEATED = re.compile(r" \[repeated \d+x across cluster\](?: \([^()]*\))?\s*$")
 """What Ray puts behind a line that several workers printed."""
 
 
-class Prefix(NamedTuple):
+class LinePrefix(NamedTuple):
     """What stood in front."""
 
     end: int
@@ -77,7 +77,7 @@ class Prefix(NamedTuple):
     stamp: Stamp | None
 
 
-def strip(text: str) -> Prefix:
+def strip(text: str) -> LinePrefix:
     """The prefixes of a line."""
     at, rank, stamp = 0, None, None
     labels: list[str] = []
@@ -97,7 +97,7 @@ def strip(text: str) -> Prefix:
             labels.append(told[told.index("(") :])
         elif kind not in _SILENT:
             labels.append(found[0])
-    return Prefix(at, rank, "".join(labels), stamp)
+    return LinePrefix(at, rank, "".join(labels), stamp)
 
 
 def _rank(kind: str, front: str, known: int | None) -> int | None:

@@ -45,7 +45,7 @@ _MOST_HOSTS = 1 << 12
 _BLANK = " \t\0"
 
 
-class Splitter:
+class RecordSplitter:
     """Cuts lines into records. It learns which host a pid belongs to, to find where a glued head begins."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Splitter:
             stamp = _head_stamp(body) or own.stamp or collected
             yield Record(offset + min(at, len(piece)), number, body, own.rank, own.label, stamp, cut)
 
-    def _named(self, text: str, front: prefixes.Prefix) -> prefixes.Prefix:
+    def _named(self, text: str, front: prefixes.LinePrefix) -> prefixes.LinePrefix:
         """The prefixes of a line with the name of a host, once a line has told that it is one."""
         found = _HOST.match(text, 0)
         if found is not None and len(self._labels) < _MOST_HOSTS and not _SOURCE.search(found[1]):

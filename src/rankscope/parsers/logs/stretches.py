@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from rankscope.parsers.contents import Stretch
+from rankscope.parsers.contents import LogStretch
 from rankscope.parsers.logs import bounded_events
-from rankscope.parsers.logs.line_tails import Tails, settle
-from rankscope.parsers.logs.model import CODES, MOST_SETTINGS, NUMBERS, Comm, LogContent, Process
+from rankscope.parsers.logs.line_tails import CommTails, settle
+from rankscope.parsers.logs.model import CODES, MOST_SETTINGS, NUMBERS, Comm, LogContent, LogWriter
 from rankscope.parsers.logs.nccl.comm_lives import ENDED
 from rankscope.parsers.logs.nccl.inspector import MOST as MOST_INSPECTED
 from rankscope.parsers.logs.nccl.ras_output import MOST as MOST_RAS
 
 
-class Joiner:
+class LogJoiner:
     """Takes the ranges of a log one after the other; keeps no more than the tails of what went before."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Joiner:
         self._ops: dict[str, int] = {}
         self._settings: set[tuple[int, str, str]] = set()
         self._inspected: dict[Any, int] = {}
-        self._tails = Tails()
+        self._tails = CommTails()
         self._events, self._warnings = bounded_events.events(), bounded_events.warnings()
         self._problems: list[str] = []
 
@@ -54,9 +54,9 @@ class Joiner:
         if problem and problem not in self._problems:
             self._problems.append(problem)
 
-    def copy(self) -> Joiner:
+    def copy(self) -> LogJoiner:
         """Another one that goes on from here by itself."""
-        other, content = Joiner(), self._content
+        other, content = LogJoiner(), self._content
         other._content = replace(
             content, processes=list(content.processes), comms=list(content.comms), settings=list(content.settings),
             ras=list(content.ras), inspected=list(content.inspected),
@@ -80,7 +80,7 @@ class Joiner:
         settle(content)
         return content
 
-    def _process(self, row: Process) -> int:
+    def _process(self, row: LogWriter) -> int:
         rows = self._content.processes
         at = self._processes.setdefault((row.host, row.pid), len(rows))
         if at == len(rows):
@@ -220,11 +220,11 @@ def kept_comms(rows: Sequence[Comm]) -> list[int] | None:
 # A log that grows, as far as it was read: what is firm is joined once, the last lines each time anew.
 
 
-class Growing:
+class GrowingLog:
     """Takes stretches of one log in order. Memory is that of one log however often it is read on."""
 
     def __init__(self) -> None:
-        self._firm = Joiner()
+        self._firm = LogJoiner()
         self._loose: LogContent | None = None
         self.start, self.mark = 0, ""
         """From where on it is to be read next, and what stands before that."""
@@ -235,7 +235,7 @@ class Growing:
         self._is_told = False
         """Nothing was added since then that tells anything."""
 
-    def add(self, content: LogContent, stretch: Stretch) -> None:
+    def add(self, content: LogContent, stretch: LogStretch) -> None:
         """Takes a stretch, which begins at `start` or, of another file in the place of this one, at 0."""
         if stretch.start != self.start:
             self.__init__()  # type: ignore[misc]

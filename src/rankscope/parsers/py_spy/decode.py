@@ -15,7 +15,7 @@ import orjson
 from rankscope.parsers.flight_recorder.model import StackFrame
 from rankscope.parsers.flight_recorder.safe_values import integer, text, truth
 from rankscope.parsers.py_spy import stack_texts
-from rankscope.parsers.py_spy.frame_interning import Collector, pid_of
+from rankscope.parsers.py_spy.frame_interning import SnapshotCollector, pid_of
 from rankscope.parsers.py_spy.model import Snapshot
 from rankscope.parsers.py_spy.thread_roles import roles_of
 
@@ -63,7 +63,7 @@ _CUT = "cut off or damaged: whole threads kept"
 
 def decode_document(data: bytes, start: int) -> Snapshot:
     """The dumps in a file whose first list begins at `start`. What is torn in its first thread holds none."""
-    collector = Collector()
+    collector = SnapshotCollector()
     torn = False
     for threads, whole in _lists(data, start):
         torn |= not whole
@@ -105,7 +105,7 @@ def _elements(decoder: json.JSONDecoder, data: str, at: int) -> tuple[list[Any],
         at = between.end()
 
 
-def _document(threads: list[Any], collector: Collector) -> None:
+def _document(threads: list[Any], collector: SnapshotCollector) -> None:
     """One list: threads of one process, or of several."""
     processes: dict[int, int] = {}
     # the newest thread comes first in JSON, and last in a text
@@ -127,7 +127,7 @@ def _document(threads: list[Any], collector: Collector) -> None:
         )
 
 
-def _process(pid: int, info: Any, collector: Collector) -> int:
+def _process(pid: int, info: Any, collector: SnapshotCollector) -> int:
     own = _object(info)
     parent = _object(own.get("parent"))
     command, parent_command = text(own.get("command_line")) or "", text(parent.get("command_line")) or ""

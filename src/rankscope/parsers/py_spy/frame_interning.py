@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from rankscope.parsers.flight_recorder.model import StackFrame
 from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT, TEXT_LIMIT
-from rankscope.parsers.py_spy.model import PY_SPY, Identity, Process, Snapshot, Thread
+from rankscope.parsers.py_spy.model import PY_SPY, Identity, SampledProcess, SampledThread, Snapshot
 
 THREAD_LIMIT = 1 << 18
 """Threads kept of one file: 16,384 processes with 16 each. py-spy itself stops at 4,096 for a process."""
@@ -27,7 +27,7 @@ def pid_of(value: int | None) -> int | None:
     return value if value is not None and 0 <= value < _PID_LIMIT else None
 
 
-class Collector:
+class SnapshotCollector:
     """A Snapshot in the making."""
 
     def __init__(self) -> None:
@@ -48,7 +48,9 @@ class Collector:
         processes = self.snapshot.processes
         self.full |= len(processes) >= PROCESS_LIMIT
         if not self.full:
-            processes.append(Process(pid, parent_pid, clip(command), clip(parent_command), 0, rank, local_rank, tool))
+            processes.append(
+                SampledProcess(pid, parent_pid, clip(command), clip(parent_command), 0, rank, local_rank, tool)
+            )
         return len(processes) - 1
 
     def thread(
@@ -68,7 +70,7 @@ class Collector:
         stack = self._stacks.setdefault(tuple(places[:FRAME_LIMIT]), len(self._stacks))
         if thread_id is not None and not 0 <= thread_id <= INT64_LIMIT:
             thread_id = None
-        self.snapshot.threads.append(Thread(process, clip(name), thread_id, *state, stack))
+        self.snapshot.threads.append(SampledThread(process, clip(name), thread_id, *state, stack))
 
     def done(self, notes: Iterable[str]) -> Snapshot:
         """The Snapshot, with what could not be read of it."""
@@ -85,7 +87,7 @@ class Collector:
         return snapshot
 
 
-def trees(processes: list[Process]) -> list[int]:
+def trees(processes: list[SampledProcess]) -> list[int]:
     """For each process the index of the first of its tree: a tree goes on while parents are above, and none twice."""
     roots: list[int] = []
     tree: set[int] = set()
@@ -98,7 +100,7 @@ def trees(processes: list[Process]) -> list[int]:
     return roots
 
 
-def numbered(snapshot: Snapshot) -> list[Process]:
+def numbered(snapshot: Snapshot) -> list[SampledProcess]:
     """The processes with how many later dumps of their tree follow."""
     processes, identities = snapshot.processes, snapshot.identities
     roots = trees(processes)

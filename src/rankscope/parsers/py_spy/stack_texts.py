@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.flight_recorder.model import StackFrame
 from rankscope.parsers.flight_recorder.safe_values import INT64_LIMIT
-from rankscope.parsers.py_spy.frame_interning import FRAME_LIMIT, THREAD_LIMIT, Collector, clip, pid_of
+from rankscope.parsers.py_spy.frame_interning import FRAME_LIMIT, THREAD_LIMIT, SnapshotCollector, clip, pid_of
 from rankscope.parsers.py_spy.model import MAIN, Snapshot
 
 _STYLE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
@@ -53,7 +53,7 @@ def decode(data: bytes) -> Snapshot:
     starts = [match.start() for match in _PROCESS.finditer(text)]
     if starts and _BEGUN.search(text, starts[0]) is None:
         starts = []
-    collector, errors = Collector(), [""]
+    collector, errors = SnapshotCollector(), [""]
     if not starts:
         errors.append(_without_process(text, collector))
     cuts = sorted({*starts, *(start for start, _ in sections), len(text)})
@@ -66,7 +66,7 @@ def decode(data: bytes) -> Snapshot:
     return collector.done([torn, next(filter(None, errors), "")])
 
 
-def _without_process(text: str, collector: Collector) -> str:
+def _without_process(text: str, collector: SnapshotCollector) -> str:
     """Threads of one process that nothing names; returns the error that py-spy ended with, if any.
 
     The main thread has the number of the process. Raises NotThisKindError.
@@ -86,7 +86,7 @@ def _rank_at(sections: Sequence[tuple[int, int]], at: int) -> int | None:
     return sections[place][1] if place >= 0 else None
 
 
-def _block(text: str, collector: Collector, rank: int | None = None) -> str:
+def _block(text: str, collector: SnapshotCollector, rank: int | None = None) -> str:
     """One process; returns the error that py-spy ended with, if any."""
     start = _PROCESS.match(text)
     if start is None or _BEGUN.search(text) is None:
@@ -105,7 +105,7 @@ def _block(text: str, collector: Collector, rank: int | None = None) -> str:
     return _threads(io.StringIO(body), index, collector)
 
 
-def _threads(lines: Iterator[str], process: int, collector: Collector) -> str:
+def _threads(lines: Iterator[str], process: int, collector: SnapshotCollector) -> str:
     found: list[tuple[re.Match[str], list[StackFrame]]] = []
     frames: list[StackFrame] = []
     error = ""

@@ -13,7 +13,7 @@ from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, integer, r
 from rankscope.parsers.members import Members, unpack
 
 
-class CardGroup(NamedTuple):
+class SidecarGroup(NamedTuple):
     """A process group that the rank is in."""
 
     name: str
@@ -26,7 +26,7 @@ class CardGroup(NamedTuple):
 
 
 @dataclass
-class Card:
+class Sidecar:
     """One process of the job."""
 
     rank: int
@@ -49,7 +49,7 @@ class Card:
     """The exception that ended it."""
     cause: str = ""
     """The oldest exception that this one came of; empty if of none."""
-    groups: list[CardGroup] = field(default_factory=list)
+    groups: list[SidecarGroup] = field(default_factory=list)
     problem: str | None = None
 
     @property
@@ -67,10 +67,10 @@ class Card:
         return []
 
 
-def card_from(header: dict[str, Any], *_: object) -> Card:
+def card_from(header: dict[str, Any], *_: object) -> Sidecar:
     """What `header()` was made from."""
-    groups = [CardGroup(row[0], row[1], row[2], unpack(row[3])) for row in header["groups"]]
-    return Card(**{**header, "groups": groups})
+    groups = [SidecarGroup(row[0], row[1], row[2], unpack(row[3])) for row in header["groups"]]
+    return Sidecar(**{**header, "groups": groups})
 
 
 # The bytes of a sidecar to a Card. Everything in it is checked: the file may be of anybody.
@@ -88,7 +88,7 @@ def looks_like_card(head: bytes) -> bool:
     return _BEGIN.match(head) is not None
 
 
-def decode(data: bytes) -> Card:
+def decode(data: bytes) -> Sidecar:
     """The sidecar in `data`. Raises NotThisKindError if it says nothing of a rank."""
     try:
         told = orjson.loads(data)
@@ -98,7 +98,7 @@ def decode(data: bytes) -> Card:
     if rank is None:
         raise NotThisKindError("a sidecar of the capture without a rank")
     ended = told.get("ended") if isinstance(told.get("ended"), dict) else {}
-    card = Card(
+    card = Sidecar(
         rank=rank,
         world_size=_world(told.get("world_size"), rank),
         host=text(told.get("host")) or "",
@@ -132,7 +132,7 @@ def _problem(told: dict[str, Any]) -> str | None:
     return "; ".join(notes) or None
 
 
-def _groups(value: Any, rank: int) -> list[CardGroup]:
+def _groups(value: Any, rank: int) -> list[SidecarGroup]:
     """Groups whose members are told and that the rank is in; all others are no use."""
     found = []
     for group in _list(value):
@@ -140,7 +140,7 @@ def _groups(value: Any, rank: int) -> list[CardGroup]:
         ranks = rank_list(_list(group.get("ranks"))) if name else None
         if name and ranks is not None and rank in ranks:
             described = [text(group.get(key)) or "" for key in ("description", "backend")]
-            found.append(CardGroup(name, described[0], described[1], ranks))
+            found.append(SidecarGroup(name, described[0], described[1], ranks))
     return found
 
 

@@ -21,7 +21,7 @@ _CLOSED = re.compile(rb'\}\s*\](?=\s*(?:,\s*"|\}|$))')
 """The end of the last event and of the list of them."""
 
 
-class Piece(NamedTuple):
+class EventPiece(NamedTuple):
     """Whole events: the beginning of a text, up to `stop`."""
 
     text: bytes
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
 
 @dataclass
-class Around:
+class TraceMargins:
     """What stands before the first event and behind the last, and why reading ended early."""
 
     before: bytes = b""
@@ -44,8 +44,8 @@ class Around:
 
 
 def pieces(
-    stream: IO[bytes], around: Around, begin: int = 0, end: int | None = None, layout: Layout | None = None
-) -> Iterator[Piece]:
+    stream: IO[bytes], around: TraceMargins, begin: int = 0, end: int | None = None, layout: EventLayout | None = None
+) -> Iterator[EventPiece]:
     """Events that begin at `begin` or behind it and before `end`, a few MB at a time; `around` is filled in.
 
     The stream stands at `begin`. Pieces are as they stand in the file, from the brace of an event to the brace, or the
@@ -66,22 +66,22 @@ def pieces(
         if end is not None and at + len(text) > end:
             stop = 0 if at >= end else layout.start_of(text, end - at)
             if stop >= 0:
-                yield Piece(text, stop, layout.args_first)
+                yield EventPiece(text, stop, layout.args_first)
                 return
         last = layout.last(text)
         if last > 0:
-            yield Piece(text, last, layout.args_first)
+            yield EventPiece(text, last, layout.args_first)
             text, at = text[last:], at + last
         elif len(text) > LONGEST:
             text, at = _unstarted(text, at, around)
     if started:
         last_one = _last(text, around)
-        yield Piece(last_one, len(last_one), layout.args_first)
+        yield EventPiece(last_one, len(last_one), layout.args_first)
     elif begin == 0:
         around.before = text
 
 
-def end_of(piece: Piece) -> int:
+def end_of(piece: EventPiece) -> int:
     """Where the last event of a piece ends."""
     stop = piece.stop
     while stop and piece.text[stop - 1] in _BETWEEN:
@@ -89,7 +89,7 @@ def end_of(piece: Piece) -> int:
     return stop
 
 
-def _blocks(stream: IO[bytes], around: Around) -> Iterator[bytes]:
+def _blocks(stream: IO[bytes], around: TraceMargins) -> Iterator[bytes]:
     """The stream in blocks; what comes before the damage in a packed file is not lost with it, as it is by read()."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     parts, size = [], 0
@@ -106,7 +106,7 @@ def _blocks(stream: IO[bytes], around: Around) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-def _unstarted(text: bytes, at: int, around: Around) -> tuple[bytes, int]:
+def _unstarted(text: bytes, at: int, around: TraceMargins) -> tuple[bytes, int]:
     """Text without an event so far: kept up to a length, else only its end."""
     if len(text) <= LONGEST:
         return text, at
@@ -114,7 +114,7 @@ def _unstarted(text: bytes, at: int, around: Around) -> tuple[bytes, int]:
     return text[-CHUNK:], at + len(text) - CHUNK
 
 
-def _last(text: bytes, around: Around) -> bytes:
+def _last(text: bytes, around: TraceMargins) -> bytes:
     """The last event; what stands behind it goes to `around`."""
     head = text[:_LONGEST_HEAD].decode("utf-8", "surrogateescape")
     try:
@@ -145,7 +145,7 @@ _GAP = 256
 """Bytes of space between two events, at most."""
 
 
-class Layout(NamedTuple):
+class EventLayout(NamedTuple):
     """How the beginnings of events are found; -1 where there is none."""
 
     first: Callable[[bytes, int], int]
@@ -157,7 +157,7 @@ class Layout(NamedTuple):
     args_first: bool = False
 
 
-def layout_of(text: bytes) -> Layout:
+def layout_of(text: bytes) -> EventLayout:
     """The layout of a trace, by the first events of a piece of it."""
     starts = islice((match.end() - 1 for match in BOUNDARY.finditer(text)), LOOKED_AT)
     for begin, end in pairwise(starts):
@@ -210,5 +210,5 @@ def _last_by_end(text: bytes) -> int:
     return -1
 
 
-USUAL = Layout(_first_by_phase, _start_by_phase, _last_by_phase)
-ARGS_FIRST = Layout(_first_by_end, _start_by_end, _last_by_end, args_first=True)
+USUAL = EventLayout(_first_by_phase, _start_by_phase, _last_by_phase)
+ARGS_FIRST = EventLayout(_first_by_end, _start_by_end, _last_by_end, args_first=True)

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.matrices import NULL
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE, DETAILS, event_names, repair
-from rankscope.parsers.torch_profiler.chunks import Around, Layout, Piece, end_of, layout_of, pieces
-from rankscope.parsers.torch_profiler.event_columns import Columns
-from rankscope.parsers.torch_profiler.events import BAD, EVENTS, Complete, Event, Metadata
-from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, About, TraceContent, about
+from rankscope.parsers.torch_profiler.chunks import EventLayout, EventPiece, TraceMargins, end_of, layout_of, pieces
+from rankscope.parsers.torch_profiler.event_columns import EventColumns
+from rankscope.parsers.torch_profiler.events import BAD, EVENTS, CompleteEvent, Event, MetadataEvent
+from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent, TraceHeader, about
 
 HEAD = 1 << 18
 """Bytes of a file in which its layout is looked for, where it is read in ranges."""
@@ -31,7 +31,7 @@ def read(stream: IO[bytes], size: int, part: tuple[int, int] = (0, 1)) -> TraceC
     number, parts = part
     if parts == 1:
         content = decode_range(stream, 0, None, detail)
-        if not content.events and content.about == About():
+        if not content.events and content.about == TraceHeader():
             raise NotThisKindError("holds no event")
         content.problem = problem_of(content)
         return content
@@ -61,10 +61,10 @@ def problem_of(content: TraceContent) -> str | None:
 
 
 def decode_range(
-    stream: IO[bytes], begin: int, end: int | None, detail: str, layout: Layout | None = None
+    stream: IO[bytes], begin: int, end: int | None, detail: str, layout: EventLayout | None = None
 ) -> TraceContent:
     """The events that begin from `begin`, where the stream stands, and before `end`."""
-    columns, around = Columns(), Around()
+    columns, around = EventColumns(), TraceMargins()
     take_piece = take_collectives if detail == DETAILS[0] else take
     for piece in pieces(stream, around, begin, end, layout):
         take_piece(columns, piece)
@@ -77,12 +77,12 @@ def decode_range(
     )  # fmt: skip
 
 
-def take_collectives(columns: Columns, piece: Piece) -> None:
+def take_collectives(columns: EventColumns, piece: EventPiece) -> None:
     """Only those events of a piece that tell of collectives, steps and threads."""
     if piece.args_first:
         take(columns, piece, is_wanted)
         return
-    events = wanted(Piece(piece.text, end_of(piece)))
+    events = wanted(EventPiece(piece.text, end_of(piece)))
     try:
         columns.add(EVENTS.decode(b"".join((b"[", b",".join(events), b"]"))))
     except BAD:
@@ -91,7 +91,7 @@ def take_collectives(columns: Columns, piece: Piece) -> None:
         columns.add([event for event in found if is_wanted(event)])
 
 
-def take(columns: Columns, piece: Piece, wanted: Callable[[Event], bool] | None = None) -> None:
+def take(columns: EventColumns, piece: EventPiece, wanted: Callable[[Event], bool] | None = None) -> None:
     """The events of a piece, or those `wanted`, into columns; a piece that is damaged, event by event."""
     stop = end_of(piece)
     if not stop:
@@ -118,7 +118,7 @@ BESIDE = 8192
 """Bytes on either side of a kernel that are searched for the call that launched it."""
 
 
-def wanted(piece: Piece) -> list[bytes]:
+def wanted(piece: EventPiece) -> list[bytes]:
     """The texts of these events. What begins or ends otherwise than an event is cut wrongly, and no JSON."""
     found: dict[int, int] = {}
     text, stop = piece.text, piece.stop
@@ -134,9 +134,9 @@ def wanted(piece: Piece) -> list[bytes]:
 
 def is_wanted(event: Event) -> bool:
     """The same of an event that is decoded."""
-    if event.__class__ is Metadata:
+    if event.__class__ is MetadataEvent:
         return True
-    return event.__class__ is Complete and (
+    return event.__class__ is CompleteEvent and (
         event.name.startswith(event_names.STEP) or event_names.is_collective(event.name)
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rankscope.parsers.torch_profiler.chunks import BOUNDARY
-from rankscope.parsers.torch_profiler.events import BAD, EVENT, Complete, Event
+from rankscope.parsers.torch_profiler.events import BAD, EVENT, CompleteEvent, Event
 
 _START = re.compile(rb'\{(?:[^{}"]{0,64}"[^"]{0,8192}"){0,12}?[^{}"]{0,64}"ph"\s*:')
 _EMPTY = re.compile(rb":\s*(?=[,}\]])")
@@ -80,7 +80,7 @@ def _by_fields(text: bytes) -> Event:
         raise ValueError
     args = _ARGS.search(text)
     places = {key: _place(pattern, text) for key, pattern in _PLACE.items()}
-    return Complete(
+    return CompleteEvent(
         float(times["ts"][1]),
         cat=_text(_TEXT["cat"], text),
         name=_text(_TEXT["name"], text),

@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, TypeAlias
 
-from rankscope.parsers.contents import Decoded, Stretch
-from rankscope.parsers.files.directory_walk import Found
+from rankscope.parsers.contents import DecodedFile, LogStretch
+from rankscope.parsers.files.directory_walk import FoundPath
 from rankscope.parsers.registry import restored
 from rankscope.parsers.workers.machine_share import interpreter, processes
 from rankscope.parsers.workers.protocol import receive, send
@@ -61,7 +61,7 @@ _MEMORY = {
 
 
 @dataclass(frozen=True)
-class Tail:
+class FileTail:
     """From where on a file that still grows is to be read, if it is a log."""
 
     start: int = 0
@@ -75,10 +75,10 @@ class Tail:
 class Task:
     """A file for a worker; of an archive every `parts`-th member from `part` on."""
 
-    found: Found
+    found: FoundPath
     part: int = 0
     parts: int = 1
-    tail: Tail | None = None
+    tail: FileTail | None = None
     """Of a file that is watched; else None."""
 
 
@@ -92,8 +92,8 @@ class Result:
     problem: str | None = None
     size: int | None = None
     mtime_ns: int | None = None
-    decoded: Decoded | None = None
-    stretch: Stretch | None = None
+    decoded: DecodedFile | None = None
+    stretch: LogStretch | None = None
     """Of a log that is watched: the bytes that `decoded` tells of."""
     stamp: tuple[int, int, int] | None = None
     """With `last`, of a file that is watched: size, time and inode, if none of them changed while it was read."""
@@ -114,7 +114,7 @@ class _SlowError(Exception):
     """A worker said nothing for too long."""
 
 
-def workers_for(found: Sequence[Found], jobs: int | None) -> int:
+def workers_for(found: Sequence[FoundPath], jobs: int | None) -> int:
     """How many processes the files are worth."""
     most = jobs if jobs is not None else processes()
     total = sum(f.size for f in found)
@@ -127,7 +127,7 @@ class Pool:
 
     def __init__(
         self,
-        found: Sequence[Found],
+        found: Sequence[FoundPath],
         jobs: int | None,
         environment: Mapping[str, str] | None = None,
         now: Now = time.monotonic,
@@ -167,7 +167,7 @@ class Pool:
             thread.stop()
 
 
-def _tasks(found: Found, workers: int) -> list[Task]:
+def _tasks(found: FoundPath, workers: int) -> list[Task]:
     shared = found.size > BYTES_PER_WORKER and found.shown.endswith(ARCHIVE_SUFFIXES)
     parts = workers if shared else 1 if found.shown.endswith(PACKED_SUFFIXES) else found.size // RANGE_BYTES
     return [Task(found, part, parts) for part in range(parts)] if parts > 1 else [Task(found)]
@@ -309,7 +309,7 @@ def _read(stream: IO[bytes], count: int, deadline: float, now: Now) -> bytearray
 def _result(task: Task, header: dict[str, Any], body: memoryview) -> Result:
     content = header["decoded"]
     decoded = None if content is None else restored(header["kind"], content, body, header["rows"])
-    stretch = None if header["stretch"] is None else Stretch(*header["stretch"])
+    stretch = None if header["stretch"] is None else LogStretch(*header["stretch"])
     return Result(
         task, header["inner"], header["kind"], header["problem"], header["size"], header["mtime_ns"], decoded, stretch
     )  # fmt: skip

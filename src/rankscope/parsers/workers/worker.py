@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import IO, Any
 
-from rankscope.parsers.files.reader import Content, follow, read
+from rankscope.parsers.files.reader import FileContent, follow, read
 from rankscope.parsers.files.streams import limit_worker
 from rankscope.parsers.workers.protocol import receive, send
 
@@ -54,7 +54,7 @@ def _serve(task: dict[str, Any], sink: IO[bytes]) -> None:
     send(sink, {"done": True, "stamp": stamp})
 
 
-def _message(content: Content) -> tuple[dict[str, Any], list[memoryview]]:
+def _message(content: FileContent) -> tuple[dict[str, Any], list[memoryview]]:
     header = {
         "inner": content.inner, "kind": content.kind, "problem": content.problem, "size": content.size,
         "mtime_ns": content.mtime_ns, "stretch": content.stretch and list(content.stretch), "rows": 0, "decoded": None,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from rankscope.assemble.logs.fingerprints.fingerprint_rows import NEVER, Lane, Print
+from rankscope.assemble.logs.fingerprints.fingerprint_rows import NEVER, Fingerprint, PrintedLane
 from rankscope.assemble.logs.fingerprints.group_solver import ways
 
 
-def pairs_of_all(ranks: int) -> dict[int, Lane]:
+def pairs_of_all(ranks: int) -> dict[int, PrintedLane]:
     """All ranks come together in one operation, then neighbours in another."""
     return {
-        rank: Lane(rank, prints=[
-            Print(rank, 0, 0, came=1 + rank, left=1 + ranks + rank),
-            Print(rank % 2, 0, 1, came=1 + ranks + rank, left=NEVER),
+        rank: PrintedLane(rank, prints=[
+            Fingerprint(rank, 0, 0, came=1 + rank, left=1 + ranks + rank),
+            Fingerprint(rank % 2, 0, 1, came=1 + ranks + rank, left=NEVER),
         ])
         for rank in range(ranks)
     }  # fmt: skip

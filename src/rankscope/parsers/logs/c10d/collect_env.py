@@ -39,7 +39,7 @@ _LIBRARY = re.compile(r"libcudnn\S*\.so\.(\d[\d.]*)")
 _NOTHING = ("", "N/A", "Could not collect", "None")
 
 
-class Report:
+class EnvReport:
     """Collects one report. Values: `settings` of rows [name, value]."""
 
     patience = 8
@@ -91,6 +91,6 @@ class Report:
         return [tell("collect-env", self._record, settings=[list(row) for row in self._settings.items()])]
 
 
-def begins(record: Record) -> Report | None:
+def begins(record: Record) -> EnvReport | None:
     """A report that begins with this record."""
-    return Report(record) if _BEGIN.match(record.text) else None
+    return EnvReport(record) if _BEGIN.match(record.text) else None

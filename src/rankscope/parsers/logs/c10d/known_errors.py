@@ -90,7 +90,7 @@ FEW = 32
 """Texts for which an automaton over all words is not worth building."""
 
 
-class Screen:
+class WordScreen:
     """Finds any of its literals in texts."""
 
     def __init__(self, literals: Iterable[str]) -> None:

@@ -27,7 +27,7 @@ def unmarked(record: Record) -> Record:
     return record._replace(text=text[len(MARK) :], label=record.label + MARK)
 
 
-class Code:
+class CodeLines:
     """Tells the lines of code in a report, which quote messages that nobody printed."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Code:
         return self._inside and not record.label.endswith(MARK) and _CODE.match(text) is not None
 
 
-class Raised:
+class TestException:
     """Collects the exception that a test ended with. Values as those of a traceback, without frames."""
 
     patience = 0
@@ -77,7 +77,7 @@ class Raised:
         ]  # fmt: skip
 
 
-def begins(record: Record) -> Raised | None:
+def begins(record: Record) -> TestException | None:
     """An exception that begins with this record."""
     found = EXCEPTION.match(record.text.strip()) if record.label.endswith(MARK) else None
-    return Raised(record, found[1], found[2] or "") if found else None
+    return TestException(record, found[1], found[2] or "") if found else None

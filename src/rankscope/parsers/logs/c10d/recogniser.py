@@ -24,7 +24,7 @@ from rankscope.parsers.logs.c10d import (
 )
 from rankscope.parsers.logs.c10d.error_table import KnownError, packaged
 from rankscope.parsers.logs.c10d.event_builder import MARK, TEXT_LIMIT
-from rankscope.parsers.logs.c10d.known_errors import KnownErrors, Screen
+from rankscope.parsers.logs.c10d.known_errors import KnownErrors, WordScreen
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.logs.nccl import nccl_warnings
@@ -60,12 +60,12 @@ class Recogniser:
     def __init__(self, table: Sequence[KnownError] | None = None) -> None:
         self._known = KnownErrors(packaged() if table is None else table)
         words = (word for module in (*_LINES, *_SPANS) for word in module.LITERALS)
-        self._screen = Screen((*words, *self._known.literals))
-        self._open: defaultdict[tuple[int | None, str], list[_Open]] = defaultdict(list)
+        self._screen = WordScreen((*words, *self._known.literals))
+        self._open: defaultdict[tuple[int | None, str], list[_OpenReport]] = defaultdict(list)
         self._opened = 0
         self._maybe: list[Record] = []
         self._above: Record | None = None
-        self._code = pytest_output.Code()
+        self._code = pytest_output.CodeLines()
 
     @property
     def busy(self) -> bool:
@@ -113,7 +113,7 @@ class Recogniser:
             yield from self._begun(record)
         elif isinstance(span, tracebacks.Traceback) and (listed := worker_processes.begins(record)) is not None:
             # an exception of Ray, with a list of what ended below it
-            self._open[_stream(record)].append(_Open(listed))
+            self._open[_stream(record)].append(_OpenReport(listed))
             self._opened += 1
         told = span.told_rank if span is not None else None
         passed = isinstance(span, tracebacks.Traceback) or record.rank is None
@@ -124,7 +124,7 @@ class Recogniser:
                 yield event._replace(values={**event.values, "in_traceback": in_traceback})
         self._maybe.append(record)
 
-    def _continued(self, record: Record) -> tuple[Span | None, list[Event]]:
+    def _continued(self, record: Record) -> tuple[LineReport | None, list[Event]]:
         """The span that takes a record, and the events of those that end with it."""
         events: list[Event] = []
         stream = self._open.get(_stream(record))
@@ -137,7 +137,7 @@ class Recogniser:
                 events += self._close(stream or [], one)
         return None, events
 
-    def _close(self, stream: list[_Open], one: _Open) -> list[Event]:
+    def _close(self, stream: list[_OpenReport], one: _OpenReport) -> list[Event]:
         stream.remove(one)
         self._opened -= 1
         return one.span.done()
@@ -152,7 +152,7 @@ class Recogniser:
             stream = self._open[_stream(record._replace(rank=None) if bare else record)]
             if isinstance(span, tracebacks.Traceback):
                 span.beside([one.span for one in stream if isinstance(one.span, tracebacks.Traceback)])
-            stream.append(_Open(span))
+            stream.append(_OpenReport(span))
             self._opened += 1
             if self._opened > OPEN_LIMIT:
                 yield from self._close(stream, stream[0])
@@ -172,10 +172,10 @@ def _stream(record: Record) -> tuple[int | None, str]:
     return record.rank, _RANK.sub("", record.label)
 
 
-class _Open:
+class _OpenReport:
     """A span, and how many lines in a row were not its own."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: LineReport) -> None:
         self.span = span
         self.missed = 0
 
@@ -183,7 +183,7 @@ class _Open:
 # What spans lines.
 
 
-class Span(Protocol):
+class LineReport(Protocol):
     """A report over several lines, in the making."""
 
     @property

@@ -21,7 +21,7 @@ _RANK = re.compile(r"(\d{1,9}) \(local_rank: (\d{1,6})\)")
 _EXIT = re.compile(r"(-?\d{1,5}) \(pid: (\d{1,10})\)(?:\s+\((SIG\w{1,12})\))?")
 
 
-class Summary:
+class FailureSummary:
     """Collects the failures of one; each is an event with the global rank the summary gives.
 
     Values: `time` and `host` as printed, `local_rank`, `exitcode`, `pid`, `signal` by name, `error_file`, `message`,
@@ -98,7 +98,7 @@ class Summary:
         return made._replace(rank=int(rank[1]) if rank else None, stamp=stamp(entries.get("time", "")) or made.stamp)
 
 
-def begins(record: Record) -> Summary | None:
+def begins(record: Record) -> FailureSummary | None:
     """A summary that begins with this record."""
     section = _SECTION.match(record.text[:TEXT_LIMIT])
-    return Summary(section) if section is not None else None
+    return FailureSummary(section) if section is not None else None

@@ -42,7 +42,7 @@ def _died(record: Record, pid: int | None, host: str | None, name: str | None) -
     return tell("worker-died", record, f"{shown(who)}{where} died unexpectedly", pid=pid, host=host, name=name)
 
 
-class Actor:
+class ActorDeath:
     """Collects what Ray lists of an actor that died."""
 
     patience = 1
@@ -72,6 +72,6 @@ class Actor:
         ]  # fmt: skip
 
 
-def begins(record: Record) -> Actor | None:
+def begins(record: Record) -> ActorDeath | None:
     """A list that begins with this record."""
-    return Actor(record) if _ACTOR.match(record.text) else None
+    return ActorDeath(record) if _ACTOR.match(record.text) else None

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankscope.parsers.logs.line_heads import Fronts, without_time
+from rankscope.parsers.logs.line_heads import LineFronts, without_time
 from rankscope.parsers.logs.nccl import packed_words as w
-from rankscope.parsers.logs.nccl.coll_blocks import HEAD_BYTES, Lines, stamped
-from rankscope.parsers.logs.nccl.comm_lives import Processes
+from rankscope.parsers.logs.nccl.coll_blocks import HEAD_BYTES, BlockLines, stamped
+from rankscope.parsers.logs.nccl.comm_lives import ProcessTable
 from rankscope.parsers.logs.nccl.packed_words import LEVELS, PAD, Mask, Places
 
 LONGEST = 1024
@@ -29,7 +29,7 @@ _CALL = b": -> "
 _OPEN_BRACE = ord("{")
 
 
-class Bulk(NamedTuple):
+class BulkLines(NamedTuple):
     """Such lines of a block."""
 
     line: Places
@@ -44,7 +44,7 @@ class Bulk(NamedTuple):
     """Whether there may be calls of a failure among the others: `init.cc:867 -> 5`."""
 
 
-def bulk_rows(lines: Lines, among: Mask, shapes: Shapes) -> Bulk | None:
+def bulk_rows(lines: BlockLines, among: Mask, shapes: MessageShapes) -> BulkLines | None:
     """Those lines of a block, of some of its lines; None if there are none."""
     chosen, nccl = _informing(lines, among)
     if not chosen.size:
@@ -56,7 +56,7 @@ def bulk_rows(lines: Lines, among: Mask, shapes: Shapes) -> Bulk | None:
     return _grouped(lines, chosen[quiet], nccl[quiet], kind[quiet], has_calls) if quiet.any() else None
 
 
-def _informing(lines: Lines, among: Mask) -> tuple[Places, Places]:
+def _informing(lines: BlockLines, among: Mask) -> tuple[Places, Places]:
     """The lines with a message behind "NCCL INFO", and the separator before that of each."""
     chosen = np.flatnonzero(among & (lines.ends - lines.first > _WORDS_BEHIND))
     first, ends = lines.first.take(chosen), lines.ends.take(chosen)
@@ -73,7 +73,9 @@ def _informing(lines: Lines, among: Mask) -> tuple[Places, Places]:
     return chosen[fine], nccl[fine]
 
 
-def _kinds(lines: Lines, chosen: Places, nccl: Places, without: tuple[Lines, Places], shapes: Shapes) -> Places:
+def _kinds(
+    lines: BlockLines, chosen: Places, nccl: Places, without: tuple[BlockLines, Places], shapes: MessageShapes
+) -> Places:
     """Of the messages of lines that have such a separator, in `KINDS`; -1 for those that may tell something."""
     bare, at = without
     begin = bare.separators.take(bare.first.take(at) + (nccl - lines.first.take(chosen)) + 2) + 1
@@ -92,7 +94,7 @@ def _kinds(lines: Lines, chosen: Places, nccl: Places, without: tuple[Lines, Pla
     return kind
 
 
-def _bare(lines: Lines, chosen: Places) -> tuple[Lines, Places]:
+def _bare(lines: BlockLines, chosen: Places) -> tuple[BlockLines, Places]:
     """The lines without their numbers, and the index of each of some. They have the same separators."""
     starts, ends = lines.places.take(chosen) + 1, lines.places.take(chosen + 1) + 1
     if 2 * int((ends - starts).sum()) > int(lines.places[-1]):
@@ -102,10 +104,10 @@ def _bare(lines: Lines, chosen: Places) -> tuple[Lines, Places]:
             text = b"".join([view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
         at = np.arange(len(chosen))
     text = shape(text)
-    return Lines(bytearray(w.BEFORE + text + w.BEFORE), len(text), lines.has_returns), at
+    return BlockLines(bytearray(w.BEFORE + text + w.BEFORE), len(text), lines.has_returns), at
 
 
-def _grouped(lines: Lines, chosen: Places, nccl: Places, kind: Places, has_calls: bool) -> Bulk | None:
+def _grouped(lines: BlockLines, chosen: Places, nccl: Places, kind: Places, has_calls: bool) -> BulkLines | None:
     """The lines with those together that have the same front."""
     start, end = lines.places.take(chosen) + 1, lines.separators.take(nccl) + 1
     head = start + stamped(lines, chosen, start)[1]
@@ -118,7 +120,7 @@ def _grouped(lines: Lines, chosen: Places, nccl: Places, kind: Places, has_calls
     order = np.argsort(index)
     places = (column[index[order]].tolist() for column in (start, head, end))
     fronts = [(bytes(lines.padded[a:b]), at - w.PAD) for at, a, b in zip(*places, strict=True)]
-    return Bulk(chosen, kind, np.argsort(order)[inverse.reshape(-1)], fronts, has_calls)
+    return BulkLines(chosen, kind, np.argsort(order)[inverse.reshape(-1)], fronts, has_calls)
 
 
 # Lines of NCCL that tell nothing but that somebody wrote them: most of what it prints while communicators are made.
@@ -147,7 +149,7 @@ _TOLD = (
 """Signs of operations, lives of communicators, settings, and the calls of a failure."""
 
 
-class Shapes:
+class MessageShapes:
     """Tells which messages are quiet. `words` gives what others look for in lines, once it is needed."""
 
     def __init__(self, words: Callable[[], Iterable[str]]) -> None:
@@ -194,7 +196,7 @@ MOST_THREADS = 256
 _OTHER = KINDS["other"]
 
 
-class Said(NamedTuple):
+class InfoLine(NamedTuple):
     """A line."""
 
     text: bytes
@@ -202,15 +204,17 @@ class Said(NamedTuple):
     number: int
 
 
-class Unheard:
+class UnheardLines:
     """Takes such lines from those that are read, many at once or one by one."""
 
-    def __init__(self, shapes: Shapes, fronts: Fronts, processes: Processes, counts: Counter[str]) -> None:
+    def __init__(
+        self, shapes: MessageShapes, fronts: LineFronts, processes: ProcessTable, counts: Counter[str]
+    ) -> None:
         self._shapes, self._fronts, self._processes, self._counts = shapes, fronts, processes, counts
-        self._last: defaultdict[int, dict[bytes, Said]] = defaultdict(dict)
+        self._last: defaultdict[int, dict[bytes, InfoLine]] = defaultdict(dict)
         """By process the last such line of each thread."""
 
-    def many(self, lines: Lines, slow: Mask, place: tuple[int, int]) -> list[tuple[int, bytes, Said]]:
+    def many(self, lines: BlockLines, slow: Mask, place: tuple[int, int]) -> list[tuple[int, bytes, InfoLine]]:
         """Takes lines of a block at an offset and a line from the `slow` ones.
 
         Returns process, front and line of what is to be kept once the others are read: see `keep`.
@@ -235,19 +239,19 @@ class Unheard:
             if (front := known[group]) is not None
         ]
 
-    def keep(self, said: list[tuple[int, bytes, Said]]) -> None:
+    def keep(self, said: list[tuple[int, bytes, InfoLine]]) -> None:
         """Keeps the last lines of the threads of a block."""
         for process, front, line in said:
             self._keep(process, front, line)
 
-    def one(self, kind: str, process: int, front: bytes, line: Said) -> None:
+    def one(self, kind: str, process: int, front: bytes, line: InfoLine) -> None:
         """Takes a single line of some `KINDS`."""
         self._processes.count(process, 1)
         self._count(kind, 1)
         if kind == "other":
             self._keep(process, without_time(front)[0], line)
 
-    def take(self, process: int) -> list[Said]:
+    def take(self, process: int) -> list[InfoLine]:
         """The last lines of the threads of a process, which are forgotten."""
         return list(self._last.pop(process, {}).values())
 
@@ -255,7 +259,7 @@ class Unheard:
         for name in ("records", "INFO", kind) if lines else ():
             self._counts[name] += lines
 
-    def _keep(self, process: int, front: bytes, line: Said) -> None:
+    def _keep(self, process: int, front: bytes, line: InfoLine) -> None:
         threads = self._last[process]
         known = threads.get(front)
         if known is None and len(threads) >= MOST_THREADS:
@@ -264,17 +268,17 @@ class Unheard:
             threads[front] = line
 
 
-def _only(found: Bulk, which: Mask) -> Bulk:
+def _only(found: BulkLines, which: Mask) -> BulkLines:
     return found._replace(line=found.line[which], kind=found.kind[which], group=found.group[which])
 
 
-def _lasts(found: Bulk) -> list[tuple[int, int]]:
+def _lasts(found: BulkLines) -> list[tuple[int, int]]:
     """Each group with its last line."""
     groups, last = np.unique(found.group[::-1], return_index=True)
     lines: Places = found.line[::-1][last]
     return list(zip(groups.tolist(), lines.tolist(), strict=True))
 
 
-def _said(lines: Lines, line: int, place: tuple[int, int]) -> Said:
+def _said(lines: BlockLines, line: int, place: tuple[int, int]) -> InfoLine:
     start, end = int(lines.places[line]) + 1, int(lines.places[line + 1])
-    return Said(bytes(lines.padded[start:end]), place[0] + start - PAD, place[1] + line)
+    return InfoLine(bytes(lines.padded[start:end]), place[0] + start - PAD, place[1] + line)

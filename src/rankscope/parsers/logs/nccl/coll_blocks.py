@@ -24,7 +24,7 @@ _TOKENS = 24
 
 
 @dataclass(frozen=True)
-class Group:
+class LineGroup:
     """What the lines of one group share."""
 
     head: bytes
@@ -48,7 +48,7 @@ class CollRows:
     """Of the line in the block."""
     group: Places
     """Index into `groups`."""
-    groups: list[Group]
+    groups: list[LineGroup]
     count: Places
     datatype: Places
     reduction: Places
@@ -58,7 +58,7 @@ class CollRows:
     """NULL where the head has no time of NCCL's usual form."""
 
 
-class Lines:
+class BlockLines:
     """The lines of a text of whole lines, and where their words are. `padded` has words.PAD bytes on both sides."""
 
     def __init__(self, padded: bytearray, size: int, has_returns: bool | None = None) -> None:
@@ -89,7 +89,7 @@ class Lines:
         return self.separators.take(base - token + 1)
 
 
-def coll_rows(lines: Lines) -> CollRows | None:
+def coll_rows(lines: BlockLines) -> CollRows | None:
     """The COLL lines of a block; None if there are none."""
     chosen = np.flatnonzero(lines.ends - lines.first >= _TOKENS)
     if not chosen.size:
@@ -104,7 +104,7 @@ def coll_rows(lines: Lines) -> CollRows | None:
     return _rows(lines, chosen, base) if chosen.size else None
 
 
-def _rows(lines: Lines, chosen: Places, base: Places) -> CollRows | None:
+def _rows(lines: BlockLines, chosen: Places, base: Places) -> CollRows | None:
     inner = base
     if not w.equal(lines.words, lines.start(base, 15), b"recvbuff").all():
         inner = base - 2 * w.equal(lines.words, lines.start(base, 15), b"acc ")
@@ -126,7 +126,7 @@ def _rows(lines: Lines, chosen: Places, base: Places) -> CollRows | None:
     return _grouped(lines, chosen, base, inner, numbers) if chosen.size else None
 
 
-def _grouped(lines: Lines, chosen: Places, base: Places, inner: Places, numbers: dict[str, Places]) -> CollRows:
+def _grouped(lines: BlockLines, chosen: Places, base: Places, inner: Places, numbers: dict[str, Places]) -> CollRows:
     """The rows, with those together that have the same head, operation, communicator and number of ranks."""
     words, start = lines.words, lines.places.take(chosen) + 1
     stamp_ns, taken = stamped(lines, chosen, start)
@@ -147,15 +147,15 @@ def _grouped(lines: Lines, chosen: Places, base: Places, inner: Places, numbers:
     return CollRows(chosen, start - w.PAD, inverse.reshape(-1), groups, stamp_ns=stamp_ns, **numbers)
 
 
-def _group(text: bytearray, places: tuple[int, ...]) -> Group:
+def _group(text: bytearray, places: tuple[int, ...]) -> LineGroup:
     head, head_end, whole, op, op_end, pointer, pointer_end, ranks, ranks_end, start = places
     name, at = text[op:op_end].decode("utf-8", "replace"), text[pointer:pointer_end].decode("utf-8", "replace")
-    return Group(
+    return LineGroup(
         bytes(text[head:head_end]), bytes(text[head:whole]), name, at, bytes(text[ranks:ranks_end]), start - w.PAD
     )
 
 
-def stamped(lines: Lines, chosen: Places, start: Places) -> tuple[Places, Places]:
+def stamped(lines: BlockLines, chosen: Places, start: Places) -> tuple[Places, Places]:
     """Times `[2026-04-22 21:34:20.123456] ` at the beginning of lines, as ns and as the bytes they take."""
     taken = np.zeros(len(start), np.int64)
     stamp_ns = np.full(len(start), NULL, np.int64)

@@ -87,7 +87,7 @@ def _pointer(text: str) -> str:
 COLUMNS = (*NUMBERS, *CODES)
 
 
-class Rows:
+class OperationRows:
     """Operations of communicators in any order; sorted by communicator and offset in the end."""
 
     def __init__(self) -> None:

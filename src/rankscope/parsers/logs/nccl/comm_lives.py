@@ -9,25 +9,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankscope.parsers.logs.log_record import Record, Stamp
-from rankscope.parsers.logs.model import Comm, Process
+from rankscope.parsers.logs.model import Comm, LogWriter
 from rankscope.parsers.logs.nccl.packed_words import Places
 
 MOST = 100_000
 """More processes or communicators are not told apart in one part of a log."""
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """Where in a log."""
 
     offset: int
     line: int
 
 
-class Processes:
+class ProcessTable:
     """Who wrote to a log."""
 
     def __init__(self) -> None:
-        self.rows: list[Process] = []
+        self.rows: list[LogWriter] = []
         self.places: dict[tuple[str, int], int] = {}
         self._records: Counter[int] = Counter()
         self._devices: defaultdict[int, set[int]] = defaultdict(set)
@@ -39,7 +39,7 @@ class Processes:
             if len(self.rows) >= MOST:
                 return None
             at = self.places[host, pid] = len(self.rows)
-            self.rows.append(Process(host, pid, record.rank, record.label, offset=record.offset, glued=glued))
+            self.rows.append(LogWriter(host, pid, record.rank, record.label, offset=record.offset, glued=glued))
             return at
         row = self.rows[at]
         if record.offset < row.offset:
@@ -61,7 +61,7 @@ class Processes:
         if device is not None:
             self._devices[at].add(device)
 
-    def done(self) -> list[Process]:
+    def done(self) -> list[LogWriter]:
         """All of them."""
         return [
             row._replace(
@@ -71,7 +71,7 @@ class Processes:
         ]
 
 
-class Comms:
+class CommTable:
     """Communicators by process and pointer; each has a row for each of its lives."""
 
     def __init__(self) -> None:
@@ -99,13 +99,13 @@ class Comms:
         lives = self.lives.get((process, pointer))
         last = self.rows[lives[-1]] if lives else None
         if state == "start" or (state == "complete" and (last is None or last.state != "start")):
-            return self._new(process, pointer, Place(record.offset, record.line))
+            return self._new(process, pointer, LogPlace(record.offset, record.line))
         if last is None:
             # its beginning stood before what was read: collectives from there on are its own
-            return self._new(process, pointer, Place(0, 0))
+            return self._new(process, pointer, LogPlace(0, 0))
         return lives[-1] if lives else None
 
-    def _new(self, process: int, pointer: str, place: Place) -> int | None:
+    def _new(self, process: int, pointer: str, place: LogPlace) -> int | None:
         if len(self.rows) >= MOST:
             self.lost += 1
             return None
@@ -147,12 +147,12 @@ class Comms:
                 found[rows] = lives[place]
             late = rows[offsets[rows] > ended] if ended is not None else rows[:0]
             if late.size:
-                begins_at = Place(int(offsets[late[0]]), int(lines[late[0]]))
+                begins_at = LogPlace(int(offsets[late[0]]), int(lines[late[0]]))
                 following = lives[place + 1] if place + 1 < len(lives) else None
                 found[late] = self._without_init(process, pointer, following, begins_at)
         return found
 
-    def _without_init(self, process: int, pointer: str, following: int | None, begins: Place) -> int:
+    def _without_init(self, process: int, pointer: str, following: int | None, begins: LogPlace) -> int:
         """The life of operations of which the initialisation is missing: the following one, if its is missing too."""
         if following is not None and not self.rows[following].init:
             self.rows[following] = self.rows[following]._replace(offset=begins.offset, line=begins.line)

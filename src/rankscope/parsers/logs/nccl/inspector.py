@@ -11,18 +11,18 @@ import orjson
 
 from rankscope.parsers.flight_recorder.safe_values import integer, text
 from rankscope.parsers.logs.log_record import Record
-from rankscope.parsers.logs.model import Inspected
+from rankscope.parsers.logs.model import InspectorRow
 
 MOST = 100_000
 _KINDS = (("coll_perf", "coll"), ("p2p_perf", "p2p"))
 _Key = tuple[str, int | None, str, int | None, str]
 
 
-class Inspector:
+class InspectorReader:
     """Sums over the lines of one log."""
 
     def __init__(self) -> None:
-        self._rows: dict[_Key, Inspected] = {}
+        self._rows: dict[_Key, InspectorRow] = {}
 
     def feed(self, record: Record) -> bool:
         """Takes a line; False if it is none of the Inspector."""
@@ -39,7 +39,7 @@ class Inspector:
         self._add(_object(row.get("header")), _object(row.get("metadata")), *kind)
         return True
 
-    def done(self) -> list[Inspected]:
+    def done(self) -> list[InspectorRow]:
         """A row for each kind of operation of each rank of each communicator."""
         return list(self._rows.values())
 
@@ -50,7 +50,7 @@ class Inspector:
         seq, microseconds = integer(perf.get(f"{kind}_sn")), _number(perf.get(f"{kind}_exec_time_us"))
         if seq is None or (key not in self._rows and len(self._rows) >= MOST):
             return
-        before = self._rows.get(key) or Inspected(
+        before = self._rows.get(key) or InspectorRow(
             comm, text(header.get("comm_name")) or "", key[1], integer(header.get("n_ranks")), host, pid, op, 0, seq,
             seq, 0.0, 0.0, 0,
         )  # fmt: skip

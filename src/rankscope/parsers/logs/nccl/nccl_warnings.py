@@ -10,8 +10,8 @@ from rankscope.parsers.logs.c10d.endings import ranges_in
 from rankscope.parsers.logs.c10d.event_builder import tell
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
-from rankscope.parsers.logs.model import Warned
-from rankscope.parsers.logs.nccl.packed_words import Head
+from rankscope.parsers.logs.model import NcclWarning
+from rankscope.parsers.logs.nccl.packed_words import NcclHead
 
 TRAIL = re.compile(r"(?P<place>[\w./+\-]{1,200}:\d{1,6}) -> (?P<result>\d{1,3})(?: \[[^\]]{0,60}\])?\s*$")
 MOST = 10_000
@@ -20,15 +20,15 @@ TRAIL_LIMIT = 64
 TEXT_LIMIT = 2_000
 
 
-class Warnings:
+class WarningReader:
     """The warnings of a log."""
 
     def __init__(self) -> None:
         self._rows = bounded_events.warnings()
-        self._open: dict[tuple[int, int | None], Warned | None] = {}
-        self._said: dict[tuple[int, int | None], tuple[Head, Record]] = {}
+        self._open: dict[tuple[int, int | None], NcclWarning | None] = {}
+        self._said: dict[tuple[int, int | None], tuple[NcclHead, Record]] = {}
 
-    def done(self) -> list[Warned]:
+    def done(self) -> list[NcclWarning]:
         """Those that are kept, in the order of the log."""
         return self._rows.done()
 
@@ -36,9 +36,9 @@ class Warnings:
         """How many are not kept."""
         return self._rows.left_out()
 
-    def warn(self, process: int, head: Head, record: Record) -> None:
+    def warn(self, process: int, head: NcclHead, record: Record) -> None:
         """A warning or an error."""
-        row = Warned(
+        row = NcclWarning(
             process, head.level, head.place, head.message[:TEXT_LIMIT], [], record.offset, record.line, head.tid,
             record.stamp, record.torn,
         )  # fmt: skip
@@ -46,13 +46,13 @@ class Warnings:
         if len(self._open) < MOST:
             self._open[process, head.tid] = row
 
-    def said(self, process: int, head: Head, record: Record) -> None:
+    def said(self, process: int, head: NcclHead, record: Record) -> None:
         """Any other text of a thread: an error follows its text, also where that is no warning."""
         known = self._said.get((process, head.tid))
         if len(self._said) < MOST and (known is None or known[1].offset < record.offset):
             self._said[process, head.tid] = head, record
 
-    def trail(self, process: int, head: Head, record: Record) -> bool:
+    def trail(self, process: int, head: NcclHead, record: Record) -> bool:
         """Takes a line of the calls; False if it is none."""
         if not TRAIL.match(head.message):
             return False

@@ -136,7 +136,7 @@ _HEAD = re.compile(
 _SOURCE = re.compile(r"\.(?:cc|cu|cpp|hpp|c|h)$")
 
 
-class Head(NamedTuple):
+class NcclHead(NamedTuple):
     """Who wrote a record, and what is left of it."""
 
     host: str
@@ -151,7 +151,7 @@ class Head(NamedTuple):
     message: str
 
 
-def head(text: str) -> Head | None:
+def head(text: str) -> NcclHead | None:
     """The head of a record's text; None if it is not NCCL's."""
     found = _HEAD.match(text)
     if found is None:
@@ -160,7 +160,7 @@ def head(text: str) -> Head | None:
     if tid is None and _SOURCE.search(host):
         # `init.cc:1247 NCCL WARN`: somebody cut off who wrote it
         return None
-    return Head(
+    return NcclHead(
         host, int(pid), None if tid is None else int(tid), None if device is None else int(device),
         place.strip(), level, text[found.end() :],
     )  # fmt: skip

@@ -44,7 +44,7 @@ def looks_like_document(head: bytes) -> bool:
     return _DOCUMENT.match(head) is not None
 
 
-class Ras:
+class RasReader:
     """Rows from the lines of a log that hold RAS output."""
 
     def __init__(self) -> None:
