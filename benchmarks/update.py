@@ -24,7 +24,7 @@ from benchmarks.moving_job import Moving
 from benchmarks.results import machine, put, table
 from rankscope.assemble.sources import SourceFile
 from rankscope.commands.follower_process import receive, send
-from rankscope.parsers.files.reader import follow
+from rankscope.parsers.files.reader import follow_log
 from rankscope.tui.live.prepared import Prepared, prepare
 from rankscope.watching.update import Reading, Update
 from rankscope.watching.watched_job import Job
@@ -77,7 +77,7 @@ class Watched:
 
 
 def _read(path: Path) -> SourceFile:
-    (content,) = [one for one in follow(str(path), 0, "", False) if one.stamp is None]
+    (content,) = [one for one in follow_log(str(path), 0, "", False) if one.stamp is None]
     about = path.stat()
     return SourceFile(path.name, content.kind, about.st_size, about.st_mtime_ns, content.problem, content.decoded)
 

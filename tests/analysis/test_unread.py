@@ -11,7 +11,7 @@ from rankscope.analysis import analyse
 from rankscope.analysis.explanations import explain
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset
 from rankscope.tui.detail.compact_detail import compact
@@ -33,7 +33,7 @@ def waiting(broken: SourceFile | None, without: tuple[int, ...] = (1,)) -> Datas
             recorder.collective()
         recorder.collective(state="scheduled", retired=False)
     files = [(path, data) for rank, (path, data) in enumerate(named(made).items()) if rank not in without]
-    sources = [SourceFile(path, "flight-recorder", len(data), None, None, decode(data)) for path, data in files]
+    sources = [SourceFile(path, "flight-recorder", len(data), None, None, decode_dump(data)) for path, data in files]
     sources += [broken] if broken is not None else []
     return assemble(sorted(sources, key=lambda source: source.shown), "dumps", None, 4, None)
 

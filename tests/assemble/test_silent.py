@@ -12,7 +12,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.assemble.assembly import assemble
-from rankscope.assemble.attempts import NoSuchAttemptError, with_silent
+from rankscope.assemble.attempts import NoSuchAttemptError, with_silent_attempts
 from rankscope.assemble.sources import SourceFile
 from rankscope.cli import run
 from rankscope.parsers.sidecar.model import Sidecar
@@ -142,7 +142,7 @@ def _card(rank: int, **more: object) -> SourceFile:
     ],
 )
 def test_what_tells_attempts_apart(make: Callable[[int], dict[str, object]], attempts: int) -> None:
-    found = with_silent([], [_card(rank, **make(rank)) for rank in range(2)])
+    found = with_silent_attempts([], [_card(rank, **make(rank)) for rank in range(2)])
     assert len(found) == (attempts if attempts > 1 else 0)
 
 

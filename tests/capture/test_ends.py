@@ -120,11 +120,11 @@ def test_nothing_is_dumped_after_the_last_dump(tmp_path: Path) -> None:
 
 CLEANING = """
 import time
-from rankscope.capture.card import passing
+from rankscope.capture.card import is_passing
 try:
     raise ValueError("bad sample")
 except ValueError as error:
-    passing(error)
+    is_passing(error)
     since = time.time_ns()
     time.sleep(0.2)
     open("since", "w").write(str(since))

@@ -87,14 +87,14 @@ def test_a_full_disk_costs_the_history_first(tmp_path: Path, monkeypatch: pytest
     mine = DumpFiles(str(tmp_path), 3, 2)
     for text in "abc":
         mine.put(mine.path("fr_trace_rank_"), text.encode(), True)
-    real = files.write
+    real = files.replace_file
 
     def write(path: Path, data: bytes, taken_ns: int | None) -> None:
         if (tmp_path / "history" / "1_fr_trace_rank_3").exists():
             raise OSError(errno.ENOSPC, "No space left on device")
         real(path, data, taken_ns)
 
-    monkeypatch.setattr(files, "write", write)
+    monkeypatch.setattr(files, "replace_file", write)
     mine.put(mine.path("fr_trace_rank_"), b"d", False)
     assert there(tmp_path) == {"fr_trace_rank_3": "d"}
 
@@ -109,7 +109,7 @@ def test_a_part_that_cannot_be_written_is_taken_away(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Path, "write_bytes", half)
     with pytest.raises(OSError, match="No space"):
-        files.write(tmp_path / "dump", b"after")
+        files.replace_file(tmp_path / "dump", b"after")
     assert there(tmp_path) == {"dump": "before"}
 
 

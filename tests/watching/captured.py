@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.flight_recorder.decode import decode
-from rankscope.parsers.members import members
+from rankscope.parsers.flight_recorder.decode import decode_dump
+from rankscope.parsers.members import shared_members
 from rankscope.parsers.sidecar.model import Sidecar, SidecarGroup
 from tests.parsers.dumps import START_NS, Recorder, job
 
 RANKS = 4
-WORLD = SidecarGroup("0", "default_pg", "gloo", members(range(RANKS)))
+WORLD = SidecarGroup("0", "default_pg", "gloo", shared_members(range(RANKS)))
 
 
 class Captured:
@@ -41,7 +41,7 @@ class Captured:
 
     def dump(self, name: str, recorder: Recorder) -> SourceFile:
         data, turn = recorder.pickle(), self.turns[recorder.rank]
-        return SourceFile(name, "flight-recorder", len(data), START_NS + turn * 10**9, None, decode(data))
+        return SourceFile(name, "flight-recorder", len(data), START_NS + turn * 10**9, None, decode_dump(data))
 
     def card(self, rank: int, **told: Any) -> None:
         """A rank writes its sidecar anew."""

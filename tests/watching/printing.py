@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.files.reader import follow
+from rankscope.parsers.files.reader import follow_log
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.stretches import GrowingLog
 from rankscope.schema import Dataset
@@ -94,7 +94,7 @@ class Logs:
 
     def _source(self, path: Path, name: str) -> SourceFile:
         growing = self.growing.setdefault(name, GrowingLog())
-        for one in follow(str(path), growing.start, growing.mark, False):
+        for one in follow_log(str(path), growing.start, growing.mark, False):
             if one.stretch is not None:
                 assert isinstance(one.decoded, LogContent)
                 growing.add(one.decoded, one.stretch)

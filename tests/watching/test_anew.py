@@ -18,8 +18,8 @@ from rankscope.analysis.live_state import Live
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.files.reader import follow
-from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.parsers.files.reader import follow_log
+from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.stretches import GrowingLog
 from rankscope.schema import Dataset
@@ -59,13 +59,13 @@ class Files:
     def dump(self, rank: int) -> None:
         """A rank dumps as it is."""
         data, name = self.recorders[rank].pickle(ring=6), f"nccl_trace_rank_{rank}"
-        self.files[name] = SourceFile(name, "flight-recorder", len(data), self.clock, None, decode(data))
+        self.files[name] = SourceFile(name, "flight-recorder", len(data), self.clock, None, decode_dump(data))
 
     def say(self, lines: list[str]) -> None:
         """The job prints."""
         with self.log.open("a") as file:
             file.writelines(f"{line}\n" for line in lines)
-        for one in follow(str(self.log), self.growing.start, self.growing.mark, False):
+        for one in follow_log(str(self.log), self.growing.start, self.growing.mark, False):
             if one.stretch is not None:
                 assert isinstance(one.decoded, LogContent)
                 self.growing.add(one.decoded, one.stretch)

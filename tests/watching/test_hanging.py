@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.directory_walk import FoundPath, walk
+from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
 from rankscope.watching import census
 from rankscope.watching.census import Census
 from rankscope.watching.observer import PATIENCE_S
@@ -28,7 +28,7 @@ class Server:
 
         def slow(paths: list[Path]) -> list[FoundPath]:
             self.answers.wait()
-            return walk(paths)
+            return walk_paths(paths)
 
         monkeypatch.setattr(census, "walk", slow)
 

@@ -13,8 +13,8 @@ from rankscope.assemble import attempts, dump_ranks, file_names, py_spy_snapshot
 from rankscope.assemble import process_ends as ended
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.frontiers import SourceFacts, facts_of, frontier_table, has_timing, p2p_groups
-from rankscope.assemble.groups import GroupIndex, describe, named, resolve
-from rankscope.assemble.operations import StackIds, complete_filtered, entries, operations
+from rankscope.assemble.groups import GroupIndex, group_description, group_label, resolve_groups
+from rankscope.assemble.operations import StackIds, complete_filtered, entry_rows, operation_table
 from rankscope.assemble.py_spy_snapshots import thread_tables
 from rankscope.assemble.repeats import repeat_table
 from rankscope.assemble.sources import SourceFile, config_world
@@ -46,12 +46,12 @@ def assemble(
     """
     runs, chosen, used = _settled(sources, pattern, attempt)
     _place_undecoded(sources, chosen)
-    attempts.place(sources)
+    attempts.place_sidecars(sources)
     known = world_size or _known_world(used)
     places = {id(source): i for i, source in enumerate(sources)}
     run = LogRun(runs, chosen, pattern, asked=attempt is not None)
     scene = _logs(sources, places, run, known, recall)
-    seen = py_spy_snapshots.settle(sources, runs, chosen, pattern, known, _in_logs(scene))
+    seen = py_spy_snapshots.settle_snapshots(sources, runs, chosen, pattern, known, _in_logs(scene))
     windows = _windows(sources, max(0, chosen), pattern)
     told_worlds = (one.world for one in (windows, scene) if one is not None)
     highest = max((r for s in seen for r in s.ranks.values()), default=-1)
@@ -63,7 +63,7 @@ def assemble(
     return Dataset(
         **tables,
         files=file_table(sources),
-        attempts=attempts.table(runs),
+        attempts=attempts.attempt_table(runs),
         repeats=repeat_table(sources),
         attempt=max(0, chosen),
         world_size=world or told_by_processes,
@@ -77,10 +77,10 @@ def _settled(
     """The attempts, the number of the one that is wanted, and its dumps. Raises NoSuchAttemptError."""
     for source in sources:
         if source.snapshot is None and source.kind not in (LOG.name, TRACE.name):
-            dump_ranks.claim(source, pattern)
-    attempts.settle(sources)
+            dump_ranks.claim_dump_rank(source, pattern)
+    attempts.attach_sidecars(sources)
     runs = _runs(sources)
-    chosen = attempts.newest(runs) if attempt is None else attempt
+    chosen = attempts.newest_attempt(runs) if attempt is None else attempt
     if runs and not 0 <= chosen < len(runs):
         raise NoSuchAttemptError(chosen, len(runs))
     return runs, chosen, _used(runs[chosen]) if runs else []
@@ -98,9 +98,9 @@ def _of_processes(
     Returns the number of ranks that these tell; 0 if none.
     """
     world = 0
-    if ends := ended.of_attempt(sources, max(0, chosen)):
+    if ends := ended.attempt_ends(sources, max(0, chosen)):
         tables["messages"] = ended.with_ends(tables.get("messages"), ends, sources, errors)
-        world = ended.world_of(ends)
+        world = ended.sidecar_world(ends)
     there = {source.kind for source in sources}
     for kind in INPUTS.values():
         if kind.bring and kind.name in there:
@@ -114,14 +114,14 @@ def _brought(
 ) -> tuple[dict[str, pl.DataFrame], int]:
     """The tables with what logs and traces tell, and the number of ranks then, unless the user has fixed it."""
     if scene is not None:
-        from rankscope.assemble.logs.log_tables import bring
+        from rankscope.assemble.logs.log_tables import add_log_tables
 
-        tables = bring(tables, scene)
+        tables = add_log_tables(tables, scene)
         world = fixed or max(world, 1 + _highest(tables["groups"]))
     if windows is not None:
-        from rankscope.assemble.traces.trace_dataset import bring as bring_traces
+        from rankscope.assemble.traces.trace_dataset import add_trace_tables
 
-        tables = {**tables, **bring_traces(tables, windows, world)}
+        tables = {**tables, **add_trace_tables(tables, windows, world)}
     return tables, world
 
 
@@ -145,10 +145,10 @@ def _logs(
     from rankscope.assemble.logs.log_tables import read_scene
 
     logs = [source for source in sources if source.log is not None]
-    log_attempts.settle(logs, run.runs)
+    log_attempts.settle_log_attempts(logs, run.runs)
     attempt = max(0, run.chosen) if run.runs else 0
     mine = [(places[id(source)], source) for source in logs if source.attempt == attempt]
-    number = log_attempts.run_in(logs, run.runs, run.chosen, run.asked)
+    number = log_attempts.run_at(logs, run.runs, run.chosen, run.asked)
     return read_scene(mine, world, run.pattern, number, recall)
 
 
@@ -179,9 +179,9 @@ def _highest(groups: pl.DataFrame) -> int:
 def _runs(sources: Sequence[SourceFile]) -> list[Attempt]:
     """The attempts with their numbers given out and their ranks settled; copies are in none of them."""
     distinct = repeats.set_aside([s for s in sources if s.dump is not None])
-    runs = attempts.with_silent(attempts.split(sorted(distinct, key=lambda s: s.shown)), sources)
+    runs = attempts.with_silent_attempts(attempts.split_attempts(sorted(distinct, key=lambda s: s.shown)), sources)
     for number, run in enumerate(runs):
-        dump_ranks.settle(run.sources)
+        dump_ranks.settle_dump_ranks(run.sources)
         for source in run.files:
             source.attempt = number
     return runs
@@ -295,8 +295,8 @@ def dump_tables(used: list[SourceFile], places: list[int], world: int) -> dict[s
         tables = {"ops": schema.OPS, "groups": schema.GROUPS, "frontiers": schema.FRONTIERS}
         return {**{name: schema.empty(columns) for name, columns in tables.items()}, "stacks": StackIds().table()}
     _settle_recorders(used)
-    groups, stacks = resolve(used, world), StackIds()
-    frame = entries(used, places, groups, stacks)
+    groups, stacks = resolve_groups(used, world), StackIds()
+    frame = entry_rows(used, places, groups, stacks)
     facts = [facts_of(i, source, groups) for i, source in enumerate(used)]
     return {**_tables(frame, used, places, groups, facts), "stacks": stacks.table()}
 
@@ -321,9 +321,9 @@ def _tables(
 ) -> dict[str, pl.DataFrame]:
     """All but the stacks."""
     counted = [place for place, fact in zip(places, facts, strict=True) if fact.torchcomms]
-    ops = operations(frame, used, counted)
+    ops = operation_table(frame, used, counted)
     described = pl.DataFrame(
-        {"group": range(len(groups.rows)), "description": [describe(row) for row in groups.rows]},
+        {"group": range(len(groups.rows)), "description": [group_description(row) for row in groups.rows]},
         schema={"group": pl.UInt32, "description": pl.String},
     )
     filtered = {
@@ -346,8 +346,8 @@ def _group_table(groups: GroupIndex, with_p2p: set[int]) -> pl.DataFrame:
     rows = [
         {
             "group": i,
-            "name": named(row),
-            "description": describe(row),
+            "name": group_label(row),
+            "description": group_description(row),
             "ranks": list(members),
             "membership": "inferred" if row.key.members is None else "config",
             "has_p2p": i in with_p2p,

@@ -60,7 +60,7 @@ class Attempt:
         return dumped + [source.content for source in self.cards if isinstance(source.content, Sidecar)]
 
 
-def split(sources: list[SourceFile]) -> list[Attempt]:
+def split_attempts(sources: list[SourceFile]) -> list[Attempt]:
     """The runs, oldest first. Between two there is a time without events, after which a rank comes again."""
     timed = sorted((s for s in sources if s.span), key=lambda s: (s.span or (0, 0), s.shown))
     attempts: list[Attempt] = []
@@ -127,16 +127,16 @@ def _place(source: SourceFile, attempts: list[Attempt]) -> None:
     (tagged or choice)[-1].sources.append(source)
 
 
-def table(runs: list[Attempt]) -> pl.DataFrame:
+def attempt_table(runs: list[Attempt]) -> pl.DataFrame:
     """A row for each run, columns of schema.ATTEMPTS."""
     rows = [
-        {"attempt": i, "label": label(run, runs), "newest_ns": run.newest_ns, "dumps": len(run.sources)}
+        {"attempt": i, "label": attempt_label(run, runs), "newest_ns": run.newest_ns, "dumps": len(run.sources)}
         for i, run in enumerate(runs)
     ]
     return pl.DataFrame(rows, schema=dict(schema.ATTEMPTS))
 
 
-def label(attempt: Attempt, others: list[Attempt]) -> str:
+def attempt_label(attempt: Attempt, others: list[Attempt]) -> str:
     """What to call a run: its directory, if that is its own, else when it ended."""
     own = {_top(s) for s in attempt.files}
     taken = {_top(s) for other in others if other is not attempt for s in other.files}
@@ -196,7 +196,7 @@ class _SidecarSummary:
         return counted and card.rank not in self._ranks and not (before or after) and self._jobs <= {card.job, ""}
 
 
-def with_silent(runs: Sequence[Attempt], sources: Sequence[SourceFile]) -> list[Attempt]:
+def with_silent_attempts(runs: Sequence[Attempt], sources: Sequence[SourceFile]) -> list[Attempt]:
     """The runs that left dumps, with those that did not between them; sidecars without dumps are put to theirs.
 
     Where nothing left dumps, and there is only one run, there is none.
@@ -233,7 +233,7 @@ def _in_order(runs: Sequence[Attempt], silent: Sequence[Attempt]) -> list[Attemp
     return found
 
 
-def newest(runs: Sequence[Attempt]) -> int:
+def newest_attempt(runs: Sequence[Attempt]) -> int:
     """The attempt to be read if none is asked for, -1 without any: the newest of which there is something to read.
 
     Where others left dumps, one without is that if an exception ended one of its processes: else it may only just have
@@ -256,7 +256,7 @@ HISTORY = "history"
 _NUMBERED = re.compile(r"^\d+_")
 
 
-def settle(sources: Sequence[SourceFile]) -> None:
+def attach_sidecars(sources: Sequence[SourceFile]) -> None:
     """Gives every dump that a sidecar names its card; the rank that the user's option gives is believed instead."""
     cards = {}
     for source in sources:
@@ -271,7 +271,7 @@ def settle(sources: Sequence[SourceFile]) -> None:
             source.rank, source.rank_source = card.rank, "sidecar"
 
 
-def place(sources: Sequence[SourceFile]) -> None:
+def place_sidecars(sources: Sequence[SourceFile]) -> None:
     """Gives sidecars the attempt of their dumps, and takes the history of a dump for no trouble."""
     attempts = {id(s.card): s.attempt for s in sources if s.card is not None and s.attempt is not None}
     for source in sources:

@@ -10,13 +10,13 @@ from rankscope.assemble import file_names
 from rankscope.assemble.sources import SourceFile, config_world
 from rankscope.kinds.input_kinds import INPUTS
 
-TOLD = ("option", "sidecar")
+FINAL_SOURCES = ("option", "sidecar")
 """Sources of a rank that nothing else outweighs."""
 LIKELY_RANKS, LIKELY_SHARE = 64, 16
 """Where no group tells the size of the job, a bare number in a name is a rank below this, or this times the files."""
 
 
-def claim(source: SourceFile, pattern: re.Pattern[str] | None) -> None:
+def claim_dump_rank(source: SourceFile, pattern: re.Pattern[str] | None) -> None:
     """Gives a file the rank that the user's option or its name says, else what its content leaves open no doubt of."""
     told = file_names.rank_by(pattern, source.shown) if pattern is not None else None
     if not INPUTS[source.kind].is_ranked:
@@ -31,12 +31,14 @@ def claim(source: SourceFile, pattern: re.Pattern[str] | None) -> None:
     source.rank = source.named
 
 
-def settle(sources: list[SourceFile]) -> None:
+def settle_dump_ranks(sources: list[SourceFile]) -> None:
     """Gives every dump of one run its rank; what two dumps claim or its own groups contradict is decided anew."""
     world = config_world(sources)
     _forget_numbers(sources, world or max(LIKELY_RANKS, LIKELY_SHARE * len(sources)))
     claims = Counter((s.rank, library) for s in sources for library in s.libraries or {""})
-    open_sources = [s for s in sources if s.rank_source not in TOLD and (_doubtful(s, world) or _contested(s, claims))]
+    open_sources = [
+        s for s in sources if s.rank_source not in FINAL_SOURCES and (_doubtful(s, world) or _contested(s, claims))
+    ]
     opened = {id(s) for s in open_sources}
     taken: set[int | None] = {s.rank for s in sources if id(s) not in opened and s.rank is not None}
     order = {directory: i for i, directory in enumerate(sorted({s.directory for s in open_sources}))}

@@ -20,19 +20,21 @@ _MSPROBE = re.compile(r"![^!]*\b(?:env|pip)$")
 _INSTALLED = re.compile(r"pip|freeze|packages", re.IGNORECASE)
 
 
-def bring(
+def add_environments(
     tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
 ) -> int:
     """Adds the environments of the chosen attempt to `settings`; the number of ranks that these tell, 0 for none."""
-    told = settle(sources, chosen, pattern)
+    told = settle_environments(sources, chosen, pattern)
     if not told:
         return 0
     own = setting_rows(told, {id(source): i for i, source in enumerate(sources)})
     tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own
-    return world_of(told)
+    return environment_world(told)
 
 
-def settle(sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None) -> list[SourceFile]:
+def settle_environments(
+    sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
+) -> list[SourceFile]:
     """Gives environments their rank and attempt; those of the chosen one."""
     ranks = _msprobe_ranks(sources)
     attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
@@ -52,7 +54,7 @@ def settle(sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] 
     return found
 
 
-def world_of(sources: Sequence[SourceFile]) -> int:
+def environment_world(sources: Sequence[SourceFile]) -> int:
     """The size of the job as most environments of ranks tell it; 0 if none does."""
     told = [
         process.world_size

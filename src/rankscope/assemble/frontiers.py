@@ -16,8 +16,8 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble import recorders
 from rankscope.assemble import recorders as torchcomms
-from rankscope.assemble.groups import GroupIndex, name_of
-from rankscope.assemble.op_names import STATELESS, library_of
+from rankscope.assemble.groups import GroupIndex, call_group
+from rankscope.assemble.op_names import STATELESS_LIBRARIES, library_of
 from rankscope.assemble.recorders import Completeness, completeness
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.flight_recorder.model import Dump, GroupStatus
@@ -96,8 +96,8 @@ def facts_of(place: int, source: SourceFile, groups: GroupIndex) -> SourceFacts:
     status = {by_name[ids[s.pg_id]]: s for s in dump.status or () if ids.get(s.pg_id) in by_name}
     libraries = {library_of(call.profiling_name) for call in dump.calls}
     hook = source.recorder in schema.HOOKS
-    gloo = libraries <= STATELESS if libraries else dump.library_version == "" and not hook
-    mapped, theirs = len(status) == len(dump.status or ()), torchcomms.wrote(dump)
+    gloo = libraries <= STATELESS_LIBRARIES if libraries else dump.library_version == "" and not hook
+    mapped, theirs = len(status) == len(dump.status or ()), torchcomms.is_torchcomms(dump)
     complete = source.complete or completeness(dump, source.recorder)
     timing = has_timing(dump) and not hook
     uncounted = _uncounted(dump, groups.by_call.get(place, [])) if hook else {}
@@ -107,7 +107,7 @@ def facts_of(place: int, source: SourceFile, groups: GroupIndex) -> SourceFacts:
 def _uncounted(dump: Dump, group_of_call: Sequence[int]) -> dict[int, int]:
     """By group of a hook's dump how many operations before its newest entry have no sequence number."""
     groups = np.array(group_of_call, np.int64)[dump.code("call")]
-    table = pl.DataFrame({"group": groups, "more": recorders.uncounted(dump)})
+    table = pl.DataFrame({"group": groups, "more": recorders.uncounted_libraries(dump)})
     return dict(table.group_by("group").agg(pl.col("more").last()).iter_rows())
 
 
@@ -255,7 +255,7 @@ def names_by_id(dump: Dump) -> dict[str, str]:
     """The name of the group behind each id of pg_status, as far as the dump tells."""
     if dump.status is None:
         return {}
-    from_entries = {str(c.pg_id): name_of(c) for c in dump.calls if c.pg_id is not None}
+    from_entries = {str(c.pg_id): call_group(c) for c in dump.calls if c.pg_id is not None}
     ids = sorted((s.pg_id for s in dump.status), key=_numeric)
     named = sorted((g.name for g in dump.config if g.name or g.description), key=_numeric)
     candidates = [dict(zip(ids, named, strict=True))] if len(ids) == len(named) else []

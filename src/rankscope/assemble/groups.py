@@ -9,11 +9,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rankscope.assemble.sources import SourceFile, common
+from rankscope.assemble.sources import SourceFile, common_members
 from rankscope.parsers.flight_recorder.model import Dump, GroupConfig, RecordedCall
-from rankscope.parsers.members import NOBODY
+from rankscope.parsers.members import NO_MEMBERS
 
-DEFAULT = "default_pg"
+DEFAULT_GROUP = "default_pg"
 NO_DESCRIPTION = ("", "undefined")
 
 
@@ -51,12 +51,12 @@ class GroupIndex:
     """For each source the groups it names, used or not."""
 
 
-def name_of(call: RecordedCall) -> str:
+def call_group(call: RecordedCall) -> str:
     """The group of an operation, by its name, else by its number in formats that have no names."""
     return call.name if call.name is not None else "" if call.pg_id is None else str(call.pg_id)
 
 
-def resolve(sources: list[SourceFile], world: int) -> GroupIndex:
+def resolve_groups(sources: list[SourceFile], world: int) -> GroupIndex:
     """The groups that the sources (with ranks) speak of, in order of name and members."""
     known = _known(sources)
     contested = _contested(sources)
@@ -74,18 +74,18 @@ def resolve(sources: list[SourceFile], world: int) -> GroupIndex:
 
 def calls_of(source: SourceFile, by_name: dict[str, int]) -> list[int]:
     """The group of each call of a source."""
-    return [by_name[name_of(call)] for call in source.dump.calls] if source.dump is not None else []
+    return [by_name[call_group(call)] for call in source.dump.calls] if source.dump is not None else []
 
 
-def describe(row: GroupRow) -> str:
+def group_description(row: GroupRow) -> str:
     """The description that most ranks give."""
     told = [d for d in row.descriptions if d not in NO_DESCRIPTION]
-    return common(told) or common(row.descriptions)
+    return common_members(told) or common_members(row.descriptions)
 
 
-def named(row: GroupRow) -> str:
+def group_label(row: GroupRow) -> str:
     """The name to show."""
-    return row.key.name or common(row.names)
+    return row.key.name or common_members(row.names)
 
 
 def _order(key: GroupKey) -> tuple[bool, int, str, tuple[int, ...], str, int]:
@@ -98,7 +98,7 @@ def _known(sources: list[SourceFile]) -> dict[str, Counter[tuple[int, ...]]]:
     for source in sources:
         for group in source.stated:
             if group.pg_id is None:
-                known[group.name][group.ranks or NOBODY] += 1
+                known[group.name][group.ranks or NO_MEMBERS] += 1
     return known
 
 
@@ -107,7 +107,7 @@ def _contested(sources: list[SourceFile]) -> dict[str, set[str]]:
     users: dict[tuple[int | None, str], set[int]] = defaultdict(set)
     for i, source in enumerate(sources):
         for call in source.dump.calls if source.dump else ():
-            users[source.rank, name_of(call)].add(i)
+            users[source.rank, call_group(call)].add(i)
     contested: dict[str, set[str]] = defaultdict(set)
     for (_, name), places in users.items():
         if len(places) > 1:
@@ -116,7 +116,7 @@ def _contested(sources: list[SourceFile]) -> dict[str, set[str]]:
 
 
 def _library(source: SourceFile) -> str:
-    return common(sorted(source.libraries))
+    return common_members(sorted(source.libraries))
 
 
 def _keys_of(
@@ -126,8 +126,8 @@ def _keys_of(
     keys = dict(_by_number(source.stated))
     for group in source.stated:
         if group.pg_id is None:
-            keys[group.name] = GroupKey(group.name, group.ranks or NOBODY)
-    for name in {name_of(call) for call in dump.calls} - keys.keys():
+            keys[group.name] = GroupKey(group.name, group.ranks or NO_MEMBERS)
+    for name in {call_group(call) for call in dump.calls} - keys.keys():
         fitting = [m for m in known.get(name, ()) if source.rank in m]
         best = min(fitting, key=lambda m: (-known[name][m], m)) if fitting else None
         keys[name] = GroupKey(name, best)
@@ -142,7 +142,7 @@ def _by_number(stated: list[GroupConfig]) -> list[tuple[str, GroupKey]]:
     seen: Counter[tuple[int, ...]] = Counter()
     keys = []
     for group in sorted((g for g in stated if g.pg_id is not None), key=lambda g: g.pg_id or 0):
-        members = group.ranks or NOBODY
+        members = group.ranks or NO_MEMBERS
         keys.append((group.name, GroupKey("", members, ordinal=seen[members])))
         seen[members] += 1
     return keys
@@ -155,7 +155,7 @@ def _note(source: SourceFile, keys: dict[str, GroupKey], rows: dict[GroupKey, Gr
     for group in [*dump.config, *source.carded]:
         if group.name in keys:
             rows[keys[group.name]].descriptions.append(group.description)
-    for name, description in {(name_of(c), c.description) for c in dump.calls}:
+    for name, description in {(call_group(c), c.description) for c in dump.calls}:
         row = rows[keys[name]]
         row.descriptions.append(description or "")
         if source.rank is not None:
@@ -165,4 +165,4 @@ def _note(source: SourceFile, keys: dict[str, GroupKey], rows: dict[GroupKey, Gr
 def _members(row: GroupRow, world: int) -> tuple[int, ...]:
     if row.key.members is not None:
         return row.key.members
-    return tuple(range(world)) if describe(row) == DEFAULT else tuple(sorted(row.users))
+    return tuple(range(world)) if group_description(row) == DEFAULT_GROUP else tuple(sorted(row.users))

@@ -17,7 +17,7 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.health.checks import SILENT, UNHEALTHY, HealthCheck, RankHealth
-from rankscope.parsers.logs.c10d.event_builder import shown
+from rankscope.parsers.logs.c10d.event_builder import shown_text
 
 KIND = "health-check"
 GAVE_UP = "watchdog-timeout"
@@ -26,7 +26,7 @@ _STAMP = re.compile(r"_(\d{8}_\d{6})\.txt\b")
 _SECOND_NS = 1_000_000_000
 
 
-def settle(sources: Sequence[SourceFile], chosen: int) -> tuple[int, SourceFile] | None:
+def newest_check(sources: Sequence[SourceFile], chosen: int) -> tuple[int, SourceFile] | None:
     """The newest check in which a rank of the chosen attempt answered, with its row of `files`; None without one."""
     attempts = {s.directory: s.attempt for s in sources if s.attempt is not None}
     found = []
@@ -42,9 +42,9 @@ def settle(sources: Sequence[SourceFile], chosen: int) -> tuple[int, SourceFile]
     return newest
 
 
-def bring(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, _: object = None) -> int:
+def add_check(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, _: object = None) -> int:
     """Adds the newest check of the chosen attempt to `messages`; the number of ranks that were asked, 0 without one."""
-    newest = settle(sources, chosen)
+    newest = newest_check(sources, chosen)
     if newest is None:
         return 0
     tables["messages"] = with_check(tables.get("messages"), *newest)
@@ -71,7 +71,7 @@ def _rows(ranks: Sequence[RankHealth], place: int, told_ns: int | None) -> Itera
             "rank": None if health.state == SILENT else health.rank, "host": health.host or None, "pid": None,
             "file": place, "offset": number, "line": health.line, "severity": "error" if failed else "info",
             "kind": KIND, "role": "victim" if failed else "context", "pattern": GAVE_UP if failed else "",
-            "group": None, "text": shown(_text(health)),
+            "group": None, "text": shown_text(_text(health)),
             "values": orjson.dumps({"state": health.state, "backends": health.backends}).decode(), "torn": False,
         }  # fmt: skip
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankscope.kinds.input_kinds import NOT_A_FILE, UNKNOWN
-from rankscope.parsers.files.directory_walk import FoundPath, printable, walk
+from rankscope.parsers.files.directory_walk import FoundPath, printable_text, walk_paths
 from rankscope.parsers.torch_profiler import DETAIL_VARIABLE
 from rankscope.parsers.workers.byte_ranges import FileRanges
 from rankscope.parsers.workers.pool import Pool, Result, WorkerError
@@ -128,7 +128,7 @@ def _load(
         raise InputError(_nothing(root, sources))
     try:
         errors = None if options.errors is None else str(options.errors.resolve())
-        return assemble(sources, printable(root), pattern, options.world_size, options.attempt, errors=errors)
+        return assemble(sources, printable_text(root), pattern, options.world_size, options.attempt, errors=errors)
     except NoSuchAttemptError as error:
         raise InputError(str(error)) from error
 
@@ -188,9 +188,9 @@ def _walk(paths: Sequence[Path]) -> list[FoundPath]:
     if not paths:
         raise InputError("no path given")
     try:
-        return walk(paths)
+        return walk_paths(paths)
     except OSError as error:
-        raise InputError(f"{printable(str(error.filename))}: {error.strerror}") from error
+        raise InputError(f"{printable_text(str(error.filename))}: {error.strerror}") from error
 
 
 def _pool(found: Sequence[FoundPath], options: LoadOptions) -> Pool:
@@ -245,9 +245,9 @@ def _read(
 def _draw(source: SourceFile) -> None:
     """What of a trace hangs on no other file is worked out while others are still being read."""
     if source.trace is not None:
-        from rankscope.assemble.traces.trace_dataset import draw
+        from rankscope.assemble.traces.trace_dataset import arrange_trace
 
-        draw(source)
+        arrange_trace(source)
 
 
 def _source(result: Result) -> SourceFile:
@@ -263,8 +263,8 @@ def _source(result: Result) -> SourceFile:
 def _nothing(root: str, sources: Sequence[SourceFile]) -> str:
     """Why there is nothing to show, with the first reasons."""
     if not sources:
-        return f"{printable(root)}: no files"
+        return f"{printable_text(root)}: no files"
     reasons = [f"{s.shown}: {s.problem or 'it tells nothing of ranks or errors'}" for s in sources][:5]
     more = f" and {len(sources) - len(reasons)} more" if len(sources) > len(reasons) else ""
     looked = f"{len(sources)} files ({'; '.join(reasons)}{more})"
-    return f"{printable(root)}: no flight recorder or py-spy dump, no log and no trace among {looked}"
+    return f"{printable_text(root)}: no flight recorder or py-spy dump, no log and no trace among {looked}"

@@ -68,23 +68,27 @@ def stack_table(dumps: Sequence[Dump | Snapshot]) -> tuple[pl.DataFrame, pl.Seri
     return stacks.table(), ids
 
 
-def operations(frame: pl.DataFrame, sources: Sequence[SourceFile], torchcomms_files: Sequence[int]) -> pl.DataFrame:
+def operation_table(
+    frame: pl.DataFrame, sources: Sequence[SourceFile], torchcomms_files: Sequence[int]
+) -> pl.DataFrame:
     """The table `ops`, from the entries of sources in order of rank; torchcomms wrote some of the files."""
     if len({s.rank for s in sources}) < len(sources):
         # several recorders of one process: their entries interleave
         frame = frame.sort("rank", "created_ns", maintain_order=True)
-    frame = resolve(torchcomms.renumber(frame, torchcomms_files))
+    frame = resolve_coalesced(torchcomms.renumber_groups(frame, torchcomms_files))
     return frame.select([pl.col(n).cast(t) for n, t in schema.OPS.items()])
 
 
-def entries(sources: Sequence[SourceFile], places: Sequence[int], groups: GroupIndex, stacks: StackIds) -> pl.DataFrame:
+def entry_rows(
+    sources: Sequence[SourceFile], places: Sequence[int], groups: GroupIndex, stacks: StackIds
+) -> pl.DataFrame:
     """The entries of each source as they stand there, in the words of the frame; no row depends on another one."""
     dumps = [source.dump or Dump() for source in sources]
     columns: dict[str, Any] = {}
     for i, name in enumerate(NUMBERS):
         columns[name] = _nullable(np.concatenate([np.empty(0, np.int64), *(d.numbers[i] for d in dumps)]))
     codes = {name: _joined(dumps, name) for name in CODES}
-    calls = call_table(list(sources), groups)
+    calls = call_meanings(list(sources), groups)
     columns.update({name: calls[name].gather(codes["call"]) for name in calls.columns})
     for name in RecordedShape._fields:
         table = [getattr(shape, name) for dump in dumps for shape in dump.shapes]
@@ -148,7 +152,7 @@ _KEY = ("file", "group", "seq", "p2p_seq")
 _CARRIED = ("state", "retired", "started_ns", "completed_ns")
 
 
-def resolve(ops: pl.DataFrame) -> pl.DataFrame:
+def resolve_coalesced(ops: pl.DataFrame) -> pl.DataFrame:
     """Marks inner operations and closers, gives the inner ones what their closer says, and it what they are."""
     ops = ops.with_row_index("row")
     closing = pl.col("names_closer") & (pl.col("in_sizes") == "[]") & (pl.col("out_sizes") == "[]")
@@ -239,7 +243,7 @@ def _left_behind(ops: pl.DataFrame, reached: dict[int, dict[int, int]]) -> set[i
 
 
 class CallMeaning(NamedTuple):
-    """A call in the words of the frame; columns of `call_table` in this order."""
+    """A call in the words of the frame; columns of `call_meanings` in this order."""
 
     group: int
     library: str
@@ -260,7 +264,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 }  # fmt: skip
 
 
-def call_table(sources: list[SourceFile], groups: GroupIndex) -> pl.DataFrame:
+def call_meanings(sources: list[SourceFile], groups: GroupIndex) -> pl.DataFrame:
     """The meaning of every call of every source, one after the other."""
     rows: list[CallMeaning] = []
     for i, source in enumerate(sources):

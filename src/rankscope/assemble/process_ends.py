@@ -15,14 +15,14 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.logs.c10d.error_table import current
-from rankscope.parsers.logs.c10d.event_builder import shown
+from rankscope.parsers.logs.c10d.error_table import current_table
+from rankscope.parsers.logs.c10d.event_builder import shown_text
 from rankscope.parsers.logs.c10d.known_errors import KnownErrors
 from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.sidecar.model import Sidecar
 
 KIND = "process-end"
-WORDS = {
+END_WORDS = {
     "exit": "came to the end of its program",
     "exception": "an exception ended it",
     "interrupted": "was interrupted (SIGINT)",
@@ -34,7 +34,7 @@ Ends = dict[int, tuple[int, SourceFile]]
 """By rank: the row of `files` of its sidecar, and that."""
 
 
-def of_attempt(sources: Sequence[SourceFile], attempt: int) -> Ends:
+def attempt_ends(sources: Sequence[SourceFile], attempt: int) -> Ends:
     """The newest sidecar of each rank of an attempt; one without dumps only where nothing tells that it is older."""
     found: Ends = {}
     cards = [(place, source) for place, source in enumerate(sources) if isinstance(source.content, Sidecar)]
@@ -61,7 +61,7 @@ def _ended_before(card: Sidecar, other: Sidecar) -> bool:
     return same_clock and (card.ended_ns or 0) < (other.started_ns or 0)
 
 
-def world_of(ends: Ends) -> int:
+def sidecar_world(ends: Ends) -> int:
     """The number of ranks that these processes know of."""
     return max((_card(source).world_size or 1 + rank for rank, (_, source) in ends.items()), default=0)
 
@@ -88,7 +88,7 @@ def with_ends(
 
 def _row(place: int, card: Sidecar, beside: bool, errors: str | None) -> dict[str, Any]:
     """A row; an exception whose traceback is `beside` is no second cause, nor harm twice."""
-    text = WORDS.get(card.ended, shown(card.ended))
+    text = END_WORDS.get(card.ended, shown_text(card.ended))
     failed, known = card.ended == "exception" and not beside, _known(card, errors)
     values = {"reason": card.ended, "error": card.error, "cause": card.cause, **known, "utc": True}
     return {
@@ -96,7 +96,7 @@ def _row(place: int, card: Sidecar, beside: bool, errors: str | None) -> dict[st
         "host": card.host or None, "pid": card.pid, "file": place, "offset": 0, "line": 1,
         "severity": "error" if failed else "info", "kind": KIND, "role": known.get("role", "") if failed else "context",
         "pattern": known.get("id", "") if failed else "", "group": None,
-        "text": shown(f"{text}: {card.error}" if card.error else text), "values": orjson.dumps(values).decode(),
+        "text": shown_text(f"{text}: {card.error}" if card.error else text), "values": orjson.dumps(values).decode(),
         "torn": False,
     }  # fmt: skip
 
@@ -146,7 +146,7 @@ def _tracebacks(ends: Iterable[tuple[int, SourceFile]], places: Mapping[str, int
 
 # What the table of known errors says of the exception that ended a process; not for a worker, which has no room.
 
-_TOLD = ("id", "role", "accuses", "meaning", "next")
+_EXCEPTION_ENDS = ("id", "role", "accuses", "meaning", "next")
 
 
 @lru_cache(4096)
@@ -168,9 +168,9 @@ def _look_up(text: str, users: str | None) -> dict[str, Any]:
     lines = [Record(0, i, line) for i, line in enumerate(text.splitlines(), 1)]
     found = [event.values for event in _table(users).events(lines)]
     strongest = next((values for role in ("root", "victim") for values in found if values["role"] == role), None)
-    return {key: strongest[key] for key in _TOLD if key in strongest} if strongest is not None else {}
+    return {key: strongest[key] for key in _EXCEPTION_ENDS if key in strongest} if strongest is not None else {}
 
 
 @cache
 def _table(users: str | None) -> KnownErrors:
-    return KnownErrors(current(users)[0])
+    return KnownErrors(current_table(users)[0])

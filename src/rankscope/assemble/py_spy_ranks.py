@@ -94,7 +94,9 @@ class RankedStacks:
         self.source.note = f"{UNRANKED}{' of the stacks in it' if self.in_log else ''}: {note}"
 
 
-def claim(seen: RankedStacks, pattern: re.Pattern[str] | None, dumps: Named, files: int, world: int) -> None:
+def claim_process_ranks(
+    seen: RankedStacks, pattern: re.Pattern[str] | None, dumps: Named, files: int, world: int
+) -> None:
     """Gives the processes of a file the rank that they, the user, the name or their command lines say.
 
     `dumps` are the recorders' of the same attempt, `files` counts those of py-spy, `world` is 0 if unknown.

@@ -13,7 +13,7 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble.attempts import Attempt
 from rankscope.assemble.operations import stack_table
-from rankscope.assemble.py_spy_ranks import RankedStacks, claim, one_node
+from rankscope.assemble.py_spy_ranks import RankedStacks, claim_process_ranks, one_node
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.py_spy.model import Identity
@@ -29,7 +29,7 @@ COPIED_NS = 86_400 * 1_000_000_000
 """A file written so long after the last event was copied: its time does not tell of which attempt it is."""
 
 
-def settle(
+def settle_snapshots(
     sources: Sequence[SourceFile], runs: Sequence[Attempt], chosen: int, pattern: re.Pattern[str] | None, world: int,
     in_logs: Sequence[RankedStacks] = (),
 ) -> list[RankedStacks]:  # fmt: skip
@@ -51,7 +51,7 @@ def settle(
             dumps[source.named].append(source)
     _in_time(seen)
     for one in seen:
-        claim(one, pattern, dumps, len(seen), world)
+        claim_process_ranks(one, pattern, dumps, len(seen), world)
     _local(seen, world)
     _beyond(seen, world)
     _samples(seen)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rankscope.parsers.logs.model import LogContent
     from rankscope.parsers.torch_profiler.model import TraceContent
 
-FEWEST_LINES = 3
+FEWEST_LOG_LINES = 3
 """So many lines of NCCL make a text a log that tells nothing else."""
 _OWN = (
     "dump", "snapshot", "directory", "tag", "place_named", "libraries", "span", "candidates", "threads", "highest",
@@ -137,7 +137,9 @@ class SourceFile:
     def only_starts(self) -> bool:
         """Whether all that stands in a log is how NCCL connects some processes."""
         log = self.log
-        return log is not None and not log.rows and not self._has_tables and log.counts.get("INFO", 0) >= FEWEST_LINES
+        return (
+            log is not None and not log.rows and not self._has_tables and log.counts.get("INFO", 0) >= FEWEST_LOG_LINES
+        )
 
     @property
     def _has_tables(self) -> bool:
@@ -255,7 +257,7 @@ def config_world(sources: list[SourceFile]) -> int:
     return max([0, *told, *(s.highest + 1 for s in sources)])
 
 
-def common(values: list[str]) -> str:
+def common_members(values: list[str]) -> str:
     """The value most often given; of several the first in order. Empty without values."""
     counts = Counter(values)
     return min(counts, key=lambda v: (-counts[v], v)) if counts else ""

@@ -105,7 +105,7 @@ class SidecarRecord:
         return {**told, "dump": file if file in self.dumps else None}
 
 
-def passing(error: BaseException | None) -> None:
+def is_passing(error: BaseException | None) -> None:
     """Notes when an exception was on its way: what cleans up may hold it up, and others may fail of that first."""
     if error is not None and not hasattr(error, _SINCE):
         with contextlib.suppress(AttributeError, TypeError):

@@ -16,19 +16,19 @@ from .files import DumpFiles
 from .settings import CaptureSettings
 
 _LOG = logging.getLogger("rankscope.capture")
-INTERVAL = "interval"
+INTERVAL_REASON = "interval"
 REMEMBERED_EVERY = 3
 """Of the dumps at intervals every so many is kept as an earlier one, and the first that the next one only repeats."""
 _WAITING = 8
 """Requests that may wait; more are dropped but for the last, for the ones before them say the same."""
 _COSTS = 3
-STILL = 2
+STILL_DUMPS = 2
 """A rank stands still if so many dumps in a row say what the one before them said."""
-TAKEN_NS = 1_000_000_000
+COPY_NS = 1_000_000_000
 """The recorder copies its operations first: what it does for longer is naming frames, and importing what does that."""
-EMPTY = 3
+EMPTY_DUMPS = 3
 """After so many dumps at intervals without any operation, one after another, it is said that nothing is recorded."""
-JOINING_S = 0.2
+JOINING_INTERVAL_S = 0.2
 """So often it is looked whether there is a process group yet."""
 
 
@@ -89,7 +89,7 @@ class Sampler(threading.Thread):
             try:
                 request = self._requests.get(timeout=pause)
             except queue.Empty:
-                request = DumpRequest(INTERVAL, False)
+                request = DumpRequest(INTERVAL_REASON, False)
                 self.card.delayed(time.monotonic() - due)
             try:
                 self._serve(request)
@@ -104,7 +104,7 @@ class Sampler(threading.Thread):
         rest = min(self._costs, default=0.0) / self.settings.share
         now, interval = time.time(), self.settings.interval
         if not self.joined.is_set():
-            return min(interval, JOINING_S)
+            return min(interval, JOINING_INTERVAL_S)
         return interval - now % interval + interval * max(0, -(-rest // interval) - 1)
 
     def _serve(self, request: DumpRequest) -> None:
@@ -162,7 +162,11 @@ class Sampler(threading.Thread):
         self._empty = 0 if recorded else self._empty + 1
         if recorded or not identity.initialized():
             self.card.nothing = None if recorded else self.card.nothing
-        elif request.reason != INTERVAL or self._empty > EMPTY or not recorder.recorders(self.card.backends, False):
+        elif (
+            request.reason != INTERVAL_REASON
+            or self._empty > EMPTY_DUMPS
+            or not recorder.recorders(self.card.backends, False)
+        ):
             why = recorder.why_nothing(self.card.backends)
             if why not in (self.card.nothing, *self.card.problems):
                 _LOG.warning("rankscope.capture: %s", why)
@@ -177,8 +181,8 @@ class Sampler(threading.Thread):
         cheap = allowed and (recorder.stacks_are_cheap() or self.settings.stacks == "always")
         data, taken_ns = self._read(one, cheap)
         self._still[one] = self._still.get(one, 0) + 1 if self._says_same(one, data) else 0
-        wanted = request.stacks or (request.reason == INTERVAL and self._still[one] >= STILL)
-        due = request.reason != INTERVAL or self._rounds % REMEMBERED_EVERY == 0
+        wanted = request.stacks or (request.reason == INTERVAL_REASON and self._still[one] >= STILL_DUMPS)
+        due = request.reason != INTERVAL_REASON or self._rounds % REMEMBERED_EVERY == 0
         # the first that the next one repeats stays for as long as they do: it shows since when
         remember = self._still[one] == 1 or (due and self._still[one] == 0)
         path = files.path(one.file)
@@ -190,7 +194,7 @@ class Sampler(threading.Thread):
         files.put(path, data, remember and recorder.has_entries(before), taken_ns)
         if allowed and not cheap and wanted:
             begin = time.time_ns()
-            data = recorder.read(one, True)
+            data = recorder.read_ring(one, True)
             files.put(path, data, False, _taken_ns(begin))
         return recorded
 
@@ -204,7 +208,7 @@ class Sampler(threading.Thread):
     def _read(self, one: recorder.Recorder, stacks: bool) -> tuple[bytes, int]:
         """What it holds, and when that was so."""
         begin, begin_ns = time.perf_counter(), time.time_ns()
-        data = recorder.read(one, stacks)
+        data = recorder.read_ring(one, stacks)
         took = time.perf_counter() - begin
         self._costs = [*self._costs, took][-_COSTS:]
         self.card.delayed(took)
@@ -230,4 +234,4 @@ def _nothing() -> None:
 
 def _taken_ns(begin_ns: int) -> int:
     """About when the operations that were read from `begin_ns` until now were copied; on a busy machine later."""
-    return min(time.time_ns(), begin_ns + TAKEN_NS)
+    return min(time.time_ns(), begin_ns + COPY_NS)

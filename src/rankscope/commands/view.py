@@ -16,7 +16,7 @@ from rankscope.commands import watch as watching
 from rankscope.commands.source import A_BIT_AT_A_TIME, Source, Step
 from rankscope.commands.watch import UNSAID, Follow
 from rankscope.report.escape import plain
-from rankscope.triggers.pipes import TriggerPipe, ask, find_pipes
+from rankscope.triggers.pipes import TriggerPipe, ask_pipes, find_pipes
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
@@ -143,7 +143,7 @@ class PipesOf:
 
     def ask(self) -> str:
         """Asks all of them, and says what came of it."""
-        asked = ask(self._find())
+        asked = ask_pipes(self._find())
         failed = [one for one in asked if one.problem is not None]
         text = f"{len(asked) - len(failed)} of {len(asked)} ranks asked for dumps"
         if failed:

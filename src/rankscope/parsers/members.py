@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
-KEPT = 4096
+REMEMBERED_LISTS = 4096
 """Lists that are remembered, the last ones: neighbours are in the same groups, and files come in their order."""
 Packed: TypeAlias = str | list[int]
 """Members as they cross between processes: "first:step:count" where ranks rise in equal steps, else the list."""
@@ -49,25 +49,25 @@ class Members(tuple[int, ...]):
         return list(self)
 
 
-NOBODY = Members()
+NO_MEMBERS = Members()
 
 
-def members(ranks: Iterable[int]) -> Members:
+def shared_members(ranks: Iterable[int]) -> Members:
     """These ranks in this order: the same object as the last time, if it is not long ago."""
     return _kept(tuple(ranks))
 
 
-def unpack(packed: Packed) -> Members:
+def unpack_members(packed: Packed) -> Members:
     """What was packed."""
-    return _steps(packed) if isinstance(packed, str) else members(packed)
+    return _steps(packed) if isinstance(packed, str) else shared_members(packed)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=REMEMBERED_LISTS)
 def _steps(packed: str) -> Members:
     first, step, count = map(int, packed.split(":"))
-    return members(range(first, first + step * count, step))
+    return shared_members(range(first, first + step * count, step))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=REMEMBERED_LISTS)
 def _kept(ranks: tuple[int, ...]) -> Members:
     return Members(ranks)

@@ -24,10 +24,10 @@ from urllib.parse import parse_qs, quote, urlsplit
 PAGE_TIMEOUT_S = 75.0
 """The server itself waits 60 s for processes that do not answer."""
 PROCESS_TIMEOUT_S = 5.0
-LARGEST = 1 << 30
+LARGEST_ANSWER = 1 << 30
 """Bytes of one answer that are read at most."""
-AT_ONCE = 32
-HOOKED = ("nccl2", "nccl-lazy", "ucc", "mpi")
+PARALLEL_REQUESTS = 32
+HOOKED_BACKENDS = ("nccl2", "nccl-lazy", "ucc", "mpi")
 """Backends that a hook records and that are asked for; `?backend=NAME` in the address names another."""
 _KNOWS_RINGS = 'href="/fr_dump_file"'
 """Stands on every page of a server whose pages take the name of a backend."""
@@ -71,7 +71,7 @@ class DebugServer:
             raise ServerError(f"{address}: no host in it")
         self.address = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
         named = [name for text in parse_qs(parts.query).get("backend", []) for name in text.split(",") if name]
-        self._backends = tuple(dict.fromkeys([*named, *HOOKED]))
+        self._backends = tuple(dict.fromkeys([*named, *HOOKED_BACKENDS]))
         """Whose rings are asked for: those that told something, once one did."""
         self._knows_rings = False
         self._failed = ""
@@ -86,7 +86,7 @@ class DebugServer:
         recorded |= self._rings()
         names: dict[int, list[str]] = {}
         for prefix, found in recorded.items():
-            with ThreadPoolExecutor(AT_ONCE) as pool:
+            with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
                 written = list(pool.map(lambda answer, p=prefix: _dump(directory, p, answer), found))
             for answer, name in zip(found, written, strict=True):
                 names.setdefault(answer.rank, []).extend([name] if name else [])
@@ -118,7 +118,7 @@ class DebugServer:
                 _write(directory / f"pyspy_rank_{answer.rank}.txt", answer.text.encode())
                 written.add(answer.rank)
         for answer in self._page("stacks") if not written else []:
-            text = as_py_spy(answer.text) if answer.status == _FOUND else ""
+            text = py_spy_text(answer.text) if answer.status == _FOUND else ""
             if text:
                 _write(directory / f"stacks_rank_{answer.rank}.txt", text.encode())
                 written.add(answer.rank)
@@ -141,7 +141,7 @@ class DebugServer:
             raise ServerError(f"{address}: {reason}") from error
         text = page.decode("utf-8", "replace")
         self._knows_rings = self._knows_rings or _KNOWS_RINGS in text
-        return answers(text)
+        return read_answers(text)
 
 
 def _said(error: urllib.error.HTTPError) -> str:
@@ -199,8 +199,8 @@ def _card(directory: Path, answer: RankAnswer, world: int, names: list[str]) -> 
 
 def _get(request: urllib.request.Request, timeout: float) -> bytes:
     with _OPENER.open(request, timeout=timeout) as response:
-        data: bytes = response.read(LARGEST + 1)
-    if len(data) > LARGEST:
+        data: bytes = response.read(LARGEST_ANSWER + 1)
+    if len(data) > LARGEST_ANSWER:
         raise ValueError("the answer is too large")
     return data
 
@@ -247,7 +247,7 @@ class RankAnswer:
         return None
 
 
-def answers(page: str) -> list[RankAnswer]:
+def read_answers(page: str) -> list[RankAnswer]:
     """The sections of a page."""
     heads = list(_SECTION.finditer(page))
     ends = [*(head.start() for head in heads[1:]), len(page)][: len(heads)]
@@ -270,7 +270,7 @@ def _address(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}" if parts.scheme == "http" and parts.hostname else ""
 
 
-def as_py_spy(text: str) -> str:
+def py_spy_text(text: str) -> str:
     """A traceback of all threads, as Python's faulthandler writes it, in the form in which py-spy writes one.
 
     The main thread is the last. The process id is not told: it is 0. Empty if there is no thread in `text`.

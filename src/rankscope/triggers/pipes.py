@@ -57,7 +57,7 @@ def _is_pipe(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def ask(pipes: Iterable[TriggerPipe]) -> list[TriggerResult]:
+def ask_pipes(pipes: Iterable[TriggerPipe]) -> list[TriggerResult]:
     """Writes to every pipe, and never waits: one that nobody reads is said to be so."""
     return [TriggerResult(pipe, _ask(pipe.path)) for pipe in pipes]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankscope.assemble.file_names import is_part
-from rankscope.parsers.files.directory_walk import FoundPath, walk
+from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
 from rankscope.watching.clock import CLOCK, Clock
 
 AT_MOST = 0.1
@@ -71,7 +71,7 @@ class Census:
         begin = self._clock.now()
         try:
             self._check_roots()
-            found = {one.path: one for one in walk(self.paths) if not _is_written(one, self._clock.unix_ns())}
+            found = {one.path: one for one in walk_paths(self.paths) if not _is_written(one, self._clock.unix_ns())}
         except OSError as error:
             raise AwayError(f"{error.filename or self.paths[0]}: {error.strerror or type(error).__name__}") from error
         finally:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import NOT_A_FILE
 from rankscope.parsers.files.directory_walk import FoundPath
-from rankscope.parsers.workers.machine_share import processes
+from rankscope.parsers.workers.machine_share import process_count
 from rankscope.parsers.workers.pool import Result, Task, Tasks, WorkerError, WorkerThread
 from rankscope.watching.census import Changes
 from rankscope.watching.clock import CLOCK, Clock
@@ -178,7 +178,7 @@ class Crew:
     """Takes tasks at any time, and gives out results as they come; the processes start with the first tasks."""
 
     def __init__(self, jobs: int | None = None, environment: Mapping[str, str] | None = None) -> None:
-        self._most = jobs or processes()
+        self._most = jobs or process_count()
         self._environment = environment or {}
         self._tasks: Tasks = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()

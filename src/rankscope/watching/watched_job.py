@@ -13,7 +13,7 @@ from rankscope.analysis import analyse
 from rankscope.assemble.repeats import first_version, next_version
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.input_kinds import DUPLICATE
-from rankscope.parsers.files.directory_walk import printable
+from rankscope.parsers.files.directory_walk import printable_text
 from rankscope.watching.clock import CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Job:
         from rankscope.analysis.live_state import Gate
         from rankscope.assemble.logs.comm_lifetimes import CommMemory
 
-        self._root, self._pattern, self._world_size, self._errors = printable(root), pattern, world_size, errors
+        self._root, self._pattern, self._world_size, self._errors = printable_text(root), pattern, world_size, errors
         self._clock = clock
         self._gate: Gate = Gate(freeze_after_ns)
         self._history, self._recall = History(), CommMemory()

@@ -12,9 +12,9 @@ from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
 from rankscope.capture.card import SidecarRecord
 from rankscope.capture.identity import ProcessGroup
-from rankscope.parsers.flight_recorder.decode import decode as decode_dump
-from rankscope.parsers.logs.decode import decode as decode_log
-from rankscope.parsers.sidecar.model import decode
+from rankscope.parsers.flight_recorder.decode import decode_dump
+from rankscope.parsers.logs.decode import decode_log
+from rankscope.parsers.sidecar.model import decode_sidecar
 from rankscope.schema import Dataset
 from tests.parsers.dumps import START_NS, job
 from tests.parsers.torch_pickle import torch_pickle
@@ -95,7 +95,7 @@ class Processes:
 
     def _files(self, rank: int, tracebacks: bool) -> list[SourceFile]:
         recorder, card = self.recorders[rank], self.cards[rank]
-        told = decode(card.content())
+        told = decode_sidecar(card.content())
         assert json.loads(card.content())["rankscope_capture"] == 1
         found = [SourceFile(f"{self.folder}capture_rank_{rank}.json", "sidecar", 1, None, None, told)]
         if card.dumps:

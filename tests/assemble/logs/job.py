@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
-from rankscope.parsers.flight_recorder.decode import decode
+from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.schema import Dataset
 from tests.parsers.dumps import Recorder
 from tests.parsers.logs.lines import coll, info, read
@@ -60,7 +60,7 @@ def source(name: str, lines: Sequence[str]) -> SourceFile:
 
 def dump(recorder: Recorder) -> SourceFile:
     data = recorder.pickle()
-    return SourceFile(f"trace_{recorder.rank}", "flight-recorder", len(data), MTIME_NS, None, decode(data))
+    return SourceFile(f"trace_{recorder.rank}", "flight-recorder", len(data), MTIME_NS, None, decode_dump(data))
 
 
 def job(*sources: SourceFile, world: int | None = None) -> Dataset:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.parsers.files import log_files
-from rankscope.parsers.files.reader import FileContent, read
+from rankscope.parsers.files.reader import FileContent, read_file
 from rankscope.parsers.logs import decode
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.stretches import GrowingLog
@@ -32,7 +32,7 @@ def told(content: LogContent) -> tuple[list[int], list[tuple[str, int]], int, in
 
 
 def in_file(path: Path) -> FileContent:
-    (found,) = read(str(path), path.stat().st_size)
+    (found,) = read_file(str(path), path.stat().st_size)
     return found
 
 
@@ -72,7 +72,7 @@ def test_what_is_emptied_while_it_is_read_is_not_taken_for_what_it_was(tmp_path:
         path.write_bytes(text)
         with path.open("rb") as stream:
             # as if it had been emptied just when its mark was found to be the same
-            assert not list(log_files.tail(stream, len(text), growing.start, growing.mark, False))
+            assert not list(log_files.read_tail(stream, len(text), growing.start, growing.mark, False))
 
 
 def test_what_is_emptied_between_two_steps_is_read_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_what_is_emptied_between_two_steps_is_read_no_further(tmp_path: Path, mo
     path = tmp_path / "nccl.4100"
     path.write_bytes(lines(0, 400))
     with path.open("rb") as stream:
-        found = log_files.tail(stream, path.stat().st_size, 0, "", False)
+        found = log_files.read_tail(stream, path.stat().st_size, 0, "", False)
         first, stretch = next(found)
         path.write_bytes(bytes(stretch.end) + lines(400, 400))
         assert not list(found)

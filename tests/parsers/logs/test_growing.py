@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rankscope.parsers.contents import LogStretch
 from rankscope.parsers.files import log_files
-from rankscope.parsers.files.reader import FileContent, follow
+from rankscope.parsers.files.reader import FileContent, follow_log
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.stretches import GrowingLog
 from tests.parsers.logs.lines import read
@@ -29,7 +29,7 @@ TRACEBACK = """[rank1]: Traceback (most recent call last):
 
 def read_on(growing: GrowingLog, path: Path, ended: bool = False) -> list[LogStretch]:
     """Reads a file on, as a worker and the program do; the stretches that were read."""
-    found = [c for c in follow(str(path), growing.start, growing.mark, ended) if c.stretch is not None]
+    found = [c for c in follow_log(str(path), growing.start, growing.mark, ended) if c.stretch is not None]
     for content in found:
         growing.add(*_stretch(content))
     return [content.stretch for content in found if content.stretch is not None]

@@ -86,7 +86,7 @@ def test_never_much_more_is_kept_than_there_is_room_for(told: list[tuple[str, in
     for at, (kind, rank) in enumerate(told):
         rows.add([Event(kind, at, at, rank, None, "", {})])
     done = rows.done()
-    assert len(done) <= max(2 * most, 16 * bounded_events.LEAST)
+    assert len(done) <= max(2 * most, 16 * bounded_events.LEAST_PER_KIND)
     assert len(done) + sum(rows.left_out().values()) == len(told)
     assert {(e.kind, e.rank) for e in done} == set(told)
 
@@ -175,7 +175,7 @@ def test_fingerprints_that_are_mixed_accuse_nobody() -> None:
 
 
 def test_communicators_that_are_too_many_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comm_lives, "MOST", 3)
+    monkeypatch.setattr(comm_lives, "MOST_ROWS", 3)
     content = log(*(info(life(comm=f"0x55{n:02x}")) for n in range(5)))
     assert (len(content.comms), content.counts["left out: communicator"]) == (3, 2)
     content = log(*(info("Using network IB", pid=4100 + n) for n in range(5)))
@@ -184,7 +184,7 @@ def test_communicators_that_are_too_many_are_counted(monkeypatch: pytest.MonkeyP
 
 def test_of_the_stacks_of_a_stream_the_last_are_kept() -> None:
     stack = 'Thread 0x00000000000000{:02x} (most recent call first):\n  File "a.py", line {} in f'
-    count = bounded_events.EACH_STACKS + 3
+    count = bounded_events.STACKS_PER_STREAM + 3
     content = log(*(f"{stack.format(16, at)}\nTimeout (0:00:10)!" for at in range(count)), CAUSE)
     frames = [event.values["threads"][0][3][0][2] for event in content.events if event.kind == bounded_events.STACKS]
     assert frames == list(range(3, count))

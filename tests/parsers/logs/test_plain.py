@@ -37,8 +37,8 @@ PIECES = (
 def told(lines: list[str], apart: bool) -> LogContent:
     """What a log says, with lines taken together where they can be, or each by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_decoder, "FEW", 1 << 30 if apart else 0)
-        patch.setattr(log_decoder, "SILENT", 3)
+        patch.setattr(log_decoder, "FEWEST_LINES", 1 << 30 if apart else 0)
+        patch.setattr(log_decoder, "SILENT_LINES", 3)
         if apart:
             patch.setattr(bulk_lines, "bulk_rows", lambda *_: None)
             patch.setattr(log_decoder.LogDecoder, "_known_front", lambda *_: False)

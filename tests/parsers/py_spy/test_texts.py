@@ -6,7 +6,7 @@ import pytest
 
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.py_spy import frame_interning
-from rankscope.parsers.py_spy.decode import decode, looks_like_snapshot
+from rankscope.parsers.py_spy.decode import decode_snapshot, looks_like_snapshot
 from rankscope.parsers.py_spy.model import SampledProcess, snapshot_from
 from tests.parsers.py_spy.dumps import LAUNCHER, family, process, read, stack
 
@@ -141,7 +141,7 @@ def test_a_log_with_a_line_that_looks_like_one_is_refused() -> None:
     text = f"Process 12: {'x' * 600}\nstep 5\n".encode()
     assert looks_like_snapshot(text[:512])
     with pytest.raises(NotThisKindError):
-        decode(text)
+        decode_snapshot(text)
 
 
 def test_long_command_lines_and_names_are_cut() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.directory_walk import FoundPath, walk
+from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
 from rankscope.parsers.workers import pool
 from rankscope.parsers.workers.pool import FileTail, Result, Task
 from rankscope.watching.file_store import Crew
@@ -68,6 +68,6 @@ def test_one_that_dies_costs_its_file_and_is_replaced(
         crew.submit(task)
     problems = {r.task.found.shown: r.problem for r in finished(crew) if r.problem}
     assert list(problems) == ["killer"]
-    for task in tasks([one for one in walk([tmp_path]) if one.shown == "rank_0"]):
+    for task in tasks([one for one in walk_paths([tmp_path]) if one.shown == "rank_0"]):
         crew.submit(task)
     assert any(r.decoded is not None for r in finished(crew))

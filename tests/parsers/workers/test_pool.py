@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.parsers.files.directory_walk import FoundPath, walk
+from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
 from rankscope.parsers.workers import pool
 from rankscope.parsers.workers.pool import Now, Pool, Result, WorkerError, workers_for
 from tests.parsers.dumps import Recorder
@@ -44,7 +44,7 @@ def folder(tmp_path: Path, names: list[str]) -> list[FoundPath]:
     made.collective()
     for name in names:
         (tmp_path / name).write_bytes(made.pickle())
-    return walk([tmp_path])
+    return walk_paths([tmp_path])
 
 
 def results(found: list[FoundPath], jobs: int, now: Now = time.monotonic) -> dict[str, Result]:

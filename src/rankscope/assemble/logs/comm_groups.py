@@ -16,8 +16,7 @@ from rankscope.assemble.logs.c10d_claims import Claims
 from rankscope.assemble.logs.log_groups import LogGroups, slots_of
 from rankscope.assemble.logs.log_operations import collective_rows
 from rankscope.assemble.logs.log_processes import CommLife, LogScene
-from rankscope.assemble.logs.log_remarks import LEAST_COMPARED as LEAST
-from rankscope.assemble.logs.log_remarks import wired
+from rankscope.assemble.logs.log_remarks import LEAST_EQUAL_SHARE, as_wire_rows
 from rankscope.assemble.logs.seq_numbering import SeqNumbering
 
 _KEY = ["rank", "seq"]
@@ -37,10 +36,12 @@ class CandidateComm(NamedTuple):
     """Known groups with the same members."""
 
 
-def choose(parties: Sequence[CandidateComm], rows: pl.DataFrame, first: int, known: pl.DataFrame) -> list[int | None]:
+def choose_groups(
+    parties: Sequence[CandidateComm], rows: pl.DataFrame, first: int, known: pl.DataFrame
+) -> list[int | None]:
     """The group of each party; None where none can be told.
 
-    `rows` are the operations of logs, whose group is `first` + number of the party; `known` comes from `evidence`.
+    `rows` are operations of logs; their group is `first` + number of the party. `known` comes from `group_evidence`.
     """
     homes: list[int | None] = [None] * len(parties)
     for tied in _contests(parties):
@@ -67,7 +68,7 @@ def _contests(parties: Sequence[CandidateComm]) -> list[list[int]]:
     return list(by_first.values())
 
 
-def evidence(ops: pl.DataFrame, claims: Claims) -> pl.DataFrame:
+def group_evidence(ops: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     """Columns rank, group, seq, wire, place of what dumps and lines of c10d tell of collectives.
 
     `place` counts the operations of a rank in the order in which it issued them; null where lines do not tell that.
@@ -92,14 +93,14 @@ def _wire(rows: pl.DataFrame) -> pl.DataFrame:
     """With `wire`: operation and elements. A watchdog prints no type."""
     if rows.is_empty():
         return rows.with_columns(wire=pl.lit("", pl.String))
-    return wired(rows.with_columns(in_dtypes=pl.lit(None, pl.String)))
+    return as_wire_rows(rows.with_columns(in_dtypes=pl.lit(None, pl.String)))
 
 
 def _fitting(rows: pl.DataFrame, candidates: Sequence[int], known: pl.DataFrame) -> frozenset[int]:
     """The groups that operations of a communicator may be of: those that show the same, else those that show none."""
     own = _wire(rows.filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())).select(*_KEY, "wire")
     found = {group: _share(own, known.filter(pl.col("group") == group)) for group in candidates}
-    alike = frozenset(group for group, share in found.items() if share is not None and share >= LEAST)
+    alike = frozenset(group for group, share in found.items() if share is not None and share >= LEAST_EQUAL_SHARE)
     return alike or frozenset(group for group, share in found.items() if share is None)
 
 
@@ -108,8 +109,8 @@ def _share(own: pl.DataFrame, known: pl.DataFrame) -> float | None:
     ends = own.group_by("rank").agg(pl.col("seq").max()).join(
         known.group_by("rank").agg(pl.col("seq").max()), on="rank", how="inner"
     )  # fmt: skip
-    near = pl.min_horizontal("seq", "seq_right") >= LEAST * pl.max_horizontal("seq", "seq_right")
-    if ends.height and float(ends.select(near.mean()).item()) < LEAST:
+    near = pl.min_horizontal("seq", "seq_right") >= LEAST_EQUAL_SHARE * pl.max_horizontal("seq", "seq_right")
+    if ends.height and float(ends.select(near.mean()).item()) < LEAST_EQUAL_SHARE:
         return 0.0
     both = own.join(known.drop_nulls("wire").unique(_KEY), on=_KEY, how="inner")
     same = both.select((pl.col("wire") == pl.col("wire_right")).mean()).item()
@@ -185,7 +186,7 @@ def housed_rows(
         for life in party.lives:
             life.put(first + at)
     rows = collective_rows(scene, [*groups.members, *(party.members for party in parties)], numbering)
-    homes = _house(parties, choose(parties, rows, first, known), groups)
+    homes = _house(parties, choose_groups(parties, rows, first, known), groups)
     old = range(first, first + len(homes))
     moved = pl.DataFrame({"group": old, "home": homes}, schema={"group": pl.UInt32, "home": pl.UInt32})
     placed = rows.join(moved, on="group", how="left", maintain_order="left")

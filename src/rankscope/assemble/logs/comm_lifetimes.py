@@ -16,12 +16,12 @@ import numpy as np
 
 from rankscope.assemble.logs.log_processes import CommLife, LogFile, LogScene
 from rankscope.parsers.logs.model import Comm
-from rankscope.parsers.logs.nccl.comm_lives import ENDED
-from rankscope.parsers.logs.stretches import continues, joined
+from rankscope.parsers.logs.nccl.comm_lives import END_STATES
+from rankscope.parsers.logs.stretches import is_continued, join_contents
 from rankscope.parsers.matrices import NULL, Numbers
 
 
-def join(series: FileSeries, lives: Sequence[CommLife], logs: Sequence[LogFile]) -> None:
+def join_lives(series: FileSeries, lives: Sequence[CommLife], logs: Sequence[LogFile]) -> None:
     """Makes pieces of one life of those that are, and finds the parents of splits in the files before.
 
     `lives` are those of the logs of the series, in the order in which they were printed.
@@ -33,7 +33,7 @@ def join(series: FileSeries, lives: Sequence[CommLife], logs: Sequence[LogFile])
         if life.comm.parent and life.parent is None:
             life.parent = last.get((life.speaker, life.comm.parent))
         head = last.get(key)
-        if head is None or not continues(head.comm, life.comm):
+        if head is None or not is_continued(head.comm, life.comm):
             last[key] = life if head is None or not _repeats(head.comm, life.comm) else _fuller(head, life)
             continue
         between = range(series.members.index(head.pieces[-1].log) + 1, series.members.index(life.log) + 1)
@@ -49,8 +49,8 @@ def _go_on(head: CommLife, life: CommLife, *, adrift: bool) -> None:
     newest = head.pieces[-1]
     life.before = newest.before[0] + newest.comm.collectives, newest.before[1] + newest.comm.p2p
     life.goes_on, life.adrift = True, adrift or newest.adrift
-    head.comm = joined(head.comm, life.comm)
-    life.comm = filled(life.comm, head.comm)
+    head.comm = join_contents(head.comm, life.comm)
+    life.comm = fill_life(life.comm, head.comm)
     head.rest.append(life)
 
 
@@ -84,7 +84,7 @@ def _op_counts(life: CommLife, logs: Sequence[LogFile]) -> Numbers:
     return content.column("op_count")[first:behind]
 
 
-def filled(comm: Comm, other: Comm) -> Comm:
+def fill_life(comm: Comm, other: Comm) -> Comm:
     """The one with what only the other tells."""
     names = ("rank", "nranks", "device", "comm_id", "parent", "split", "color", "started", "completed")
     told = {n: getattr(other, n) for n in names if getattr(comm, n) in (None, "")}
@@ -164,7 +164,7 @@ def _in_order(names: dict[int, _Name | None]) -> FileSeries | None:
 
 # What is known of the communicators of a job that is watched, for logs that have lost the lines that told it.
 
-MOST = 200_000
+MOST_COMMS = 200_000
 """More communicators are not remembered; those that were seen longest ago are forgotten."""
 _Key = tuple[str, int, str]
 
@@ -186,7 +186,7 @@ class CommMemory:
             known = self._known.get(_key(scene, life))
             if known is not None and life.stands and not life.comm.init and _fits(life.comm, known.comm):
                 state = known.comm.state if life.comm.state == "seen" else life.comm.state
-                life.comm = filled(life.comm, known.comm)._replace(state=state)
+                life.comm = fill_life(life.comm, known.comm)._replace(state=state)
                 life.recalled = known.identity
 
     def take(self, scene: LogScene) -> None:
@@ -195,12 +195,12 @@ class CommMemory:
             if not life.stands:
                 continue
             key = _key(scene, life)
-            if life.comm.init or life.comm.state in ENDED:
+            if life.comm.init or life.comm.state in END_STATES:
                 self._known.pop(key, None)
-            if life.identity and life.comm.state not in ENDED:
+            if life.identity and life.comm.state not in END_STATES:
                 self._known.pop(key, None)
                 self._known[key] = _KnownComm(life.comm, life.identity)
-        for key in list(self._known)[: max(0, len(self._known) - MOST)]:
+        for key in list(self._known)[: max(0, len(self._known) - MOST_COMMS)]:
             del self._known[key]
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble.logs.log_processes import CommLife, LogScene
 
-DEFAULT = "default_pg"
+DEFAULT_GROUP = "default_pg"
 
 
 class LogGroups:
@@ -70,7 +70,7 @@ class LogGroups:
         """The group that a line of c10d names, in which `rank` has `place`; made if there is none yet."""
         at = next((i for i in self._by_name.get(name, []) if self._may_have(i, rank, place)), None)
         if at is None:
-            default = description == DEFAULT
+            default = description == DEFAULT_GROUP
             at = self.add(name, description, tuple(range(world)) if default else (), default and self._sized)
         self.descriptions[at] = self.descriptions[at] or description
         if not self.stated[at] and at >= self.known and not self.members[at]:

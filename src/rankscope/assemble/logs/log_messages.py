@@ -13,8 +13,7 @@ import polars as pl
 from rankscope import schema
 from rankscope.assemble.logs.log_groups import LogGroups
 from rankscope.assemble.logs.log_processes import LogFile, LogProcess, LogScene
-from rankscope.assemble.logs.log_values import moment, whole
-from rankscope.assemble.logs.log_values import rank as sound
+from rankscope.assemble.logs.log_values import int64_or_none, print_time, valid_rank
 from rankscope.assemble.py_spy_ranks import RankedStacks
 from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
 from rankscope.parsers.flight_recorder.model import StackFrame
@@ -22,7 +21,7 @@ from rankscope.parsers.logs.bounded_events import left_out
 from rankscope.parsers.logs.c10d.thread_dumps import KIND
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.model import NcclWarning
-from rankscope.parsers.py_spy.frame_interning import SnapshotCollector, clip, pid_of
+from rankscope.parsers.py_spy.frame_interning import SnapshotCollector, clip_text, valid_pid
 from rankscope.parsers.py_spy.thread_roles import roles_of
 
 _BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "info"}
@@ -105,15 +104,15 @@ def _as_one(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _message(log: LogFile, groups: LogGroups, event: Event, speaker: LogProcess | None) -> dict[str, Any]:
     values = event.values
     role = str(values.get("role") or "")
-    rank = sound(event.rank if event.rank is not None else log.source.rank)
+    rank = valid_rank(event.rank if event.rank is not None else log.source.rank)
     rank = groups.member(values) if rank is None else rank
     host, pid = values.get("host"), values.get("pid")
     return {
-        "time_ns": moment(event.stamp, log.source.mtime_ns),
+        "time_ns": print_time(event.stamp, log.source.mtime_ns),
         "resolution_ns": event.stamp.resolution_ns if event.stamp else None,
         "rank": speaker.rank if rank is None and speaker is not None else rank,
         "host": speaker.host if speaker is not None else host if isinstance(host, str) else None,
-        "pid": speaker.pid if speaker is not None else whole(pid),
+        "pid": speaker.pid if speaker is not None else int64_or_none(pid),
         "file": log.place,
         "offset": event.offset,
         "line": event.line,
@@ -137,7 +136,7 @@ def _warning(log: LogFile, scene: LogScene, row: NcclWarning) -> dict[str, Any]:
     values: dict[str, Any] = {"level": row.level, "place": row.place, "trail": row.trail, "tid": row.tid}
     values |= {"utc": True} if row.stamp is not None and row.stamp.is_utc else {}
     return {
-        "time_ns": moment(row.stamp, log.source.mtime_ns),
+        "time_ns": print_time(row.stamp, log.source.mtime_ns),
         "resolution_ns": row.stamp.resolution_ns if row.stamp else None,
         "rank": speaker.rank,
         "host": speaker.host,
@@ -153,7 +152,7 @@ def _warning(log: LogFile, scene: LogScene, row: NcclWarning) -> dict[str, Any]:
     }
 
 
-def failed(scene: LogScene) -> bool:
+def failed_ranks(scene: LogScene) -> bool:
     """Whether any line tells of a failure, so that the job is over."""
     return any(EVENTS[event.kind].severity == "error" for log in scene.logs for event in log.content.events)
 
@@ -180,7 +179,7 @@ def _seen(log: LogFile, dumps: list[Event], only: int | None) -> RankedStacks:
         values = event.values
         rank = event.rank if event.rank is not None else only
         local = _LOCAL.match(f"{values.get('label') or ''}")
-        pid = pid_of(values.get("pid"))
+        pid = valid_pid(values.get("pid"))
         within = int(local[1]) if local and rank is None else None
         process = collector.process(pid, None, "", "", rank, within, values["tool"])
         for number, name, gil, frames in values["threads"]:
@@ -193,7 +192,7 @@ def _seen(log: LogFile, dumps: list[Event], only: int | None) -> RankedStacks:
 
 def _frames(rows: list[Any]) -> Iterator[StackFrame]:
     for function, file, line in rows:
-        yield StackFrame(clip(function), clip(file), line)
+        yield StackFrame(clip_text(function), clip_text(file), line)
 
 
 def _only_rank(scene: LogScene, log: LogFile) -> int | None:

@@ -42,14 +42,14 @@ def collective_rows(
     numbers = range(len(scene.logs)) if only is None else sorted(only)
     parts = [_of_log(scene, number, ops, dated=number in dated) for number in numbers]
     if not any(part["life"].size for part in parts):
-        return empty()
+        return empty_rows()
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     frame = pl.DataFrame(columns)
     lives = _life_table(scene, numbering)
     told = frame.with_columns(lives[name].gather(frame["life"]) for name in lives.columns)
     told = _with_meaning(told, list(ops))
     placed = pl.col("ordinal").is_between("first", "until")
-    return shaped(
+    return shaped_rows(
         told.with_columns(
             created_ns=pl.when(pl.col("stamp") != NULL).then("stamp"),
             seq=pl.when(~pl.col("p2p") & placed).then(pl.col("ordinal") + pl.col("shift")),
@@ -64,7 +64,7 @@ def collective_rows(
     )
 
 
-def empty() -> pl.DataFrame:
+def empty_rows() -> pl.DataFrame:
     """No row."""
     return schema.empty({**schema.OPS, "line": pl.Int64})
 
@@ -128,7 +128,7 @@ def _numbers(told: list[SeqNumbering | None]) -> dict[str, pl.Series]:
     }
 
 
-def shaped(rows: pl.DataFrame) -> pl.DataFrame:
+def shaped_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """All columns of `ops` and `line`; null where `rows` has none."""
     there = set(rows.columns)
     columns = {**schema.OPS, "line": pl.Int64}
@@ -155,8 +155,8 @@ def _with_meaning(rows: pl.DataFrame, printed: list[str]) -> pl.DataFrame:
     made: dict[str, list[Any]] = {name: [] for name in ("op", "in_sizes", "out_sizes", "in_dtypes")}
     for code, datatype, count, members in distinct.iter_rows():
         name = printed[code]
-        sent, received = log_values.sizes(name, None if count == NULL else count, members)
-        values = log_values.op_of(name), sent, received, log_values.dtype(datatype)
+        sent, received = log_values.shape_texts(name, None if count == NULL else count, members)
+        values = log_values.nccl_op(name), sent, received, log_values.dtype_text(datatype)
         for column, value in zip(made, values, strict=True):
             made[column].append(value)
     table = distinct.with_columns(pl.Series(n, v, dtype=pl.String).cast(pl.Categorical) for n, v in made.items())

@@ -17,13 +17,13 @@ from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
 
-AGREE = 2
+AGREEING_TASKS = 2
 """So many tasks must have the number of their rank, where not all of them are in the log."""
 _MPIRUN = re.compile(r"^\[\d+,(\d+)\]<std")
 _TASK = re.compile(r"^(?: *(\d{1,6}): |\[(\d{1,6})\] ?$)")
 
 
-def settle(scene: LogScene, world: int, highest: int, pattern: re.Pattern[str] | None) -> None:
+def settle_process_ranks(scene: LogScene, world: int, highest: int, pattern: re.Pattern[str] | None) -> None:
     """Sets ranks of speakers and lives, and `world`.
 
     `world` is the size of the job where something else than logs tells it, else 0; `highest` the highest global rank
@@ -145,7 +145,7 @@ def _by_launcher(scene: LogScene, size: int) -> None:
         told = [(task, scene.speakers[own[0]].rank) for task, own in found.items()]
         known = [task == rank for task, rank in told if rank is not None]
         # a launcher that numbers in another way than the job tells nothing; of a part of the tasks two must agree
-        fits = len(found) == size or (sum(known) >= AGREE and max(found) < size)
+        fits = len(found) == size or (sum(known) >= AGREEING_TASKS and max(found) < size)
         if len(users) != len(found) or not all(known) or (needs_size and not fits):
             continue
         for rank, own in found.items():
@@ -241,11 +241,11 @@ def _ranked(event: Event, told: dict[str, tuple[str, int] | None]) -> Event:
 
 # Which communicators of different processes are one: a pointer says nothing outside of its process.
 
-DEPTH = 64
+MOST_SPLITS = 64
 """Splits of splits that are followed."""
 
 
-def identify(scene: LogScene) -> None:
+def identify_lives(scene: LogScene) -> None:
     """Sets `identity` of every life that can be told."""
     lives = [life for life in scene.lives if life.stands]
     ordinals = _ordinals(lives)
@@ -254,7 +254,7 @@ def identify(scene: LogScene) -> None:
     _keep_sound(lives)
     for life in lives:
         if not life.identity and _is_split(life):
-            life.identity = _split(life, ordinals, DEPTH)
+            life.identity = _split(life, ordinals, MOST_SPLITS)
     _keep_sound(lives)
     _by_order([life for life in lives if not life.identity and not _is_split(life)], lives)
 

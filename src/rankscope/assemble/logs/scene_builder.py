@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from rankscope.assemble.logs.comm_lifetimes import FileSeries, filled, join, series_of
+from rankscope.assemble.logs.comm_lifetimes import FileSeries, fill_life, join_lives, series_of
 from rankscope.assemble.logs.log_processes import CommLife, LogFile, LogProcess, LogScene
-from rankscope.assemble.logs.log_values import rank, short, size
-from rankscope.assemble.logs.restarts import run_of
+from rankscope.assemble.logs.log_values import int32_or_none, valid_rank, valid_size
+from rankscope.assemble.logs.restarts import only_run
 from rankscope.assemble.sources import SourceFile
 
 
-def build(sources: Sequence[tuple[int, SourceFile]], run: int = -1) -> LogScene:
+def build_scene(sources: Sequence[tuple[int, SourceFile]], run: int = -1) -> LogScene:
     """The scene of logs, given with their rows of `files`; of logs with several runs of the job of that one."""
     speakers: list[LogProcess] = []
     index: dict[tuple[str, int], int] = {}
@@ -21,13 +21,13 @@ def build(sources: Sequence[tuple[int, SourceFile]], run: int = -1) -> LogScene:
         content = source.log
         if content is None:
             continue
-        content = run_of(content, run)
+        content = only_run(content, run)
         here: list[int] = []
         for process in content.processes:
             at = index.setdefault((process.host, process.pid), len(speakers))
             if at == len(speakers):
                 speakers.append(LogProcess(process.host, process.pid))
-            speakers[at].told |= {told for told in [rank(process.rank)] if told is not None}
+            speakers[at].told |= {told for told in [valid_rank(process.rank)] if told is not None}
             speakers[at].labels |= {process.label} - {""}
             if process.device is not None:
                 speakers[at].device = process.device
@@ -73,7 +73,9 @@ def _lives(
     by_place: dict[tuple[int, int], CommLife] = {}
     for number, log in enumerate(logs):
         for at, comm in enumerate(log.content.comms):
-            sound = comm._replace(nranks=size(comm.nranks), rank=rank(comm.rank), device=short(comm.device))
+            sound = comm._replace(
+                nranks=valid_size(comm.nranks), rank=valid_rank(comm.rank), device=int32_or_none(comm.device)
+            )
             life = CommLife(log.speakers[comm.process], number, at, sound, len(lives))
             # what was printed of it is another's: a piece of a line stood in front
             life.twin = not (comm.init or comm.collectives or comm.p2p or comm.state != "seen")
@@ -84,7 +86,7 @@ def _lives(
             life.parent = by_place.get((life.log, life.comm.parent_comm))
     for one in series:
         own = (by_place[number, at] for number in one.members for at in range(len(logs[number].content.comms)))
-        join(one, [life for life in own if not life.twin], logs)
+        join_lives(one, [life for life in own if not life.twin], logs)
     _twins(lives, {log: number for number, one in enumerate(series) for log in one.members})
     return lives, by_place
 
@@ -106,5 +108,5 @@ def _twins(lives: Sequence[CommLife], series: dict[int, int]) -> None:
             if life is not best:
                 for piece in life.pieces:
                     piece.twin = True
-                best.comm = filled(best.comm, life.comm)
+                best.comm = fill_life(best.comm, life.comm)
                 best.parent = best.parent or life.parent

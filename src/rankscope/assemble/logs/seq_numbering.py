@@ -21,10 +21,10 @@ from rankscope.parsers.matrices import Numbers
 
 FIRST_SEQ = 1
 """torch counts from 1."""
-SHORTEST = 3
+SHORTEST_RUN = 3
 """Fewer operations in a row prove nothing, unless they are all there are on both sides."""
 FAR = 1 << 62
-DENSE = 4
+DENSE_RATIO = 4
 """Values are counted by a table of all between the least and the largest if these are so many times as many."""
 MOST_PLACES = 64
 """So many occurrences of the rarest operation are tried."""
@@ -58,7 +58,7 @@ class _CountedLane:
         return np.append(np.bincount(self.codes), 0)
 
 
-def number(scene: LogScene) -> dict[tuple[int, int], SeqNumbering]:
+def number_lives(scene: LogScene) -> dict[tuple[int, int], SeqNumbering]:
     """By log and communicator; those whose place cannot be told are not in it."""
     lanes = _as_one(scene, _lanes(scene))
     found: dict[tuple[int, int], SeqNumbering] = {}
@@ -139,7 +139,7 @@ def _distinct(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
 def _ranked(column: Numbers) -> tuple[Numbers, int]:
     """The place of each value among the distinct ones, and how many these are."""
     low, high = int(column.min(initial=FAR)), int(column.max(initial=-FAR))
-    if high - low < DENSE * len(column):
+    if high - low < DENSE_RATIO * len(column):
         there = np.zeros(high - low + 1, np.bool_)
         there[column - low] = True
         return (np.cumsum(there) - 1)[column - low], int(np.count_nonzero(there))
@@ -202,7 +202,7 @@ def _beside(lane: _CountedLane, pattern: _CountedLane) -> SeqNumbering | None:
     runs = sorted((_run(lane.codes, pattern.codes, int(p) - anchor) for p in places), reverse=True)
     best = runs[0]
     alike = len(runs) > 1 and runs[1].length == best.length
-    if alike or (best.length < SHORTEST and not best.length == len(lane.codes) == len(pattern.codes)):
+    if alike or (best.length < SHORTEST_RUN and not best.length == len(lane.codes) == len(pattern.codes)):
         return None
     shift = int(pattern.ordinals[0]) + best.offset - int(lane.ordinals[0]) + FIRST_SEQ
     first = int(lane.ordinals[0]) + best.start

@@ -37,10 +37,11 @@ class DeviceOperation:
     """Name of the group, where it does not stand in `call`."""
 
 
-def rows(roles: SpanRoles) -> list[DeviceOperation]:
+def device_rows(roles: SpanRoles) -> list[DeviceOperation]:
     """The operations of a window that run on a device, in no order."""
     annotations, comms = roles.annotations, roles.comms
-    annotations = annotations[[event_names.ANNOTATED.match(roles.names[i])["library"] != "gloo" for i in annotations]]  # type: ignore[index]
+    matches = (event_names.ANNOTATION_NAME.match(roles.names[i]) for i in annotations)
+    annotations = annotations[[match is not None and match["library"] != "gloo" for match in matches]]
     holder = roles.within(annotations, comms)
     bare = annotations[holder < 0]
     issues = np.concatenate([comms, bare])
@@ -92,7 +93,7 @@ def _coalesce(roles: SpanRoles, made: list[DeviceOperation], comms: Places) -> N
             inside = True
         elif kind == event_names.END:
             inside, row.coalesced = False, "closer"
-        elif inside and kind not in event_names.PSEUDO:
+        elif inside and kind not in event_names.PSEUDO_OPS:
             row.coalesced = "inner"
 
 
@@ -106,7 +107,7 @@ def _is_operation(roles: SpanRoles, row: DeviceOperation) -> bool:
     if row.coalesced == "closer":
         return bool(row.runs)
     if collective is not None:
-        return _kind(collective) not in event_names.PSEUDO
+        return _kind(collective) not in event_names.PSEUDO_OPS
     return row.annotation >= 0 or bool(row.runs)
 
 
@@ -117,7 +118,7 @@ def _name(roles: SpanRoles, row: DeviceOperation) -> None:
     call = said if said is not None and said.collective is not None else run or said or roles.calls[row.runs[0]]
     if row.annotation >= 0 and roles.calls[row.annotation].dims is not None:
         call = _with_shapes(call, roles.calls[row.annotation])
-    annotated = event_names.ANNOTATED.match(roles.names[row.annotation]) if row.annotation >= 0 else None
+    annotated = event_names.ANNOTATION_NAME.match(roles.names[row.annotation]) if row.annotation >= 0 else None
     row.call = call
     row.library = annotated["library"] if annotated else roles.window.content.about.backend.split(":")[0] or "nccl"
     if row.coalesced == "closer":
@@ -147,11 +148,11 @@ def number_of(roles: SpanRoles, row: DeviceOperation, name: str) -> int | None:
 # Operations that a thread of the host runs: gloo's, issued by c10d's operators and run by its own loops.
 
 _VARIANT = re.compile(r"_|base|coalesced|into|tensor")
-AHEAD = 64
+LAUNCH_LEAD = 64
 """So many waiting operators of one kind are looked at for a run: a loop takes them in order."""
 
 
-def host_rows(roles: SpanRoles) -> list[DeviceOperation]:
+def host_operations(roles: SpanRoles) -> list[DeviceOperation]:
     """The operations of a window that a thread of the host runs."""
     annotations = [i for i in roles.annotations.tolist() if roles.names[i].startswith("gloo:")]
     if not annotations:
@@ -170,14 +171,14 @@ def _others(roles: SpanRoles) -> Places:
 
 def _row(roles: SpanRoles, operator: int, run: int) -> DeviceOperation:
     if run < 0:
-        issued = event_names.ISSUED.match(roles.names[operator])
+        issued = event_names.ISSUED_NAME.match(roles.names[operator])
         return DeviceOperation(
             operator,
             op=event_names.op_of_collective(issued[1] if issued else ""),
             library="gloo",
             call=roles.calls[operator],
         )
-    found = event_names.ANNOTATED.match(roles.names[run])
+    found = event_names.ANNOTATION_NAME.match(roles.names[run])
     assert found is not None
     call = roles.calls[run]
     row = DeviceOperation(operator, run, [run], call, op=found["op"], library="gloo")
@@ -203,7 +204,7 @@ def _joined(roles: SpanRoles, operators: Places, annotations: Places) -> list[tu
     left = annotations[held < 0]
     for run in left[np.argsort(start[left], kind="stable")].tolist():
         queue = waiting[_host_kind(roles.names[run])]
-        ahead = islice(queue, AHEAD)
+        ahead = islice(queue, LAUNCH_LEAD)
         fitting = (o for o in ahead if start[o] <= start[run] and _fits(roles.calls[o], roles.calls[run]))
         operator = next(fitting, -1)
         if operator >= 0:

@@ -19,7 +19,7 @@ LARGEST = 1 << 31
 """Numbers of devices, and of places on a screen, are smaller."""
 
 
-def arrange(window: TraceWindow) -> WindowSpans:
+def arrange_spans(window: TraceWindow) -> WindowSpans:
     """Puts the spans of a window in order, and counts how many lie around each."""
     content = window.content
     kept = np.flatnonzero(window.track >= 0)
@@ -108,7 +108,7 @@ def _kinds(window: TraceWindow) -> list[str]:
     lanes, name = window.content.code("lane"), window.content.code("name")
     kernel = np.array(
         [
-            c in event_names.ON_DEVICE - event_names.COPIES - {"gpu_user_annotation", "cuda_sync"}
+            c in event_names.DEVICE_CATEGORIES - event_names.COPY_CATEGORIES - {"gpu_user_annotation", "cuda_sync"}
             for c in window.categories
         ],
         np.bool_,

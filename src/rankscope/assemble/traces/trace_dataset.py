@@ -12,8 +12,8 @@ from rankscope import schema
 from rankscope.assemble.sources import SourceFile
 from rankscope.assemble.traces import span_tables, trace_ranks
 from rankscope.assemble.traces.trace_groups import TraceGroups
-from rankscope.assemble.traces.trace_window import TraceWindow, settle_bases
-from rankscope.assemble.traces.traced_operations import nothing_of, traced_of
+from rankscope.assemble.traces.trace_window import TraceWindow, settle_clock_bases
+from rankscope.assemble.traces.traced_operations import no_values, operation_values
 from rankscope.kinds.input_kinds import DUPLICATE
 
 Tables = dict[str, pl.DataFrame]
@@ -29,10 +29,10 @@ class TraceWindows:
     """Ranks of the job, as far as they tell."""
 
 
-def draw(source: SourceFile) -> None:
+def arrange_trace(source: SourceFile) -> None:
     """Puts the spans of a trace that was just read in order, while others are still being read."""
     if source.trace is not None:
-        source.drawn = span_tables.arrange(TraceWindow(-1, source, source.trace))
+        source.drawn = span_tables.arrange_spans(TraceWindow(-1, source, source.trace))
 
 
 def read_windows(
@@ -42,12 +42,12 @@ def read_windows(
     windows = _distinct(
         [TraceWindow(place, source, source.trace) for place, source in sources if source.trace is not None]
     )
-    settle_bases(windows)
-    trace_ranks.settle(windows, pattern)
+    settle_clock_bases(windows)
+    trace_ranks.settle_trace_ranks(windows, pattern)
     trace_ranks.settle_loops(windows)
     for window in windows:
         window.source.attempt, window.source.used = attempt, True
-    return TraceWindows(windows, world_of(windows))
+    return TraceWindows(windows, trace_world(windows))
 
 
 def _distinct(windows: Sequence[TraceWindow]) -> list[TraceWindow]:
@@ -65,7 +65,7 @@ def _distinct(windows: Sequence[TraceWindow]) -> list[TraceWindow]:
     return [window for window in windows if window.source.kind != DUPLICATE.name]
 
 
-def world_of(windows: Sequence[TraceWindow]) -> int:
+def trace_world(windows: Sequence[TraceWindow]) -> int:
     """The number of ranks: groups say more than what stands beside them as the world's size."""
     told = [1 + window.rank for window in windows]
     stated = [1 + max(g.ranks) for w in windows for g in w.content.about.groups if g.ranks]
@@ -73,14 +73,14 @@ def world_of(windows: Sequence[TraceWindow]) -> int:
     return max(told, default=0)
 
 
-def bring(tables: Tables, found: TraceWindows, world: int) -> Tables:
+def add_trace_tables(tables: Tables, found: TraceWindows, world: int) -> Tables:
     """The tables that traces make or change, beside `tables` of dumps and logs."""
     groups = TraceGroups(tables["groups"], found.all, world)
     made: dict[str, list[pl.DataFrame]] = {name: [schema.empty(columns)] for name, columns in _OF_TRACES.items()}
     track = op = 0
     for window in found.all:
-        rows, executes = traced_of(window, groups) if window.content.writers == 1 else nothing_of(window)
-        drawn = window.source.drawn or span_tables.arrange(window)
+        rows, executes = operation_values(window, groups) if window.content.writers == 1 else no_values(window)
+        drawn = window.source.drawn or span_tables.arrange_spans(window)
         made["traced"].append(rows)
         made["tracks"].append(span_tables.track_table(window, track))
         made["spans"].append(span_tables.span_table(window, drawn, executes, track, op))

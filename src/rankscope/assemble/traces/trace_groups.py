@@ -10,7 +10,7 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.groups import DEFAULT
+from rankscope.assemble.groups import DEFAULT_GROUP
 from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.traces.trace_window import TraceWindow
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, rank_list
@@ -50,7 +50,7 @@ class TraceGroups:
 
     def _everybody(self, group: int) -> bool:
         row = self.rows[group]
-        return self.world > 0 and (row["description"] == DEFAULT or not row["name"])
+        return self.world > 0 and (row["description"] == DEFAULT_GROUP or not row["name"])
 
     def of(self, window: TraceWindow, reference: int | str) -> int:
         """The group of one of the calls of a window, by its number, or one that it lists, by its name."""
@@ -72,7 +72,7 @@ class TraceGroups:
                 return self._unknown("", "", window.rank)
             name = stated[0].name
         found = next((g for g in stated if g.name == name), None)
-        members = tuple(found.ranks or ()) if found else written(call)
+        members = tuple(found.ranks or ()) if found else written_members(call)
         group = self._find(name, members, description) if members else self._known(name, window.rank, call)
         if group is None:
             group = self._unknown(name, description, window.rank)
@@ -109,7 +109,7 @@ class TraceGroups:
         return len(self.rows) - 1
 
 
-def written(call: TracedCall) -> Members:
+def written_members(call: TracedCall) -> Members:
     """The members that an operation writes down: in full, or of a long list their first, step and number."""
     size = call.group_size
     ranks = None if call.members is None or len(call.members) > 1 << 16 else rank_list(_list(call.members))

@@ -12,7 +12,7 @@ from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.traces.trace_window import TraceWindow
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 
-DEFAULT = "default_pg"
+DEFAULT_GROUP = "default_pg"
 MOST_COMPARED = 64
 """Windows of one rank that are looked at for some that overlap."""
 _RANK = re.compile(r"(?<![a-z])(?<!local.)rank[_.\-\[]?(\d{1,7})(?!\d)", re.IGNORECASE)
@@ -41,10 +41,10 @@ def _checked(rank: int) -> int | None:
     return rank if rank < RANK_LIMIT else None
 
 
-def settle(windows: Sequence[TraceWindow], pattern: re.Pattern[str] | None) -> None:
+def settle_trace_ranks(windows: Sequence[TraceWindow], pattern: re.Pattern[str] | None) -> None:
     """Gives every window its rank."""
     for window in windows:
-        claim(window, pattern)
+        claim_trace_rank(window, pattern)
     _settle_contradictions(windows)
     _drop_shared(windows)
     known = {(w.host, w.pid): w.source.rank for w in windows if w.source.rank is not None and w.host}
@@ -54,7 +54,7 @@ def settle(windows: Sequence[TraceWindow], pattern: re.Pattern[str] | None) -> N
     _number([window for window in windows if window.source.rank is None], {w.source.rank for w in windows})
 
 
-def claim(window: TraceWindow, pattern: re.Pattern[str] | None) -> None:
+def claim_trace_rank(window: TraceWindow, pattern: re.Pattern[str] | None) -> None:
     """Gives a window the rank that it tells itself, if it does."""
     source = window.source
     told = file_names.rank_by(pattern, source.shown) if pattern is not None else None
@@ -72,7 +72,7 @@ def _own_rank(window: TraceWindow) -> int | None:
     ranks = {
         call.rank
         for call in window.content.calls
-        if call.rank is not None and call.description == DEFAULT and call.collective not in P2P_OPS
+        if call.rank is not None and call.description == DEFAULT_GROUP and call.collective not in P2P_OPS
     }
     return _checked(next(iter(ranks))) if len(ranks) == 1 else None
 

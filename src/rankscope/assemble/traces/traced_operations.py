@@ -27,10 +27,10 @@ DTYPES = {
 """Types as operators name them, and as groups do."""
 
 
-def traced_of(window: TraceWindow, groups: TraceGroups) -> tuple[pl.DataFrame, Numbers]:
+def operation_values(window: TraceWindow, groups: TraceGroups) -> tuple[pl.DataFrame, Numbers]:
     """The operations of a window in order of issue, and for each of its spans the row it is the execution of, or -1."""
     roles = SpanRoles(window)
-    rows = device_operations.rows(roles) + device_operations.host_rows(roles)
+    rows = device_operations.device_rows(roles) + device_operations.host_operations(roles)
     executes = np.full(len(window.start), -1, np.int64)
     if not rows:
         return _complete(pl.DataFrame(schema=_COLUMNS), window), executes
@@ -43,7 +43,7 @@ def traced_of(window: TraceWindow, groups: TraceGroups) -> tuple[pl.DataFrame, N
     return _complete(pl.DataFrame(columns, schema=_COLUMNS)[order], window), executes
 
 
-def nothing_of(window: TraceWindow) -> tuple[pl.DataFrame, Numbers]:
+def no_values(window: TraceWindow) -> tuple[pl.DataFrame, Numbers]:
     """The same of a window whose operations are of several processes: none of them."""
     return schema.empty(schema.TRACED), np.full(len(window.start), -1, np.int64)
 

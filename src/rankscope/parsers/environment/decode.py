@@ -31,7 +31,7 @@ class VariablePair(NamedTuple):
     line: int
 
 
-def of_nul(text: str) -> Iterator[VariablePair]:
+def pairs_of_nul(text: str) -> Iterator[VariablePair]:
     """/proc/PID/environ: entries that end with a NUL."""
     for entry in text.split("\0"):
         name, equals, value = entry.partition("=")
@@ -39,7 +39,7 @@ def of_nul(text: str) -> Iterator[VariablePair]:
             yield VariablePair(name, value, 1)
 
 
-def of_lines(text: str) -> tuple[list[VariablePair], int]:
+def pairs_of_lines(text: str) -> tuple[list[VariablePair], int]:
     """What env, export or declare print, and how many lines belong to nothing.
 
     A value with line ends goes on to the next line that begins a variable; bash prints functions like this.
@@ -91,16 +91,16 @@ _NAMES = (
     "SLURMD_NODENAME", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK",
     "PMI_SIZE", "PMIX_RANK", "CPU_AFFINITY_CONF", "MULTI_STREAM_MEMORY_REUSE", "COMBINED_ENABLE",
 )  # fmt: skip
-_KEPT = re.compile(rf"(?:{'|'.join(_PREFIXES)})_[A-Z0-9_]{{1,100}}|{'|'.join(_NAMES)}")
+_KEPT_NAMES = re.compile(rf"(?:{'|'.join(_PREFIXES)})_[A-Z0-9_]{{1,100}}|{'|'.join(_NAMES)}")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 """What the shell takes for a name; bash exports functions under names with more in them."""
 VALUE_LIMIT = 4096
 _SECRET = re.compile(r"KEY|TOKEN(?!I[SZ])|SECRET|PASS|CRED|(?:^|_)AUTH(?:$|_)|(?:^|_)PWD|COOKIE")
 
 
-def kept(name: str) -> bool:
+def is_kept(name: str) -> bool:
     """Whether a variable is kept: none that may hold what lets somebody in."""
-    return _KEPT.fullmatch(name) is not None and not _SECRET.search(name)
+    return _KEPT_NAMES.fullmatch(name) is not None and not _SECRET.search(name)
 
 
 # What containers were started with, as docker and Kubernetes tell it: not all of what a process in them has.
@@ -108,14 +108,14 @@ def kept(name: str) -> bool:
 _POD_OF_CONTAINER = re.compile(r"(?m)^\s*-?\s*name:\s*([A-Za-z_]\w{0,199})\s*\n\s*value:[ \t]*(.*)$")
 _BLOCK = re.compile(r"^(\s*)Environment:\s*$")
 _DESCRIBED_CONTAINER = re.compile(r"^\s+([A-Za-z_]\w{0,199}):\s+(.*)$")
-DEPTH = 64
+MOST_DEPTH = 64
 
 
-def of_json(document: Any) -> list[list[VariablePair]]:
+def pairs_of_json(document: Any) -> list[list[VariablePair]]:
     """Each list of variables in a document: `Env` of docker, `env` of Kubernetes, or the document itself."""
     if isinstance(document, dict) and document and all(isinstance(value, str) for value in document.values()):
         return [[VariablePair(str(name), value, 1) for name, value in document.items()]]
-    return list(_lists(document, DEPTH))
+    return list(_lists(document, MOST_DEPTH))
 
 
 def _lists(node: Any, depth: int) -> Iterator[list[VariablePair]]:
@@ -140,7 +140,7 @@ def _pairs(rows: list[Any]) -> Iterator[VariablePair]:
             yield VariablePair(row["name"], row["value"], 1)
 
 
-def of_yaml(text: str) -> list[list[VariablePair]]:
+def pairs_of_yaml(text: str) -> list[list[VariablePair]]:
     """Variables of a manifest of Kubernetes: of all of its containers together."""
     found = []
     for match in _POD_OF_CONTAINER.finditer(text):
@@ -150,7 +150,7 @@ def of_yaml(text: str) -> list[list[VariablePair]]:
     return [found] if found else []
 
 
-def of_description(text: str) -> list[list[VariablePair]]:
+def pairs_of_description(text: str) -> list[list[VariablePair]]:
     """What kubectl describe prints: a list for each container."""
     found: list[list[VariablePair]] = []
     indent: int | None = None
@@ -168,7 +168,7 @@ def of_description(text: str) -> list[list[VariablePair]]:
     return [pairs for pairs in found if pairs]
 
 
-def loads(data: bytes) -> Any:
+def load_json(data: bytes) -> Any:
     """The document; None if it is damaged."""
     try:
         return orjson.loads(data)
@@ -176,8 +176,8 @@ def loads(data: bytes) -> Any:
         return None
 
 
-LEAST = 2
-LOST_SHARE = 0.1
+LEAST_VARIABLES = 2
+FOREIGN_SHARE = 0.1
 """A text in which more lines are of something else is no environment."""
 _NAMED = rb"(?:export |declare -x )?[A-Za-z_][\w.%()\-]{0,199}="
 _NUL = re.compile(_NAMED + rb"[^\0\n]*(?:\n[^\0]*)?\0" + _NAMED)
@@ -206,30 +206,30 @@ def looks_like_environment(head: bytes) -> bool:
     return any(form.match(head) for form in _FORMS)
 
 
-def decode(data: bytes) -> Environment:
+def decode_environment(data: bytes) -> Environment:
     """The environments in `data`. Raises NotThisKindError."""
     if len(data) > ENVIRONMENT.most_bytes:
         raise NotThisKindError("too large for an environment")
     if b"\0" in data:
-        return _made([list(of_nul(_text(data)))], whole=True)
+        return _made([list(pairs_of_nul(_text(data)))], whole=True)
     if _OBJECT.match(data) or _DOCKER.match(data) or data.lstrip()[:1] == b"{":
-        document = loads(data)
+        document = load_json(data)
         plain = isinstance(document, dict) and all(isinstance(value, str) for value in document.values())
-        return _made(of_json(document), whole=plain)
+        return _made(pairs_of_json(document), whole=plain)
     if _PIP.match(data):
         return _installed(_text(data))
     for form, read in _TEXTS:
         if form.match(data):
             return _made(read(_text(data)), whole=False)
-    found, lost = of_lines(_text(data))
-    if lost > LOST_SHARE * len(found):
+    found, lost = pairs_of_lines(_text(data))
+    if lost > FOREIGN_SHARE * len(found):
         raise NotThisKindError("not a kind of file that is known")
     return _made([found], whole=True)
 
 
 _TEXTS: tuple[tuple[re.Pattern[bytes], Callable[[str], list[list[VariablePair]]]], ...] = (
-    (_POD, of_yaml),
-    (_DESCRIBED, of_description),
+    (_POD, pairs_of_yaml),
+    (_DESCRIBED, pairs_of_description),
 )
 
 
@@ -248,10 +248,10 @@ def _made(lists: Iterable[list[VariablePair]], whole: bool) -> Environment:
 def _process(own: list[VariablePair], whole: bool) -> EnvironmentProcess:
     values = {pair.name: pair.value for pair in own if NAME.fullmatch(pair.name)}
     lines = {pair.name: pair.line for pair in own}
-    if len(values) < LEAST or len(values) < len(own) * (1 - LOST_SHARE) - 1:
+    if len(values) < LEAST_VARIABLES or len(values) < len(own) * (1 - FOREIGN_SHARE) - 1:
         return EnvironmentProcess([])
     return EnvironmentProcess(
-        [Variable(name, value[:VALUE_LIMIT], lines[name]) for name, value in values.items() if kept(name)],
+        [Variable(name, value[:VALUE_LIMIT], lines[name]) for name, value in values.items() if is_kept(name)],
         rank=next((n for n in map(_number, map(values.get, _RANKS)) if n is not None), None),
         world_size=next((n for n in map(_number, map(values.get, _SIZES)) if n), None),
         host=next((values[name] for name in _HOSTS if values.get(name)), "")[:255],

@@ -34,7 +34,7 @@ class FoundPath:
     inode: int = 0
 
 
-def walk(paths: Sequence[Path]) -> list[FoundPath]:
+def walk_paths(paths: Sequence[Path]) -> list[FoundPath]:
     """Everything under `paths`, sorted, each directory and file once. Raises FileNotFoundError for a missing path."""
     for path in paths:
         path.stat()
@@ -100,13 +100,15 @@ class _DirectoryWalk:
         if special is not None:
             self._refuse(path, shown, special)
         elif self._first(about):
-            self.found.append(FoundPath(path, printable(shown), about.st_size, about.st_mtime_ns, inode=about.st_ino))
+            self.found.append(
+                FoundPath(path, printable_text(shown), about.st_size, about.st_mtime_ns, inode=about.st_ino)
+            )
 
     def _refuse(self, path: str, shown: str, reason: str) -> None:
-        self.found.append(FoundPath(path, printable(shown), problem=reason))
+        self.found.append(FoundPath(path, printable_text(shown), problem=reason))
 
 
-def printable(name: str) -> str:
+def printable_text(name: str) -> str:
     """A file name as text: bytes of it that are no UTF-8 are replaced."""
     return os.fsencode(name).decode("utf-8", "replace")
 

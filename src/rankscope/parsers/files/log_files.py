@@ -13,8 +13,8 @@ from rankscope.parsers.contents import LogStretch
 from rankscope.parsers.files import streams
 from rankscope.parsers.files.streams import memory_limit
 from rankscope.parsers.logs import prefixes
-from rankscope.parsers.logs.c10d.event_builder import MARK
-from rankscope.parsers.logs.decode import cut, decode_range
+from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK
+from rankscope.parsers.logs.decode import decode_range, line_start
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.nccl import ras_output
 from rankscope.parsers.logs.record_reader import COLOUR, NCCL_HEAD, unwrapped
@@ -26,7 +26,9 @@ MOST_ZEROS = 1 << 32
 append wrote to it, as logrotate's copytruncate does."""
 
 
-def read(stream: IO[bytes], size: int, part: tuple[int, int] | None = None, named: bool = False) -> LogContent | None:
+def read_log(
+    stream: IO[bytes], size: int, part: tuple[int, int] | None = None, named: bool = False
+) -> LogContent | None:
     """The log in a stream that stands at its beginning; None if it is none.
 
     `part` (number, of how many) says that the stream is a plain file of `size` bytes that can be searched: with more
@@ -39,7 +41,7 @@ def read(stream: IO[bytes], size: int, part: tuple[int, int] | None = None, name
 
     with memory_limit(MEMORY_BYTES):
         if part is None or part[1] == 1:
-            return decode.decode(stream, first)
+            return decode.decode_log(stream, first)
         return decode.decode_part(stream, size, *part)
 
 
@@ -53,15 +55,15 @@ def _recognised(stream: IO[bytes], size: int, named: bool) -> bytes | None:
     found = looks_like_log(first)
     if not found and size > len(first) and b"\0" not in first:
         behind = stream.tell()
-        found = sampled(stream, size)
+        found = is_log_inside(stream, size)
         stream.seek(behind)
     if not found and named:
-        found = tells(first)
+        found = has_events(first)
     return first if found else None
 
 
-def grows(stream: IO[bytes], size: int, named: bool = False) -> bool:
-    """Whether a plain file is a log that can be read from any line on; the stream is moved. `named`: see `read`."""
+def is_growable(stream: IO[bytes], size: int, named: bool = False) -> bool:
+    """Whether a plain file is a log that can be read from any line on; the stream is moved. `named`: see `read_log`."""
     from rankscope.parsers.logs.nccl import ras_output
 
     stream.seek(0)
@@ -71,20 +73,22 @@ def grows(stream: IO[bytes], size: int, named: bool = False) -> bool:
 
 def is_marked(stream: IO[bytes], start: int, marked: str) -> bool:
     """Whether what was read of a log up to `start` still stands there; the stream is moved."""
-    return start > 0 and mark(stream, start) == marked
+    return start > 0 and file_mark(stream, start) == marked
 
 
-def tail(stream: IO[bytes], size: int, start: int, before: str, ended: bool) -> Iterator[tuple[LogContent, LogStretch]]:
-    """What stands behind `start` in a log that grows; see `stretches`."""
+def read_tail(
+    stream: IO[bytes], size: int, start: int, before: str, ended: bool
+) -> Iterator[tuple[LogContent, LogStretch]]:
+    """What stands behind `start` in a log that grows; see `read_stretches`."""
     with memory_limit(MEMORY_BYTES):
-        yield from stretches(stream, size, start, before, ended)
+        yield from read_stretches(stream, size, start, before, ended)
 
 
 def _first(stream: IO[bytes], count: int) -> bytes:
     """The first bytes of a stream but zeros, as far as it can be read: damage shows again when all of it is read."""
     read = getattr(stream, "read1", stream.read)
     found, zeros = bytearray(), 0
-    with contextlib.suppress(*streams.DAMAGE):
+    with contextlib.suppress(*streams.STREAM_ERRORS):
         while len(found) < count and zeros < MOST_ZEROS and (chunk := read(count - len(found))):
             rest = chunk if found else chunk.lstrip(b"\0")
             found += rest
@@ -101,7 +105,7 @@ STEP_BYTES = 16 << 20
 MARK_BYTES = 256
 
 
-def mark(stream: IO[bytes], at: int) -> str:
+def file_mark(stream: IO[bytes], at: int) -> str:
     """What tells a file whose first `at` bytes were read from another one in its place: a hash of their two ends."""
     stream.seek(0)
     seen = blake2b(stream.read(min(MARK_BYTES, at)), digest_size=8)
@@ -110,7 +114,7 @@ def mark(stream: IO[bytes], at: int) -> str:
     return f"{at}:{seen.hexdigest()}"
 
 
-def stretches(
+def read_stretches(
     stream: IO[bytes], size: int, start: int, before: str, ended: bool
 ) -> Iterator[tuple[LogContent, LogStretch]]:
     """What stands between `start`, where a line begins, and `size`, in order; only the last stretch is not firm.
@@ -119,24 +123,24 @@ def stretches(
     more. A last line without its end waits for it, unless the log has `ended`.
     """
     until = size if ended else _last_line_end(stream, start, size)
-    firm = min(cut(stream, max(start, until - HOLD_BYTES)), until) if until - start > HOLD_BYTES else start
+    firm = min(line_start(stream, max(start, until - HOLD_BYTES)), until) if until - start > HOLD_BYTES else start
     while start < firm:
-        end = min(cut(stream, start + STEP_BYTES), firm) if firm - start > STEP_BYTES else firm
+        end = min(line_start(stream, start + STEP_BYTES), firm) if firm - start > STEP_BYTES else firm
         found = _stretch(stream, start, end, True)
-        if before and mark(stream, start) != before:
+        if before and file_mark(stream, start) != before:
             return
         yield found
         start, before = end, found[1].mark
     if until > start:
         found = _stretch(stream, start, until, False)
-        if not before or mark(stream, start) == before:
+        if not before or file_mark(stream, start) == before:
             yield found
 
 
 def _stretch(stream: IO[bytes], start: int, end: int, firm: bool) -> tuple[LogContent, LogStretch]:
     stream.seek(start)
     content = decode_range(stream, start, end, ranged=True)
-    return content, LogStretch(start, end, mark(stream, end), firm)
+    return content, LogStretch(start, end, file_mark(stream, end), firm)
 
 
 def _last_line_end(stream: IO[bytes], start: int, size: int) -> int:
@@ -156,7 +160,7 @@ def _last_line_end(stream: IO[bytes], start: int, size: int) -> int:
 _NOTHING = ("noise", "context")
 
 
-def tells(text: bytes) -> bool:
+def has_events(text: bytes) -> bool:
     """Whether the readers find an end, an error or a peer in a piece of a file."""
     if text.count(b"\0") > len(text) // 16:
         return False
@@ -168,7 +172,7 @@ def tells(text: bytes) -> bool:
 
 HEAD_BYTES = 1 << 16
 """Looked at in the beginning of a file, and at each sample."""
-SAMPLES = (0.05, 0.25, 0.5, 0.75, 0.95)
+SAMPLE_PLACES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Places where a large file is looked at too."""
 _SIGNS = re.compile(
     rb"NCCL|RCCL|\[rank\d|ProcessGroup|torch[./]distributed|Traceback \(most|_perf\"|\[[IWEF]\d{3,4} |Job summary"
@@ -231,10 +235,10 @@ def looks_like_log(text: bytes) -> bool:
     return any(_is_line(line) for line in re.split(rb"[\r\n]", text) if _SIGNS.search(line))
 
 
-def sampled(stream: IO[bytes], size: int) -> bool:
+def is_log_inside(stream: IO[bytes], size: int) -> bool:
     """Whether a line of a log stands at any of some places in a large file, or at its end; the stream is moved."""
     # a job may print nothing but its losses until it fails
-    for place in (*(int(size * share) for share in SAMPLES), max(0, size - HEAD_BYTES)):
+    for place in (*(int(size * share) for share in SAMPLE_PLACES), max(0, size - HEAD_BYTES)):
         stream.seek(place)
         if looks_like_log(stream.read(HEAD_BYTES)):
             return True
@@ -245,9 +249,9 @@ def _is_line(line: bytes) -> bool:
     text = COLOUR.sub(b"", line[:4096]).decode("utf-8", "replace")
     if (inner := unwrapped(line)) is not None:
         text = COLOUR.sub(b"", inner[0]).decode("utf-8", "replace")
-    front = prefixes.strip(text)
-    if text.startswith(MARK, front.end):
-        front, text = prefixes.LinePrefix(0, None, "", None), text[front.end + len(MARK) :].lstrip()
+    front = prefixes.strip_prefixes(text)
+    if text.startswith(PYTEST_MARK, front.end):
+        front, text = prefixes.LinePrefix(0, None, "", None), text[front.end + len(PYTEST_MARK) :].lstrip()
     patterns = (_LINES, _ENDS, _BARE, _INSPECTOR, _EVENT, _RAS)
     bar = _BAR.search(text)
     if bar is not None and _LINES.search(text, bar.end()):

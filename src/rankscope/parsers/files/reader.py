@@ -35,8 +35,8 @@ from rankscope.parsers.registry import kinds_of
 
 NAME_LIMIT = 1024
 """Longer names of members are cut."""
-NOT_KNOWN = "not a kind of file that is known"
-DEPTH = 4
+UNKNOWN_KIND = "not a kind of file that is known"
+MOST_LAYERS = 4
 """Layers of packing and archives in one another."""
 STREAM_BYTES = 32 << 20
 """Decoding what is read as a stream takes what a file of this size may take."""
@@ -77,7 +77,7 @@ class _FilePlace:
         return FileContent(self.inner, kind.name, problem, decoded, *inside)
 
 
-def read(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[FileContent]:
+def read_file(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[FileContent]:
     """What is in the file; of an archive only every `parts`-th member, from `part` on."""
     try:
         with streams.open_regular(path) as stream:
@@ -88,7 +88,7 @@ def read(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[FileCo
         yield FileContent("", "unreadable", f"cannot be read: {error.strerror or type(error).__name__}")
 
 
-def follow(path: str, start: int, mark: str, ended: bool) -> Iterator[FileContent]:
+def follow_log(path: str, start: int, mark: str, ended: bool) -> Iterator[FileContent]:
     """What is in a file that may still be written; of a log only what stands behind `start`, if it is the one marked.
 
     The last content is the file's stamp, unless the file changed meanwhile.
@@ -118,7 +118,7 @@ def _followed(stream: IO[bytes], place: _FilePlace, start: int, mark: str, ended
         return
     try:
         begin, before = (start, mark) if same else (0, "")
-        for found, stretch in log_files.tail(stream, place.size, begin, before, ended):
+        for found, stretch in log_files.read_tail(stream, place.size, begin, before, ended):
             yield FileContent("", LOG.name, found.problem, found, stretch=stretch)
     except MemoryError:
         yield FileContent("", "unreadable", "needs more memory than a file of its size can honestly hold: refused")
@@ -127,15 +127,15 @@ def _followed(stream: IO[bytes], place: _FilePlace, start: int, mark: str, ended
 def _grows(stream: IO[bytes], place: _FilePlace) -> bool:
     """Whether a file is a plain log."""
     stream.seek(0)
-    head = stream.read(streams.HEAD)
+    head = stream.read(streams.HEAD_BYTES)
     packed = streams.is_packed(head) or streams.is_tar(head) or streams.is_zip(head)
-    return not packed and not kinds_of(head, 0) and log_files.grows(stream, place.size, place.named)
+    return not packed and not kinds_of(head, 0) and log_files.is_growable(stream, place.size, place.named)
 
 
 def _contents(stream: IO[bytes], place: _FilePlace) -> Iterator[FileContent]:
     try:
         reader: Any = stream if hasattr(stream, "peek") else io.BufferedReader(cast(Any, stream))
-        head = reader.peek(streams.HEAD)[: streams.HEAD]
+        head = reader.peek(streams.HEAD_BYTES)[: streams.HEAD_BYTES]
         yield from _by_head(reader, head, place)
     except streams.TooLargeError as error:
         yield place.found(UNREADABLE, str(error))
@@ -149,13 +149,13 @@ def _damage() -> tuple[type[Exception], ...]:
     """What a damaged packed file or archive raises."""
     # most directories hold no archive, and what reads them takes long to import
 
-    return (*streams.DAMAGE, *DAMAGE)
+    return (*streams.STREAM_ERRORS, *ARCHIVE_ERRORS)
 
 
 def _by_head(stream: Any, head: bytes, place: _FilePlace) -> Iterator[FileContent]:
-    inner = streams.unpacked(stream, head, place.size)
+    inner = streams.unpack_stream(stream, head, place.size)
     deeper = replace(place, depth=place.depth + 1)
-    if place.depth > DEPTH:
+    if place.depth > MOST_LAYERS:
         yield place.found(ARCHIVE, "packed too many times: refused")
     elif inner is not None:
         yield from _contents(inner, deeper)
@@ -172,7 +172,7 @@ def _archived(stream: Any, head: bytes, place: _FilePlace) -> Iterator[ArchiveMe
     if streams.is_tar(head):
         return tar_members(stream)
     source = stream if place.depth == 0 else io.BytesIO(streams.read_all(stream)[0])
-    return zip_members(source, streams.FREE_BYTES + streams.RATIO * place.size)
+    return zip_members(source, streams.FREE_BYTES + streams.MOST_EXPANSION * place.size)
 
 
 def _members(members: Iterator[ArchiveMember], place: _FilePlace) -> Iterator[FileContent]:
@@ -195,7 +195,7 @@ def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent |
     kinds = kinds_of(head, place.size)
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
-        found = log_files.read(stream, place.size, parts, place.named)
+        found = log_files.read_log(stream, place.size, parts, place.named)
         if found is not None:
             return place.found(LOG, found.problem, found)
     if kinds and kinds[0].read:
@@ -205,7 +205,7 @@ def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent |
     if not head:
         return place.found(EMPTY, "empty file")
     if not kinds:
-        return place.found(UNKNOWN, NOT_KNOWN)
+        return place.found(UNKNOWN, UNKNOWN_KIND)
     return _of_kinds(stream, kinds, place)
 
 
@@ -224,12 +224,12 @@ def _streamed(kind: InputKind, stream: IO[bytes], place: _FilePlace) -> FileCont
 
 def _of_kinds(stream: IO[bytes], kinds: list[InputKind], place: _FilePlace) -> FileContent:
     data, damage = streams.read_all(stream)
-    tried = place.found(UNKNOWN, NOT_KNOWN)
+    tried = place.found(UNKNOWN, UNKNOWN_KIND)
     for kind in kinds:
         tried = _decode(kind, data, damage, place)
         if not INPUTS[tried.kind].may_be_other:
             return tried
-    found = log_files.read(io.BytesIO(data), len(data), named=place.named)
+    found = log_files.read_log(io.BytesIO(data), len(data), named=place.named)
     if found is None:
         return tried
     found.problem = "; ".join(x for x in (damage, found.problem) if x) or None
@@ -284,7 +284,7 @@ class ArchiveMember:
     """Why there is no stream."""
 
 
-DAMAGE = (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+ARCHIVE_ERRORS = (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 """What a damaged archive raises; RuntimeError is an encrypted member."""
 
 
@@ -313,7 +313,7 @@ def zip_members(stream: IO[bytes], limit: int) -> Iterator[ArchiveMember]:
                 continue
             try:
                 content = archive.open(info)
-            except DAMAGE as error:
+            except ARCHIVE_ERRORS as error:
                 yield ArchiveMember(info.filename, info.file_size, _zip_time(info), None, f"cannot be read: {error}")
                 continue
             with content:

@@ -15,14 +15,14 @@ from typing import IO
 
 import zstandard
 
-RATIO = 200
+MOST_EXPANSION = 200
 """A file that expands by more is no packed dump: those shrink by 5 to 100 times."""
 FREE_BYTES = 64 << 20
 """May always come out of a packed file, whatever its size."""
 MEMORY_BYTES = 1 << 30
 """No single dump is larger: 20,000 entries as JSON are 20 MB."""
-CHUNK = 1 << 20
-HEAD = 512
+CHUNK_BYTES = 1 << 20
+HEAD_BYTES = 512
 """Bytes looked at to tell what a file is; a tar file has its mark at 257."""
 
 
@@ -34,7 +34,7 @@ class NotAFileError(Exception):
     """The path is no regular file any more."""
 
 
-DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, OSError)
+STREAM_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, OSError)
 """What a torn or damaged packed file raises while it is read."""
 
 
@@ -61,7 +61,7 @@ class BoundedStream(io.RawIOBase):
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         """Reads up to `len(buffer)` bytes."""
-        data = _read_some(self.stream, min(len(buffer), CHUNK))
+        data = _read_some(self.stream, min(len(buffer), CHUNK_BYTES))
         self.left -= len(data)
         if self.left < 0:
             raise TooLargeError(f"expands to more than {self.limit >> 20} MiB: refused")
@@ -84,9 +84,9 @@ def is_zip(head: bytes) -> bool:
     return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
-def unpacked(stream: IO[bytes], head: bytes, size: int) -> io.BufferedReader | None:
+def unpack_stream(stream: IO[bytes], head: bytes, size: int) -> io.BufferedReader | None:
     """The stream inside a gzip or zstd file of `size` bytes; None if `head` begins neither."""
-    limit = FREE_BYTES + RATIO * size
+    limit = FREE_BYTES + MOST_EXPANSION * size
     if head.startswith(b"\x1f\x8b"):
         return io.BufferedReader(BoundedStream(gzip.GzipFile(fileobj=stream), limit))  # type: ignore[arg-type]
     if head.startswith(b"\x28\xb5\x2f\xfd"):
@@ -105,12 +105,12 @@ def read_all(stream: IO[bytes]) -> tuple[bytes, str | None]:
     """Everything in a stream, and why it ended early. Raises TooLargeError over MEMORY_BYTES."""
     parts, total = [], 0
     try:
-        while chunk := _read_some(stream, CHUNK):
+        while chunk := _read_some(stream, CHUNK_BYTES):
             parts.append(chunk)
             total += len(chunk)
             if total > MEMORY_BYTES:
                 raise TooLargeError(f"holds more than {MEMORY_BYTES >> 20} MiB: refused")
-    except DAMAGE as error:
+    except STREAM_ERRORS as error:
         return b"".join(parts), f"packed file is damaged ({type(error).__name__})"
     return b"".join(parts), None
 
@@ -119,7 +119,7 @@ def read_all(stream: IO[bytes]) -> tuple[bytes, str | None]:
 
 BASE_BYTES = 256 << 20
 """May always be allocated."""
-PER_BYTE = 48
+MEMORY_PER_BYTE = 48
 """Objects take up to 14 bytes for each byte of a genuine pickle, and columns are made beside them."""
 
 
@@ -138,7 +138,7 @@ def limit_worker() -> None:
 def memory_limit(size: int) -> Iterator[None]:
     """Within, no more is allocated than a file of `size` bytes can need; MemoryError is raised instead."""
     before = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = _address_space() + BASE_BYTES + PER_BYTE * size
+    wanted = _address_space() + BASE_BYTES + MEMORY_PER_BYTE * size
     resource.setrlimit(resource.RLIMIT_AS, (_at_most(wanted, before[1]), before[1]))
     try:
         yield

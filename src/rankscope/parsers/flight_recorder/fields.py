@@ -18,11 +18,11 @@ _INTEGERS = (op.INT1, op.INT2, op.INT4, op.LONG1, op.NONE)
 _REFERENCES = (op.GET1, op.GET4, op.NONE)
 _SLACK = 4096
 """A place that went astray moves at most a dozen bytes with each field, and stays where there are bytes."""
-SMALL = 1 << 20
+SMALL_TABLE = 1 << 20
 """So many possible rows are counted in a table; of more, the rows are sorted."""
-FLAGS = {op.TRUE: True, op.FALSE: False, op.NONE: None}
+FLAG_VALUES = {op.TRUE: True, op.FALSE: False, op.NONE: None}
 """What the values of `flag` mean."""
-ALONE = NULL + 1
+SINGLE_REFERENCE = NULL + 1
 """Stands for the second of a pair that is a reference itself, the first."""
 
 
@@ -128,7 +128,7 @@ class EntryFields:
         self.expect(bytes([op.TUPLE2]))
         if alone.any():
             self._go_back(alone, at, good)
-            second[alone] = ALONE
+            second[alone] = SINGLE_REFERENCE
         self.put()
         return first, second
 
@@ -206,7 +206,7 @@ class EntryFields:
         return values, int(op.LENGTHS[opcode])
 
 
-def combined(parts: list[Numbers]) -> tuple[Numbers, Numbers]:
+def combine_fields(parts: list[Numbers]) -> tuple[Numbers, Numbers]:
     """The places of the distinct rows of several columns, and for each row which of these it is."""
     total, size = np.zeros(len(parts[0]), np.int64), 1
     for part in parts:
@@ -220,7 +220,7 @@ def combined(parts: list[Numbers]) -> tuple[Numbers, Numbers]:
             total = np.unique(total, return_inverse=True)[1]
             size = int(total.max()) + 1
         total, size = total * (high - low + 1) + (part - low), size * (high - low + 1)
-    if size > SMALL:
+    if size > SMALL_TABLE:
         _, first, codes = np.unique(total, return_index=True, return_inverse=True)
         return first, codes
     there = np.zeros(size, np.bool_)
@@ -234,7 +234,7 @@ def combined(parts: list[Numbers]) -> tuple[Numbers, Numbers]:
     return first, codes
 
 
-def positions(data: bytes, text: bytes) -> Numbers:
+def field_positions(data: bytes, text: bytes) -> Numbers:
     """Where `text`, of at least two bytes, stands in `data`."""
     pair = int.from_bytes(text[:2], "little")
     # two bytes at a time, from even places and from odd ones: several times faster than one by one

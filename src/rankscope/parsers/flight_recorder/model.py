@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
-from rankscope.parsers.members import Members, unpack
+from rankscope.parsers.members import Members, unpack_members
 
 NUMBERS = (
     "record_id", "seq", "p2p_seq", "op_id", "created_ns", "started_ns", "completed_ns", "duration_ns",
@@ -67,7 +67,7 @@ class GroupConfig(NamedTuple):
 def config_from(row: Sequence[Any]) -> GroupConfig:
     """What `row()` was made from."""
     name, description, ranks, pg_id = row
-    return GroupConfig(name, description, None if ranks is None else unpack(ranks), pg_id)
+    return GroupConfig(name, description, None if ranks is None else unpack_members(ranks), pg_id)
 
 
 class GroupStatus(NamedTuple):

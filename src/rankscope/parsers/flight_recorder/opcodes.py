@@ -28,7 +28,7 @@ LENGTHS[FLOAT] = 9
 _PUTS = (PUT1, PUT4, MEMOIZE)
 PUT_LENGTHS = np.where(np.isin(np.arange(256), _PUTS), LENGTHS, 0)
 """The same of those that put the last object into the memo; 0 for all others."""
-SIZES = {LONG1: 1, TEXT1: 1, TEXT4: 4}
+ARGUMENT_SIZES = {LONG1: 1, TEXT1: 1, TEXT4: 4}
 """Opcodes whose argument says its length, in so many bytes."""
 _PLAIN_LENGTHS: list[int] = LENGTHS.tolist()
 _PROTOCOL_BYTES = 2
@@ -38,7 +38,7 @@ class OtherLayoutError(Exception):
     """The file is not laid out as the quick way reads it; the message says why, in words of our own."""
 
 
-def steps(data: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
+def walk_opcodes(data: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
     """Each opcode from `at` to `end` and its place. Raises OtherLayoutError for one that no dump has."""
     for _ in range(MOST_STEPS):
         if at >= end:
@@ -47,7 +47,7 @@ def steps(data: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
         yield opcode, at
         length = _PLAIN_LENGTHS[opcode]
         if not length:
-            width = SIZES.get(opcode)
+            width = ARGUMENT_SIZES.get(opcode)
             if width is None:
                 raise OtherLayoutError("an opcode that no recorder writes")
             length = 1 + width + int.from_bytes(data[at + 1 : at + 1 + width], "little")
@@ -58,7 +58,7 @@ def steps(data: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
 def entry_end(data: bytes, start: int) -> tuple[int, bool]:
     """The place of the "u" that ends the entry at `start`, and whether its lists are put into the memo."""
     depth, last, lists_put = 0, 0, False
-    for opcode, at in steps(data, start, len(data)):
+    for opcode, at in walk_opcodes(data, start, len(data)):
         if opcode == MARK:
             depth += 1
         elif opcode in (APPENDS, SETITEMS):
@@ -71,7 +71,7 @@ def entry_end(data: bytes, start: int) -> tuple[int, bool]:
     raise OtherLayoutError("the first entry does not end")
 
 
-def unframed(data: bytes) -> bytes:
+def without_frames(data: bytes) -> bytes:
     """A pickle of protocol 4 or later without its frames, which say nothing; any other as it is.
 
     Raises OtherLayoutError where they do not follow each other to the end.

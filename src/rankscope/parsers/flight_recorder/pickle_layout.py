@@ -14,18 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.flight_recorder import opcodes as op
-from rankscope.parsers.flight_recorder.dump_columns import CALL_KEYS, NUMBER_KEYS, intern
-from rankscope.parsers.flight_recorder.fields import EntryFields, positions
+from rankscope.parsers.flight_recorder.dump_columns import CALL_KEYS, NUMBER_KEYS, number_values
+from rankscope.parsers.flight_recorder.fields import EntryFields, field_positions
 from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, entry_end
 from rankscope.parsers.flight_recorder.pickle_memo import Mask
 from rankscope.parsers.flight_recorder.pickles import SafeUnpickler
 from rankscope.parsers.matrices import NULL, Numbers
 
-DURATION = "duration_ms"
+DURATION_KEY = "duration_ms"
 """The key that only some entries have."""
 MOST_KEYS = 256
 """No version has a tenth of them; each is a step over all entries."""
-MANY = 0.5
+MOST_SPELLED_SHARE = 0.5
 """If more than this share of the entries spell out their frames, all of them are looked at, opcode by opcode."""
 _TEXTS = ("profiling_name", "state", "thread_name", "thread_id")
 _KINDS = {
@@ -56,7 +56,7 @@ class PickleLayout:
         memo = reader.memo.copy()
         self.known = len(memo)
         """Entries of the memo before the second entry of the dump."""
-        self.kinds = {key: _kind(key, value) for key, value in example.items() if key != DURATION}
+        self.kinds = {key: _kind(key, value) for key, value in example.items() if key != DURATION_KEY}
         self.refs = _references(list(example), memo)
         self.starts, begins, self.ends = _bounds(data, first_end, self.refs[next(iter(self.kinds))])
         if len(self.starts) == 0:
@@ -153,7 +153,7 @@ class PickleLayout:
         """Whether most entries spell out their frames, behind the opcode of the list."""
         heads = self.fields.heads(self.fields.at)
         opcodes = np.where(heads & 0xFF == op.MARK, heads >> 8, heads) & 0xFF
-        return bool(np.mean(opcodes == op.EMPTY_DICT) > MANY)
+        return bool(np.mean(opcodes == op.EMPTY_DICT) > MOST_SPELLED_SHARE)
 
     def _ends(self, follower: bytes | None) -> Numbers:
         """Where lists end: at the next key, or with the entry."""
@@ -175,7 +175,7 @@ def _bounds(data: bytes, first_end: int, first_key: bytes) -> tuple[Numbers, Num
 
     For the last one it is the end of all.
     """
-    marks = positions(data, b"(" + first_key)
+    marks = field_positions(data, b"(" + first_key)
     marks = marks[marks > first_end]
     before = np.frombuffer(data, np.uint8)
     starts, ends = np.full((2, len(marks)), -1, np.int64)
@@ -198,7 +198,7 @@ def _bounds(data: bytes, first_end: int, first_key: bytes) -> tuple[Numbers, Num
 
 def _after_lists(data: bytes, key: bytes) -> Numbers:
     """Where `key` follows the end of a list, or a reference to one; the last number is the length of the data."""
-    found = positions(data, key)
+    found = field_positions(data, key)
     before = np.frombuffer(data, np.uint8)
     last = before[found - 1]
     ends_list = (last == op.APPENDS) | (last == op.APPEND) | (last == op.EMPTY_LIST) | (last == op.MEMOIZE)
@@ -264,7 +264,7 @@ def _each_kind(fields: EntryFields, data: bytes, ends: Numbers) -> list[bytes]:
     """The same where puts have no index, and so are alike in lists that are alike: of these one is walked."""
     spans = zip(np.minimum(fields.at, ends).tolist(), ends.tolist(), strict=True)
     regions = [data[begin:end] for begin, end in spans]
-    _, codes = intern(regions)
+    _, codes = number_values(regions)
     which = np.unique(codes, return_index=True)[1]
     before = fields.puts.implied.copy()
     whole = _walk(fields, which, ends, None) & (fields.at[which] <= ends[which])

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.parsers.flight_recorder import opcodes as op
-from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, steps
+from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError, walk_opcodes
 from rankscope.parsers.matrices import Numbers
 
-PIECE = 1 << 22
+PIECE_BYTES = 1 << 22
 """So many bytes are searched for references at once: a file of nothing else must not take many times its size."""
-FEW = 16
+ENTRIES_PER_PUT = 16
 """If no more than one in so many entries puts anything into the memo, those are not left out, whatever it is."""
 Mask = npt.NDArray[np.bool_]
 
@@ -65,7 +65,7 @@ class MemoPuts:
     def unused(self, data: bytes, good: Mask) -> Mask:
         """Which of the good entries put nothing into the memo that anything in `data` could refer to."""
         some = good & (self.last >= self.first)
-        if np.count_nonzero(some) * FEW < np.count_nonzero(good):
+        if np.count_nonzero(some) * ENTRIES_PER_PUT < np.count_nonzero(good):
             return good & ~some
         kept = good & self.rising & (self.last < len(data))
         referred = _referred(data)
@@ -86,7 +86,7 @@ class MemoPuts:
 
 def _implied(data: bytes, start: int, end: int) -> int:
     count = 0
-    for opcode, _ in steps(data, start, end + 1):
+    for opcode, _ in walk_opcodes(data, start, end + 1):
         if opcode in (op.PUT1, op.PUT4):
             raise OtherLayoutError("memo entries with and without an index")
         count += opcode == op.MEMOIZE
@@ -101,8 +101,8 @@ def _referred(data: bytes) -> Numbers:
     short[array[np.flatnonzero(array[:-1] == op.GET1) + 1]] = True
     referred[: len(short)] = short[: len(referred)]
     last = len(array) - 4
-    for begin in range(0, last, PIECE):
-        at = np.flatnonzero(array[begin : min(begin + PIECE, last)] == op.GET4) + begin + 1
+    for begin in range(0, last, PIECE_BYTES):
+        at = np.flatnonzero(array[begin : min(begin + PIECE_BYTES, last)] == op.GET4) + begin + 1
         index = np.zeros(len(at), np.int64)
         for i in range(4):
             index |= array[at + i].astype(np.int64) << 8 * i

@@ -9,9 +9,9 @@ import io
 import pickle
 from typing import Any, NoReturn
 
-from rankscope.parsers.flight_recorder.safe_values import text
+from rankscope.parsers.flight_recorder.safe_values import safe_text
 
-ATTEMPTS = 64
+MOST_CUTS = 64
 """How many places a torn file is cut at, from its end, before it is given to the slow reader."""
 NAME_LIMIT = 100
 """A longer name of a global is cut."""
@@ -23,7 +23,7 @@ class RefusedError(Exception):
     """The pickle asks for a global; the message names it."""
 
     def __init__(self, module: str, name: str) -> None:
-        super().__init__(f"asks for {text(f'{module}.{name}'[:NAME_LIMIT])}: refused")
+        super().__init__(f"asks for {safe_text(f'{module}.{name}'[:NAME_LIMIT])}: refused")
 
 
 class SafeUnpickler(pickle.Unpickler):
@@ -49,13 +49,13 @@ class _SlowUnpickler(pickle._Unpickler):
         return [item for part in (*self.metastack, self.stack) for item in part]
 
 
-def unpickle(data: bytes) -> Any:
+def unpickle_safely(data: bytes) -> Any:
     """The object in `data`. Raises RefusedError for a global, and anything at all for damaged bytes."""
     # a BufferedReader has peek(), without which the C unpickler asks for every opcode by a call
     return SafeUnpickler(io.BufferedReader(io.BytesIO(data))).load()
 
 
-def salvage(data: bytes) -> Any:
+def salvage_pickle(data: bytes) -> Any:
     """What is whole in a torn dump: the dict or list it began, with its complete entries; None if nothing is."""
     found = _cut_back(data)
     return found if found is not None else _walk_stack(data[:SLOW_BYTES])
@@ -64,7 +64,7 @@ def salvage(data: bytes) -> Any:
 def _cut_back(data: bytes) -> Any:
     """Closes the file after one of its last entries: `u` ends an entry, `}(` begins the next."""
     end = len(data)
-    for _ in range(ATTEMPTS):
+    for _ in range(MOST_CUTS):
         end = data.rfind(b"u}(", 0, end)
         if end < 0:
             return None
@@ -77,7 +77,7 @@ def _cut_back(data: bytes) -> Any:
 
 def _quietly(data: bytes) -> Any:
     try:
-        return unpickle(data)
+        return unpickle_safely(data)
     except RefusedError:
         raise
     except Exception:  # noqa: BLE001 - damaged bytes raise what they like

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from rankscope.parsers.contents import NotThisKindError
-from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, text
+from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT, safe_text
 
 HEALTHY, UNHEALTHY, SILENT = "healthy", "unhealthy", "silent"
 """A rank says so of itself, or does not answer."""
@@ -61,8 +61,10 @@ def check_from(header: dict[str, Any], *_: object) -> HealthCheck:
 
 # The bytes of a health check to a HealthCheck: a section for each rank, with JSON or an error of HTTP in it.
 
-TABLES = "tables of torch's own analyzer, of gloo and the legacy NCCL backend only: dumps are read, these are not"
-NOTHING = "a file of a debug server without a health check"
+FOREIGN_TABLES = (
+    "tables of torch's own analyzer, of gloo and the legacy NCCL backend only: dumps are read, these are not"
+)
+NO_CHECK = "a file of a debug server without a health check"
 _BEGIN = re.compile(rb"\s*(?:PARTIAL DATA: \d+/\d+ workers responded|=== (?:Rank \d+: http|FR Trace|TorchComms FR ))")
 _RANK = re.compile(r"=== Rank (\d{1,7}): (http://\S{1,300}) ===$")
 _CHECK = re.compile(r"/handler/(?:c10d|torchcomms)_health_check\b")
@@ -78,12 +80,12 @@ def looks_like_check(head: bytes) -> bool:
     return _BEGIN.match(head) is not None
 
 
-def decode(data: bytes) -> HealthCheck:
+def decode_check(data: bytes) -> HealthCheck:
     """The health check in `data`, of ranks that know of one. Raises NotThisKindError if there is none."""
     lines = data.decode("utf-8", "replace").splitlines()
     sections = list(_sections(lines))
     if not sections:
-        raise NotThisKindError(TABLES if any(_TABLE.match(line) for line in lines) else NOTHING)
+        raise NotThisKindError(FOREIGN_TABLES if any(_TABLE.match(line) for line in lines) else NO_CHECK)
     return HealthCheck([health for one in sections if (health := _health(*one))])
 
 
@@ -111,7 +113,7 @@ def _health(line: int, rank: int, host: str, body: str) -> RankHealth | None:
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    return tuple(name for name in map(text, value[:_FEW]) if name) if isinstance(value, list) else ()
+    return tuple(name for name in map(safe_text, value[:_FEW]) if name) if isinstance(value, list) else ()
 
 
 def _host(url: str) -> str:

@@ -11,13 +11,13 @@ from rankscope.parsers.logs.model import NcclWarning
 
 MOST_EVENTS = 100_000
 MOST_WARNINGS = 20_000
-EACH_STACKS = 16
+STACKS_PER_STREAM = 16
 """So many stacks of one stream of lines are kept, the last: of a process, its workers, and some moments before."""
 STACKS = "thread-dump"
 MOST_KINDS = 4_000
 """More are told apart by less of what they are."""
 LEFT_OUT = "left out: "
-LEAST = 4
+LEAST_PER_KIND = 4
 """So many of a kind are kept at least, and of each kind of what MOST_KINDS leaves together."""
 
 
@@ -63,15 +63,15 @@ class BoundedKind(Generic[T]):
             if key not in self._last:
                 self._first[key], self._last[key] = [], []
             self._last[key].append(row)
-            if key[0] == STACKS and len(self._last[key]) > EACH_STACKS:
+            if key[0] == STACKS and len(self._last[key]) > STACKS_PER_STREAM:
                 self._last[key].pop(0)
                 self._left_out[key[:2]] += 1
                 self._kept -= 1
-        if self._kept > (self._most if self._each > LEAST else 2 * self._most):
+        if self._kept > (self._most if self._each > LEAST_PER_KIND else 2 * self._most):
             self._cut()
             # some room is for what comes, or each would be left less and less of in a long log
-            while self._kept > 3 * self._most // 4 and self._each > LEAST:
-                self._each = max(LEAST, self._each // 2)
+            while self._kept > 3 * self._most // 4 and self._each > LEAST_PER_KIND:
+                self._each = max(LEAST_PER_KIND, self._each // 2)
                 self._cut()
 
     def done(self) -> list[T]:
@@ -110,12 +110,12 @@ def left_out(kind: Hashable, name: Hashable = None) -> str:
     return f"{LEFT_OUT}{kind} {name or ''}".rstrip()
 
 
-def events(most: int = 0) -> BoundedKind[Event]:
+def bounded_events(most: int = 0) -> BoundedKind[Event]:
     """Of events. Of fingerprints the last are lanes, and the first are of no use."""
     return BoundedKind(most or MOST_EVENTS, _of_event, lambda event: event.kind == "fingerprint")
 
 
-def warnings(most: int = 0) -> BoundedKind[NcclWarning]:
+def bounded_warnings(most: int = 0) -> BoundedKind[NcclWarning]:
     """Of warnings."""
     return BoundedKind(most or MOST_WARNINGS, _of_warning)
 

@@ -10,11 +10,11 @@ from typing import IO, Any, NamedTuple
 
 import orjson
 
-from rankscope.parsers.files.streams import DAMAGE, TooLargeError
+from rankscope.parsers.files.streams import STREAM_ERRORS, TooLargeError
 from rankscope.parsers.logs.log_decoder import LogDecoder
 from rankscope.parsers.logs.model import LogContent
 from rankscope.parsers.logs.nccl import ras_output
-from rankscope.parsers.logs.nccl.packed_words import BEFORE, PAD
+from rankscope.parsers.logs.nccl.packed_words import LEADING_BYTES, PAD_BYTES
 from rankscope.parsers.logs.record_reader import NCCL_HEAD
 
 DOCUMENT_BYTES = 256 << 20
@@ -25,7 +25,7 @@ _UNPARTED = re.compile(rb'([\d"\]}el])(\s*\n\s*"[^"\n]{1,100}"\s*:)')
 """A value, and a key in the next line, with no comma between them."""
 
 
-def decode(stream: IO[bytes], first: bytes = b"") -> LogContent:
+def decode_log(stream: IO[bytes], first: bytes = b"") -> LogContent:
     """A log from its beginning on; `first` was read of it already."""
     first = first or stream.read(SEARCH_BYTES)
     if ras_output.looks_like_document(first):
@@ -36,8 +36,8 @@ def decode(stream: IO[bytes], first: bytes = b"") -> LogContent:
 
 def decode_part(stream: IO[bytes], size: int, part: int, parts: int) -> LogContent:
     """One of `parts` ranges of a file that can be searched; ranges meet at beginnings of lines."""
-    start = cut(stream, size * part // parts) if part else 0
-    end = cut(stream, size * (part + 1) // parts) if part + 1 < parts else size
+    start = line_start(stream, size * part // parts) if part else 0
+    end = line_start(stream, size * (part + 1) // parts) if part + 1 < parts else size
     stream.seek(start)
     return decode_range(stream, start, max(start, end), ranged=True)
 
@@ -48,18 +48,18 @@ def decode_range(
     """The bytes from `start`, where the stream stands, to `end`."""
     decoder, problem = LogDecoder(ranged), None
     try:
-        for block in blocks(stream, start, end, first):
+        for block in log_blocks(stream, start, end, first):
             decoder.block(*block)
     except TooLargeError as error:
         problem = str(error)
-    except DAMAGE as error:
+    except STREAM_ERRORS as error:
         problem = f"packed file is damaged ({type(error).__name__})"
     content = decoder.done()
     content.problem = problem or content.problem
     return content
 
 
-def cut(stream: IO[bytes], at: int) -> int:
+def line_start(stream: IO[bytes], at: int) -> int:
     """The beginning of a line at or behind a place: of one with a head, if there is one near."""
     if at <= 0:
         return 0
@@ -116,28 +116,28 @@ class LogBlock(NamedTuple):
     offset: int
 
 
-def blocks(stream: IO[bytes], offset: int = 0, end: int | None = None, first: bytes = b"") -> Iterator[LogBlock]:
+def log_blocks(stream: IO[bytes], offset: int = 0, end: int | None = None, first: bytes = b"") -> Iterator[LogBlock]:
     """The blocks of a stream that stands at `offset`, up to `end`; `first` was read of it already.
 
     A line longer than a block is cut. A file that is emptied while its writer goes on where it was begins with zeros:
     they are left out. Raises what the stream raises, after all that came before is out.
     """
-    padded = bytearray(PAD + max(BLOCK_BYTES, len(first)) + PAD)
-    padded[:PAD], padded[PAD : PAD + len(first)] = BEFORE, first
+    padded = bytearray(PAD_BYTES + max(BLOCK_BYTES, len(first)) + PAD_BYTES)
+    padded[:PAD_BYTES], padded[PAD_BYTES : PAD_BYTES + len(first)] = LEADING_BYTES, first
     have, at_start = len(first), offset == 0
     while True:
-        room = len(padded) - 2 * PAD if end is None else min(len(padded) - 2 * PAD, end - offset)
+        room = len(padded) - 2 * PAD_BYTES if end is None else min(len(padded) - 2 * PAD_BYTES, end - offset)
         have, error = _fill(stream, padded, have, room)
         zeros = _without_zeros(padded, have) if at_start else 0
         offset, have, at_start = offset + zeros, have - zeros, at_start and zeros == have
         if zeros and error is None:
             continue
-        over = error is not None or have < len(padded) - 2 * PAD
-        cut = have if over else padded.rfind(b"\n", PAD, PAD + have) + 1 - PAD
+        over = error is not None or have < len(padded) - 2 * PAD_BYTES
+        cut = have if over else padded.rfind(b"\n", PAD_BYTES, PAD_BYTES + have) + 1 - PAD_BYTES
         cut = cut if cut > 0 else have
         if cut:
             yield LogBlock(padded, cut, offset)
-        padded[PAD : PAD + have - cut] = padded[PAD + cut : PAD + have]
+        padded[PAD_BYTES : PAD_BYTES + have - cut] = padded[PAD_BYTES + cut : PAD_BYTES + have]
         offset, have = offset + cut, have - cut
         if error is not None:
             raise error
@@ -147,10 +147,10 @@ def blocks(stream: IO[bytes], offset: int = 0, end: int | None = None, first: by
 
 def _without_zeros(padded: bytearray, have: int) -> int:
     """Takes the zeros away with which a text of `have` bytes begins; how many there were."""
-    if not have or padded[PAD]:
+    if not have or padded[PAD_BYTES]:
         return 0
-    rest = padded[PAD : PAD + have].lstrip(b"\0")
-    padded[PAD : PAD + len(rest)] = rest
+    rest = padded[PAD_BYTES : PAD_BYTES + have].lstrip(b"\0")
+    padded[PAD_BYTES : PAD_BYTES + len(rest)] = rest
     return have - len(rest)
 
 
@@ -160,7 +160,7 @@ def _fill(stream: IO[bytes], padded: bytearray, have: int, room: int) -> tuple[i
     with memoryview(padded) as view:
         while have < room:
             try:
-                got = read(view[PAD + have : PAD + room])
+                got = read(view[PAD_BYTES + have : PAD_BYTES + room])
             except Exception as error:  # noqa: BLE001 - raised again once the rest is out
                 return have, error
             if not got:

@@ -26,7 +26,7 @@ class Event(NamedTuple):
     """Part of it is missing."""
 
 
-def event(kind: str, record: Record, text: str = "", **values: Any) -> Event:
+def record_event(kind: str, record: Record, text: str = "", **values: Any) -> Event:
     """An event of a record; its text is the record's unless another is given."""
     return Event(
         kind, record.offset, record.line, record.rank, record.stamp, text or record.text, values, record.torn

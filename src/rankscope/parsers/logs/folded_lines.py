@@ -17,18 +17,18 @@ import numpy as np
 from rankscope.parsers.logs import prefixes
 from rankscope.parsers.logs.nccl import coll_lines, comm_lives
 from rankscope.parsers.logs.nccl.coll_blocks import BlockLines
-from rankscope.parsers.logs.nccl.packed_words import PAD, Places
+from rankscope.parsers.logs.nccl.packed_words import PAD_BYTES, Places
 from rankscope.parsers.logs.record_reader import HEAD
 
 NARROWEST, WIDEST = 60, 400
 """Columns of a terminal."""
-SAMPLE = 64
+SAMPLE_LINES = 64
 """So many lines of the greatest width tell whether to look at all of them."""
-PROOF = 3
+PROOF_KINDS = 3
 """So many kinds of lines of one width show that it is where lines were broken."""
-SHAPE = 40
+SHAPE_LENGTH = 40
 """So many signs without numbers tell the kind."""
-WORD = 8
+WORD_LENGTH = 8
 """A shorter word across a cut proves nothing."""
 _OPENS = re.compile(
     r"\s{2}|\t|[|+{}]|Traceback \(|frame #|Exception raised from |Last error:|(?:srun|slurmstepd|torchrun): |-{8}|={8}"
@@ -71,7 +71,7 @@ class _BlockTexts:
     def __init__(self, lines: BlockLines) -> None:
         self._text = lines.padded
         starts, ends = lines.bounds()
-        self.starts, self.ends = starts + PAD, ends + PAD
+        self.starts, self.ends = starts + PAD_BYTES, ends + PAD_BYTES
         if lines.has_returns:
             self.ends = self.ends - (lines.bytes.take(self.ends - 1) == ord("\r"))
         self.count = len(starts)
@@ -89,7 +89,7 @@ class _BlockTexts:
         return bool(text.strip()) and not _begins(text)
 
 
-def unfold(lines: BlockLines, literals: Callable[[], Sequence[str]]) -> LineFolds | None:
+def unfold_lines(lines: BlockLines, literals: Callable[[], Sequence[str]]) -> LineFolds | None:
     """Joins lines in their block, which is to be looked at anew then; None if nothing is broken.
 
     `literals` gives the words that are looked for in lines, once they are needed.
@@ -99,9 +99,9 @@ def unfold(lines: BlockLines, literals: Callable[[], Sequence[str]]) -> LineFold
     if not NARROWEST <= width <= WIDEST:
         return None
     full = np.flatnonzero(texts.columns == width)
-    some = full[:: max(1, full.size // SAMPLE)].tolist()
+    some = full[:: max(1, full.size // SAMPLE_LINES)].tolist()
     went_on = sum(texts.continues(at + 1) for at in some)
-    if went_on * (2 if full.size > SAMPLE else len(some)) < len(some):
+    if went_on * (2 if full.size > SAMPLE_LINES else len(some)) < len(some):
         return None
     words = literals()
     runs = list(_runs(full.tolist(), texts))
@@ -129,13 +129,13 @@ def _runs(full: list[int], texts: _BlockTexts) -> Iterator[_FoldedLine]:
 
 
 def _begins(text: str) -> bool:
-    return bool(_OPENS.match(text) or HEAD.match(text) or prefixes.strip(text).end)
+    return bool(_OPENS.match(text) or HEAD.match(text) or prefixes.strip_prefixes(text).end)
 
 
 def _is_proven(runs: list[_FoldedLine], alone: int) -> bool:
     """Whether lines that have nothing else in common end at the same column, and go on in the next."""
-    kinds = {_VARIES.sub("", text)[:SHAPE] for run in runs for text in run.texts[:-1]}
-    return len(kinds) >= PROOF and alone * 3 <= sum(run.cuts for run in runs)
+    kinds = {_VARIES.sub("", text)[:SHAPE_LENGTH] for run in runs for text in run.texts[:-1]}
+    return len(kinds) >= PROOF_KINDS and alone * 3 <= sum(run.cuts for run in runs)
 
 
 def _sure(run: _FoldedLine, words: Sequence[str]) -> _FoldedLine:
@@ -159,11 +159,15 @@ def _is_one(run: _FoldedLine, cut: int, words: Sequence[str]) -> bool:
             return True
     if front.count('"') % 2 and '"' in behind:
         return True
-    if any(pattern.search(whole) and not pattern.search(front) for pattern in (coll_lines.COLL, comm_lives.LIFE)):
+    if any(
+        pattern.search(whole) and not pattern.search(front) for pattern in (coll_lines.COLL_LINE, comm_lives.LIFE_LINE)
+    ):
         return True
     around = whole[max(0, at - 100) : at + 100]
     middle = min(at, 100)
-    return any(len(word) >= WORD and 0 <= (found := around.find(word)) < middle < found + len(word) for word in words)
+    return any(
+        len(word) >= WORD_LENGTH and 0 <= (found := around.find(word)) < middle < found + len(word) for word in words
+    )
 
 
 def _closes(text: str, opens: str, closes: str) -> bool:

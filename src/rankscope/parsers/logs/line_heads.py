@@ -9,10 +9,10 @@ from rankscope.parsers.logs import prefixes, timestamps
 from rankscope.parsers.logs.log_record import Record, Stamp
 from rankscope.parsers.logs.nccl.coll_lines import Operation
 from rankscope.parsers.logs.nccl.comm_lives import ProcessTable
-from rankscope.parsers.logs.nccl.packed_words import LEVELS, NcclHead, head
+from rankscope.parsers.logs.nccl.packed_words import LEVELS, NcclHead, nccl_head
 from rankscope.parsers.logs.record_reader import RecordSplitter
 
-MOST = 1 << 16
+MOST_FRONTS = 1 << 16
 _TIME = re.compile(rb"\[?(\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d[.,\d]*Z?)\]? ?")
 _ONE = re.compile(rf"NCCL (?:{'|'.join(LEVELS)})|\[rank|\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]|\d WARN|[\x1b\r]")
 """What another record in the same line would show."""
@@ -46,7 +46,7 @@ class LineFronts:
         """Of a text that ends with a blank, in a line at an offset; None if it is not one head alone."""
         bare, _ = without_time(text)
         if bare not in self._known:
-            if len(self._known) >= MOST:
+            if len(self._known) >= MOST_FRONTS:
                 self._known.clear()
             self._known[bare] = self.read(bare, offset)
         return self._known[bare]
@@ -56,7 +56,7 @@ class LineFronts:
         if b"\r" in text or b"\x1b" in text or text.startswith(b"{"):
             return None
         records = list(self._splitter.records(text + b"NCCL INFO", offset, 0))
-        said = head(records[0].text) if len(records) == 1 else None
+        said = nccl_head(records[0].text) if len(records) == 1 else None
         if said is None or said.level != "INFO" or said.message or said.place:
             return None
         process = self._processes.of(said.host, said.pid, records[0], False)
@@ -65,7 +65,7 @@ class LineFronts:
     def record(self, front: LineFront, text: bytes, message: bytes, place: tuple[int, int]) -> Record | None:
         """The record of a line with a known front; None if there may be more in it than one."""
         words = message.decode("utf-8", "replace")
-        if len(message) > 1 << 12 or _ONE.search(words) or prefixes.REPEATED.search(words):
+        if len(message) > 1 << 12 or _ONE.search(words) or prefixes.REPEAT_MARK.search(words):
             return None
         _, stamp = without_time(text)
         said = front.record
@@ -78,4 +78,4 @@ def without_time(front: bytes) -> tuple[bytes, Stamp | None]:
     found = _TIME.match(front) if front[:1] in b"[0123456789" else None
     if found is None:
         return front, None
-    return front[found.end() :], timestamps.stamp(found[1].decode())
+    return front[found.end() :], timestamps.read_stamp(found[1].decode())

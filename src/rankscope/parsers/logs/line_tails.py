@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from rankscope.parsers.logs.model import (
-    CHECKPOINT,
+    CHECKPOINT_STEP,
     CODES,
     IS_P2P,
     LEAST_ROWS,
@@ -21,14 +21,14 @@ from rankscope.parsers.logs.model import (
     LogContent,
     LogWriter,
 )
-from rankscope.parsers.logs.nccl.coll_lines import UNEVEN
-from rankscope.parsers.logs.nccl.packed_words import Words, mix
+from rankscope.parsers.logs.nccl.coll_lines import UNEVEN_OPS
+from rankscope.parsers.logs.nccl.packed_words import Words, mix_hash
 from rankscope.parsers.matrices import NULL, Codes, Numbers
 
 MOST_FINGERPRINTS = 4096
 _MASK = (1 << 64) - 1
 _BASE = 0x2545F4914F6CDD1D
-_POWERS = np.array([pow(_BASE, CHECKPOINT - 1 - i, 1 << 64) for i in range(CHECKPOINT)], np.uint64)
+_POWERS = np.array([pow(_BASE, CHECKPOINT_STEP - 1 - i, 1 << 64) for i in range(CHECKPOINT_STEP)], np.uint64)
 _UNKNOWN = np.uint64(0x1F83D9ABFB41BD6B)
 
 
@@ -62,8 +62,8 @@ class CommTail:
         self.kept += numbers.shape[1]
 
     def _fingerprint(self, hashes: Words) -> None:
-        full = len(hashes) // CHECKPOINT * CHECKPOINT
-        sums = (hashes[:full].reshape(-1, CHECKPOINT) * _POWERS).sum(axis=1, dtype=np.uint64)
+        full = len(hashes) // CHECKPOINT_STEP * CHECKPOINT_STEP
+        sums = (hashes[:full].reshape(-1, CHECKPOINT_STEP) * _POWERS).sum(axis=1, dtype=np.uint64)
         value = self.fingerprints[-1] if self.fingerprints else 0
         for one in sums.tolist():
             value = ((value ^ one) * _BASE + 1) & _MASK
@@ -151,25 +151,25 @@ def _told(row: Comm, tail: CommTail) -> Comm:
 def _hashes(numbers: Numbers, codes: Codes, ops: list[str]) -> Words:
     """A number for what all ranks agree on: operation, count, datatype, root."""
     names = np.array([name_hash(op) for op in ops] or [0], np.uint64)
-    even = np.array([op not in UNEVEN for op in ops] or [True], np.bool_)
+    even = np.array([op not in UNEVEN_OPS for op in ops] or [True], np.bool_)
     op = codes[CODES.index("op")]
     hashed = np.where(op >= 0, names[op], _UNKNOWN)
     count, root = numbers[NUMBERS.index("count")], numbers[NUMBERS.index("root")]
-    hashed = mix(hashed, np.where(even[op], count, 0).view(np.uint64))
-    hashed = mix(hashed, codes[CODES.index("datatype")].astype(np.int64).view(np.uint64))
-    hashed = mix(hashed, root.view(np.uint64))
+    hashed = mix_hash(hashed, np.where(even[op], count, 0).view(np.uint64))
+    hashed = mix_hash(hashed, codes[CODES.index("datatype")].astype(np.int64).view(np.uint64))
+    hashed = mix_hash(hashed, root.view(np.uint64))
     return hashed ^ (hashed >> np.uint64(31))
 
 
 # Processes that never were: a line that lost the beginning of its host, or got a piece of another line in front.
 
-FEW = 3
-MANY = 8
+PHANTOM_RECORDS = 3
+HOST_RATIO = 8
 """One with FEW records at most is a phantom of one with at least MANY times as many, the same pid, and a host that
 ends as its own does."""
 
 
-def settle(content: LogContent) -> None:
+def move_phantoms(content: LogContent) -> None:
     """Gives what phantoms said to the processes that said it."""
     rows = content.processes
     real = _real(rows, content.comms)
@@ -226,8 +226,8 @@ def _phantoms(rows: list[LogWriter]) -> dict[int, int]:
     found = {}
     for same in by_pid.values():
         # processes in containers have the same pid by the thousand
-        few = [at for at in same if rows[at].records <= FEW]
-        least = MANY * min((rows[at].records for at in few), default=0)
+        few = [at for at in same if rows[at].records <= PHANTOM_RECORDS]
+        least = HOST_RATIO * min((rows[at].records for at in few), default=0)
         many = [at for at in same if rows[at].records >= least]
         for at in few if many else ():
             others = [other for other in many if other != at and _is_of(rows[at], rows[other])]
@@ -237,7 +237,7 @@ def _phantoms(rows: list[LogWriter]) -> dict[int, int]:
 
 
 def _is_of(row: LogWriter, other: LogWriter) -> bool:
-    rare = row.records <= FEW and other.records >= MANY * row.records
+    rare = row.records <= PHANTOM_RECORDS and other.records >= HOST_RATIO * row.records
     return rare and (row.host.endswith(other.host) or other.host.endswith(row.host))
 
 

@@ -11,20 +11,20 @@ import numpy as np
 from rankscope.parsers.logs import bounded_events
 from rankscope.parsers.logs.c10d.known_errors import WordScreen
 from rankscope.parsers.logs.event import Event
-from rankscope.parsers.logs.folded_lines import unfold
+from rankscope.parsers.logs.folded_lines import unfold_lines
 from rankscope.parsers.logs.line_heads import LineFronts
-from rankscope.parsers.logs.line_tails import CommTails, rehomed, settle
+from rankscope.parsers.logs.line_tails import CommTails, move_phantoms, rehomed
 from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.logs.model import MOST_SETTINGS, LogContent, LogSetting
 from rankscope.parsers.logs.nccl import coll_lines, comm_lives, nccl_warnings
 from rankscope.parsers.logs.nccl import packed_words as w
-from rankscope.parsers.logs.nccl.bulk_lines import CHANNEL, TUNING, InfoLine, MessageShapes, UnheardLines
+from rankscope.parsers.logs.nccl.bulk_lines import CHANNEL_STARTS, TUNING_SIGN, InfoLine, MessageShapes, UnheardLines
 from rankscope.parsers.logs.nccl.coll_blocks import HEAD_BYTES, BlockLines, coll_rows
 from rankscope.parsers.logs.nccl.coll_lines import OperationRows
 from rankscope.parsers.logs.nccl.comm_lives import CommTable, ProcessTable
 from rankscope.parsers.logs.nccl.inspector import InspectorReader
 from rankscope.parsers.logs.nccl.nccl_warnings import WarningReader
-from rankscope.parsers.logs.nccl.packed_words import NcclHead, Places, head
+from rankscope.parsers.logs.nccl.packed_words import NcclHead, Places, nccl_head
 from rankscope.parsers.logs.nccl.ras_output import RasReader
 from rankscope.parsers.logs.operation_lines import OperationReader
 from rankscope.parsers.logs.record_reader import LINE_BYTES, WORDS, RecordSplitter
@@ -33,9 +33,9 @@ from rankscope.parsers.matrices import Codes, Numbers
 if TYPE_CHECKING:
     from rankscope.parsers.logs.c10d.recogniser import Recogniser
 
-BATCH = 4096
+BATCH_RECORDS = 4096
 """So many records go to the recogniser at a time."""
-SILENT = 256
+SILENT_LINES = 256
 """After so many lines that tell nothing the recogniser is asked whether it waits for more of them."""
 FOLD_ROWS = 200_000
 """After so many operations all but the tails is let go."""
@@ -53,7 +53,7 @@ class LogDecoder:
         self._splitter = RecordSplitter()
         self._recognition = EventRecognition()
         self._waiting: list[Record] = []
-        self._events = bounded_events.events(bounded_events.MOST_EVENTS // 2 if ranged else 0)
+        self._events = bounded_events.bounded_events(bounded_events.MOST_EVENTS // 2 if ranged else 0)
         self._settings: set[tuple[int, str, str]] = set()
         self._fronts = LineFronts(self._splitter, self.processes)
         self._operations = OperationReader(self.processes, self.comms, self.rows, self._fronts, self.counts)
@@ -69,12 +69,12 @@ class LogDecoder:
     def block(self, padded: bytearray, size: int, offset: int) -> None:
         """A text of lines with the padding of `words`. Only the last of a log may lack its line end."""
         self._block = offset
-        whole = padded.rfind(b"\n", w.PAD - 1, w.PAD + size) + 1 - w.PAD
+        whole = padded.rfind(b"\n", w.PAD_BYTES - 1, w.PAD_BYTES + size) + 1 - w.PAD_BYTES
         lines = BlockLines(padded, whole)
-        folds = unfold(lines, self._recognition.literals)
+        folds = unfold_lines(lines, self._recognition.literals)
         if folds is not None:
             lines = BlockLines(padded, whole)
-        rows = coll_rows(lines) if padded.find(b"opCount", w.PAD, w.PAD + whole) >= 0 else None
+        rows = coll_rows(lines) if padded.find(b"opCount", w.PAD_BYTES, w.PAD_BYTES + whole) >= 0 else None
         starts, ends = lines.bounds()
         slow = np.ones(len(starts), np.bool_)
         self._cuts = frozenset() if folds is None else folds.cut
@@ -87,8 +87,8 @@ class LogDecoder:
         with memoryview(padded) as view:
             which = np.flatnonzero(slow)
             bounds = zip(starts[which].tolist(), ends[which].tolist(), strict=True)
-            self._lines(which.tolist(), [bytes(view[w.PAD + a : w.PAD + b]) for a, b in bounds], starts)
-            rest = bytes(view[w.PAD + whole : w.PAD + size])
+            self._lines(which.tolist(), [bytes(view[w.PAD_BYTES + a : w.PAD_BYTES + b]) for a, b in bounds], starts)
+            rest = bytes(view[w.PAD_BYTES + whole : w.PAD_BYTES + size])
         self._unheard.keep(said)
         if rows is not None:
             self._operations.many(rows, taken, known, (offset, self._line))
@@ -111,7 +111,7 @@ class LogDecoder:
                 continue
             else:
                 self._silent += 1
-                if self._silent >= SILENT:
+                if self._silent >= SILENT_LINES:
                     self._flush()
                     self._alert, self._silent = self._recognition.busy, 0
             self.line(text, self._block + int(starts[i]), self._line + i, i not in self._cuts)
@@ -149,7 +149,7 @@ class LogDecoder:
         else:
             self._tails.add(*self._taken(), content.ops)
             content.comms, content.numbers, content.codes = self._tails.done(content.comms)
-            settle(content)
+            move_phantoms(content)
         return content
 
     def _taken(self) -> tuple[Numbers, Codes]:
@@ -180,14 +180,14 @@ class LogDecoder:
         """Before a call that failed: what its thread said last may have been a quiet line."""
         for text, offset, number in self._unheard.take(process):
             for said in self._splitter.records(text, offset, number):
-                found = head(said.text)
+                found = nccl_head(said.text)
                 if found is not None and said.offset < record.offset:
                     self.warnings.said(process, found, said)
 
     def _record(self, record: Record, glued: bool) -> None:
         self.counts["records"] += 1
         self.counts["torn"] += record.torn
-        found = head(record.text) if "NCCL" in record.text or " WARN " in record.text else None
+        found = nccl_head(record.text) if "NCCL" in record.text or " WARN " in record.text else None
         if found is not None:
             self._nccl(found, record, glued)
         elif not (self._headless(record) or self.inspector.feed(record) or self.ras.feed(record)):
@@ -195,11 +195,11 @@ class LogDecoder:
 
     def _headless(self, record: Record) -> bool:
         """The end of a line of which the head is missing, and the version, which never has one."""
-        told = nccl_warnings.version(record.text)
+        told = nccl_warnings.version_pair(record.text)
         if told is not None:
             self._setting(-1, told, record)
             return True
-        operation = coll_lines.operation(record.text, True) if "opCount" in record.text else None
+        operation = coll_lines.coll_operation(record.text, True) if "opCount" in record.text else None
         owner = self.comms.owner(operation.pointer) if operation else None
         if operation is not None and owner is not None:
             self.counts["headless"] += 1
@@ -225,11 +225,11 @@ class LogDecoder:
         """Takes the message of a record; False if it is none of those that are known."""
         message = found.message
         if found.level == "CALL":
-            operation = coll_lines.call(message)
+            operation = coll_lines.call_operation(message)
             if operation is not None:
                 self._operations.one(process, operation, record, True)
             return True
-        ignored = "channels" if message.startswith(CHANNEL) else "tuning" if TUNING in message else ""
+        ignored = "channels" if message.startswith(CHANNEL_STARTS) else "tuning" if TUNING_SIGN in message else ""
         if ignored:
             self.counts[ignored] += 1
             return True
@@ -245,22 +245,22 @@ class LogDecoder:
         return self.warnings.trail(process, found, record)
 
     def _coll(self, process: int, message: str, record: Record, device: int | None) -> bool:
-        operation = coll_lines.operation(message, record.torn)
+        operation = coll_lines.coll_operation(message, record.torn)
         if operation is not None:
             self.processes.issued(process, device)
             self._operations.one(process, operation, record)
             return True
-        return coll_lines.BEGUN.match(message) is not None and self._cut(process, message, record)
+        return coll_lines.COLL_BEGINNING.match(message) is not None and self._cut(process, message, record)
 
     def _life(self, process: int, message: str, record: Record) -> bool:
-        life = comm_lives.life(message)
+        life = comm_lives.comm_life(message)
         if life is not None:
             self.comms.life(process, *life, record)
             self.counts["life"] += 1
         return life is not None
 
     def _told(self, process: int, message: str, record: Record) -> bool:
-        told = nccl_warnings.setting(message)
+        told = nccl_warnings.setting_pair(message)
         if told is not None:
             self._setting(process, told, record)
         return told is not None
@@ -270,7 +270,7 @@ class LogDecoder:
         self.counts["cut"] += 1
         self.processes.count(process, 0, record.offset)
         pointer = self.comms.only(process)
-        operation = coll_lines.cut(message, pointer) if pointer is not None else None
+        operation = coll_lines.torn_operation(message, pointer) if pointer is not None else None
         if operation is not None:
             self._operations.one(process, operation, record._replace(torn=True))
         return True
@@ -282,7 +282,7 @@ class LogDecoder:
 
     def _pass_on(self, record: Record) -> None:
         self._waiting.append(record)
-        if len(self._waiting) >= BATCH:
+        if len(self._waiting) >= BATCH_RECORDS:
             self._flush()
 
     def _flush(self) -> None:
@@ -322,21 +322,21 @@ class EventRecognition:
 
     def _ready(self) -> Recogniser:
         if self._recogniser is None:
-            from rankscope.parsers.logs.c10d.error_table import current
+            from rankscope.parsers.logs.c10d.error_table import current_table
             from rankscope.parsers.logs.c10d.recogniser import Recogniser
 
-            table, self.problem = current()
+            table, self.problem = current_table()
             self._recogniser = Recogniser(table)
         return self._recogniser
 
 
 # Lines in which nobody looks for anything: what programs print of their own, most of many logs.
 
-FEW = 64
+FEWEST_LINES = 64
 """Fewer lines are read the usual way: getting ready takes longer."""
 _SIGNS = ("NCCL", "RCCL", "opCount", " WARN", "_perf", '"peer"', "Job summary", "Communicators...", "PEER_")
 """What the readers of operations, of heads, of JSON and of RAS look for."""
-_TELLING = ("\x1b", "Rank ", *WORDS)
+_EVENT_SIGNS = ("\x1b", "Rank ", *WORDS)
 """Beside the words of the recogniser: what words may stand behind, or in pieces; "Rank " ends a line whose rank is that
 of the next one."""
 
@@ -350,10 +350,10 @@ class PlainLines:
 
     def many(self, lines: Sequence[bytes]) -> tuple[list[bool], list[bool]]:
         """For each line whether it is one of them, and whether a word of the recogniser is in it."""
-        if len(lines) < FEW:
+        if len(lines) < FEWEST_LINES:
             return [False] * len(lines), [True] * len(lines)
         if self._screens is None:
-            self._screens = WordScreen(_SIGNS), WordScreen((*_TELLING, *self._literals()))
+            self._screens = WordScreen(_SIGNS), WordScreen((*_EVENT_SIGNS, *self._literals()))
         texts = [line.decode("utf-8", "replace") for line in lines]
         signs, telling = (screen.many(texts) for screen in self._screens)
         rows = zip(signs, telling, lines, strict=True)

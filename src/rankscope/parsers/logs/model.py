@@ -19,7 +19,7 @@ MOST_ROWS, LEAST_ROWS = 1_000_000, 32
 """So many of all communicators of a log together; of each this many in any case."""
 MOST_SETTINGS = 200_000
 """More of one log are not kept."""
-CHECKPOINT = 1024
+CHECKPOINT_STEP = 1024
 """A fingerprint is taken after so many collectives."""
 
 NUMBERS = (
@@ -218,7 +218,7 @@ class LogContent(ColumnMatrix):
         tables = {name: list(map(_plain, getattr(self, name))) for name in _TABLES}
         kept = int(self.numbers.shape[1])
         plain = {"ops": self.ops, "counts": self.counts, "problem": self.problem, "ranged": self.ranged, "kept": kept}
-        self._packed = [pack(a) if kept else ([], []) for a in (self.numbers, self.codes)]
+        self._packed = [pack_table(a) if kept else ([], []) for a in (self.numbers, self.codes)]
         specs = [spec for spec, _ in self._packed]
         return {**tables, **plain, "columns": specs, "events": list(map(_plain, self.events))}
 
@@ -236,8 +236,8 @@ def log_from(header: dict[str, Any], body: memoryview, *more: object) -> LogCont
     plain: dict[str, Any] = {name: header[name] for name in ("ops", "counts", "problem", "ranged")}
     content = LogContent(**plain, **named, events=events)
     if kept:
-        content.numbers, rest = unpack(of_numbers, body, kept, np.int64)
-        content.codes, _ = unpack(of_codes, rest, kept, np.int32)
+        content.numbers, rest = unpack_table(of_numbers, body, kept, np.int64)
+        content.codes, _ = unpack_table(of_codes, rest, kept, np.int32)
     return content
 
 
@@ -258,7 +258,7 @@ Spec = list[Any]
 """Type and smallest value of a column; of one value alone the type is ""."""
 
 
-def pack(columns: npt.NDArray[Any]) -> tuple[list[Spec], list[memoryview]]:
+def pack_table(columns: npt.NDArray[Any]) -> tuple[list[Spec], list[memoryview]]:
     """A table of shape (columns, rows) with at least one row, as what is needed to read it, and bytes."""
     specs: list[Spec] = []
     body: list[memoryview] = []
@@ -272,7 +272,9 @@ def pack(columns: npt.NDArray[Any]) -> tuple[list[Spec], list[memoryview]]:
     return specs, body
 
 
-def unpack(specs: Sequence[Spec], body: memoryview, rows: int, into: type[np.integer[Any]]) -> tuple[Any, memoryview]:
+def unpack_table(
+    specs: Sequence[Spec], body: memoryview, rows: int, into: type[np.integer[Any]]
+) -> tuple[Any, memoryview]:
     """The table that was packed, and the rest of the bytes."""
     table = np.empty((len(specs), rows), into)
     for column, (kind, low) in zip(table, specs, strict=True):

@@ -11,7 +11,7 @@ from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.logs.model import IS_CALL, IS_P2P, TORN
 from rankscope.parsers.logs.nccl import coll_lines
 from rankscope.parsers.logs.nccl.coll_blocks import CollRows, LineGroup
-from rankscope.parsers.logs.nccl.coll_lines import P2P, OperationRows
+from rankscope.parsers.logs.nccl.coll_lines import P2P_OPS, OperationRows
 from rankscope.parsers.logs.nccl.comm_lives import CommTable, ProcessTable
 from rankscope.parsers.logs.nccl.packed_words import Mask, Places
 from rankscope.parsers.matrices import NULL
@@ -48,8 +48,8 @@ class OperationReader:
 
     def _read(self, group: LineGroup, block: int) -> GroupFacts | None:
         """None if a line is not what it seems, or has anything but a head in front of the collective."""
-        found = coll_lines.COLL.search(group.line.decode("utf-8", "replace"))
-        operation = coll_lines.operation(found[0], False) if found else None
+        found = coll_lines.COLL_LINE.search(group.line.decode("utf-8", "replace"))
+        operation = coll_lines.coll_operation(found[0], False) if found else None
         front = self._fronts.read(group.head, block + group.start) if operation is not None else None
         if front is None or operation is None:
             return None
@@ -62,7 +62,7 @@ class OperationReader:
         offsets, lines = rows.start + at[0], rows.line + at[1]
         comm, torn = self._placed(rows, known, offsets, lines)
         op = np.array([self._op(group.op) for group in rows.groups], np.int64)[rows.group]
-        p2p = np.array([group.op in P2P for group in rows.groups], np.int64)[rows.group]
+        p2p = np.array([group.op in P2P_OPS for group in rows.groups], np.int64)[rows.group]
         stamps = np.array([one.stamp_ns if one else NULL for one in known], np.int64)[rows.group]
         columns = {
             "offset": offsets, "line": lines, "comm": comm, "op": op, "count": rows.count, "datatype": rows.datatype,
@@ -129,5 +129,5 @@ class OperationReader:
             offset=record.offset, line=record.line, comm=at, op=self._op(operation.op), count=operation.elements,
             datatype=operation.datatype, reduction=operation.reduction, root=operation.root,
             op_count=operation.op_count, stamp_ns=record.stamp.ns if record.stamp else NULL,
-            flags=torn * TORN + (operation.op in P2P) * IS_P2P + is_call * IS_CALL,
+            flags=torn * TORN + (operation.op in P2P_OPS) * IS_P2P + is_call * IS_CALL,
         )  # fmt: skip

@@ -6,8 +6,7 @@ import re
 from typing import NamedTuple
 
 from rankscope.parsers.logs.log_record import Stamp
-from rankscope.parsers.logs.timestamps import CLOCK, FULL, SYSLOG
-from rankscope.parsers.logs.timestamps import stamp as stamp_of
+from rankscope.parsers.logs.timestamps import CLOCK, FULL, SYSLOG, read_stamp
 
 _HEAD = r"(?=[^\s:]+:\d+:\d+ |\[rank\d|\[[IWEF][ \d]|[IWEF]\d{3,4} |\[default\d|NCCL version )"
 """What must follow where a prefix could be the text itself."""
@@ -63,7 +62,7 @@ _RANKED = {
 }
 """Of these kinds those that say a rank. One of tensor parallelism is the rank where nothing else divides the job."""
 _MOST = 12
-REPEATED = re.compile(r" \[repeated \d+x across cluster\](?: \([^()]*\))?\s*$")
+REPEAT_MARK = re.compile(r" \[repeated \d+x across cluster\](?: \([^()]*\))?\s*$")
 """What Ray puts behind a line that several workers printed."""
 
 
@@ -77,7 +76,7 @@ class LinePrefix(NamedTuple):
     stamp: Stamp | None
 
 
-def strip(text: str) -> LinePrefix:
+def strip_prefixes(text: str) -> LinePrefix:
     """The prefixes of a line."""
     at, rank, stamp = 0, None, None
     labels: list[str] = []
@@ -89,11 +88,11 @@ def strip(text: str) -> LinePrefix:
         if kind == "rank" or rank is None:
             rank = _rank(kind or "", found[0], rank)
         if kind in _TIMES:
-            stamp = stamp or stamp_of(found[0].lstrip("["))
+            stamp = stamp or read_stamp(found[0].lstrip("["))
         elif kind == "npu":
             # between its level and its process there is the time, which is no part of whose line it is
             _, _, told = found[0].partition("] ")
-            stamp = stamp or stamp_of(told)
+            stamp = stamp or read_stamp(told)
             labels.append(told[told.index("(") :])
         elif kind not in _SILENT:
             labels.append(found[0])

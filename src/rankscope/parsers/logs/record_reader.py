@@ -76,17 +76,17 @@ class RecordSplitter:
     def _piece(self, piece: bytes, offset: int, number: int, torn: bool, collected: Stamp | None) -> Iterator[Record]:
         text = piece.decode("utf-8", "replace")
         exact = len(text) == len(piece)
-        front = self._named(text, prefixes.strip(text))
+        front = self._named(text, prefixes.strip_prefixes(text))
         cuts = self._cuts(text, front.end)
         pieces = list(zip(cuts, [*cuts[1:], len(text)], strict=True))
         for i, (start, end) in enumerate(pieces):
             if i and not text[start:end].strip(_BLANK):
                 continue
-            own = front if i == 0 else prefixes.strip(text[start:end])
+            own = front if i == 0 else prefixes.strip_prefixes(text[start:end])
             body = text[front.end if i == 0 else start + own.end : end]
             if i == 0 and len(pieces) > 1 and not body.strip(_BLANK):
                 continue
-            body, cut = prefixes.REPEATED.sub("", body), torn or i < len(pieces) - 1
+            body, cut = prefixes.REPEAT_MARK.sub("", body), torn or i < len(pieces) - 1
             at = start if exact else len(text[:start].encode("utf-8", "surrogatepass"))
             stamp = _head_stamp(body) or own.stamp or collected
             yield Record(offset + min(at, len(piece)), number, body, own.rank, own.label, stamp, cut)
@@ -102,7 +102,7 @@ class RecordSplitter:
         if not colon or name not in self._labels:
             return front
         start = len(name) + 2
-        more = prefixes.strip(text[start:])
+        more = prefixes.strip_prefixes(text[start:])
         return more._replace(end=start + more.end, label=text[:start] + more.label)
 
     def _cuts(self, text: str, start: int) -> list[int]:
@@ -141,7 +141,7 @@ class RecordSplitter:
 
 def _head_stamp(text: str) -> Stamp | None:
     found = _TORCH_STAMP.match(text)
-    return timestamps.stamp(text[found.end() : found.end() + 40]) if found else None
+    return timestamps.read_stamp(text[found.end() : found.end() + 40]) if found else None
 
 
 # Lines that a collector keeps as JSON: Docker, fluentd and its kin, cloud logging.
@@ -165,5 +165,5 @@ def unwrapped(line: bytes) -> tuple[bytes, Stamp | None] | None:
     time = next((row[name] for name in _TIMES if isinstance(row.get(name), str)), None)
     if text is None:
         return None
-    stamp = timestamps.stamp(time) if time is not None else None
+    stamp = timestamps.read_stamp(time) if time is not None else None
     return text.rstrip("\r\n").encode("utf-8", "replace"), stamp

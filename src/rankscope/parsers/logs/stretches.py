@@ -11,11 +11,11 @@ import numpy as np
 
 from rankscope.parsers.contents import LogStretch
 from rankscope.parsers.logs import bounded_events
-from rankscope.parsers.logs.line_tails import CommTails, settle
+from rankscope.parsers.logs.line_tails import CommTails, move_phantoms
 from rankscope.parsers.logs.model import CODES, MOST_SETTINGS, NUMBERS, Comm, LogContent, LogWriter
-from rankscope.parsers.logs.nccl.comm_lives import ENDED
-from rankscope.parsers.logs.nccl.inspector import MOST as MOST_INSPECTED
-from rankscope.parsers.logs.nccl.ras_output import MOST as MOST_RAS
+from rankscope.parsers.logs.nccl.comm_lives import END_STATES
+from rankscope.parsers.logs.nccl.inspector import MOST_ROWS as MOST_INSPECTED
+from rankscope.parsers.logs.nccl.ras_output import MOST_ROWS as MOST_RAS
 
 
 class LogJoiner:
@@ -30,7 +30,7 @@ class LogJoiner:
         self._settings: set[tuple[int, str, str]] = set()
         self._inspected: dict[Any, int] = {}
         self._tails = CommTails()
-        self._events, self._warnings = bounded_events.events(), bounded_events.warnings()
+        self._events, self._warnings = bounded_events.bounded_events(), bounded_events.bounded_warnings()
         self._problems: list[str] = []
 
     def add(self, part: LogContent) -> None:
@@ -77,7 +77,7 @@ class LogJoiner:
         content.counts = dict(counts)
         content.comms, content.numbers, content.codes = self._tails.done(content.comms)
         content.problem = "; ".join(self._problems) or None
-        settle(content)
+        move_phantoms(content)
         return content
 
     def _process(self, row: LogWriter) -> int:
@@ -105,8 +105,8 @@ class LogJoiner:
             if row.parent and parent is None:
                 moved = moved._replace(parent_comm=self._last.get((key[0], row.parent)))
             before = self._last.get(key)
-            if before is not None and continues(rows[before], row):
-                rows[before] = joined(rows[before], moved)
+            if before is not None and is_continued(rows[before], row):
+                rows[before] = join_contents(rows[before], moved)
                 at.append(before)
                 continue
             self._last[key] = len(rows)
@@ -170,14 +170,14 @@ class LogJoiner:
             )  # fmt: skip
 
 
-def continues(before: Comm, row: Comm) -> bool:
+def is_continued(before: Comm, row: Comm) -> bool:
     """Whether a communicator seen in a range is one that lived on from an earlier range."""
-    if before.state in ENDED or row.start_offset is not None:
+    if before.state in END_STATES or row.start_offset is not None:
         return False
     return not row.init or before.state == "start"
 
 
-def joined(before: Comm, row: Comm) -> Comm:
+def join_contents(before: Comm, row: Comm) -> Comm:
     """The communicator with what a later range tells of it, without its counts."""
     keep = ("process", "pointer", "offset", "line", "init", "state", "fingerprints", "collectives", "p2p")
     told = {
@@ -210,7 +210,7 @@ def kept_comms(rows: Sequence[Comm]) -> list[int] | None:
     spared = {*first.values(), *(row.parent_comm for row in rows if row.parent_comm is not None)}
     gone = [
         at for at, row in enumerate(rows)
-        if (row.state in ENDED or last[row.process, row.pointer] != at) and at not in spared
+        if (row.state in END_STATES or last[row.process, row.pointer] != at) and at not in spared
         and not (row.parent and row.split is None)
     ]  # fmt: skip
     dropped = {*gone[: len(rows) - MOST_COMMS // 2]}

@@ -23,7 +23,7 @@ _MONTHS = {name: i for i, name in enumerate(calendar.month_abbr) if name}
 _SECOND = 1_000_000_000
 
 
-def stamp(text: str) -> Stamp | None:
+def read_stamp(text: str) -> Stamp | None:
     """The time at the beginning of `text`; None if there is none, or none that a clock can show."""
     if found := _FULL.match(text):
         year, month, day = int(found[1]), int(found[2]), int(found[3])

@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 from rankscope.parsers.flight_recorder.model import StackFrame
-from rankscope.parsers.py_spy.frame_interning import trees
+from rankscope.parsers.py_spy.frame_interning import process_trees
 from rankscope.parsers.py_spy.model import MAIN, ProcessRole, SampledProcess, Snapshot
 
 STARTS, STARTED, SERVES = 1, 2, 4
@@ -37,7 +37,7 @@ def roles_of(snapshot: Snapshot) -> list[ProcessRole]:
     """The role of each process."""
     processes = snapshot.processes
     marks = _marks(snapshot)
-    roots = trees(processes)
+    roots = process_trees(processes)
     places = {(root, process.pid): i for i, (root, process) in enumerate(zip(roots, processes, strict=True))}
     above = [
         None if root == i or process.parent_pid is None else places.get((root, process.parent_pid))

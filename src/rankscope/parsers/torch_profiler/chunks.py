@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import IO, NamedTuple
 
-from rankscope.parsers.files.streams import DAMAGE
+from rankscope.parsers.files.streams import STREAM_ERRORS
 
-CHUNK = 4 << 20
-LONGEST = 64 << 20
+CHUNK_BYTES = 4 << 20
+LONGEST_GAP = 64 << 20
 """Bytes without the beginning of an event after which what follows is given up."""
 _BETWEEN = frozenset(b", \t\r\n")
 _LONGEST_HEAD = 1 << 20
@@ -43,7 +43,7 @@ class TraceMargins:
     problem: str | None = None
 
 
-def pieces(
+def event_pieces(
     stream: IO[bytes], around: TraceMargins, begin: int = 0, end: int | None = None, layout: EventLayout | None = None
 ) -> Iterator[EventPiece]:
     """Events that begin at `begin` or behind it and before `end`, a few MB at a time; `around` is filled in.
@@ -52,7 +52,7 @@ def pieces(
     comma before the next one. `layout`: as the first events of the file have it; None where this is its beginning.
     """
     text, at, started, known = b"", begin, False, layout
-    layout = layout or USUAL
+    layout = layout or PHASE_FIRST
     for more in _blocks(stream, around):
         text = text + more if text else more
         if not started:
@@ -72,7 +72,7 @@ def pieces(
         if last > 0:
             yield EventPiece(text, last, layout.args_first)
             text, at = text[last:], at + last
-        elif len(text) > LONGEST:
+        elif len(text) > LONGEST_GAP:
             text, at = _unstarted(text, at, around)
     if started:
         last_one = _last(text, around)
@@ -94,13 +94,13 @@ def _blocks(stream: IO[bytes], around: TraceMargins) -> Iterator[bytes]:
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     parts, size = [], 0
     try:
-        while part := read(CHUNK - size):
+        while part := read(CHUNK_BYTES - size):
             parts.append(part)
             size += len(part)
-            if size == CHUNK:
+            if size == CHUNK_BYTES:
                 yield b"".join(parts) if len(parts) > 1 else part
                 parts, size = [], 0
-    except DAMAGE as error:
+    except STREAM_ERRORS as error:
         around.problem = f"packed file is damaged ({type(error).__name__})"
     if parts:
         yield b"".join(parts)
@@ -108,10 +108,10 @@ def _blocks(stream: IO[bytes], around: TraceMargins) -> Iterator[bytes]:
 
 def _unstarted(text: bytes, at: int, around: TraceMargins) -> tuple[bytes, int]:
     """Text without an event so far: kept up to a length, else only its end."""
-    if len(text) <= LONGEST:
+    if len(text) <= LONGEST_GAP:
         return text, at
     around.problem = "no event in a long stretch"
-    return text[-CHUNK:], at + len(text) - CHUNK
+    return text[-CHUNK_BYTES:], at + len(text) - CHUNK_BYTES
 
 
 def _last(text: bytes, around: TraceMargins) -> bytes:
@@ -139,7 +139,7 @@ BOUNDARY = re.compile(rb"\}\s*,\s*\{")
 """The end of an event and the beginning of the next."""
 _FIRST = re.compile(rb'(?:"traceEvents"\s*:|\A(?:\xef\xbb\xbf)?)\s*\[\s*\{')
 _AT_ONCE = re.compile(rb'\A[\s,]*\{\s*"args"\s*:')
-LOOKED_AT = 256
+SAMPLED_OBJECTS = 256
 """Objects that are looked at for the order of their keys; groups and devices stand before the first event."""
 _GAP = 256
 """Bytes of space between two events, at most."""
@@ -159,12 +159,12 @@ class EventLayout(NamedTuple):
 
 def layout_of(text: bytes) -> EventLayout:
     """The layout of a trace, by the first events of a piece of it."""
-    starts = islice((match.end() - 1 for match in BOUNDARY.finditer(text)), LOOKED_AT)
+    starts = islice((match.end() - 1 for match in BOUNDARY.finditer(text)), SAMPLED_OBJECTS)
     for begin, end in pairwise(starts):
         phase, args = text.find(PHASE, begin, end), text.find(_ARGS, begin, end)
         if phase >= 0 and args >= 0:
-            return ARGS_FIRST if args < phase else USUAL
-    return USUAL
+            return ARGS_FIRST if args < phase else PHASE_FIRST
+    return PHASE_FIRST
 
 
 def _first_by_phase(text: bytes, begin: int) -> int:
@@ -210,5 +210,5 @@ def _last_by_end(text: bytes) -> int:
     return -1
 
 
-USUAL = EventLayout(_first_by_phase, _start_by_phase, _last_by_phase)
+PHASE_FIRST = EventLayout(_first_by_phase, _start_by_phase, _last_by_phase)
 ARGS_FIRST = EventLayout(_first_by_end, _start_by_end, _last_by_end, args_first=True)

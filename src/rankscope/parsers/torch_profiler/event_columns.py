@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.parsers.flight_recorder.safe_values import TEXT_LIMIT, integer, text
+from rankscope.parsers.flight_recorder.safe_values import TEXT_LIMIT, safe_integer, safe_text
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.torch_profiler import event_names
 from rankscope.parsers.torch_profiler.events import (
-    BAD,
     COMMS,
+    JSON_ERRORS,
     LINKS,
     NO_ARGS,
     CommArgs,
@@ -106,7 +106,7 @@ class EventColumns:
         if sum(map(len, self.names)) > MOST_TEXT or len(self.labels) > MOST_NAMES:
             raise MemoryError
         return {
-            "names": [text(name) or "" for name in self.names],
+            "names": [safe_text(name) or "" for name in self.names],
             "lanes": [_lane(*key) for key in self.lanes],
             "calls": [_call(key) for key in self.calls],
             "labels": list(self.labels),
@@ -150,10 +150,13 @@ class EventColumns:
         known = len(self._telling)
         fresh = [event_names.is_collective(name) for name in list(self.names)[known:]]
         self._telling = np.concatenate([self._telling, np.array(fresh, np.bool_)])
-        new = [event_names.today(key[0] or "", "") for key in list(self.lanes)[len(self._linked) :]]
-        self._linked = np.concatenate([self._linked, np.array([c not in event_names.UNLINKED for c in new], np.bool_)])
+        new = [event_names.current_category(key[0] or "", "") for key in list(self.lanes)[len(self._linked) :]]
+        self._linked = np.concatenate(
+            [self._linked, np.array([c not in event_names.UNLINKED_CATEGORIES for c in new], np.bool_)]
+        )
         callable_ = [
-            c in ("cpu_op", "user_annotation") or c in event_names.ON_DEVICE - {"gpu_user_annotation"} for c in new
+            c in ("cpu_op", "user_annotation") or c in event_names.DEVICE_CATEGORIES - {"gpu_user_annotation"}
+            for c in new
         ]
         self._callable = np.concatenate([self._callable, np.array(callable_, np.bool_)])
 
@@ -189,27 +192,27 @@ class EventColumns:
             if args is None:
                 continue
             said = args.name if args.name is not None else args.labels
-            place = integer(event.pid), integer(event.tid)
-            self.labels[Label(event.name[:64], *place, _said(said) or "", integer(args.sort_index))] = None
+            place = safe_integer(event.pid), safe_integer(event.tid)
+            self.labels[Label(event.name[:64], *place, _said(said) or "", safe_integer(args.sort_index))] = None
 
 
 def _decoded(args: list[msgspec.Raw], decoder: msgspec.json.Decoder[list[Decoded]]) -> list[Decoded]:
     """The arguments of several events at once; those that are no JSON are empty."""
     try:
         return decoder.decode(b"[" + b",".join(args) + b"]")
-    except BAD:
+    except JSON_ERRORS:
         return [_one(one, decoder) for one in args]
 
 
 def _one(args: msgspec.Raw, decoder: msgspec.json.Decoder[list[Decoded]]) -> Decoded:
     try:
         return decoder.decode(b"[" + bytes(args) + b"]")[0]
-    except BAD:
+    except JSON_ERRORS:
         return decoder.decode(b"[null]")[0]
 
 
 def _number(value: Any) -> int:
-    number = integer(value)
+    number = safe_integer(value)
     return NULL if number is None else number
 
 
@@ -235,15 +238,16 @@ def _key(args: CommArgs) -> tuple[Any, ...]:
 
 def _call(key: tuple[Any, ...]) -> TracedCall:
     collective, dtype, in_elements, out_elements, size, group, description, members, *numbers, dims, types = key
-    rank, start, stride, source, target = map(integer, numbers)
+    rank, start, stride, source, target = map(safe_integer, numbers)
     return TracedCall(
-        _said(collective), _said(dtype), integer(in_elements), integer(out_elements), integer(size), _said(group),
-        _said(description), _said(members), rank, start, stride, source, target, _shapes(dims), _shapes(types),
+        _said(collective), _said(dtype), safe_integer(in_elements), safe_integer(out_elements), safe_integer(size),
+        _said(group), _said(description), _said(members), rank, start, stride, source, target,
+        _shapes(dims), _shapes(types),
     )  # fmt: skip
 
 
 def _said(value: Any) -> str | None:
-    return None if value is None else text(str(value))
+    return None if value is None else safe_text(str(value))
 
 
 def _shapes(raw: bytes) -> str | None:
@@ -251,4 +255,4 @@ def _shapes(raw: bytes) -> str | None:
 
 
 def _lane(category: str | None, pid: int | str, tid: int | str) -> EventLane:
-    return EventLane(text(category) or "", integer(pid), integer(tid))
+    return EventLane(safe_text(category) or "", safe_integer(pid), safe_integer(tid))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankscope.parsers.flight_recorder.model import GroupConfig, config_from
-from rankscope.parsers.flight_recorder.safe_values import integer, rank_list, text
+from rankscope.parsers.flight_recorder.safe_values import rank_list, safe_integer, safe_text
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 
 # What a trace says of itself, before its events and behind them.
@@ -35,7 +35,7 @@ class TraceHeader(NamedTuple):
     groups: list[GroupConfig] = []
 
 
-def about(before: bytes, after: bytes) -> TraceHeader:
+def trace_header(before: bytes, after: bytes) -> TraceHeader:
     """What the bytes around the events say, each key by itself: the rest of them may be no JSON."""
     found: dict[str, Any] = {}
     for part in (before[:_LONGEST], after[-_LONGEST:]):
@@ -60,13 +60,13 @@ def _value(said: str, key: str) -> Any:
 def _about_job(found: Mapping[str, Any]) -> TraceHeader:
     info = found.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
-    version = text(info.get("nccl_version")) or ""
+    version = safe_text(info.get("nccl_version")) or ""
     rows = info.get("pg_config")
     return TraceHeader(
         rank=_natural(info.get("rank")),
         world_size=_natural(info.get("world_size")),
-        backend=text(info.get("backend")) or "",
-        host=text(found.get("host_name")) or "",
+        backend=safe_text(info.get("backend")) or "",
+        host=safe_text(found.get("host_name")) or "",
         base_ns=_base(found.get("baseTimeNanoseconds")),
         library_version=version if _VERSION.fullmatch(version) else "",
         groups=[_group(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else [],
@@ -74,19 +74,19 @@ def _about_job(found: Mapping[str, Any]) -> TraceHeader:
 
 
 def _base(value: Any) -> int | None:
-    number = integer(value)
+    number = safe_integer(value)
     return number if number is not None and 0 <= number < LATEST_NS else None
 
 
 def _natural(value: Any) -> int | None:
-    number = integer(value)
+    number = safe_integer(value)
     return number if number is not None and 0 <= number < 1 << 18 else None
 
 
 def _group(row: Mapping[str, Any]) -> GroupConfig:
     name = row.get("pg_name", row.get("uid", ""))
     ranks = row.get("ranks")
-    return GroupConfig(text(str(name)) or "", text(row.get("pg_desc")) or "", rank_list(ranks))
+    return GroupConfig(safe_text(str(name)) or "", safe_text(row.get("pg_desc")) or "", rank_list(ranks))
 
 
 NUMBERS = ("start_ns", "duration_ns", "correlation")

@@ -12,7 +12,7 @@ from rankscope.parsers.torch_profiler.decode import problem_of
 from rankscope.parsers.torch_profiler.model import CALL_NUMBERS, TraceContent, TraceHeader
 
 
-def join(parts: Sequence[TraceContent], problems: Sequence[str]) -> TraceContent:
+def join_ranges(parts: Sequence[TraceContent], problems: Sequence[str]) -> TraceContent:
     """The whole trace; `problems` are those of ranges that could not be read."""
     names, name_of = _merged([part.names for part in parts])
     lanes, lane_of = _merged([part.lanes for part in parts])

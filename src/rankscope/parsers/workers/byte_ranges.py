@@ -74,9 +74,9 @@ class _RangedFile:
 
     def _whole(self, last: Result) -> Result:
         if self._trace:
-            from rankscope.parsers.torch_profiler.range_joiner import join
+            from rankscope.parsers.torch_profiler.range_joiner import join_ranges
 
-            trace = join(self._trace, self._problems)
+            trace = join_ranges(self._trace, self._problems)
             return replace(last, kind=TRACE.name, problem=trace.problem, decoded=trace)
         if self._joiner is None:
             return self._other or last

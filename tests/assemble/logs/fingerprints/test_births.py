@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rankscope.assemble.logs.fingerprints.fingerprint_rows import NEVER, Fingerprint, PrintedLane
-from rankscope.assemble.logs.fingerprints.group_solver import ways
+from rankscope.assemble.logs.fingerprints.fingerprint_rows import NO_TIME, Fingerprint, PrintedLane
+from rankscope.assemble.logs.fingerprints.group_solver import group_choices
 
 
 def pairs_of_all(ranks: int) -> dict[int, PrintedLane]:
@@ -11,7 +11,7 @@ def pairs_of_all(ranks: int) -> dict[int, PrintedLane]:
     return {
         rank: PrintedLane(rank, prints=[
             Fingerprint(rank, 0, 0, came=1 + rank, left=1 + ranks + rank),
-            Fingerprint(rank % 2, 0, 1, came=1 + ranks + rank, left=NEVER),
+            Fingerprint(rank % 2, 0, 1, came=1 + ranks + rank, left=NO_TIME),
         ])
         for rank in range(ranks)
     }  # fmt: skip
@@ -19,9 +19,9 @@ def pairs_of_all(ranks: int) -> dict[int, PrintedLane]:
 
 def test_a_group_may_be_larger_than_python_calls_are_deep() -> None:
     ranks = 1100
-    (found,) = ways(pairs_of_all(ranks))
+    (found,) = group_choices(pairs_of_all(ranks))
     assert tuple(range(ranks)) in found and (0, 1) in found and len(found) == 1 + ranks // 2
 
 
 def test_of_thousands_of_ranks_no_ways_are_tried() -> None:
-    assert ways(pairs_of_all(5000)) == []
+    assert group_choices(pairs_of_all(5000)) == []

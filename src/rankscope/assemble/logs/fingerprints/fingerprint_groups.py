@@ -7,39 +7,38 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from rankscope.assemble.logs.c10d_claims import Claims, rank_of
+from rankscope.assemble.logs.c10d_claims import Claims, printing_rank
 from rankscope.assemble.logs.fingerprints.fingerprint_rows import (
-    ALL,
+    WORLD_GROUP,
     CallNumbers,
     Fingerprint,
     NamedGroup,
     PrintedEvent,
     PrintedLanes,
-    add,
+    add_fingerprints,
     events_of,
+    fingerprint_row,
     lanes_of,
     named_groups,
-    row,
 )
-from rankscope.assemble.logs.fingerprints.group_solver import JobFacts, Solution, solve
+from rankscope.assemble.logs.fingerprints.group_solver import JobFacts, Solution, solve_groups
 from rankscope.assemble.logs.fingerprints.lockstep import FailureReports, PeerQuote
-from rankscope.assemble.logs.log_groups import DEFAULT, LogGroups
-from rankscope.assemble.logs.log_messages import failed
+from rankscope.assemble.logs.log_groups import DEFAULT_GROUP, LogGroups
+from rankscope.assemble.logs.log_messages import failed_ranks
 from rankscope.assemble.logs.log_processes import LogScene
-from rankscope.assemble.logs.log_values import rank as sound
-from rankscope.assemble.logs.log_values import whole
+from rankscope.assemble.logs.log_values import int64_or_none, valid_rank
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.logs.bounded_events import left_out
 from rankscope.parsers.logs.event import Event
 
 
-def place(scene: LogScene, groups: LogGroups, claims: Claims) -> None:
+def place_fingerprints(scene: LogScene, groups: LogGroups, claims: Claims) -> None:
     """Adds what fingerprints tell to `claims` and `groups`; `scene` gets how many of them are of no known group."""
     named = named_groups(event for _, event in events_of(scene, "pg-seat"))
     cut = any(left_out("fingerprint") in log.content.counts for log in scene.logs)
     alone = lanes_of_all(scene, cut) if named is None else None
     if alone is not None:
-        place_all(scene, groups, claims, alone)
+        place_world_lanes(scene, groups, claims, alone)
         place_mismatches(scene, groups, claims)
     else:
         _SeveralGroups(scene, groups, claims).place(named, not cut)
@@ -50,7 +49,7 @@ class _SeveralGroups:
 
     def __init__(self, scene: LogScene, groups: LogGroups, claims: Claims) -> None:
         self._scene, self._groups, self._claims = scene, groups, claims
-        prints = once(told for told in speakers(scene, "fingerprint") if _is_sound(told.event))
+        prints = distinct_lines(told for told in speakers(scene, "fingerprint") if _is_sound(told.event))
         self._calls = CallNumbers()
         self._lanes = lanes_of(((told.log, told.rank, told.event) for told in prints), self._calls)
         self._said = speakers(scene, *(kind.name for kind in EVENTS.values() if kind.of_failed_call))
@@ -73,7 +72,7 @@ class _SeveralGroups:
         scene.mixed_prints.update(left)
         rows = {at: self._row_of(solved.groups[at]) for at in sorted({at for _, at in of_group})}
         for (rank, at), events in of_group.items():
-            add(self._claims[rank, rows[at]], scene, events)
+            add_fingerprints(self._claims[rank, rows[at]], scene, events)
         self._failed_ones(solved, rows)
 
     def _solved(self, named: Sequence[NamedGroup] | None, whole_lanes: bool) -> Solution | None:
@@ -82,7 +81,7 @@ class _SeveralGroups:
             return None
         reports = read_reports(self._said, lanes, self._calls)
         written = {number: log.source.mtime_ns for number, log in enumerate(scene.logs)}
-        solved = solve(lanes, JobFacts(named, whole_lanes, failed(scene), scene.world, reports, written))
+        solved = solve_groups(lanes, JobFacts(named, whole_lanes, failed_ranks(scene), scene.world, reports, written))
         if solved is not None and by_labels(scene):
             # processes of two hosts with the same prefixes would look like groups that are there twice
             members = [group.members for group in solved.groups]
@@ -92,8 +91,8 @@ class _SeveralGroups:
     def _row_of(self, named: NamedGroup) -> int:
         """The row of a group: one that is known by its name or members, or a new one."""
         groups, members = self._groups, named.members
-        if named.name == ALL and not named.device:
-            return groups.of_report(ALL, DEFAULT, members[0], 0, len(members))
+        if named.name == WORLD_GROUP and not named.device:
+            return groups.of_report(WORLD_GROUP, DEFAULT_GROUP, members[0], 0, len(members))
         known = groups.of_members(members)
         own = [at for at in known if groups.names[at] == named.name] or (known if not named.name else [])
         if len(own) == 1:
@@ -116,12 +115,12 @@ class _SeveralGroups:
             members = solved.groups[at].members
             for one, printed in zip(values.get("ranks", ()), values.get("fingerprints", ()), strict=False):
                 if one < len(members):
-                    made = row(self._scene.logs[told.log], told.event, printed, "scheduled")
+                    made = fingerprint_row(self._scene.logs[told.log], told.event, printed, "scheduled")
                     self._claims[members[one], rows[at]].add(made)
 
 
 def _is_sound(event: Event) -> bool:
-    return whole(event.values["seq"]) is not None and sound(event.values.get("rank_in_group")) is not None
+    return int64_or_none(event.values["seq"]) is not None and valid_rank(event.values.get("rank_in_group")) is not None
 
 
 # Fingerprints of a job that has only the group of all ranks, as far as its lines tell.
@@ -134,9 +133,9 @@ def lanes_of_all(scene: LogScene, cut: bool) -> dict[int, list[PrintedEvent]] | 
     """
     lanes: defaultdict[tuple[int, int], list[PrintedEvent]] = defaultdict(list)
     for number, event in events_of(scene, "fingerprint"):
-        if whole(event.values["seq"]) is None:
+        if int64_or_none(event.values["seq"]) is None:
             continue
-        rank = rank_of(scene, number, event)
+        rank = printing_rank(scene, number, event)
         if rank is None or event.values.get("rank_in_group") not in (None, rank):
             return None
         lanes[rank, number].append(PrintedEvent(number, rank, event))
@@ -149,11 +148,13 @@ def lanes_of_all(scene: LogScene, cut: bool) -> dict[int, list[PrintedEvent]] | 
     return found
 
 
-def place_all(scene: LogScene, groups: LogGroups, claims: Claims, lanes: Mapping[int, Sequence[PrintedEvent]]) -> None:
+def place_world_lanes(
+    scene: LogScene, groups: LogGroups, claims: Claims, lanes: Mapping[int, Sequence[PrintedEvent]]
+) -> None:
     """Puts them on lanes of the group of all."""
     for rank, own in lanes.items():
-        at = groups.of_report("0", DEFAULT, rank, rank, scene.world)
-        add(claims[rank, at], scene, [(told.log, told.event) for told in own])
+        at = groups.of_report("0", DEFAULT_GROUP, rank, rank, scene.world)
+        add_fingerprints(claims[rank, at], scene, [(told.log, told.event) for told in own])
 
 
 def place_mismatches(scene: LogScene, groups: LogGroups, claims: Claims) -> None:
@@ -161,12 +162,12 @@ def place_mismatches(scene: LogScene, groups: LogGroups, claims: Claims) -> None
     for number, event in events_of(scene, "fingerprint-mismatch"):
         prints, ranks = event.values["fingerprints"], event.values["ranks"]
         reporter = ranks[0] if ranks else None
-        if rank_of(scene, number, event) not in (None, reporter) or not ranks or len(prints) != len(ranks):
+        if printing_rank(scene, number, event) not in (None, reporter) or not ranks or len(prints) != len(ranks):
             continue
         for one, printed in zip(ranks, prints, strict=True):
             if one < scene.world:
-                at = groups.of_report("0", DEFAULT, one, one, scene.world)
-                claims[one, at].add(row(scene.logs[number], event, printed, "scheduled"))
+                at = groups.of_report("0", DEFAULT_GROUP, one, one, scene.world)
+                claims[one, at].add(fingerprint_row(scene.logs[number], event, printed, "scheduled"))
 
 
 def _last_lane(own: Sequence[PrintedEvent]) -> list[PrintedEvent]:
@@ -233,7 +234,7 @@ def speakers(scene: LogScene, *kinds: str) -> list[PrintedEvent]:
     return [PrintedEvent(number, rank, event) for number, event, rank in told if rank is not None]
 
 
-def once(prints: Iterable[PrintedEvent]) -> list[PrintedEvent]:
+def distinct_lines(prints: Iterable[PrintedEvent]) -> list[PrintedEvent]:
     """Each rank's lines of the log that has the most of them: another may repeat them."""
     prints = list(prints)
     counts: dict[int, dict[int, int]] = {}
@@ -251,7 +252,7 @@ def by_labels(scene: LogScene) -> bool:
 
 def _global(scene: LogScene, number: int, event: Event, local: Mapping[str, int]) -> int | None:
     own = event.rank if event.rank is not None else scene.logs[number].source.rank
-    rank = sound(own if own is not None else local.get(str(event.values.get("label"))))
+    rank = valid_rank(own if own is not None else local.get(str(event.values.get("label"))))
     return rank if rank is not None and rank < scene.world else None
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rankscope.assemble.logs import log_values
 from rankscope.assemble.logs.c10d_claims import Claim, ClaimedOperation, not_before
 from rankscope.assemble.logs.log_processes import LogFile, LogScene
-from rankscope.assemble.logs.log_values import moment
+from rankscope.assemble.logs.log_values import print_time
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 from rankscope.parsers.logs.event import Event
 
@@ -32,10 +32,10 @@ def events_of(scene: LogScene, *kinds: str) -> Iterator[tuple[int, Event]]:
         yield from ((number, event) for event in log.content.events if event.kind in kinds and event.offset >= since)
 
 
-def row(log: LogFile, event: Event, printed: Sequence[Any], state: str) -> ClaimedOperation:
+def fingerprint_row(log: LogFile, event: Event, printed: Sequence[Any], state: str) -> ClaimedOperation:
     """The operation of a fingerprint: sequence number, operation, shape, type, device."""
     seq, op, shape, dtype, device = printed
-    created = moment(event.stamp, log.source.mtime_ns) if event.kind == "fingerprint" else None
+    created = print_time(event.stamp, log.source.mtime_ns) if event.kind == "fingerprint" else None
     return ClaimedOperation(
         seq, log_values.c10d_op(op), state, created_ns=created, in_sizes=None if shape is None else f"[{list(shape)}]",
         dtypes=None if dtype is None else f'["{dtype}"]' if dtype.isalnum() else None,
@@ -45,11 +45,11 @@ def row(log: LogFile, event: Event, printed: Sequence[Any], state: str) -> Claim
 
 def printed_row(log: LogFile, event: Event, before: int | None) -> ClaimedOperation:
     """The operation of an event that is a fingerprint, issued no earlier than the one before it."""
-    made = row(log, event, [event.values.get(name) for name in _PRINTED], "unknown")
+    made = fingerprint_row(log, event, [event.values.get(name) for name in _PRINTED], "unknown")
     return made._replace(created_ns=not_before(made.created_ns, before))
 
 
-def add(claim: Claim, scene: LogScene, own: Sequence[tuple[int, Event]]) -> None:
+def add_fingerprints(claim: Claim, scene: LogScene, own: Sequence[tuple[int, Event]]) -> None:
     """Takes the fingerprints of a rank's group, in their order."""
     before: int | None = None
     for number, event in own:
@@ -62,7 +62,7 @@ def add(claim: Claim, scene: LogScene, own: Sequence[tuple[int, Event]]) -> None
 
 # Members of groups from what the store of the job prints of their helpers.
 
-ALL = "0"
+WORLD_GROUP = "0"
 MOST_NAMED = 8
 
 
@@ -91,7 +91,7 @@ def named_groups(events: Iterable[Event]) -> list[NamedGroup] | None:
             seats[values["name"], values["device"]].setdefault(values["place"], values["address"])
     ranks: dict[str, int] = {}
     for (name, _), own in seats.items():
-        if name == ALL:
+        if name == WORLD_GROUP:
             ranks |= {address: place for place, address in own.items()}
     if not ranks or sorted(ranks.values()) != list(range(len(ranks))):
         return None
@@ -107,7 +107,7 @@ def named_groups(events: Iterable[Event]) -> list[NamedGroup] | None:
 
 # Fingerprints of each rank in the order of its program, before it is known of which group each is.
 
-NEVER = 1 << 62
+NO_TIME = 1 << 62
 _CALL = ("op", "shape", "dtype", "device")
 
 
@@ -165,17 +165,17 @@ def lanes_of(events: Iterable[tuple[int, int, Event]], calls: CallNumbers) -> di
         lane = lanes.setdefault(rank, PrintedLane(rank))
         lane.events.append((log, event))
         call = calls.number(values.get(name) for name in _CALL)
-        lane.prints.append(Fingerprint(values["rank_in_group"], values["seq"], call, 0, NEVER))
+        lane.prints.append(Fingerprint(values["rank_in_group"], values["seq"], call, 0, NO_TIME))
     return lanes
 
 
-def timed(lanes: PrintedLanes, times: Mapping[int, Sequence[int]]) -> dict[int, PrintedLane]:
+def timed_lanes(lanes: PrintedLanes, times: Mapping[int, Sequence[int]]) -> dict[int, PrintedLane]:
     """The same lanes, with the time of each line by rank."""
     return {rank: PrintedLane(rank, lane.events, _timed(lane.prints, times[rank])) for rank, lane in lanes.items()}
 
 
 def _timed(prints: Sequence[Fingerprint], times: Sequence[int]) -> list[Fingerprint]:
-    left = [*times[1:], NEVER]
+    left = [*times[1:], NO_TIME]
     return [p._replace(came=came, left=until) for p, came, until in zip(prints, times, left, strict=True)]
 
 

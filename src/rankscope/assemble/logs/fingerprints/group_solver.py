@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 from rankscope.assemble.logs.c10d_claims import not_before
 from rankscope.assemble.logs.fingerprints.fingerprint_rows import (
-    ALL,
-    NEVER,
+    NO_TIME,
+    WORLD_GROUP,
     Fingerprint,
     NamedGroup,
     PrintedLane,
     PrintedLanes,
     Seat,
     by_seat,
-    timed,
+    timed_lanes,
 )
 from rankscope.assemble.logs.fingerprints.lockstep import FailureReports, LaneProgress, Lockstep, last_teams
-from rankscope.assemble.logs.log_values import moment
+from rankscope.assemble.logs.log_values import print_time
 
 MOST_RUNS, MOST_LINES = 24, 400_000
 """So many ways to go through the lanes are tried at most, and through so many lines in all."""
@@ -52,10 +52,12 @@ class Solution(NamedTuple):
     of: dict[int, list[int | None]]
 
 
-def solve(lanes: PrintedLanes, job: JobFacts) -> Solution | None:
+def solve_groups(lanes: PrintedLanes, job: JobFacts) -> Solution | None:
     """The only way in which all lines fit together; None if there is none, or more than one with other groups."""
-    for ordered in orders(lanes, job.written):
-        options: list[Groups] = ways(ordered) if job.named is None else [tuple(own.members for own in job.named)]
+    for ordered in seat_orders(lanes, job.written):
+        options: list[Groups] = (
+            group_choices(ordered) if job.named is None else [tuple(own.members for own in job.named)]
+        )
         fitting = [runs for groups in options if (runs := _runs(ordered, groups, job))]
         if len(fitting) == 1:
             return _solved(fitting[0], job)
@@ -151,7 +153,7 @@ def _either(named: Sequence[NamedGroup]) -> list[NamedGroup]:
 
 
 def _unnamed(members: tuple[int, ...], world: int) -> NamedGroup:
-    return NamedGroup(ALL if members == tuple(range(world)) else "", members)
+    return NamedGroup(WORLD_GROUP if members == tuple(range(world)) else "", members)
 
 
 def _mixed(step: Lockstep, team: int, teams: Sequence[int | None], rank: int) -> bool:
@@ -183,17 +185,17 @@ _FINE_NS = 1_000_000
 """Coarser times order nothing."""
 
 
-def orders(lanes: PrintedLanes, written: Mapping[int, int | None]) -> Iterator[dict[int, PrintedLane]]:
+def seat_orders(lanes: PrintedLanes, written: Mapping[int, int | None]) -> Iterator[dict[int, PrintedLane]]:
     """The lanes with times, the most telling first: as lines stand in one log, as they were stamped, without any.
 
     None is to be believed before all ranks fit to it: launchers mix lines, and hosts have clocks of their own.
     `written` has by log the time it was last written.
     """
     if len({log for lane in lanes.values() for log, _ in lane.events}) == 1:
-        yield timed(lanes, {rank: [event.offset + 1 for _, event in lane.events] for rank, lane in lanes.items()})
+        yield timed_lanes(lanes, {rank: [event.offset + 1 for _, event in lane.events] for rank, lane in lanes.items()})
     stamped = {rank: list(_stamped(lane, written)) for rank, lane in lanes.items()}
     if all(None not in times for times in stamped.values()):
-        yield timed(lanes, {rank: [t for t in times if t is not None] for rank, times in stamped.items()})
+        yield timed_lanes(lanes, {rank: [t for t in times if t is not None] for rank, times in stamped.items()})
     yield dict(lanes)
 
 
@@ -201,18 +203,18 @@ def _stamped(lane: PrintedLane, written: Mapping[int, int | None]) -> Iterator[i
     before: int | None = None
     for log, event in lane.events:
         fine = event.stamp is not None and event.stamp.resolution_ns <= _FINE_NS
-        before = not_before(moment(event.stamp, written[log]) if fine else None, before)
+        before = not_before(print_time(event.stamp, written[log]) if fine else None, before)
         yield before
 
 
 # Groups that no line names, from the first operation of each: its members stand in it together.
 
-MOST_WAYS = 32
+MOST_CHOICES = 32
 """More ways to put them together are not tried."""
 MOST_STEPS = 20_000
 MOST_PAIRS = 1_000_000
 """So many times at most two first lines are held against each other; ten seconds."""
-SAMPLE = 16_000
+SAMPLE_LINES = 16_000
 """So many lines of all ranks together are looked at to see whether two seats meet."""
 Groups = tuple[tuple[int, ...], ...]
 
@@ -222,7 +224,7 @@ class _Birth(NamedTuple):
     first: Fingerprint
 
 
-def ways(lanes: PrintedLanes) -> list[Groups]:
+def group_choices(lanes: PrintedLanes) -> list[Groups]:
     """All ways to put first lines to groups, as sorted members; none if there are too many, or no first lines."""
     seats = by_seat(lanes)
     births = [_Birth(seat, p) for seat, prints in seats.items() for p in prints if p.seq == 0]
@@ -239,7 +241,7 @@ class _SharedSeats:
 
     def __init__(self, seats: dict[Seat, list[Fingerprint]]) -> None:
         self._counts = {seat: sum(p.seq == 0 for p in prints) for seat, prints in seats.items()}
-        most = max(8, SAMPLE // max(1, len(seats)))
+        most = max(8, SAMPLE_LINES // max(1, len(seats)))
         self._some = {seat: _sample(prints, most) for seat, prints in seats.items()}
         self._at: defaultdict[tuple[Seat, int, int], list[Fingerprint]] = defaultdict(list)
         for seat, prints in seats.items():
@@ -257,15 +259,17 @@ class _SharedSeats:
     def _meets(self, one: Seat, other: Seat) -> bool:
         if self._counts[one] != 1:
             return True
-        return all(any(together([p, q]) for q in self._at.get((other, p.seq, p.call), ())) for p in self._some[one])
+        return all(
+            any(meeting_seats([p, q]) for q in self._at.get((other, p.seq, p.call), ())) for p in self._some[one]
+        )
 
 
 def _sample(prints: Sequence[Fingerprint], most: int) -> list[Fingerprint]:
-    went_on = [p for p in prints if p.left < NEVER] or list(prints[:-1])
+    went_on = [p for p in prints if p.left < NO_TIME] or list(prints[:-1])
     return went_on[:: max(1, len(went_on) // most)][:most]
 
 
-def together(prints: Sequence[Fingerprint]) -> bool:
+def meeting_seats(prints: Sequence[Fingerprint]) -> bool:
     """Whether there was a moment in which all of them were the last line of their rank."""
     return max(p.came for p in prints) < min(p.left for p in prints)
 
@@ -285,7 +289,7 @@ class _GroupSearch:
     @property
     def given_up(self) -> bool:
         """Whether there were too many ways."""
-        return self._steps >= MOST_STEPS or self._pairs >= MOST_PAIRS or self._found > MOST_WAYS
+        return self._steps >= MOST_STEPS or self._pairs >= MOST_PAIRS or self._found > MOST_CHOICES
 
     # groups can be of thousands of ranks, and there can be as many: nothing here calls itself
 
@@ -354,6 +358,6 @@ class _GroupSearch:
         birth = self._births[i]
         if any(other.first.call != birth.first.call for other in others):
             return False
-        if not together([birth.first, *(other.first for other in others)]):
+        if not meeting_seats([birth.first, *(other.first for other in others)]):
             return False
         return all(self._company.fits(birth.seat, other.seat) for other in others)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rankscope.assemble.logs.fingerprints.fingerprint_rows import NEVER, Fingerprint, PrintedLanes, Seat
+from rankscope.assemble.logs.fingerprints.fingerprint_rows import NO_TIME, Fingerprint, PrintedLanes, Seat
 
 
 class OperationSlot(NamedTuple):
@@ -197,7 +197,7 @@ class Lockstep:
         head, at = self._head(rank), self._at[rank]
         alike = self._alike[self._seat(rank), head.seq, head.call]
         following = bisect_right(alike, at)
-        return self.lanes[rank].prints[alike[following]].came if following < len(alike) else NEVER
+        return self.lanes[rank].prints[alike[following]].came if following < len(alike) else NO_TIME
 
     def _seat(self, rank: int) -> Seat:
         return Seat(rank, self._head(rank).place)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from rankscope.parsers.environment.decode import VALUE_LIMIT, kept, pair_of
-from rankscope.parsers.logs.c10d.event_builder import tell
+from rankscope.parsers.environment.decode import VALUE_LIMIT, is_kept, pair_of
+from rankscope.parsers.logs.c10d.event_builder import message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -74,7 +74,7 @@ class EnvReport:
         elif (key := _KEY.match(text)) and key[1] in _KEYS:
             self._set(_KEYS[key[1]], key[2])
         elif (pair := pair_of(text, 1)) is not None:
-            if kept(pair.name):
+            if is_kept(pair.name):
                 self._set(pair.name, pair.value)
         else:
             return _OTHER.match(text) is not None
@@ -88,7 +88,7 @@ class EnvReport:
         """The event, at the report's first line."""
         if self._gpus:
             self._set("gpus", ", ".join(f"{count} x {name}" for name, count in sorted(self._gpus.items())))
-        return [tell("collect-env", self._record, settings=[list(row) for row in self._settings.items()])]
+        return [message_event("collect-env", self._record, settings=[list(row) for row in self._settings.items()])]
 
 
 def begins(record: Record) -> EnvReport | None:

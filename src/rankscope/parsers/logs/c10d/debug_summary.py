@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -52,7 +52,9 @@ class DebugSummary:
 
     def _event(self, record: Record, rank: int, reason: str) -> Event:
         why = f": {reason.rstrip(': ')}" if reason else ""
-        made = tell(KIND, record, f"rank {rank} did not answer the debug server{why}", reason=reason, size=self._size)
+        made = message_event(
+            KIND, record, f"rank {rank} did not answer the debug server{why}", reason=reason, size=self._size
+        )
         return made._replace(rank=rank)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -61,7 +61,7 @@ class DesyncReport:
 
     def done(self) -> list[Event]:
         """The event, at the report's first line."""
-        return [tell("desync", self._record, **self._values)]
+        return [message_event("desync", self._record, **self._values)]
 
 
 def begins(record: Record) -> DesyncReport | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -34,7 +34,7 @@ class FailedStack:
 
     def done(self) -> list[Event]:
         """The event, at the line that announces the stack."""
-        return [tell("failed-collective-stack", self._record, frames=self._frames)] if self._frames else []
+        return [message_event("failed-collective-stack", self._record, frames=self._frames)] if self._frames else []
 
 
 def begins(record: Record) -> FailedStack | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rankscope.parsers.logs.c10d.event_builder import number, tell
+from rankscope.parsers.logs.c10d.event_builder import matched_number, message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -28,12 +28,12 @@ def events(record: Record) -> Iterator[Event]:
     yield from _startup_events(record)
     yield from _store_events(record)
     if (created := _CREATED.search(record.text)) is not None:
-        yield tell("pg-created", record, comm=created[1], device=_device(created[2]))
+        yield message_event("pg-created", record, comm=created[1], device=_device(created[2]))
     elif (head := _HEAD.search(record.text)) is not None:
         settings = _settings(head[1])
         known = {name.lower(): value for name, value in settings}
         rank = _integer(known.get("global rank"))
-        made = tell(
+        made = message_event(
             "init-env", record, settings=[list(s) for s in settings], global_rank=rank,
             size=_integer(known.get("size")), timeout_ms=_integer(known.get("timeout(ms)")),
             pg_name=known.get("pg name"), nccl_version=known.get("nccl version"),
@@ -77,15 +77,15 @@ def _startup_events(record: Record) -> Iterator[Event]:
     of its group for the id of a communicator: `rank_in_group` and `waits_for`, ranks of the group.
     """
     if (asked := _UNIQUE_ID.search(record.text)) is not None:
-        made = tell("unique-id", record)
+        made = message_event("unique-id", record)
         inside = {"rank_in_group": int(asked[1]), "waits_for": int(asked[2])}
         yield made._replace(values={**made.values, **inside})
     found = _BARRIER.search(record.text)
     if found is None:
         return
-    made = tell(
+    made = message_event(
         "store-barrier", record, timed_out=found[1].startswith("Timed"), key=found[3],
-        world_size=number(record, found, 4), came=number(record, found, 5),
+        world_size=matched_number(record, found, 4), came=matched_number(record, found, 5),
     )  # fmt: skip
     yield made._replace(rank=int(found[2])) if made.rank is None else made
 
@@ -101,7 +101,7 @@ _SEAT = re.compile(
 def _store_events(record: Record) -> Iterator[Event]:
     """The events in a record: `name` of the group, `device`, `place` in it, and `address` of who took it."""
     if not record.torn and (seat := _SEAT.search(record.text)) is not None:
-        yield tell(
+        yield message_event(
             "pg-seat", record, name=seat["name"], device=seat["device"], place=int(seat["place"]),
             address=seat["address"],
         )._replace(rank=None)  # fmt: skip

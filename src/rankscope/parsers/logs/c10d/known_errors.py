@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 
 from rankscope.parsers.logs.c10d.error_table import ROLES, KnownError
-from rankscope.parsers.logs.c10d.event_builder import tell
+from rankscope.parsers.logs.c10d.event_builder import message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
-OWN = "rank"
+OWN_RANK = "rank"
 """The group of a pattern that is the global rank of who prints it."""
 _PID = re.compile(r"^E[A-Z]\d{4}: \[PID: (\d{1,10})\]|NVRM: Xid \([^)]{0,40}\): \d{1,4}, pid='?(\d{1,10})\b")
 """How HCCL and the driver tell the process they speak of."""
@@ -51,7 +51,7 @@ class KnownErrors:
         if not texts or not self.literals:
             return rows
         column = pl.Series(texts, dtype=pl.String)
-        if len(texts) < FEW:
+        if len(texts) < FEW_TEXTS:
             words = [[word for word in self.literals if word in text] for text in texts]
         else:
             words = column.str.extract_many(list(self.literals), overlapping=True).to_list()
@@ -64,7 +64,7 @@ class KnownErrors:
 def _matches(error: KnownError, texts: list[str]) -> list[str | None]:
     """For each text None, or if it matches the ranks it names."""
     column = pl.Series(texts, dtype=pl.String)
-    group = "ranks" if error.accuses == "named" else OWN if f"(?P<{OWN}>" in error.pattern else None
+    group = "ranks" if error.accuses == "named" else OWN_RANK if f"(?P<{OWN_RANK}>" in error.pattern else None
     if group is not None:
         groups: list[dict[str, str | None]] = column.str.extract_groups(error.pattern).to_list()
         return [row[group] for row in groups]
@@ -81,12 +81,12 @@ def _event(record: Record, errors: list[tuple[KnownError, str | None]]) -> Event
         record = record._replace(rank=ranks[0])
     process = _PID.search(record.text)
     pid = int(process[1] or process[2]) if process else None
-    return tell("known-error", record, id=first.id, role=first.role, **whom, also=also, pid=pid, **said)
+    return message_event("known-error", record, id=first.id, role=first.role, **whom, also=also, pid=pid, **said)
 
 
 # Tells which lines hold any of many words, before anything slower looks at them.
 
-FEW = 32
+FEW_TEXTS = 32
 """Texts for which an automaton over all words is not worth building."""
 
 
@@ -105,7 +105,7 @@ class WordScreen:
         """For each text whether it holds any."""
         if not self.literals:
             return [False] * len(texts)
-        if len(texts) < FEW:
+        if len(texts) < FEW_TEXTS:
             return [any(literal in text for literal in self.literals) for text in texts]
         # an automaton over all words at once, which is dear to build and quick to run
         return pl.Series(texts, dtype=pl.String).str.contains_any(self.literals).to_list()

@@ -22,8 +22,8 @@ from rankscope.parsers.logs.c10d import (
     watchdog,
     worker_processes,
 )
-from rankscope.parsers.logs.c10d.error_table import KnownError, packaged
-from rankscope.parsers.logs.c10d.event_builder import MARK, TEXT_LIMIT
+from rankscope.parsers.logs.c10d.error_table import KnownError, packaged_table
+from rankscope.parsers.logs.c10d.event_builder import PYTEST_MARK, TEXT_LIMIT
 from rankscope.parsers.logs.c10d.known_errors import KnownErrors, WordScreen
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
@@ -58,7 +58,7 @@ class Recogniser:
     """
 
     def __init__(self, table: Sequence[KnownError] | None = None) -> None:
-        self._known = KnownErrors(packaged() if table is None else table)
+        self._known = KnownErrors(packaged_table() if table is None else table)
         words = (word for module in (*_LINES, *_SPANS) for word in module.LITERALS)
         self._screen = WordScreen((*words, *self._known.literals))
         self._open: defaultdict[tuple[int | None, str], list[_OpenReport]] = defaultdict(list)
@@ -143,7 +143,7 @@ class Recogniser:
         return one.span.done()
 
     def _begun(self, record: Record) -> Iterator[Event]:
-        words = f"{MARK}{record.text}" if record.label.endswith(MARK) else record.text
+        words = f"{PYTEST_MARK}{record.text}" if record.label.endswith(PYTEST_MARK) else record.text
         for module in (m for m in _SPANS if any(word in words for word in m.LITERALS)):
             span = module.begins(self._attributed(record) if module in _PLAIN else record)
             if span is None:

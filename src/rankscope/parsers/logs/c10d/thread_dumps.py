@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 from rankscope.schema import AT_CRASH
@@ -148,7 +148,7 @@ class ThreadDump:
             told["host"] = self._host
         if (pid := self._pid(main)) is not None:
             told["pid"] = pid
-        made = tell(KIND, record, f"stacks of {len(rows)} threads", threads=rows, **told)
+        made = message_event(KIND, record, f"stacks of {len(rows)} threads", threads=rows, **told)
         return [made if self.told_rank is None else made._replace(rank=self.told_rank)]
 
     def _another(self, bare: str, blank: bool) -> bool:

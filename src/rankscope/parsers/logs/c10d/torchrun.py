@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, shown, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event, shown_text
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
-from rankscope.parsers.logs.timestamps import stamp
+from rankscope.parsers.logs.timestamps import read_stamp
 
 LITERALS = ("Failures:", "Root Cause")
 MESSAGE_LINES = 200
@@ -85,7 +85,7 @@ class FailureSummary:
     def _event(self, record: Record) -> Event:
         entries = self._entries
         rank, exit_ = _RANK.match(entries.get("rank", "")), _EXIT.match(entries.get("exitcode", ""))
-        message = shown("\n".join([entries.get("traceback") or entries.get("msg") or "", *self._message]))
+        message = shown_text("\n".join([entries.get("traceback") or entries.get("msg") or "", *self._message]))
         values: dict[str, Any] = {
             "time": entries.get("time"), "host": entries.get("host"), "local_rank": int(rank[2]) if rank else None,
             "exitcode": int(exit_[1]) if exit_ else None, "pid": int(exit_[2]) if exit_ else None,
@@ -93,9 +93,11 @@ class FailureSummary:
             "first": self._first,
         }  # fmt: skip
         text = f"rank {entries.get('rank', '?')} ended with exit code {entries.get('exitcode', '?')}"
-        made = tell("torchrun-failure", record, text, **values)
+        made = message_event("torchrun-failure", record, text, **values)
         # to the second, of the agent's local time
-        return made._replace(rank=int(rank[1]) if rank else None, stamp=stamp(entries.get("time", "")) or made.stamp)
+        return made._replace(
+            rank=int(rank[1]) if rank else None, stamp=read_stamp(entries.get("time", "")) or made.stamp
+        )
 
 
 def begins(record: Record) -> FailureSummary | None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, shown, tell
+from rankscope.parsers.logs.c10d.event_builder import TEXT_LIMIT, message_event, shown_text
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -61,7 +61,7 @@ class _Link:
     """What it is to the next."""
 
     def row(self) -> list[Any]:
-        return [self.relation, self.kind, shown("\n".join(self.message)), self.frames[::-1]]
+        return [self.relation, self.kind, shown_text("\n".join(self.message)), self.frames[::-1]]
 
 
 class Traceback:
@@ -129,7 +129,7 @@ class Traceback:
         last = chain[-1] if chain else _Link()
         if self._headless and not last.kind:
             return []
-        message = shown("\n".join(last.message))
+        message = shown_text("\n".join(last.message))
         values = {
             "exception": last.kind, "message": message, "frames": last.frames[::-1],
             "causes": [link.row() for link in chain[-2::-1]], "mixed": self._mixed,
@@ -137,7 +137,7 @@ class Traceback:
         }  # fmt: skip
         if self._process is not None:
             values |= dict(zip(("pid", "host"), self._process, strict=True))
-        made = tell(
+        made = message_event(
             "traceback", self._record, f"{last.kind or 'Traceback'}: {message}" if message else last.kind, **values
         )
         return [made._replace(torn=made.torn or not last.kind or self._headless)]

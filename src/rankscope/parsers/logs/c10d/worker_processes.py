@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rankscope.parsers.logs.c10d.event_builder import shown, tell
+from rankscope.parsers.logs.c10d.event_builder import message_event, shown_text
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 
@@ -39,7 +39,9 @@ def events(record: Record) -> Iterator[Event]:
 def _died(record: Record, pid: int | None, host: str | None, name: str | None) -> Event:
     who = name or (f"process {pid}" if pid is not None else "a worker")
     where = f" on {host}" if host else ""
-    return tell("worker-died", record, f"{shown(who)}{where} died unexpectedly", pid=pid, host=host, name=name)
+    return message_event(
+        "worker-died", record, f"{shown_text(who)}{where} died unexpectedly", pid=pid, host=host, name=name
+    )
 
 
 class ActorDeath:

@@ -15,11 +15,11 @@ import numpy as np
 
 from rankscope.parsers.logs.line_heads import LineFronts, without_time
 from rankscope.parsers.logs.nccl import packed_words as w
-from rankscope.parsers.logs.nccl.coll_blocks import HEAD_BYTES, BlockLines, stamped
+from rankscope.parsers.logs.nccl.coll_blocks import HEAD_BYTES, BlockLines, stamp_times
 from rankscope.parsers.logs.nccl.comm_lives import ProcessTable
-from rankscope.parsers.logs.nccl.packed_words import LEVELS, PAD, Mask, Places
+from rankscope.parsers.logs.nccl.packed_words import LEVELS, PAD_BYTES, Mask, Places
 
-LONGEST = 1024
+LONGEST_MESSAGE = 1024
 """Longer messages, without their numbers, are left to the slow way."""
 LINE_BYTES = 1 << 14
 _TOKENS = 6
@@ -65,10 +65,10 @@ def _informing(lines: BlockLines, among: Mask) -> tuple[Places, Places]:
         place = first + token
         inside = place + _WORDS_BEHIND < ends
         start = lines.separators.take(np.where(inside, place, first)) + 1
-        nccl = np.where((nccl < 0) & inside & w.equal(lines.words, start, b"NCCL INF"), place, nccl)
+        nccl = np.where((nccl < 0) & inside & w.equal_words(lines.words, start, b"NCCL INF"), place, nccl)
     chosen, nccl = chosen[nccl >= 0], nccl[nccl >= 0]
     start = lines.separators.take(nccl) + 1
-    fine = w.equal(lines.words, start + 8, b"O ") & (lines.separators.take(nccl + 2) == start + 9)
+    fine = w.equal_words(lines.words, start + 8, b"O ") & (lines.separators.take(nccl + 2) == start + 9)
     fine &= lines.places.take(chosen + 1) - lines.places.take(chosen) <= LINE_BYTES
     return chosen[fine], nccl[fine]
 
@@ -82,7 +82,7 @@ def _kinds(
     end = bare.places.take(at + 1)
     end = end - (bare.bytes.take(end - 1) == ord("\r"))
     kind = np.full(len(chosen), -1, np.int64)
-    which = np.flatnonzero((end > begin) & (end - begin <= LONGEST))
+    which = np.flatnonzero((end > begin) & (end - begin <= LONGEST_MESSAGE))
     _, index, inverse = np.unique(
         w.ragged_hash(bare.words, begin[which], (end - begin)[which]), return_index=True, return_inverse=True
     )
@@ -98,19 +98,19 @@ def _bare(lines: BlockLines, chosen: Places) -> tuple[BlockLines, Places]:
     """The lines without their numbers, and the index of each of some. They have the same separators."""
     starts, ends = lines.places.take(chosen) + 1, lines.places.take(chosen + 1) + 1
     if 2 * int((ends - starts).sum()) > int(lines.places[-1]):
-        text, at = bytes(lines.padded[w.PAD : int(lines.places[-1]) + 1]), chosen
+        text, at = bytes(lines.padded[w.PAD_BYTES : int(lines.places[-1]) + 1]), chosen
     else:
         with memoryview(lines.padded) as view:
             text = b"".join([view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
         at = np.arange(len(chosen))
-    text = shape(text)
-    return BlockLines(bytearray(w.BEFORE + text + w.BEFORE), len(text), lines.has_returns), at
+    text = message_shape(text)
+    return BlockLines(bytearray(w.LEADING_BYTES + text + w.LEADING_BYTES), len(text), lines.has_returns), at
 
 
 def _grouped(lines: BlockLines, chosen: Places, nccl: Places, kind: Places, has_calls: bool) -> BulkLines | None:
     """The lines with those together that have the same front."""
     start, end = lines.places.take(chosen) + 1, lines.separators.take(nccl) + 1
-    head = start + stamped(lines, chosen, start)[1]
+    head = start + stamp_times(lines, chosen, start)[1]
     fine = (end - head >= 8) & (end - head <= HEAD_BYTES) & (lines.bytes.take(start) != _OPEN_BRACE)
     if not fine.all():
         chosen, kind, start, head, end = chosen[fine], kind[fine], start[fine], head[fine], end[fine]
@@ -119,29 +119,29 @@ def _grouped(lines: BlockLines, chosen: Places, nccl: Places, kind: Places, has_
     _, index, inverse = np.unique(w.text_hash(lines.words, head, end - head), return_index=True, return_inverse=True)
     order = np.argsort(index)
     places = (column[index[order]].tolist() for column in (start, head, end))
-    fronts = [(bytes(lines.padded[a:b]), at - w.PAD) for at, a, b in zip(*places, strict=True)]
+    fronts = [(bytes(lines.padded[a:b]), at - w.PAD_BYTES) for at, a, b in zip(*places, strict=True)]
     return BulkLines(chosen, kind, np.argsort(order)[inverse.reshape(-1)], fronts, has_calls)
 
 
 # Lines of NCCL that tell nothing but that somebody wrote them: most of what it prints while communicators are made.
 
 KINDS = {"channels": 0, "tuning": 1, "other": 2}
-MOST = 1 << 16
+MOST_SHAPES = 1 << 16
 """More shapes are forgotten."""
 _DIGITS = b"0123456789"
 _POINTER = re.compile(rb"0x[0-9a-fA-F]+(?:/[0-9a-fA-F]+)?")
 """And the two halves of a GID."""
-CHANNEL = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
+CHANNEL_STARTS = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
 """How messages begin that only tell how channels were connected."""
-TUNING = " Bytes -> Algo "
+TUNING_SIGN = " Bytes -> Algo "
 """What is in those that only tell how an operation runs."""
-_CHANNEL, _TUNING = tuple(word.encode() for word in CHANNEL), TUNING.encode()
-_GLUED = (
+_CHANNEL, _TUNING = tuple(word.encode() for word in CHANNEL_STARTS), TUNING_SIGN.encode()
+_GLUED_SIGNS = (
     *(f"NCCL {level}".encode() for level in LEVELS),
     b"[rank", b".cpp:]", b".hpp:]", b".h:]", b".cu:]", b".cc:]", b".py:]", b" WARN", b"\x1b", b"\r",
 )  # fmt: skip
 """Signs of another record in the same line."""
-_TOLD = (
+_EVENT_SIGNS = (
     b"opCount", b"- Init ", b"- Destroy ", b"- Abort ", b"- Finalize ", b"- Revoke ", b" set by environment to ",
     b"CCL version", b"cudaDriverVersion", b"Using network", b"Loaded net plugin", b"Bootstrap : U", b"Bootstrap: U",
     b": -> ",
@@ -155,15 +155,15 @@ class MessageShapes:
     def __init__(self, words: Callable[[], Iterable[str]]) -> None:
         self._words = words
         self._telling: re.Pattern[bytes] | None = None
-        self._glued = _any(_GLUED)
+        self._glued = _any(_GLUED_SIGNS)
         self._known: dict[bytes, str] = {}
 
     def kind(self, message: bytes) -> str:
         """ "channels", "tuning" or "other"; "" for what may tell something."""
-        bare = shape(message)
+        bare = message_shape(message)
         found = self._known.get(bare)
         if found is None:
-            if len(self._known) >= MOST:
+            if len(self._known) >= MOST_SHAPES:
                 self._known.clear()
             found = self._known[bare] = self._work_out(message, bare)
         return found
@@ -176,11 +176,11 @@ class MessageShapes:
         if _TUNING in message:
             return "tuning"
         if self._telling is None:
-            self._telling = _any((*_TOLD, *(word.encode() for word in self._words())))
+            self._telling = _any((*_EVENT_SIGNS, *(word.encode() for word in self._words())))
         return "" if self._telling.search(bare) else "other"
 
 
-def shape(text: bytes) -> bytes:
+def message_shape(text: bytes) -> bytes:
     """Without the digits of pointers and numbers. It has the same blanks and line ends."""
     return (_POINTER.sub(b"0x", text) if b"0x" in text else text).translate(None, _DIGITS)
 
@@ -281,4 +281,4 @@ def _lasts(found: BulkLines) -> list[tuple[int, int]]:
 
 def _said(lines: BlockLines, line: int, place: tuple[int, int]) -> InfoLine:
     start, end = int(lines.places[line]) + 1, int(lines.places[line + 1])
-    return InfoLine(bytes(lines.padded[start:end]), place[0] + start - PAD, place[1] + line)
+    return InfoLine(bytes(lines.padded[start:end]), place[0] + start - PAD_BYTES, place[1] + line)

@@ -17,12 +17,12 @@ from rankscope.parsers.logs.model import CODES, IS_CALL, NUMBERS
 from rankscope.parsers.matrices import NULL, Codes, Numbers
 
 _POINTER = r"(?:0x[0-9a-fA-F]{1,16}|\(nil\)|[0-9a-fA-F]{1,16})"
-COLL = re.compile(
+COLL_LINE = re.compile(
     rf"(?P<op>\w{{1,64}}): opCount (?P<op_count>[0-9a-f]{{1,16}}) sendbuff {_POINTER} recvbuff {_POINTER}"
     rf"(?: acc {_POINTER})? count (?P<count>\d{{1,19}}) datatype (?P<datatype>\d{{1,9}}) op (?P<reduction>\d{{1,18}}) "
     rf"root (?P<root>-?\d{{1,9}}) comm (?P<comm>{_POINTER}) \[nranks=(?P<nranks>\d{{1,9}})\] stream (?P<rest>.*)"
 )
-BEGUN = re.compile(r"(?P<op>\w{1,64}): opCount [0-9a-f]")
+COLL_BEGINNING = re.compile(r"(?P<op>\w{1,64}): opCount [0-9a-f]")
 _GLOBAL_RANK = re.compile(r" globalrank (\d{1,9})\b")
 _CALL = re.compile(r"(?P<op>(?:mscclpp_)?nccl\w{1,64})\((?P<values>[^()]{0,400})\)\s*$")
 _RENAMED = {"Bcast": "Broadcast"}
@@ -44,9 +44,9 @@ class Operation(NamedTuple):
     """In the communicator, where RCCL prints it."""
 
 
-def operation(message: str, torn: bool) -> Operation | None:
+def coll_operation(message: str, torn: bool) -> Operation | None:
     """The operation of a COLL line; None if it is none, or its communicator is cut off."""
-    found = COLL.match(message)
+    found = COLL_LINE.match(message)
     if found is None:
         return None
     rank = None if torn else _GLOBAL_RANK.search(found["rest"])
@@ -59,13 +59,13 @@ def operation(message: str, torn: bool) -> Operation | None:
     )  # fmt: skip
 
 
-def cut(message: str, pointer: str) -> Operation | None:
+def torn_operation(message: str, pointer: str) -> Operation | None:
     """The operation that a line begins to tell of, of which only the name is sure; None if it is none."""
-    found = BEGUN.match(message)
+    found = COLL_BEGINNING.match(message)
     return Operation(found["op"], pointer, None, NULL, -1, NULL, NULL, NULL) if found else None
 
 
-def call(message: str) -> Operation | None:
+def call_operation(message: str) -> Operation | None:
     """The operation of a CALL line: `ncclAllReduce(send,recv,count,datatype,op,root,comm,stream)`."""
     found = _CALL.match(message)
     values = [value.strip() for value in found["values"].split(",")] if found else []
@@ -139,7 +139,7 @@ def _by_comm(whole: Numbers) -> Numbers:
 
 # Names of NCCL's operations and numbers.
 
-P2P = frozenset(("Send", "Recv", "PutSignal", "Signal", "WaitSignal"))
+P2P_OPS = frozenset(("Send", "Recv", "PutSignal", "Signal", "WaitSignal"))
 """Operations between two ranks: others of the communicator issue none."""
-UNEVEN = frozenset(("AllToAllv", "AlltoAllv"))
+UNEVEN_OPS = frozenset(("AllToAllv", "AlltoAllv"))
 """Collectives whose count may differ from rank to rank."""

@@ -12,7 +12,7 @@ from rankscope.parsers.logs.log_record import Record, Stamp
 from rankscope.parsers.logs.model import Comm, LogWriter
 from rankscope.parsers.logs.nccl.packed_words import Places
 
-MOST = 100_000
+MOST_ROWS = 100_000
 """More processes or communicators are not told apart in one part of a log."""
 
 
@@ -36,7 +36,7 @@ class ProcessTable:
         """The index of a process; None if there are too many."""
         at = self.places.get((host, pid))
         if at is None:
-            if len(self.rows) >= MOST:
+            if len(self.rows) >= MOST_ROWS:
                 return None
             at = self.places[host, pid] = len(self.rows)
             self.rows.append(LogWriter(host, pid, record.rank, record.label, offset=record.offset, glued=glued))
@@ -80,7 +80,7 @@ class CommTable:
         self.owners: defaultdict[str, set[int]] = defaultdict(set)
         self.pointers: dict[int, str | None] = {}
         self.lost = 0
-        """How often a line told of one more than `MOST`."""
+        """How often a line told of one more than `MOST_ROWS`."""
 
     def life(self, process: int, pointer: str, state: str, told: dict[str, Any], record: Record) -> None:
         """What a line of its initialisation or end says."""
@@ -106,7 +106,7 @@ class CommTable:
         return lives[-1] if lives else None
 
     def _new(self, process: int, pointer: str, place: LogPlace) -> int | None:
-        if len(self.rows) >= MOST:
+        if len(self.rows) >= MOST_ROWS:
             self.lost += 1
             return None
         at = len(self.rows)
@@ -174,12 +174,12 @@ def _stamps(state: str, record: Record) -> dict[str, Stamp | int | None]:
         return {"started": record.stamp, "start_offset": record.offset}
     if state == "complete":
         return {"completed": record.stamp, "complete_offset": record.offset}
-    return {"ended": record.stamp, "end_offset": record.offset} if state in ENDED else {}
+    return {"ended": record.stamp, "end_offset": record.offset} if state in END_STATES else {}
 
 
 # Lines of the life of a communicator: initialised, split, finalized, destroyed, aborted.
 
-LIFE = re.compile(
+LIFE_LINE = re.compile(
     r"(?:\[Rank \d{1,9}\] )?(?:(?P<function>nccl\w{1,64}) )?comm (?P<pointer>0x[0-9a-fA-F]{1,16}) "
     r"rank (?P<rank>\d{1,9}) n[rR]anks (?P<nranks>\d{1,9}) (?P<pairs>.{0,600}?)- "
     r"(?P<what>Init|Destroy|Abort|Finalize|Revoke) (?P<step>START|COMPLETE)"
@@ -194,16 +194,16 @@ _STATES = {
     ("Destroy", "COMPLETE"): "destroyed", ("Abort", "START"): "aborting", ("Abort", "COMPLETE"): "aborted",
     ("Revoke", "COMPLETE"): "revoked",
 }  # fmt: skip
-ENDED = ("destroyed", "aborted")
+END_STATES = ("destroyed", "aborted")
 """States after which the pointer is free for another communicator."""
 
 
-def life(message: str) -> tuple[str, str, dict[str, Any]] | None:
+def comm_life(message: str) -> tuple[str, str, dict[str, Any]] | None:
     """Pointer, new state and what is said of the communicator, in fields of Comm; None for any other line.
 
     The state is "" for a step that changes nothing, as `Destroy START`.
     """
-    found = LIFE.match(message)
+    found = LIFE_LINE.match(message)
     if found is None:
         return None
     told: dict[str, Any] = {"rank": int(found["rank"]), "nranks": int(found["nranks"])}

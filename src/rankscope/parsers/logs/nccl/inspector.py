@@ -9,11 +9,11 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.flight_recorder.safe_values import integer, text
+from rankscope.parsers.flight_recorder.safe_values import safe_integer, safe_text
 from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.logs.model import InspectorRow
 
-MOST = 100_000
+MOST_ROWS = 100_000
 _KINDS = (("coll_perf", "coll"), ("p2p_perf", "p2p"))
 _Key = tuple[str, int | None, str, int | None, str]
 
@@ -44,20 +44,20 @@ class InspectorReader:
         return list(self._rows.values())
 
     def _add(self, header: dict[str, Any], metadata: dict[str, Any], perf: dict[str, Any], kind: str) -> None:
-        host, pid = text(metadata.get("hostname")) or "", integer(metadata.get("pid"))
-        comm, op = _word(header.get("id")), text(perf.get(kind)) or ""
-        key: _Key = (comm, integer(header.get("rank")), host, pid, op)
-        seq, microseconds = integer(perf.get(f"{kind}_sn")), _number(perf.get(f"{kind}_exec_time_us"))
-        if seq is None or (key not in self._rows and len(self._rows) >= MOST):
+        host, pid = safe_text(metadata.get("hostname")) or "", safe_integer(metadata.get("pid"))
+        comm, op = _word(header.get("id")), safe_text(perf.get(kind)) or ""
+        key: _Key = (comm, safe_integer(header.get("rank")), host, pid, op)
+        seq, microseconds = safe_integer(perf.get(f"{kind}_sn")), _number(perf.get(f"{kind}_exec_time_us"))
+        if seq is None or (key not in self._rows and len(self._rows) >= MOST_ROWS):
             return
         before = self._rows.get(key) or InspectorRow(
-            comm, text(header.get("comm_name")) or "", key[1], integer(header.get("n_ranks")), host, pid, op, 0, seq,
-            seq, 0.0, 0.0, 0,
+            comm, safe_text(header.get("comm_name")) or "", key[1], safe_integer(header.get("n_ranks")), host, pid,
+            op, 0, seq, seq, 0.0, 0.0, 0,
         )  # fmt: skip
         self._rows[key] = before._replace(
             rows=before.rows + 1, first_seq=min(before.first_seq, seq), last_seq=max(before.last_seq, seq),
             total_us=before.total_us + microseconds, slowest_us=max(before.slowest_us, microseconds),
-            dumped_us=max(before.dumped_us, integer(metadata.get("dump_timestamp_us")) or 0),
+            dumped_us=max(before.dumped_us, safe_integer(metadata.get("dump_timestamp_us")) or 0),
         )  # fmt: skip
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from rankscope.parsers.logs import bounded_events
 from rankscope.parsers.logs.c10d.endings import ranges_in
-from rankscope.parsers.logs.c10d.event_builder import tell
+from rankscope.parsers.logs.c10d.event_builder import message_event
 from rankscope.parsers.logs.event import Event
 from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.logs.model import NcclWarning
 from rankscope.parsers.logs.nccl.packed_words import NcclHead
 
-TRAIL = re.compile(r"(?P<place>[\w./+\-]{1,200}:\d{1,6}) -> (?P<result>\d{1,3})(?: \[[^\]]{0,60}\])?\s*$")
-MOST = 10_000
+TRAIL_LINE = re.compile(r"(?P<place>[\w./+\-]{1,200}:\d{1,6}) -> (?P<result>\d{1,3})(?: \[[^\]]{0,60}\])?\s*$")
+MOST_THREADS = 10_000
 """So many threads are followed."""
 TRAIL_LIMIT = 64
 TEXT_LIMIT = 2_000
@@ -24,7 +24,7 @@ class WarningReader:
     """The warnings of a log."""
 
     def __init__(self) -> None:
-        self._rows = bounded_events.warnings()
+        self._rows = bounded_events.bounded_warnings()
         self._open: dict[tuple[int, int | None], NcclWarning | None] = {}
         self._said: dict[tuple[int, int | None], tuple[NcclHead, Record]] = {}
 
@@ -43,18 +43,18 @@ class WarningReader:
             record.stamp, record.torn,
         )  # fmt: skip
         self._rows.add([row])
-        if len(self._open) < MOST:
+        if len(self._open) < MOST_THREADS:
             self._open[process, head.tid] = row
 
     def said(self, process: int, head: NcclHead, record: Record) -> None:
         """Any other text of a thread: an error follows its text, also where that is no warning."""
         known = self._said.get((process, head.tid))
-        if len(self._said) < MOST and (known is None or known[1].offset < record.offset):
+        if len(self._said) < MOST_THREADS and (known is None or known[1].offset < record.offset):
             self._said[process, head.tid] = head, record
 
     def trail(self, process: int, head: NcclHead, record: Record) -> bool:
         """Takes a line of the calls; False if it is none."""
-        if not TRAIL.match(head.message):
+        if not TRAIL_LINE.match(head.message):
             return False
         open_ = self._open.get((process, head.tid))
         if open_ is None:
@@ -80,11 +80,11 @@ _OTHERS = (
 )
 
 
-def setting(message: str) -> tuple[str, str] | None:
-    """Name and value of a setting; the version is `version`. A number is printed with a dot behind it."""
+def setting_pair(message: str) -> tuple[str, str] | None:
+    """Name and value of a setting; the version is `version_pair`. A number is printed with a dot behind it."""
     if found := _ENV.match(message):
         return found["name"], found["value"]
-    if told := version(message):
+    if told := version_pair(message):
         return told
     for name, pattern in _OTHERS:
         if found := pattern.match(message):
@@ -92,7 +92,7 @@ def setting(message: str) -> tuple[str, str] | None:
     return None
 
 
-def version(message: str) -> tuple[str, str] | None:
+def version_pair(message: str) -> tuple[str, str] | None:
     """The version of the library: a line without a head up to 2.21."""
     found = _VERSION.match(message)
     return ("version", f"{found['library']} {found['value']}") if found else None
@@ -129,7 +129,7 @@ def events(record: Record) -> Iterator[Event]:
     wrong = level not in ("OK", "INFO") or (one is not None and _OFF.search(text) is not None)
     what = "" if not wrong else "differs" if differs else "fault"
     if what or size is not None:
-        yield tell(
+        yield message_event(
             KIND, record, text, level=level, what=what, ranks=ranks, size=int(size[1]) if size else None,
             comm=comm[1] if comm else None, node=one[2] if one else host[1] if host else None,
         )  # fmt: skip

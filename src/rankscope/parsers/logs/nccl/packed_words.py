@@ -16,9 +16,9 @@ Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-PAD = 16
+PAD_BYTES = 16
 """So many bytes stand before and behind the text of a block."""
-BEFORE = b"x" * (PAD - 1) + b"\n"
+LEADING_BYTES = b"x" * (PAD_BYTES - 1) + b"\n"
 
 
 def _u(value: int) -> np.uint64:
@@ -32,32 +32,32 @@ _ZEROS, _NINES, _HIGH = _u(0x3030303030303030), _u(0x7676767676767676), _u(0x808
 _PRIME = _u(0x9E3779B97F4A7C15)
 
 
-def load(padded: bytearray) -> Words:
+def load_words(padded: bytearray) -> Words:
     """The word that begins at each byte, without copying. Shape (bytes - 7,)."""
     return np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded, strides=(1,))
 
 
-def constant(text: bytes) -> np.uint64:
+def word_of(text: bytes) -> np.uint64:
     """A word of up to eight bytes."""
     return _u(int.from_bytes(text, "little"))
 
 
-def equal(words: Words, at: Places, text: bytes) -> Mask:
+def equal_words(words: Words, at: Places, text: bytes) -> Mask:
     """Whether up to eight bytes stand at each place."""
     found = words[at]
     if len(text) < 8:
         found &= _FIRST[len(text)]
-    same: Mask = found == constant(text)
+    same: Mask = found == word_of(text)
     return same
 
 
-def last(words: Words, end: Places, length: Places) -> Words:
+def last_bytes(words: Words, end: Places, length: Places) -> Words:
     """The last `length` bytes before each place, eight at most; the end is in the highest bits."""
     kept: Words = words[end - 8] & _LAST.take(length, mode="clip")
     return kept
 
 
-def mix(hashed: Words, word: Words) -> Words:
+def mix_hash(hashed: Words, word: Words) -> Words:
     """Takes a word into a hash: a polynomial of an odd number."""
     hashed = hashed * _PRIME
     hashed += word
@@ -69,7 +69,7 @@ def text_hash(words: Words, start: Places, length: Places) -> Words:
     hashed = length.astype(np.uint64)
     final = start + length - 8
     for at in range(0, int(length.max(initial=0)), 8):
-        hashed = mix(hashed, words[np.minimum(start + at, final)])
+        hashed = mix_hash(hashed, words[np.minimum(start + at, final)])
     return hashed
 
 
@@ -81,13 +81,13 @@ def ragged_hash(words: Words, start: Places, length: Places) -> Words:
     final, falling = start + length - 8, -length
     for at in range(0, int(length.max(initial=0)), 8):
         some = int(np.searchsorted(falling, -at))
-        hashed[:some] = mix(hashed[:some], words[np.minimum(start[:some] + at, final[:some])])
+        hashed[:some] = mix_hash(hashed[:some], words[np.minimum(start[:some] + at, final[:some])])
     back = np.empty_like(hashed)
     back[order] = hashed
     return back
 
 
-def decimals(words: Words, start: Places, end: Places) -> tuple[Places, Mask]:
+def read_decimals(words: Words, start: Places, end: Places) -> tuple[Places, Mask]:
     """Numbers of up to 16 digits, and whether each is one."""
     length = end - start
     longest = int(length.max(initial=0))
@@ -111,7 +111,7 @@ def _eight(words: Words, end: Places, length: Places) -> tuple[Words, Mask]:
     return (digits * _u(10_000) + (digits >> _u(32))) & _u(0xFFFFFFFF), good
 
 
-def hexadecimals(words: Words, start: Places, end: Places) -> tuple[Places, Mask]:
+def read_hexadecimals(words: Words, start: Places, end: Places) -> tuple[Places, Mask]:
     """Hexadecimal numbers of up to 8 digits in small letters, and whether each is one."""
     length = end - start
     text = words[end - 8]
@@ -151,7 +151,7 @@ class NcclHead(NamedTuple):
     message: str
 
 
-def head(text: str) -> NcclHead | None:
+def nccl_head(text: str) -> NcclHead | None:
     """The head of a record's text; None if it is not NCCL's."""
     found = _HEAD.match(text)
     if found is None:

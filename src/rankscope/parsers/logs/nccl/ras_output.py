@@ -10,11 +10,11 @@ from typing import Any
 
 import orjson
 
-from rankscope.parsers.flight_recorder.safe_values import integer, text
+from rankscope.parsers.flight_recorder.safe_values import safe_integer, safe_text
 from rankscope.parsers.logs.log_record import Record
 from rankscope.parsers.logs.model import RasComm
 
-MOST = 100_000
+MOST_ROWS = 100_000
 _TABLE = re.compile(
     r"\s*(?P<group>\d{1,9})(?P<numbers>(?:\s+\d{1,9}(?:-\d{1,9})?){5})\s+(?P<status>[A-Z]{3,}\S*)\s+(?P<errors>[A-Z]{2,}\S*)\s*$"
 )
@@ -122,7 +122,7 @@ class RasReader:
     def _group(self, found: re.Match[str], record: Record) -> bool:
         numbers = found["numbers"].split()
         size = int(numbers[3]) if numbers[3].isdecimal() else None
-        if size is not None and len(self._sizes) < MOST:
+        if size is not None and len(self._sizes) < MOST_ROWS:
             self._sizes[found["group"]] = size
         status = f"{found['status']} {found['errors']}"
         return self._add(record, comm=f"group {found['group']}", size=size, status=status)
@@ -159,9 +159,9 @@ class RasReader:
         peer = _object(row.get("peer"))
         devices = peer.get("cuda_devs")
         return self._add(
-            record, comm=text(row.get("group")) or "", status=text(row.get("event")) or "",
-            host=text(peer.get("host")) or "", pid=integer(peer.get("pid")),
-            device=integer(devices[0]) if isinstance(devices, list) and devices else None,
+            record, comm=safe_text(row.get("group")) or "", status=safe_text(row.get("event")) or "",
+            host=safe_text(peer.get("host")) or "", pid=safe_integer(peer.get("pid")),
+            device=safe_integer(devices[0]) if isinstance(devices, list) and devices else None,
         )  # fmt: skip
 
     def document(self, document: Any) -> bool:
@@ -176,10 +176,10 @@ class RasReader:
         return True
 
     def _document_comm(self, comm: dict[str, Any], place: Record) -> None:
-        name = text(comm.get("hash")) or str(comm.get("hash", ""))[:64]
-        missing = integer(comm.get("missing_ranks_count"))
+        name = safe_text(comm.get("hash")) or str(comm.get("hash", ""))[:64]
+        missing = safe_integer(comm.get("missing_ranks_count"))
         self._add(
-            place, comm=name, size=integer(comm.get("size")), present=integer(comm.get("ranks_count")),
+            place, comm=name, size=safe_integer(comm.get("size")), present=safe_integer(comm.get("ranks_count")),
             missing=missing, status="INCOMPLETE" if missing else "",
         )  # fmt: skip
         for kind in ("ranks", "missing_ranks"):
@@ -189,10 +189,10 @@ class RasReader:
 
     def _document_rank(self, name: str, rank: dict[str, Any], missing: bool, place: Record) -> None:
         counts = rank.get("collective_counts")
-        numbers = {str(k)[:64]: integer(v) for k, v in counts.items()} if isinstance(counts, dict) else {}
+        numbers = {str(k)[:64]: safe_integer(v) for k, v in counts.items()} if isinstance(counts, dict) else {}
         self._add(
-            place, comm=name, rank=integer(rank.get("rank")), host=text(rank.get("host")) or "",
-            pid=integer(rank.get("pid")), device=integer(rank.get("cuda_dev")), status=_status(rank, missing),
+            place, comm=name, rank=safe_integer(rank.get("rank")), host=safe_text(rank.get("host")) or "",
+            pid=safe_integer(rank.get("pid")), device=safe_integer(rank.get("cuda_dev")), status=_status(rank, missing),
             counts={k: v for k, v in numbers.items() if v is not None},
         )  # fmt: skip
 
@@ -207,7 +207,7 @@ class RasReader:
             "host": "",
         }
         rest: dict[str, Any] = {"pid": None, "device": None, "counts": {}, "offset": record.offset, "line": record.line}
-        if len(self._rows) < MOST:
+        if len(self._rows) < MOST_ROWS:
             self._rows.append(RasComm(**{**empty, **rest, "text": record.text[:1000], **told}))
         return True
 
@@ -221,7 +221,7 @@ def _status(rank: dict[str, Any], missing: bool) -> str:
         return "UNRESPONSIVE"
     if missing:
         return "MISSING"
-    error = text(status.get("async_error")) or integer(status.get("async_error"))
+    error = safe_text(status.get("async_error")) or safe_integer(status.get("async_error"))
     if status.get("abort_flag"):
         return "ABORT"
     return f"ERROR {error}" if error not in (None, 0, "", "0", "ncclSuccess") else "RUNNING"
