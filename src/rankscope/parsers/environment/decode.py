@@ -1,7 +1,7 @@
-"""The bytes of a file to an Environment.
+"""Decoder of environments: the bytes of a file to an Environment.
 
 Forms: proc(5), env(1), bash's export and declare, docker inspect, manifests and descriptions of Kubernetes pods, a JSON
-object of strings (msprobe's config_check packs os.environ so, and beside it what pip has installed).
+object of strings (msprobe's config_check packs os.environ so, and the list of pip's packages beside it).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rankscope.kinds.input_kinds import ENVIRONMENT
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.flight_recorder.safe_values import RANK_LIMIT
 
-# Names and values from the forms in which an environment is written down.
+# Names and values in each written form of an environment.
 
 _LINE = re.compile(r"(?:export |declare -x )?([A-Za-z_][\w.%()\-]{0,199})=(.*)", re.DOTALL)
 _QUOTED = re.compile(r"\"(.*)\"|'(.*)'|\$'(.*)'", re.DOTALL)
 
 
 class VariablePair(NamedTuple):
-    """A variable as it stands in a file."""
+    """A variable as the file writes it."""
 
     name: str
     value: str
@@ -40,7 +40,7 @@ def pairs_of_nul(text: str) -> Iterator[VariablePair]:
 
 
 def pairs_of_lines(text: str) -> tuple[list[VariablePair], int]:
-    """What env, export or declare print, and how many lines belong to nothing.
+    """The variables that env, export or declare prints, and the number of lines that belong to none.
 
     A value with line ends goes on to the next line that begins a variable; bash prints functions like this.
     """
@@ -69,14 +69,14 @@ def _unquoted(value: str) -> str:
 
 
 def _open(value: str) -> bool:
-    """Whether a quote is not closed: the value goes on in the next line."""
+    """Whether a quote is still open, so that the value goes on in the next line."""
     return value[:1] in ('"', "'") and (len(value) < 2 or value[-1] != value[0])
 
 
-# Which variables matter to a distributed job. All others may hold what is nobody's business, and are not kept.
+# Variables that matter to a distributed job. All others may hold secrets, and are dropped.
 
 _PREFIXES = (
-    # with what their names are misspelt as: a variable that nobody reads is what is looked for
+    # with misspelt forms of each: the analysis looks for variables that nobody reads
     "NCCL", "NCC", "NCLL", "NNCL", "RCCL", "RCC", "HCCL", "HCC", "HCLL", "LCCL", "LCC", "ATB", "ASCEND", "MSCCL",
     "OFI_NCCL", "GLOO", "UCX", "UCC", "FI", "NVSHMEM", "SHARP", "TORCH", "TORCHINDUCTOR", "TORCHELASTIC", "PYTORCH",
     "CUDA", "CUBLAS", "CUBLASLT", "CUDNN", "NVTE", "NVIDIA", "HIP", "HSA", "ROCR", "MIOPEN", "ROCM", "OMP", "MKL",
@@ -93,17 +93,17 @@ _NAMES = (
 )  # fmt: skip
 _KEPT_NAMES = re.compile(rf"(?:{'|'.join(_PREFIXES)})_[A-Z0-9_]{{1,100}}|{'|'.join(_NAMES)}")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
-"""What the shell takes for a name; bash exports functions under names with more in them."""
+"""A valid name in the shell; bash exports functions under longer names."""
 VALUE_LIMIT = 4096
 _SECRET = re.compile(r"KEY|TOKEN(?!I[SZ])|SECRET|PASS|CRED|(?:^|_)AUTH(?:$|_)|(?:^|_)PWD|COOKIE")
 
 
 def is_kept(name: str) -> bool:
-    """Whether a variable is kept: none that may hold what lets somebody in."""
+    """Whether a variable is kept; variables that may hold credentials never are."""
     return _KEPT_NAMES.fullmatch(name) is not None and not _SECRET.search(name)
 
 
-# What containers were started with, as docker and Kubernetes tell it: not all of what a process in them has.
+# Settings of containers, as docker and Kubernetes print them; a process may have more variables than these.
 
 _POD_OF_CONTAINER = re.compile(r"(?m)^\s*-?\s*name:\s*([A-Za-z_]\w{0,199})\s*\n\s*value:[ \t]*(.*)$")
 _BLOCK = re.compile(r"^(\s*)Environment:\s*$")
@@ -141,7 +141,7 @@ def _pairs(rows: list[Any]) -> Iterator[VariablePair]:
 
 
 def pairs_of_yaml(text: str) -> list[list[VariablePair]]:
-    """Variables of a manifest of Kubernetes: of all of its containers together."""
+    """Variables of a manifest of Kubernetes, of all containers together."""
     found = []
     for match in _POD_OF_CONTAINER.finditer(text):
         value = match[2].strip()
@@ -151,7 +151,7 @@ def pairs_of_yaml(text: str) -> list[list[VariablePair]]:
 
 
 def pairs_of_description(text: str) -> list[list[VariablePair]]:
-    """What kubectl describe prints: a list for each container."""
+    """The lists that kubectl describe prints, one for each container."""
     found: list[list[VariablePair]] = []
     indent: int | None = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -169,7 +169,7 @@ def pairs_of_description(text: str) -> list[list[VariablePair]]:
 
 
 def load_json(data: bytes) -> Any:
-    """The document; None if it is damaged."""
+    """The decoded document; None if it is damaged."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -178,7 +178,7 @@ def load_json(data: bytes) -> Any:
 
 LEAST_VARIABLES = 2
 FOREIGN_SHARE = 0.1
-"""A text in which more lines are of something else is no environment."""
+"""Largest share of foreign lines in the text of an environment."""
 _NAMED = rb"(?:export |declare -x )?[A-Za-z_][\w.%()\-]{0,199}="
 _NUL = re.compile(_NAMED + rb"[^\0\n]*(?:\n[^\0]*)?\0" + _NAMED)
 _LINES = re.compile(rb"(?:\s*\n)?" + _NAMED + rb"[^\0\n]*\n" + _NAMED)
@@ -192,22 +192,22 @@ _LIBRARY = re.compile(
     r"(?:torch|nvidia|nccl|triton|megatron|deepspeed|accelerate|transformer|flash|apex|xformers|vllm|sglang|mamba|causal"
     r"|numpy|pytorch|lightning|mindspore|mindspeed|msprobe|cuda|cupy|ray|mpi4py|horovod)", re.IGNORECASE
 )  # fmt: skip
-"""Packages whose versions should agree."""
+"""Packages whose versions must agree between ranks."""
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _HOSTS = ("SLURMD_NODENAME", "HOSTNAME")
 _LONG = re.compile(rb"[A-Z_][A-Z0-9_]{1,60}=[^\0\n]{400,}\Z")
-"""The first variable may be longer than what is looked at."""
+"""A first variable that is longer than the head of the file."""
 _FORMS = (_NUL, _LINES, _LONG, _OBJECT, _DOCKER, _POD, _DESCRIBED, _PIP)
 
 
 def looks_like_environment(head: bytes) -> bool:
-    """Whether a file with these first bytes may be one."""
+    """Whether a file with these first bytes may hold an environment."""
     return any(form.match(head) for form in _FORMS)
 
 
 def decode_environment(data: bytes) -> Environment:
-    """The environments in `data`. Raises NotThisKindError."""
+    """The environments in `data`. Raises NotThisKindError if there is none."""
     if len(data) > ENVIRONMENT.most_bytes:
         raise NotThisKindError("too large for an environment")
     if b"\0" in data:
@@ -266,7 +266,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _installed(text: str) -> Environment:
-    """Versions that pip lists, of libraries that matter."""
+    """Versions of the relevant libraries in a list of pip."""
     found = [
         Variable(f"version:{match[1].lower()}", match[2], number)
         for number, line in enumerate(text.splitlines(), 1)
@@ -277,7 +277,7 @@ def _installed(text: str) -> Environment:
     return Environment([EnvironmentProcess(found)])
 
 
-# What one file says of the environment of processes, and the form in which it crosses from a worker process.
+# The content of one file, and its form between processes.
 
 
 class Variable(NamedTuple):
@@ -286,24 +286,24 @@ class Variable(NamedTuple):
     name: str
     value: str
     line: int
-    """From 1; 1 where the file has no lines."""
+    """Counts from 1; it is 1 where the file has no lines."""
 
 
 class EnvironmentProcess(NamedTuple):
-    """One process, or container."""
+    """The environment of one process or container."""
 
     variables: list[Variable]
     rank: int | None = None
-    """Global rank, as its launcher set it."""
+    """Global rank, as the launcher set it."""
     world_size: int | None = None
     host: str = ""
     whole: bool = False
-    """It is all of the environment: what is not there is unset."""
+    """The file holds the whole environment: an absent variable is unset."""
 
 
 @dataclass
 class Environment:
-    """One file. Of its variables only those of known families are kept: the others are nobody's business."""
+    """The content of one file. It keeps only variables of known families."""
 
     processes: list[EnvironmentProcess] = field(default_factory=list)
     problem: str | None = None
@@ -314,17 +314,17 @@ class Environment:
         return sum(len(process.variables) for process in self.processes)
 
     def header(self) -> dict[str, Any]:
-        """All of it, as JSON values."""
+        """The whole content, as JSON values."""
         rows = [[list(map(tuple, process.variables)), *process[1:]] for process in self.processes]
         return {"processes": rows, "problem": self.problem}
 
     def body(self) -> list[memoryview]:
-        """Nothing: it is all in the header."""
+        """Empty: the header holds everything."""
         return []
 
 
 def environment_from(header: dict[str, Any], *_: object) -> Environment:
-    """What `header()` was made from."""
+    """The environment whose `header()` this is."""
     rows = header["processes"]
     processes = [EnvironmentProcess([Variable(*one) for one in variables], *rest) for variables, *rest in rows]
     return Environment(processes, header["problem"])

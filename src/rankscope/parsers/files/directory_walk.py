@@ -1,6 +1,6 @@
-"""What lies under the paths a user gives: regular files to be read, and everything else with the reason why not.
+"""Files under the paths of the user: regular files to read, and all others with the reason.
 
-Pipes in directories are left out: the recorder puts one there for each rank, to be asked by. Nothing is opened here.
+The walk leaves out pipes in directories: the recorder puts a trigger pipe there for each rank. It opens no file.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _SPECIAL = (
 
 @dataclass(frozen=True)
 class FoundPath:
-    """Something under the given paths."""
+    """A path under the given ones."""
 
     path: str
-    """To open it by."""
+    """The path to open."""
     shown: str
-    """Its path below the given ones, as text that any output can encode."""
+    """The path below the given ones, as text that any output can encode."""
     size: int = 0
     mtime_ns: int | None = None
     problem: str | None = None
-    """Why it is no file to be read; None for a regular file."""
+    """The reason why the file is not read; None for a regular file."""
     inode: int = 0
 
 
@@ -46,7 +46,7 @@ def walk_paths(paths: Sequence[Path]) -> list[FoundPath]:
 
 
 class _DirectoryWalk:
-    """Visits real directories before links to them, so that a file is shown by its own path."""
+    """A walk that visits real directories before links to them, so that each file is shown under its own path."""
 
     def __init__(self, given: Set[str]) -> None:
         self.given = given
@@ -55,7 +55,7 @@ class _DirectoryWalk:
         self.links: list[tuple[str, str]] = []
 
     def add(self, path: str, shown: str) -> None:
-        """Visits a path, and then the links that were found below it."""
+        """Visits a path, and then the links below it."""
         self._visit(path, shown)
         while self.links:
             self._visit(*self.links.pop(0))
@@ -109,7 +109,7 @@ class _DirectoryWalk:
 
 
 def printable_text(name: str) -> str:
-    """A file name as text: bytes of it that are no UTF-8 are replaced."""
+    """A file name as text, with a replacement for bytes that are no UTF-8."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 

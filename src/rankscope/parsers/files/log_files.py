@@ -1,4 +1,4 @@
-"""Logs among the files: told by what stands in them, and read as a stream."""
+"""Log files: recognised by their content, and read as a stream."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from rankscope.parsers.logs.nccl import ras_output
 from rankscope.parsers.logs.record_reader import COLOUR, NCCL_HEAD, unwrapped
 
 MEMORY_BYTES = 32 << 20
-"""Decoding a log or a range of one takes what a dump of this size may take."""
+"""Memory for decoding a log or a range of it, given as the size of an equal dump."""
 MOST_ZEROS = 1 << 32
-"""So many bytes that are zero are passed over in the beginning of a file: it was emptied while a program that does not
-append wrote to it, as logrotate's copytruncate does."""
+"""Most zero bytes that the reader skips at the beginning of a file. Such a file was emptied while a program without
+append mode wrote to it, as logrotate's copytruncate does."""
 
 
 def read_log(
     stream: IO[bytes], size: int, part: tuple[int, int] | None = None, named: bool = False
 ) -> LogContent | None:
-    """The log in a stream that stands at its beginning; None if it is none.
+    """The log in a stream that stands at its beginning; None if it is no log.
 
-    `part` (number, of how many) says that the stream is a plain file of `size` bytes that can be searched: with more
-    than one, a range of it is read. `named`: it has the name of a log, and is one if it tells anything.
+    `part` (number, of how many) says that the stream is a plain, seekable file of `size` bytes: with more than one
+    part, only that range is read. `named` says that the file has the name of a log: then any event in it makes it one.
     """
     first = _recognised(stream, size if part is not None else 0, named)
     if first is None:
@@ -46,9 +46,9 @@ def read_log(
 
 
 def _recognised(stream: IO[bytes], size: int, named: bool) -> bytes | None:
-    """The first bytes of a log but zeros, behind which the stream then stands; None if it is none.
+    """The first bytes of a log after its zeros; the stream then stands behind them. None if it is no log.
 
-    `size` is that of a plain file, which can be searched, else 0.
+    `size` is the size of a plain, seekable file, else 0.
     """
 
     first = _first(stream, HEAD_BYTES)
@@ -63,7 +63,7 @@ def _recognised(stream: IO[bytes], size: int, named: bool) -> bytes | None:
 
 
 def is_growable(stream: IO[bytes], size: int, named: bool = False) -> bool:
-    """Whether a plain file is a log that can be read from any line on; the stream is moved. `named`: see `read_log`."""
+    """Whether a plain file is a log that can be read from any line on. Moves the stream. `named`: see `read_log`."""
     from rankscope.parsers.logs.nccl import ras_output
 
     stream.seek(0)
@@ -72,20 +72,20 @@ def is_growable(stream: IO[bytes], size: int, named: bool = False) -> bool:
 
 
 def is_marked(stream: IO[bytes], start: int, marked: str) -> bool:
-    """Whether what was read of a log up to `start` still stands there; the stream is moved."""
+    """Whether the part of a log up to `start` is unchanged. Moves the stream."""
     return start > 0 and file_mark(stream, start) == marked
 
 
 def read_tail(
     stream: IO[bytes], size: int, start: int, before: str, ended: bool
 ) -> Iterator[tuple[LogContent, LogStretch]]:
-    """What stands behind `start` in a log that grows; see `read_stretches`."""
+    """The new part of a growing log, behind `start`; see `read_stretches`."""
     with memory_limit(MEMORY_BYTES):
         yield from read_stretches(stream, size, start, before, ended)
 
 
 def _first(stream: IO[bytes], count: int) -> bytes:
-    """The first bytes of a stream but zeros, as far as it can be read: damage shows again when all of it is read."""
+    """The first bytes of a stream after its zeros, up to any damage: the later full read reports that again."""
     read = getattr(stream, "read1", stream.read)
     found, zeros = bytearray(), 0
     with contextlib.suppress(*streams.STREAM_ERRORS):
@@ -96,17 +96,17 @@ def _first(stream: IO[bytes], count: int) -> bytes:
     return bytes(found)
 
 
-# A log that still grows, read from where reading stopped: each time only what is new, and a little before it.
+# A growing log: each time only the new part is read, and a little before it.
 
 HOLD_BYTES = 1 << 14
-"""So much of the end, and up to the next head, is read again when more follows."""
+"""Bytes at the end, up to the next head, that are read again when more follows."""
 STEP_BYTES = 16 << 20
-"""More is read in steps of so many bytes."""
+"""Bytes of one step through a longer part."""
 MARK_BYTES = 256
 
 
 def file_mark(stream: IO[bytes], at: int) -> str:
-    """What tells a file whose first `at` bytes were read from another one in its place: a hash of their two ends."""
+    """A mark that tells this file from another one in its place: a hash of both ends of its first `at` bytes."""
     stream.seek(0)
     seen = blake2b(stream.read(min(MARK_BYTES, at)), digest_size=8)
     stream.seek(max(0, at - MARK_BYTES))
@@ -117,10 +117,10 @@ def file_mark(stream: IO[bytes], at: int) -> str:
 def read_stretches(
     stream: IO[bytes], size: int, start: int, before: str, ended: bool
 ) -> Iterator[tuple[LogContent, LogStretch]]:
-    """What stands between `start`, where a line begins, and `size`, in order; only the last stretch is not firm.
+    """The stretches from `start`, where a line begins, to `size`, in order; only the last one is not firm.
 
-    `before` is the mark of what stands before `start`; "" at the beginning. A file that is emptied meanwhile tells no
-    more. A last line without its end waits for it, unless the log has `ended`.
+    `before` is the mark of the file up to `start`; "" at the beginning. A file that is emptied meanwhile gives no more
+    stretches. A last line without line end waits for it, unless the log has `ended`.
     """
     until = size if ended else _last_line_end(stream, start, size)
     firm = min(line_start(stream, max(start, until - HOLD_BYTES)), until) if until - start > HOLD_BYTES else start
@@ -144,7 +144,7 @@ def _stretch(stream: IO[bytes], start: int, end: int, firm: bool) -> tuple[LogCo
 
 
 def _last_line_end(stream: IO[bytes], start: int, size: int) -> int:
-    """Where the last whole line ends; `start` if none does."""
+    """The end of the last whole line; `start` if there is none."""
     while size > start:
         begin = max(start, size - HOLD_BYTES)
         stream.seek(begin)
@@ -155,25 +155,25 @@ def _last_line_end(stream: IO[bytes], start: int, size: int) -> int:
     return start
 
 
-# Whether a file that has the name of a log tells anything, where no line of it is unmistakably one of a job.
+# Events in a file that has the name of a log, but no typical line of a job.
 
 _NOTHING = ("noise", "context")
 
 
 def has_events(text: bytes) -> bool:
-    """Whether the readers find an end, an error or a peer in a piece of a file."""
+    """Whether a piece of a file holds an end, an error or a peer."""
     if text.count(b"\0") > len(text) // 16:
         return False
     found = decode_range(io.BytesIO(text), 0, None)
     return bool(found.ras or found.inspected) or any(e.values.get("role") not in _NOTHING for e in found.events)
 
 
-# Whether a file is a log of a job: by what stands in it, wherever in its beginning.
+# Recognition of logs of a job, by lines anywhere in the beginning of a file.
 
 HEAD_BYTES = 1 << 16
-"""Looked at in the beginning of a file, and at each sample."""
+"""Bytes that are checked at the beginning of a file, and at each sample."""
 SAMPLE_PLACES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Places where a large file is looked at too."""
+"""Places of samples in a large file, as shares of its size."""
 _SIGNS = re.compile(
     rb"NCCL|RCCL|\[rank\d|ProcessGroup|torch[./]distributed|Traceback \(most|_perf\"|\[[IWEF]\d{3,4} |Job summary"
     rb"|\[[IWEF] |PyTorch version: |opCount|Communicators\.\.\.|\"event\"|srun: error"
@@ -210,12 +210,13 @@ _ENDS = re.compile(
     r"|Fatal Python error: |=== Rank \d{1,7}: \S{0,1000}/handler/(?:dump_traceback|pyspy_dump)\S{0,1000} ===\s*$"
     r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"
 )
-"""How launchers, schedulers, Ray and servers begin to tell of an end, and exceptions that name parts of such a job."""
+"""Beginnings of lines in which launchers, schedulers, Ray and servers report an end, and of exceptions that name parts
+of such a job."""
 _BARE = re.compile(
     r"(?:\[\d{1,4}\] )?NCCL WARN |(?:\[\d{1,4}\] )?\S{1,200}\.(?:cc|h|c|cu):\d{1,6} (?:\(\w{1,100}\) )?NCCL WARN "
 )
 _BAR = re.compile(r"\d(?:it|s|B|ex)/(?:it|s)\]")
-"""The end of a bar of progress, behind which another may have gone on in the same line."""
+"""The end of a progress bar; another bar may follow in the same line."""
 _RANKED = re.compile(r"\[rank\d{1,7}\]:|\[rank=\d{1,7}\] \|\||\(PID:\d{1,10}, Device:-?\d{1,6}, RankID:")
 _INSPECTOR = re.compile(r'\{.{0,2000}"(?:coll|p2p)_perf": ?\{')
 _EVENT = re.compile(r'\{.{0,2000}"event": ?"[A-Z_]{3,40}".{0,2000}"peer": ?\{')
@@ -225,7 +226,7 @@ _NEVER = (b"\x80", b"PK", b"\x7fELF", b"\x89PNG", b"%PDF")
 
 
 def looks_like_log(text: bytes) -> bool:
-    """Whether a line of a log stands in a piece of a file. Its first and last line may be cut."""
+    """Whether a piece of a file holds a line of a log. Its first and last line may be cut."""
     if text.startswith(_NEVER) or _MARKDOWN.match(text) or text.count(b"\0") > len(text) // 16:
         return False
     if ras_output.looks_like_document(text):
@@ -236,8 +237,8 @@ def looks_like_log(text: bytes) -> bool:
 
 
 def is_log_inside(stream: IO[bytes], size: int) -> bool:
-    """Whether a line of a log stands at any of some places in a large file, or at its end; the stream is moved."""
-    # a job may print nothing but its losses until it fails
+    """Whether a large file holds a line of a log at a sample or at its end. Moves the stream."""
+    # a job may print only losses until it fails
     for place in (*(int(size * share) for share in SAMPLE_PLACES), max(0, size - HEAD_BYTES)):
         stream.seek(place)
         if looks_like_log(stream.read(HEAD_BYTES)):

@@ -1,4 +1,4 @@
-"""One path to what is in it: a dump of any kind, several in an archive, or the reason why none."""
+"""Reader of one path: a dump of any kind, several in an archive, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from rankscope.parsers.flight_recorder.pickles import RefusedError
 from rankscope.parsers.registry import kinds_of
 
 NAME_LIMIT = 1024
-"""Longer names of members are cut."""
+"""Longest name of a member; longer names are cut."""
 UNKNOWN_KIND = "not a kind of file that is known"
 MOST_LAYERS = 4
-"""Layers of packing and archives in one another."""
+"""Most layers of packing and archives in one another."""
 STREAM_BYTES = 32 << 20
-"""Decoding what is read as a stream takes what a file of this size may take."""
+"""Memory for decoding a stream, given as the size of an equal file."""
 
 
 @dataclass
 class FileContent:
-    """Something that was found in a file."""
+    """One thing found in a file."""
 
     inner: str
     """Path within the archive, with the leading "!"; empty for the file itself."""
@@ -52,12 +52,12 @@ class FileContent:
     problem: str | None = None
     decoded: DecodedFile | None = None
     size: int | None = None
-    """None: that of the file."""
+    """None for the size of the file."""
     mtime_ns: int | None = None
     stretch: LogStretch | None = None
-    """Of a log that is followed: the bytes that were read."""
+    """The bytes that were read of a followed log."""
     stamp: tuple[int, int, int] | None = None
-    """Of the last content of a file that is followed, which has nothing else: size, time and inode."""
+    """Size, time and inode of a followed file, in its last content only."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,16 @@ class _FilePlace:
     part: int = 0
     parts: int = 1
     named: bool = False
-    """It has the name of a log."""
+    """The file has the name of a log."""
 
     def found(self, kind: InputKind, problem: str | None = None, decoded: DecodedFile | None = None) -> FileContent:
-        """What was found here."""
+        """The content found at this place."""
         inside = (self.size, self.mtime_ns) if self.inner else (None, None)
         return FileContent(self.inner, kind.name, problem, decoded, *inside)
 
 
 def read_file(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[FileContent]:
-    """What is in the file; of an archive only every `parts`-th member, from `part` on."""
+    """The contents of a file; of an archive only every `parts`-th member, from `part` on."""
     try:
         with streams.open_regular(path) as stream:
             yield from _contents(stream, _FilePlace(size=size, part=part, parts=parts, named=is_named(path)))
@@ -89,9 +89,9 @@ def read_file(path: str, size: int, part: int = 0, parts: int = 1) -> Iterator[F
 
 
 def follow_log(path: str, start: int, mark: str, ended: bool) -> Iterator[FileContent]:
-    """What is in a file that may still be written; of a log only what stands behind `start`, if it is the one marked.
+    """The contents of a file that may still grow; of a log with this mark only the part behind `start`.
 
-    The last content is the file's stamp, unless the file changed meanwhile.
+    The last content is the stamp of the file, unless the file changed meanwhile.
     """
     try:
         with streams.open_regular(path) as stream:
@@ -146,8 +146,8 @@ def _contents(stream: IO[bytes], place: _FilePlace) -> Iterator[FileContent]:
 
 
 def _damage() -> tuple[type[Exception], ...]:
-    """What a damaged packed file or archive raises."""
-    # most directories hold no archive, and what reads them takes long to import
+    """Errors that a damaged packed file or archive raises."""
+    # most directories hold no archive, and the import of the readers takes long
 
     return (*streams.STREAM_ERRORS, *ARCHIVE_ERRORS)
 
@@ -191,7 +191,7 @@ def _members(members: Iterator[ArchiveMember], place: _FilePlace) -> Iterator[Fi
 
 
 def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent | None:
-    """What a file is; None for all but the first of its parts, unless each is read by itself."""
+    """The content of a file; None for all parts but the first, unless each part is read by itself."""
     kinds = kinds_of(head, place.size)
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
@@ -210,7 +210,7 @@ def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent |
 
 
 def _streamed(kind: InputKind, stream: IO[bytes], place: _FilePlace) -> FileContent | None:
-    """A file that is read without being held; a packed one is read whole with its first part."""
+    """The content of a file that is read as a stream; the first part of a packed file reads all of it."""
     parts = (0, 1) if place.depth or place.inner else (place.part, place.parts)
     if place.part and parts == (0, 1) and not place.inner:
         return None
@@ -250,7 +250,7 @@ def _decode(kind: InputKind, data: bytes, damage: str | None, place: _FilePlace)
     return place.found(kind, decoded.problem, decoded)
 
 
-# What the name of a file promises to be in it.
+# File names that promise a log.
 
 _WORDS = "stdout|stderr|dmesg|nohup|syslog|console"
 _LOG = re.compile(
@@ -258,38 +258,38 @@ _LOG = re.compile(
     r"(?:\.(?:gz|bz2|xz|zst))?$",
     re.IGNORECASE,
 )
-"""Endings of what programs print, also of schedulers (`train.o4711`), turned over (`.log.1`) and packed."""
+"""Suffixes of printed output, also of schedulers (`train.o4711`), rotated (`.log.1`) and packed."""
 
 
 def is_named(path: str) -> bool:
-    """Whether a file has a name under which people keep what a program printed."""
+    """Whether a file has the name of a log."""
     return _LOG.search(re.split(r"[/\\!]", path)[-1]) is not None
 
 
 # Members of tar and zip archives, one after the other, in memory.
 
 MEMBER_LIMIT = 1_000_000
-"""More members are not looked at."""
+"""Most members of an archive that are read."""
 
 
 @dataclass(frozen=True)
 class ArchiveMember:
-    """A file in an archive; `stream` is None for what is no file."""
+    """A file in an archive; `stream` is None for a link or special file."""
 
     name: str
     size: int
     mtime_ns: int | None
     stream: IO[bytes] | None
     problem: str = "a link or special file: not read"
-    """Why there is no stream."""
+    """The reason why there is no stream."""
 
 
 ARCHIVE_ERRORS = (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
-"""What a damaged archive raises; RuntimeError is an encrypted member."""
+"""Errors that a damaged archive raises; RuntimeError means an encrypted member."""
 
 
 def tar_members(stream: IO[bytes]) -> Iterator[ArchiveMember]:
-    """Members of a tar stream; a stream of a member is good until the next is taken."""
+    """Members of a tar stream; the stream of a member is valid until the next one is taken."""
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for count, info in enumerate(archive):
             if count >= MEMBER_LIMIT:
@@ -300,7 +300,7 @@ def tar_members(stream: IO[bytes]) -> Iterator[ArchiveMember]:
 
 
 def zip_members(stream: IO[bytes], limit: int) -> Iterator[ArchiveMember]:
-    """Members of a zip file; no more than `limit` bytes come out of any of them."""
+    """Members of a zip file, with at most `limit` bytes each."""
     with memory_limit(0):
         archive = zipfile.ZipFile(stream)
     with archive:

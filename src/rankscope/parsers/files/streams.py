@@ -1,4 +1,4 @@
-"""Streams over files and what is packed in them: opened without waiting, decompressed with a bound."""
+"""Streams over files and packed files: opened without waiting, decompressed with a bound."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from typing import IO
 import zstandard
 
 MOST_EXPANSION = 200
-"""A file that expands by more is no packed dump: those shrink by 5 to 100 times."""
+"""Largest factor by which a packed dump expands; real dumps expand by 5 to 100."""
 FREE_BYTES = 64 << 20
-"""May always come out of a packed file, whatever its size."""
+"""Bytes that any packed file may expand to."""
 MEMORY_BYTES = 1 << 30
-"""No single dump is larger: 20,000 entries as JSON are 20 MB."""
+"""Largest dump: 20,000 entries as JSON are 20 MB."""
 CHUNK_BYTES = 1 << 20
 HEAD_BYTES = 512
-"""Bytes looked at to tell what a file is; a tar file has its mark at 257."""
+"""Bytes that tell the kind of a file; a tar file has its mark at 257."""
 
 
 class TooLargeError(Exception):
-    """More came out of a file than can be honest; the message says how much."""
+    """A file expands to more than a real one can; the message says to how much."""
 
 
 class NotAFileError(Exception):
-    """The path is no regular file any more."""
+    """The path is no longer a regular file."""
 
 
 STREAM_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, OSError)
-"""What a torn or damaged packed file raises while it is read."""
+"""Errors that a torn or damaged packed file raises during the read."""
 
 
 def open_regular(path: str) -> IO[bytes]:
-    """Opens a regular file. A pipe or device that took its place meanwhile is never waited for."""
+    """Opens a regular file. Never waits for a pipe or device that took its place meanwhile."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -56,7 +56,7 @@ class BoundedStream(io.RawIOBase):
         self.left = limit
 
     def readable(self) -> bool:
-        """Always."""
+        """True."""
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
@@ -85,7 +85,7 @@ def is_zip(head: bytes) -> bool:
 
 
 def unpack_stream(stream: IO[bytes], head: bytes, size: int) -> io.BufferedReader | None:
-    """The stream inside a gzip or zstd file of `size` bytes; None if `head` begins neither."""
+    """The unpacked stream of a gzip or zstd file of `size` bytes; None if `head` begins neither."""
     limit = FREE_BYTES + MOST_EXPANSION * size
     if head.startswith(b"\x1f\x8b"):
         return io.BufferedReader(BoundedStream(gzip.GzipFile(fileobj=stream), limit))  # type: ignore[arg-type]
@@ -96,13 +96,13 @@ def unpack_stream(stream: IO[bytes], head: bytes, size: int) -> io.BufferedReade
 
 
 def _read_some(stream: IO[bytes], count: int) -> bytes:
-    """At most `count` bytes; what comes before the damage in a file is not lost with it, as it is by read()."""
+    """At most `count` bytes. Unlike read(), this keeps the bytes before damage."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     return read(count)
 
 
 def read_all(stream: IO[bytes]) -> tuple[bytes, str | None]:
-    """Everything in a stream, and why it ended early. Raises TooLargeError over MEMORY_BYTES."""
+    """All bytes of a stream, and why it ended early. Raises TooLargeError over MEMORY_BYTES."""
     parts, total = [], 0
     try:
         while chunk := _read_some(stream, CHUNK_BYTES):
@@ -115,20 +115,20 @@ def read_all(stream: IO[bytes]) -> tuple[bytes, str | None]:
     return b"".join(parts), None
 
 
-# Bounds on what decoding one file may allocate.
+# Memory bounds for decoding one file.
 
 BASE_BYTES = 256 << 20
-"""May always be allocated."""
+"""Bytes that any file may use."""
 MEMORY_PER_BYTE = 48
-"""Objects take up to 14 bytes for each byte of a genuine pickle, and columns are made beside them."""
+"""Memory for each byte of a file: objects of a real pickle take up to 14 bytes, and columns more."""
 
 
 WORKER_BYTES = 4 << 30
-"""Nor does a worker ever allocate more outside of `memory_limit`: reading directories of archives, sending results."""
+"""Memory of a worker outside of `memory_limit`: directories of archives, sending of results."""
 
 
 def limit_worker() -> None:
-    """Bounds this process for good."""
+    """Bounds the memory of this process for good."""
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (_at_most(_address_space() + WORKER_BYTES, hard), hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -136,7 +136,7 @@ def limit_worker() -> None:
 
 @contextlib.contextmanager
 def memory_limit(size: int) -> Iterator[None]:
-    """Within, no more is allocated than a file of `size` bytes can need; MemoryError is raised instead."""
+    """Limits memory inside the block to the need of a file of `size` bytes; MemoryError is raised beyond it."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     wanted = _address_space() + BASE_BYTES + MEMORY_PER_BYTE * size
     resource.setrlimit(resource.RLIMIT_AS, (_at_most(wanted, before[1]), before[1]))

@@ -1,4 +1,4 @@
-"""The bytes of a file to a Dump."""
+"""Decoder of dumps: the bytes of a file to a Dump."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rankscope.parsers.flight_recorder.opcodes import OtherLayoutError
 from rankscope.parsers.flight_recorder.safe_values import safe_integer, safe_text, safe_truth
 
 BYTES_PER_ENTRY = 40
-"""No entry is written in fewer; more entries than that are one object repeated."""
+"""Fewest bytes of an entry; a file with more entries repeats one object."""
 
 FREE_CHARACTERS = 16 << 20
-"""So many characters may stand in the tables of a dump whatever its size."""
+"""Characters that the tables of any dump may hold, whatever its size."""
 
 NOT_A_DUMP = "not a flight recorder dump"
 
@@ -31,17 +31,17 @@ _PICKLE_KEYS = re.compile(_WORDS)
 _HEAD = 512
 _SHORTEST = 24
 _GLOBALS = (b"c", b"\x8c")
-"""How a pickle begins that asks for a global at once: it is refused by name, and not passed over as unknown."""
+"""Beginnings of a pickle that asks for a global at once: it is refused by name."""
 
 
 class NotADumpError(Exception):
-    """The file is something else; the message says what."""
+    """The file is no dump; the message says what it is."""
 
 
 def looks_like_dump(head: bytes) -> bool:
-    """Whether the first bytes of a file can begin a dump, a pickled or JSON dict or list, or a pickle to refuse."""
+    """Whether the first bytes can begin a dump, a pickled or JSON dict or list, or a pickle to refuse."""
     if head[:1] == b"\x80":
-        # protocol 2 is what the recorder writes; a script may have saved it again in a later one
+        # the recorder writes protocol 2; a script may have saved it again in a later one
         start = head[11:12] if head[2:3] == b"\x95" else head[2:3]
         return head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and start in (b"}", b"]", b"", *_GLOBALS)
     # traces and logs are JSON too, and large: a dump names itself in its first keys
@@ -65,7 +65,7 @@ def decode_dump(data: bytes) -> Dump:
 
 
 def decode_whole_dump(data: bytes) -> Dump:
-    """The same by unpickling, or parsing, all of it, as short and odd files are read."""
+    """The dump in `data`, unpickled or parsed as a whole: the way for short and odd files."""
     document, torn = _document(data)
     if not is_dump(document):
         began = len(data) < _SHORTEST or _PICKLE_KEYS.search(data[:_HEAD])
@@ -86,7 +86,7 @@ def decode_whole_dump(data: bytes) -> Dump:
 
 
 def _document(data: bytes) -> tuple[Any, str | None]:
-    """The decoded object, and why it is not whole."""
+    """The decoded object, and why it is incomplete."""
     if data[:1] == b"\x80":
         try:
             return pickles.unpickle_safely(data), None
@@ -102,7 +102,7 @@ def _document(data: bytes) -> tuple[Any, str | None]:
 
 
 def _check_text(dump: Dump, size: int) -> None:
-    """Raises MemoryError if the tables are longer than the file has room for: one long name in a million places."""
+    """Raises MemoryError if the tables are longer than the file can hold, as with one long name in a million places."""
     ranks = sum(len(group.ranks or ()) for group in dump.config)
     rows = chain(dump.config, dump.calls, dump.shapes, dump.frames)
     if ranks + sum(len(value) for row in rows for value in row if isinstance(value, str)) > FREE_CHARACTERS + 16 * size:
@@ -116,7 +116,7 @@ def _reason(error: Exception) -> str:
 
 
 def _fill(dump: Dump, entries: list[Any], size: int) -> int:
-    """Fills the columns; returns how many entries had to be dropped."""
+    """Fills the columns; returns the number of dropped entries."""
     try:
         dump_columns.fill_columns(dump, entries, size)
     except dump_columns.ERRORS:
@@ -126,14 +126,14 @@ def _fill(dump: Dump, entries: list[Any], size: int) -> int:
     return 0
 
 
-# JSON dumps: orjson, and of a torn file the whole entries.
+# JSON dumps: read by orjson; a torn file gives its whole entries.
 
 MOST_CUTS = 16
-"""How many places a torn file is cut at, from its end."""
+"""Most places, counted from the end, at which a torn file is cut."""
 
 
 def parse_text(data: bytes) -> Any:
-    """The object in `data`; bytes that are no UTF-8 are replaced. Raises ValueError for damaged text."""
+    """The object in `data`, with a replacement for bytes that are no UTF-8. Raises ValueError for damaged text."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -141,7 +141,7 @@ def parse_text(data: bytes) -> Any:
 
 
 def salvage_text(data: bytes) -> Any:
-    """What is whole in a torn dump: its entries and what stands before them; None if nothing is."""
+    """The whole part of a torn dump: its entries and the header before them; None without any."""
     text = data.decode("utf-8", "replace").encode()
     end = len(text)
     for _ in range(MOST_CUTS):
@@ -156,15 +156,15 @@ def salvage_text(data: bytes) -> Any:
     return None
 
 
-# Entries made alike and of the right types, one at a time: the slow way, for dumps that are damaged or odd.
+# Conversion of entries one at a time, for damaged or odd dumps: all get the same keys and types.
 
 TENSOR_LIMIT = 65536
-"""Longer lists of sizes or dtypes are dropped: an all_to_all over every rank of a large job has one for each rank."""
+"""Most sizes or dtypes of an operation; longer lists are dropped. An all_to_all has one for each rank."""
 DIMENSION_LIMIT = 64
 
 
 def clean_entries(entries: list[Any]) -> tuple[list[dict[str, Any]], int]:
-    """The entries that can be used, all with the same keys and checked values, and how many were dropped."""
+    """The usable entries, with the same keys and checked values, and the number of dropped ones."""
     cleaned = [entry for entry in map(_entry, entries) if entry is not None]
     return cleaned, len(entries) - len(cleaned)
 
@@ -176,7 +176,7 @@ def _entry(entry: Any) -> dict[str, Any] | None:
     name = safe_text(entry.get("profiling_name"))
     if seq is None or name is None:
         return None
-    # a column of numbers has no room for None where 0 says the same
+    # a column of numbers has no None where 0 means the same
     numbers = {key: safe_integer(entry.get(key)) for key in ("record_id", "p2p_seq_id", "op_id")}
     return {
         "collective_seq_id": seq,
