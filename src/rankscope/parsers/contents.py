@@ -31,7 +31,7 @@ class LogStretch(NamedTuple):
     mark: str
     """The mark of the file up to `end`; see `log_files.file_mark`."""
     firm: bool
-    """Nothing that is written behind it changes what it says; else it is read again with what follows."""
+    """Later bytes cannot change its content; else it is read again together with them."""
 
 
 class NotThisKindError(Exception):

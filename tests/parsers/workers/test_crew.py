@@ -63,7 +63,7 @@ def test_a_process_gives_way_to_a_new_one(tmp_path: Path, monkeypatch: pytest.Mo
 def test_one_that_dies_costs_its_file_and_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crew: Crew
 ) -> None:
-    monkeypatch.setattr(pool, "_START", SABOTAGED.replace("worker.read", "worker.follow"))
+    monkeypatch.setattr(pool, "_START", SABOTAGED.replace("worker.read_file", "worker.follow_log"))
     for task in tasks(folder(tmp_path, ["killer", "rank_0"])):
         crew.submit(task)
     problems = {r.task.found.shown: r.problem for r in finished(crew) if r.problem}

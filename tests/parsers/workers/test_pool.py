@@ -21,7 +21,7 @@ SABOTAGED = """
 import sys; sys.path[:] = sys.argv[1:]
 import os, signal, time
 from rankscope.parsers.workers import worker
-read = worker.read
+read = worker.read_file
 def harm(path, *rest):
     if path.endswith("killer"):
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -34,7 +34,7 @@ def harm(path, *rest):
             file.write(str(os.getpid()))
         time.sleep(3600)
     return read(path, *rest)
-worker.read = harm
+worker.read_file = harm
 worker.main()
 """
 

@@ -1,6 +1,6 @@
-"""Entries to columns, the quick way: C loops over all entries, Python only for each distinct value.
+"""Fast conversion of entries to columns: C loops over all entries, Python only over distinct values.
 
-It trusts that the entries are alike and of the right types, and raises where they are not; `clean` mends them then.
+It expects entries of equal keys and right types, and raises where they differ; `clean_entries` then repairs them.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Row = tuple[Any, ...]
 T = TypeVar("T")
 
 FRAME_LIMIT = 256
-"""Deeper stacks are cut."""
+"""Most frames of a stack; deeper stacks are cut."""
 FREE_ITEMS = 1 << 20
-"""So many items, and characters of them, may stand in lists whatever the size of the file."""
+"""Items, and characters of them, that lists of any file may hold, whatever its size."""
 ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What a damaged entry makes the quick way raise; orjson's errors are among them."""
+"""Errors that a damaged entry raises in the fast conversion, with those of orjson."""
 
 CALL_KEYS = (
     "pg_id", "process_group", "thread_name", "thread_id", "profiling_name", "state", "retired", "timeout_ms", "is_p2p",
 )  # fmt: skip
-"""What repeats from entry to entry, but for arguments and stacks."""
+"""Keys whose values repeat from entry to entry, without arguments and stacks."""
 SHAPE_KEYS = ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes")
-"""Arguments."""
+"""Keys of the arguments."""
 NUMBER_KEYS = {
     "record_id": ("record_id",),
     "seq": ("collective_seq_id", "seq_id"),
@@ -45,15 +45,15 @@ NUMBER_KEYS = {
     "started_ns": ("time_discovered_started_ns",),
     "completed_ns": ("time_discovered_completed_ns",),
 }
-"""Keys of the number columns, in newer and older versions of the format."""
+"""Keys of the number columns, in new and old versions of the format."""
 TIME_COLUMNS = ("created_ns", "started_ns", "completed_ns")
-"""Columns in which 0 means that it has not happened."""
+"""Columns in which 0 means that the event has not happened."""
 
 
 def fill_columns(dump: Dump, entries: Sequence[Entry], size: int) -> None:
     """Puts the entries of a file of `size` bytes into the columns and tables of `dump`.
 
-    Raises one of ERRORS if they are not alike, and MemoryError if they spread to more than the file has room for.
+    Raises one of ERRORS for unequal entries, and MemoryError if they expand beyond the size of the file.
     """
     if not entries:
         return
@@ -67,7 +67,7 @@ def fill_columns(dump: Dump, entries: Sequence[Entry], size: int) -> None:
 
 
 def number_values(values: Sequence[T]) -> tuple[list[T], Codes]:
-    """The distinct values in order of first appearance, and for each value its place among them."""
+    """The distinct values in order of first appearance, and for each value its index among them."""
     index: defaultdict[T, int] = defaultdict(count().__next__)
     codes = np.fromiter(map(index.__getitem__, values), np.int32, len(values))
     return list(index), codes
@@ -89,7 +89,7 @@ def number_columns(entries: Sequence[Entry]) -> Numbers:
 
 
 def nanoseconds(millis: npt.NDArray[np.float64]) -> Numbers:
-    """Milliseconds to nanoseconds; NULL where there is no number or an absurd one."""
+    """Milliseconds to nanoseconds; NULL for a missing or absurd number."""
     known = np.isfinite(millis) & (np.abs(millis) < 1e12)
     return np.where(known, np.where(known, millis, 0.0) * 1e6, NULL).astype(np.int64)
 
@@ -104,7 +104,7 @@ def check_room(rows: Sequence[Row], size: int) -> None:
 
 
 def distinct_calls(rows: Sequence[Row]) -> tuple[list[RecordedCall], Codes]:
-    """Rows of CALL_KEYS to the distinct calls, and for each row which it is."""
+    """The distinct calls in rows of CALL_KEYS, and the index of the call of each row."""
     if rows and isinstance(rows[0][1], list):  # JSON has no tuples
         rows = [(row[0], tuple(row[1]), *row[2:]) for row in rows]
     table, codes = number_values(rows)
@@ -112,10 +112,10 @@ def distinct_calls(rows: Sequence[Row]) -> tuple[list[RecordedCall], Codes]:
 
 
 def distinct_shapes(rows: Sequence[Row]) -> tuple[list[RecordedShape], Codes]:
-    """Rows of SHAPE_KEYS to the distinct shapes, and for each row which it is."""
+    """The distinct shapes in rows of SHAPE_KEYS, and the index of the shape of each row."""
     spread: list[Any] = [0] * (2 * len(rows))
     spread[::2] = rows
-    # one call writes them all, with a 0 between two rows: no row holds a number between two lists
+    # one call writes all rows, with a 0 between two of them: no row holds a number between two lists
     pieces = orjson.dumps(spread)[2:-4].split(b"],0,[")
     if len(pieces) != len(rows):
         raise ValueError("sizes are no lists of numbers")
@@ -124,7 +124,7 @@ def distinct_shapes(rows: Sequence[Row]) -> tuple[list[RecordedShape], Codes]:
 
 
 def distinct_stacks(stacks: Sequence[Any]) -> tuple[list[StackFrame], list[list[int]], Codes]:
-    """Lists of frames to the distinct frames, the distinct stacks of these, and for each list which it is, or -1."""
+    """The distinct frames, the distinct stacks of them, and the index of the stack of each list, or -1."""
     if not stacks or stacks[0] is None:
         return [], [], np.full(len(stacks), -1, np.int32)
     if set(map(type, stacks)) != {list} or max(map(len, stacks)) > FRAME_LIMIT:
@@ -141,7 +141,7 @@ def distinct_stacks(stacks: Sequence[Any]) -> tuple[list[StackFrame], list[list[
 
 
 def _pick(keys: Sequence[str], entries: Sequence[Entry]) -> list[Any] | None:
-    """The values of the first of `keys` that the entries have; None if no entry has any."""
+    """The values of the first of `keys` in the entries; None if no entry has any of them."""
     for key in keys:
         if key in entries[0]:
             return list(map(itemgetter(key), entries))

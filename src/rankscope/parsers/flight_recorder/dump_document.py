@@ -1,4 +1,4 @@
-"""The top level of a dump: what differs from version to version, and whether it is a dump at all."""
+"""The top level of a dump: recognition, and the differences between versions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rankscope.parsers.flight_recorder.safe_values import rank_list, safe_intege
 from rankscope.parsers.members import Members
 
 ENTRY_KEYS = frozenset({"profiling_name", "collective_seq_id", "seq_id"})
-"""One of these is in every entry of every version."""
+"""Keys of entries; each version has one of these in every entry."""
 LIBRARY_KEYS = ("comm_lib_version", "nccl_version")
 BARE_LIST_VERSION = "0"
-"""What is said of the bare list of entries that torch 2.2 writes."""
+"""Version of the bare list of entries that torch 2.2 writes."""
 
 
 def is_dump(document: Any) -> bool:
@@ -30,7 +30,7 @@ def is_dump(document: Any) -> bool:
 
 
 def split_document(document: Any) -> tuple[Dump, list[Any]]:
-    """The header of a dump, and its entries as they are."""
+    """The header of a dump, and its raw entries."""
     if isinstance(document, list):
         return Dump(version=BARE_LIST_VERSION), document
     library = next((safe_text(document[k]) for k in LIBRARY_KEYS if k in document), None)

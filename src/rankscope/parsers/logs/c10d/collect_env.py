@@ -1,6 +1,6 @@
-"""The report of `python -m torch.utils.collect_env`, in a file of its own or anywhere in a log.
+"""Report of `python -m torch.utils.collect_env`, in a file of its own or anywhere in a log.
 
-Source: torch/utils/collect_env.py, and vLLM's, which lists variables behind it.
+Source: torch/utils/collect_env.py, and vLLM's version, which adds a list of variables.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _NOTHING = ("", "N/A", "Could not collect", "None")
 
 
 class EnvReport:
-    """Collects one report. Values: `settings` of rows [name, value]."""
+    """Collector of one report. Values: `settings` of rows [name, value]."""
 
     patience = 8
     quotes = True
-    """Nothing in it is a message."""
+    """No line of the report is a message."""
     told_rank = None
 
     def __init__(self, record: Record) -> None:

@@ -1,4 +1,4 @@
-"""How processes ended: what srun, slurmstepd, the kernel, torchrun and the C library print."""
+"""Ends of processes, as printed by srun, slurmstepd, the kernel, torchrun and the C library."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def events(record: Record) -> Iterator[Event]:
 
 
 def _child(record: Record) -> Event | None:
-    """The end of a child as its launcher saw it. Values: `exitcode`, `local_rank`, `pid`, what is not told None.
+    """The end of a child, as its launcher prints it. Values: `exitcode`, `local_rank`, `pid`, None if unknown.
 
-    DeepSpeed prints with it the command of the child that it started last, whichever ended.
+    DeepSpeed prints the command of the child that it started last, not of the one that ended.
     """
     text = record.text
     if (child := _CHILD.search(text)) is not None:
@@ -81,7 +81,7 @@ def _child(record: Record) -> Event | None:
         return _ended(record, int(worker[2]), None, int(worker[1]))
     if (noticed := _MPIRUN.search(text)) is not None:
         made = _ended(record, -int(noticed[4]), None, int(noticed[2]) or None)
-        # one process of mpirun is one rank wherever it starts the ranks itself
+        # one process of mpirun is one rank wherever mpirun starts the ranks itself
         return made._replace(rank=int(noticed[1]), values={**made.values, "host": noticed[3]})
     if (spawned := _SPAWNED.search(text)) is not None:
         code = int(spawned[3]) if spawned[3] else -_BY_NAME.get(spawned[2], 0)

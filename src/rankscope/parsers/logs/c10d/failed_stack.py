@@ -1,4 +1,4 @@
-"""The stack of the collective that failed, which torch 2.6 and later print below the watchdog's message."""
+"""Stack of the failed collective, which torch 2.6 and later print below the watchdog's message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FRAME = re.compile(r"^#(\d{1,4}) (.{1,1000}?) from (.{0,4096}):(\d{1,9})$")
 
 
 class FailedStack:
-    """Collects one; value `frames`, innermost first, of rows [function, file, line]."""
+    """Collector of one stack; value `frames`, innermost first, of rows [function, file, line]."""
 
     patience = 8
     quotes = True

@@ -1,4 +1,4 @@
-"""What TORCH_DISTRIBUTED_DEBUG=DETAIL prints of every collective, and monitored barriers."""
+"""Lines of TORCH_DISTRIBUTED_DEBUG=DETAIL for every collective, and of monitored barriers."""
 
 from __future__ import annotations
 

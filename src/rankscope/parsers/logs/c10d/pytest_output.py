@@ -1,4 +1,4 @@
-"""What pytest shows of a test that failed: lines `E   ` with the exception, and code around them.
+"""Output of pytest for a failed test: lines `E   ` with the exception, and code around them.
 
 Source: _pytest/_code/code.py and reports.py.
 """
@@ -20,7 +20,7 @@ _CODE = re.compile(r">?\s{4,}\S")
 
 
 def unmarked(record: Record) -> Record:
-    """A line without the mark of an exception, which stands in its label then."""
+    """The line without the mark of an exception; its label then holds the mark."""
     text = record.text
     if not text.startswith("E") or not (text.startswith(PYTEST_MARK) or text.rstrip() == "E"):
         return record
@@ -28,13 +28,13 @@ def unmarked(record: Record) -> Record:
 
 
 class CodeLines:
-    """Tells the lines of code in a report, which quote messages that nobody printed."""
+    """Recognition of lines of code in a report: they quote messages that nobody printed."""
 
     def __init__(self) -> None:
         self._inside = False
 
     def has(self, record: Record) -> bool:
-        """Whether a line is code. Lines come in the order of the log."""
+        """Whether a line is code. Takes lines in the order of the log."""
         text = record.text
         if _SECTION.match(text):
             self._inside = True
@@ -44,7 +44,7 @@ class CodeLines:
 
 
 class TestException:
-    """Collects the exception that a test ended with. Values as those of a traceback, without frames."""
+    """Collector of the exception of a failed test. Values as of a traceback, without frames."""
 
     patience = 0
     quotes = False
@@ -54,7 +54,7 @@ class TestException:
         self._record, self._kind, self._message, self._last = record, kind, [message], record.line
 
     def takes(self, record: Record) -> bool:
-        """Whether a line is more of the message; reads it if so."""
+        """Whether a line continues the message; reads it if so."""
         if (
             not record.label.endswith(PYTEST_MARK)
             or record.line != self._last + 1

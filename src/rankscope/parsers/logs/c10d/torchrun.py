@@ -1,4 +1,4 @@
-"""The summary torchrun prints when a child died. What it calls root cause is the first child that ended, no more."""
+"""Summary that torchrun prints after the death of a child. Its "root cause" is only the first child that ended."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _EXIT = re.compile(r"(-?\d{1,5}) \(pid: (\d{1,10})\)(?:\s+\((SIG\w{1,12})\))?")
 
 
 class FailureSummary:
-    """Collects the failures of one; each is an event with the global rank the summary gives.
+    """Collector of the failures of one summary; each is an event with the global rank of the summary.
 
     Values: `time` and `host` as printed, `local_rank`, `exitcode`, `pid`, `signal` by name, `error_file`, `message`,
-    `first`: whether it is the one that ended first.
+    `first`: whether it ended first.
     """
 
     quotes = False
@@ -40,12 +40,12 @@ class FailureSummary:
 
     @property
     def patience(self) -> int:
-        """Lines of other processes may stand in it, but none after its end."""
+        """Most lines between: some of other processes inside the summary, none after its end."""
         return 0 if self._closed else 64
 
     @property
     def told_rank(self) -> int | None:
-        """The global rank of the child whose entries come now."""
+        """The global rank of the child in the current entries."""
         found = _RANK.match(self._entries.get("rank", ""))
         return int(found[1]) if found else None
 
@@ -55,7 +55,7 @@ class FailureSummary:
         if self._closed:
             return False
         if _RULE.match(text):
-            # the older form goes on with another section, which is taken for a summary of its own
+            # the older form has another section, which counts as a separate summary
             self._child()
             self._closed = True
         elif (section := _SECTION.match(text)) is not None:
@@ -94,7 +94,7 @@ class FailureSummary:
         }  # fmt: skip
         text = f"rank {entries.get('rank', '?')} ended with exit code {entries.get('exitcode', '?')}"
         made = message_event("torchrun-failure", record, text, **values)
-        # to the second, of the agent's local time
+        # local time of the agent, in seconds
         return made._replace(
             rank=int(rank[1]) if rank else None, stamp=read_stamp(entries.get("time", "")) or made.stamp
         )

@@ -1,4 +1,4 @@
-"""What the watchdog and the heartbeat monitor of ProcessGroupNCCL print."""
+"""Lines of the watchdog and the heartbeat monitor of ProcessGroupNCCL."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RAISED = re.compile(
 )
 _SOURCE = re.compile(r"collective timeout from\s+(?:(this local rank)|rank (-?\d+))")
 _STUCK = re.compile(r"watchdog got stuck for (\d+) seconds|Watchdog timeout \(self\.\w{1,40}=(\d+)")
-"""Of torch, and of the loop of SGLang's scheduler."""
+"""Lines of torch, and of the main loop of SGLang's scheduler."""
 _LEFT = re.compile(r"workMetaList_\.size\(\)=(\d+)")
 _WRITTEN = re.compile(
     r"(?:(?P<started>dumping nccl trace to)|(?P<failed>Error opening file for writing [A-Za-z ]{1,40}debug info:)"
@@ -47,7 +47,7 @@ _REMOTE = re.compile(r"remote error detected from rank: ?(\d+)")
 
 
 def events(record: Record) -> Iterator[Event]:
-    """The events in a record, of nccl2 as well."""
+    """The events in a record, also of nccl2."""
     yield from _nccl2_events(record)
     text = record.text
     if "Watchdog caught collective operation timeout" in text or "timed out in blocking wait" in text:
@@ -81,7 +81,7 @@ def work(record: Record) -> dict[str, Any]:
 
 
 def status(record: Record, counters: re.Match[str]) -> dict[str, Any]:
-    """`last_enqueued`, `last_completed`, `at_work`; None for what was never set, and -1 for "none yet"."""
+    """`last_enqueued`, `last_completed`, `at_work`; None for a counter that was never set, and -1 for "none yet"."""
     enqueued, completed = (
         sound_counter(matched_number(record, counters, 1)),
         sound_counter(matched_number(record, counters, 2)),
@@ -127,10 +127,10 @@ def _dumps(record: Record) -> Iterator[Event]:
         yield message_event("dump-written", record, path=written["path"], state=state)
 
 
-# What the backend nccl2 of torch 2.15 and the hook that records it print.
+# Lines of the backend nccl2 of torch 2.15 and of the hook that records it.
 
 LIBRARY = "nccl2"
-"""`library` of its timeouts: they name no operation, so nothing tells for whom a rank waited."""
+"""`library` of its timeouts: they name no operation, so the awaited rank is unknown."""
 _RAN_NCCL2 = re.compile(r"\] Operation timed out after (\d+) ms\b")
 _ABORT = re.compile(r"Aborting process on rank \d+ due to ((?:timeout|error) - .*)")
 _ERROR = re.compile(r"nccl hit async error on rank \d+: ?(.*)")
@@ -139,7 +139,7 @@ REASON_LIMIT = 1000
 
 
 def _nccl2_events(record: Record) -> Iterator[Event]:
-    """The events in a record."""
+    """The events of nccl2 in a record."""
     text = record.text
     if "[TC]" in text and (ran := _RAN_NCCL2.search(text)) is not None:
         yield message_event(
@@ -152,5 +152,5 @@ def _nccl2_events(record: Record) -> Iterator[Event]:
     elif "FlightRecorderHook: dumping trace on collective failure" in text:
         yield message_event("dump-signal", record, own=True, from_rank=None)
     elif "[TC]" in text and (thread := _THREAD.search(text)) is not None:
-        # a rank that prints it is one of the job, and its log is here
+        # a rank that prints it belongs to the job, and its log is here
         yield message_event("group-watched", record, state="begun" if thread[1] == "starting" else "ended")

@@ -1,6 +1,6 @@
-"""Workers of Ray and of servers that died, as those who started them say. Source: raylet and vLLM's multiproc_executor.
+"""Deaths of workers of Ray and of servers, as reported by their parents. Source: raylet and vLLM's multiproc_executor.
 
-Who says so knows neither why, nor whether the worker was the first: a watchdog that gives up looks the same.
+The parent knows neither the reason nor whether the worker died first: a watchdog's abort looks the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def events(record: Record) -> Iterator[Event]:
     elif (named := _NAMED.search(text)) is not None:
         number = _NUMBER.search(named[1])
         made = _died(record, None, None, named[1])
-        # engines that are copies of each other count their workers alike
+        # copies of an engine number their workers alike
         yield made._replace(rank=int(number[1])) if number and made.rank is None and "DP" not in record.label else made
 
 
@@ -45,7 +45,7 @@ def _died(record: Record, pid: int | None, host: str | None, name: str | None) -
 
 
 class ActorDeath:
-    """Collects what Ray lists of an actor that died."""
+    """Collector of the entries that Ray prints for a dead actor."""
 
     patience = 1
     quotes = True
