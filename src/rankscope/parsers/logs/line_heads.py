@@ -1,4 +1,4 @@
-"""Who writes: what stands in front of messages of NCCL, each looked at once."""
+"""Texts before messages of NCCL, which name the writer; each distinct one is parsed once."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from rankscope.parsers.logs.record_reader import RecordSplitter
 MOST_FRONTS = 1 << 16
 _TIME = re.compile(rb"\[?(\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d[.,\d]*Z?)\]? ?")
 _ONE = re.compile(rf"NCCL (?:{'|'.join(LEVELS)})|\[rank|\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]|\d WARN|[\x1b\r]")
-"""What another record in the same line would show."""
+"""Signs of a second record in the same line."""
 
 
 class LineFront(NamedTuple):
-    """One text in front of "NCCL INFO"."""
+    """A text before "NCCL INFO"."""
 
     process: int
     head: NcclHead
     record: Record
-    """Of the line it was first seen in; its text ends in front of the message."""
+    """The record of the first line with this text; its own text ends before the message."""
 
 
 class GroupFacts(NamedTuple):
-    """What the lines of operations of a group say."""
+    """Facts in the lines of operations of a group."""
 
     process: int
     stamp_ns: int
@@ -36,14 +36,14 @@ class GroupFacts(NamedTuple):
 
 
 class LineFronts:
-    """All of a log, with their times taken off."""
+    """The texts before messages of a log, without their times."""
 
     def __init__(self, splitter: RecordSplitter, processes: ProcessTable) -> None:
         self._splitter, self._processes = splitter, processes
         self._known: dict[bytes, LineFront | None] = {}
 
     def of(self, text: bytes, offset: int) -> LineFront | None:
-        """Of a text that ends with a blank, in a line at an offset; None if it is not one head alone."""
+        """The front that ends with a blank, in a line at an offset; None if it is not exactly one head."""
         bare, _ = without_time(text)
         if bare not in self._known:
             if len(self._known) >= MOST_FRONTS:
@@ -52,7 +52,7 @@ class LineFronts:
         return self._known[bare]
 
     def read(self, text: bytes, offset: int) -> LineFront | None:
-        """As `of`, and not remembered."""
+        """As `of`, without remembering it."""
         if b"\r" in text or b"\x1b" in text or text.startswith(b"{"):
             return None
         records = list(self._splitter.records(text + b"NCCL INFO", offset, 0))
@@ -63,7 +63,7 @@ class LineFronts:
         return None if process is None else LineFront(process, said, records[0])
 
     def record(self, front: LineFront, text: bytes, message: bytes, place: tuple[int, int]) -> Record | None:
-        """The record of a line with a known front; None if there may be more in it than one."""
+        """The record of a line with a known front; None if the line may hold more than one record."""
         words = message.decode("utf-8", "replace")
         if len(message) > 1 << 12 or _ONE.search(words) or prefixes.REPEAT_MARK.search(words):
             return None
@@ -74,7 +74,7 @@ class LineFronts:
 
 
 def without_time(front: bytes) -> tuple[bytes, Stamp | None]:
-    """What stands in front of a message, without a time, which is another on each line, and that."""
+    """The text before a message without its time, which differs in each line, and the time."""
     found = _TIME.match(front) if front[:1] in b"[0123456789" else None
     if found is None:
         return front, None

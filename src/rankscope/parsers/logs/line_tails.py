@@ -1,4 +1,4 @@
-"""The last operations of each communicator in full, and a running fingerprint of all of them: bounded memory."""
+"""The last operations of each communicator in full, and a running hash of all of them, in bounded memory."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _UNKNOWN = np.uint64(0x1F83D9ABFB41BD6B)
 
 
 def name_hash(op: str) -> int:
-    """The same number for an operation in all logs."""
+    """A number for an operation, the same in all logs."""
     return int.from_bytes(blake2b(op.encode(), digest_size=8).digest(), "little")
 
 
 class CommTail:
-    """One communicator."""
+    """The operations of one communicator."""
 
     def __init__(self) -> None:
         self.collectives = self.p2p = self.kept = 0
@@ -48,7 +48,7 @@ class CommTail:
         self._hashes = np.empty(0, np.uint64)
 
     def add(self, numbers: Numbers, codes: Codes, hashes: Words) -> None:
-        """Takes operations that follow those it has; `hashes` is one number for each. `numbers` gets the ordinals."""
+        """Appends operations; `hashes` has one number for each, and `numbers` gets the ordinals."""
         if not numbers.shape[1]:
             return
         p2p = (codes[CODES.index("flags")] & IS_P2P) > 0
@@ -72,7 +72,7 @@ class CommTail:
         self._hashes = hashes[full:].copy()
 
     def cut(self, most: int) -> None:
-        """Keeps no more than that."""
+        """Keeps only the last `most` operations."""
         numbers = np.concatenate([n for n, _ in self._parts], axis=1)[:, -most:]
         codes = np.concatenate([c for _, c in self._parts], axis=1)[:, -most:]
         self._parts = [(numbers.copy(), codes.copy())]
@@ -84,19 +84,19 @@ class CommTail:
         self._parts[0][1][CODES.index("comm")] = at
 
     def copy(self) -> CommTail:
-        """Another one that goes on from here by itself; the operations are shared, for none is changed any more."""
+        """A copy that continues independently; it shares the operations, which never change."""
         other = CommTail()
         other.__dict__.update(self.__dict__, fingerprints=list(self.fingerprints), _parts=list(self._parts))
         return other
 
     def rows(self, most: int) -> tuple[Numbers, Codes]:
-        """The last operations, that many at most."""
+        """The last operations, at most `most`."""
         self.cut(most)
         return self._parts[0]
 
 
 class CommTails:
-    """All communicators of a log, by their index."""
+    """The operations of all communicators of a log, by index."""
 
     def __init__(self) -> None:
         self.tails: dict[int, CommTail] = {}
@@ -105,7 +105,7 @@ class CommTails:
     def add(self, numbers: Numbers, codes: Codes, ops: list[str], moved: Sequence[int] | None = None) -> None:
         """Takes operations sorted by communicator, each in the order of the log.
 
-        `ops` are the names of `codes`; `moved` says which communicators of this log those of the codes are.
+        `ops` are the names of `codes`; `moved` maps the communicators of the codes to those of this log.
         """
         comm = codes[CODES.index("comm")]
         hashes = _hashes(numbers, codes, ops)
@@ -122,19 +122,19 @@ class CommTails:
                 tail.cut(self._most)
 
     def move(self, moved: Mapping[int, int]) -> None:
-        """Gives communicators other indices, and forgets those that have none."""
+        """Gives communicators other indices, and removes those without one."""
         self.tails = {moved[at]: tail for at, tail in self.tails.items() if at in moved}
         for at, tail in self.tails.items():
             tail.renumber(at)
 
     def copy(self) -> CommTails:
-        """Another one that goes on from here by itself."""
+        """A copy that continues independently."""
         other = CommTails()
         other.tails, other._most = {at: tail.copy() for at, tail in self.tails.items()}, self._most
         return other
 
     def done(self, comms: list[Comm]) -> tuple[list[Comm], Numbers, Codes]:
-        """The communicators with what was counted, and what is kept of their operations."""
+        """The communicators with their counts, and their kept operations."""
         parts = [self.tails[at].rows(self._most) for at in sorted(self.tails)]
         told = [_told(row, self.tails[at]) if at in self.tails else row for at, row in enumerate(comms)]
         numbers = [n for n, _ in parts] or [np.empty((len(NUMBERS), 0), np.int64)]
@@ -149,7 +149,7 @@ def _told(row: Comm, tail: CommTail) -> Comm:
 
 
 def _hashes(numbers: Numbers, codes: Codes, ops: list[str]) -> Words:
-    """A number for what all ranks agree on: operation, count, datatype, root."""
+    """A hash of the values that all ranks agree on: operation, count, datatype, root."""
     names = np.array([name_hash(op) for op in ops] or [0], np.uint64)
     even = np.array([op not in UNEVEN_OPS for op in ops] or [True], np.bool_)
     op = codes[CODES.index("op")]
@@ -161,16 +161,16 @@ def _hashes(numbers: Numbers, codes: Codes, ops: list[str]) -> Words:
     return hashed ^ (hashed >> np.uint64(31))
 
 
-# Processes that never were: a line that lost the beginning of its host, or got a piece of another line in front.
+# Phantom processes: lines whose host lost its beginning, or got a piece of another line in front.
 
 PHANTOM_RECORDS = 3
 HOST_RATIO = 8
-"""One with FEW records at most is a phantom of one with at least MANY times as many, the same pid, and a host that
-ends as its own does."""
+"""Bounds of a phantom: it has at most PHANTOM_RECORDS records, and another process with the same pid, and a host that
+ends alike, has at least HOST_RATIO times as many."""
 
 
 def move_phantoms(content: LogContent) -> None:
-    """Gives what phantoms said to the processes that said it."""
+    """Gives the rows of phantoms to the real processes."""
     rows = content.processes
     real = _real(rows, content.comms)
     if not real:
@@ -188,7 +188,7 @@ def move_phantoms(content: LogContent) -> None:
 
 
 def rehomed(processes: list[LogWriter], comms: list[Comm], numbers: Numbers, codes: Codes) -> tuple[Numbers, Codes]:
-    """Operations (columns NUMBERS and CODES, before they are counted) with those of phantoms where they belong."""
+    """Operations (columns NUMBERS and CODES, not yet counted), those of phantoms with their real communicators."""
     homes = _homes(comms, _real(processes, comms))
     if not homes:
         return numbers, codes
@@ -205,7 +205,7 @@ def _real(processes: list[LogWriter], comms: list[Comm]) -> dict[int, int]:
 
 
 def _homes(comms: list[Comm], real: dict[int, int]) -> dict[int, int]:
-    """The communicator of its process that each of a phantom is: of the same pointer, and begun before."""
+    """The real communicator of each phantom's one: of the same pointer, and begun before."""
     homes = {}
     for at, row in enumerate(comms):
         if row.process in real:
@@ -219,7 +219,7 @@ def _homes(comms: list[Comm], real: dict[int, int]) -> dict[int, int]:
 
 
 def _phantoms(rows: list[LogWriter]) -> dict[int, int]:
-    """The process that each phantom is of."""
+    """The real process of each phantom."""
     by_pid: defaultdict[int, list[int]] = defaultdict(list)
     for at, row in enumerate(rows):
         by_pid[row.pid].append(at)
@@ -242,6 +242,7 @@ def _is_of(row: LogWriter, other: LogWriter) -> bool:
 
 
 def _with(row: LogWriter, phantom: LogWriter, issued: bool) -> LogWriter:
-    """A piece in front of a whole operation is of another writer; any other may be missing from a line of its own."""
+    """The row of a process with its phantom's counts. A text before a whole operation comes from another writer; any
+    other text may be missing from a line of the process."""
     cuts = [at for at in (row.torn_at, phantom.torn_at if issued else phantom.offset) if at is not None]
     return row._replace(records=row.records + phantom.records, torn_at=min(cuts, default=None))

@@ -1,4 +1,4 @@
-"""A range of a log to its content, block by block."""
+"""Decoder of a range of a log, block by block."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from rankscope.parsers.logs.c10d.recogniser import Recogniser
 
 BATCH_RECORDS = 4096
-"""So many records go to the recogniser at a time."""
+"""Records that go to the recogniser at a time."""
 SILENT_LINES = 256
-"""After so many lines that tell nothing the recogniser is asked whether it waits for more of them."""
+"""Lines without an event after which the recogniser is asked whether a report is still open."""
 FOLD_ROWS = 200_000
-"""After so many operations all but the tails is let go."""
+"""Operations after which all but the tails are dropped."""
 
 
 class LogDecoder:
@@ -61,13 +61,15 @@ class LogDecoder:
         self._unheard = UnheardLines(self._shapes, self._fronts, self.processes, self.counts)
         self._line, self._block = 1, 0
         self._cuts: frozenset[int] = frozenset()
-        """Lines of the block of which the rest may be missing."""
+        """Lines of the block whose rest may be missing."""
         self._plain = PlainLines(self._recognition.literals)
         self._alert, self._silent = False, 0
-        """Whether something may go on that any line can belong to, and lines that tell nothing since it may."""
+        """Whether a report may be open that any line can belong to, and the number of lines without an event since
+        then."""
 
     def block(self, padded: bytearray, size: int, offset: int) -> None:
-        """A text of lines with the padding of `words`. Only the last of a log may lack its line end."""
+        """Takes a text of lines with the padding of `packed_words`. Only the last text of a log may lack its line
+        end."""
         self._block = offset
         whole = padded.rfind(b"\n", w.PAD_BYTES - 1, w.PAD_BYTES + size) + 1 - w.PAD_BYTES
         lines = BlockLines(padded, whole)
@@ -100,7 +102,7 @@ class LogDecoder:
         self.counts["lines"] += len(starts) + bool(rest)
 
     def _lines(self, which: list[int], texts: list[bytes], starts: Places) -> None:
-        """Lines of a block that are read one by one."""
+        """Takes lines of a block that are read one by one."""
         for i, text, plain, telling in zip(which, texts, *self._plain.many(texts), strict=True):
             if telling:
                 self._alert, self._silent = True, 0
@@ -117,7 +119,7 @@ class LogDecoder:
             self.line(text, self._block + int(starts[i]), self._line + i, i not in self._cuts)
 
     def line(self, text: bytes, offset: int, number: int, whole: bool = True) -> None:
-        """One line, the slow way."""
+        """Takes one line, the slow way."""
         if whole and self._known_front(text, offset, number):
             return
         glued = False
@@ -126,7 +128,7 @@ class LogDecoder:
             glued = True
 
     def done(self) -> LogContent:
-        """All that was found."""
+        """The content of the whole range."""
         self._flush()
         self._events.add(self._recognition.finish())
         content = self.content
@@ -155,10 +157,10 @@ class LogDecoder:
     def _taken(self) -> tuple[Numbers, Codes]:
         return rehomed(self.processes.done(), self.comms.rows, *self.rows.take())
 
-    # the slow way
+    # The slow way.
 
     def _known_front(self, text: bytes, offset: int, number: int) -> bool:
-        """Takes a line of NCCL of which the head is known, without cutting it up; False if there may be more in it."""
+        """Takes a line of NCCL with a known head, without splitting it; False if it may hold more than one record."""
         at = text.find(b" NCCL INFO ")
         if not 0 < at < HEAD_BYTES:
             return False
@@ -177,7 +179,7 @@ class LogDecoder:
         return True
 
     def _loud(self, process: int, record: Record) -> None:
-        """Before a call that failed: what its thread said last may have been a quiet line."""
+        """Before a failed call: keeps the thread's last quiet line, which may be its text."""
         for text, offset, number in self._unheard.take(process):
             for said in self._splitter.records(text, offset, number):
                 found = nccl_head(said.text)
@@ -194,7 +196,7 @@ class LogDecoder:
             self._pass_on(record)
 
     def _headless(self, record: Record) -> bool:
-        """The end of a line of which the head is missing, and the version, which never has one."""
+        """Takes the end of a line without its head, and the version, which never has one."""
         told = nccl_warnings.version_pair(record.text)
         if told is not None:
             self._setting(-1, told, record)
@@ -222,7 +224,7 @@ class LogDecoder:
             self._pass_on(record)
 
     def _message(self, process: int, found: NcclHead, record: Record) -> bool:
-        """Takes the message of a record; False if it is none of those that are known."""
+        """Takes the message of a record; False if its form is unknown."""
         message = found.message
         if found.level == "CALL":
             operation = coll_lines.call_operation(message)
@@ -266,7 +268,7 @@ class LogDecoder:
         return told is not None
 
     def _cut(self, process: int, message: str, record: Record) -> bool:
-        """Takes a line that only begins to tell of an operation: it counts where it can be told in what."""
+        """Takes a line with only the beginning of an operation: it counts if its communicator is clear."""
         self.counts["cut"] += 1
         self.processes.count(process, 0, record.offset)
         pointer = self.comms.only(process)
@@ -292,24 +294,25 @@ class LogDecoder:
         self._events.add(self._recognition.events(waiting))
 
 
-# The recogniser of one log, made when it is first needed: getting it ready takes longer than most logs.
+# The recogniser of one log, made when it is first needed: its setup takes longer than most logs.
 
 
 class EventRecognition:
-    """A log of nothing but operations does without it. It knows nothing of who asks, so as to go away with them."""
+    """Lazy recogniser: a log of operations alone never makes one. It holds no reference to its user, so both are
+    freed."""
 
     def __init__(self) -> None:
         self.problem: str | None = None
-        """What is wrong with the table of known errors."""
+        """The error in the table of known errors."""
         self._recogniser: Recogniser | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether something goes on that any line may belong to."""
+        """Whether a report is open that any line may belong to."""
         return self._recogniser is not None and self._recogniser.busy
 
     def literals(self) -> list[str]:
-        """Words without which a line tells nothing."""
+        """Words of events; a line without any holds none."""
         return self._ready().literals
 
     def events(self, records: Sequence[Record]) -> list[Event]:
@@ -317,7 +320,7 @@ class EventRecognition:
         return self._ready().feed_all(records)
 
     def finish(self) -> list[Event]:
-        """What was still going on at the end."""
+        """Events of reports that were open at the end."""
         return [] if self._recogniser is None else self._recogniser.finish()
 
     def _ready(self) -> Recogniser:
@@ -330,26 +333,25 @@ class EventRecognition:
         return self._recogniser
 
 
-# Lines in which nobody looks for anything: what programs print of their own, most of many logs.
+# Lines without any event: output of programs, most of many logs.
 
 FEWEST_LINES = 64
-"""Fewer lines are read the usual way: getting ready takes longer."""
+"""Fewest lines for this test; with fewer, its setup takes longer."""
 _SIGNS = ("NCCL", "RCCL", "opCount", " WARN", "_perf", '"peer"', "Job summary", "Communicators...", "PEER_")
-"""What the readers of operations, of heads, of JSON and of RAS look for."""
+"""Words that the readers of operations, heads, JSON and RAS search for."""
 _EVENT_SIGNS = ("\x1b", "Rank ", *WORDS)
-"""Beside the words of the recogniser: what words may stand behind, or in pieces; "Rank " ends a line whose rank is that
-of the next one."""
+"""Further words: some hide words or split them, and "Rank " ends a line that holds the rank of the next one."""
 
 
 class PlainLines:
-    """Tells them apart. `literals` gives the words of the recogniser, once they are needed."""
+    """Test for lines without any event. `literals` gives the words of the recogniser, when they are needed."""
 
     def __init__(self, literals: Callable[[], Sequence[str]]) -> None:
         self._literals = literals
         self._screens: tuple[WordScreen, WordScreen] | None = None
 
     def many(self, lines: Sequence[bytes]) -> tuple[list[bool], list[bool]]:
-        """For each line whether it is one of them, and whether a word of the recogniser is in it."""
+        """For each line whether it holds no event, and whether it holds a word of the recogniser."""
         if len(lines) < FEWEST_LINES:
             return [False] * len(lines), [True] * len(lines)
         if self._screens is None:

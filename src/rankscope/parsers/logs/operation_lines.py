@@ -1,4 +1,4 @@
-"""Lines of collectives to rows of their communicators: those of a block side by side, others one by one."""
+"""Rows of communicators from lines of operations: all lines of a block at once, others one by one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rankscope.parsers.logs.nccl.packed_words import Mask, Places
 from rankscope.parsers.matrices import NULL
 
 _MOST_GROUPS = 1 << 18
-"""Three communicators and three operations of each of 16,384 ranks are 147,456."""
+"""Most groups of lines: three communicators and three operations of each of 16,384 ranks are 147,456."""
 _MOST_OPS = 4096
 
 
 class OperationReader:
-    """Puts operations into `rows`, and learns of processes and communicators from them."""
+    """Puts operations into `rows`, with their processes and communicators."""
 
     def __init__(
         self, processes: ProcessTable, comms: CommTable, rows: OperationRows, fronts: LineFronts, counts: Counter[str]
@@ -30,10 +30,10 @@ class OperationReader:
         self._processes, self._comms, self._rows, self._fronts, self._counts = processes, comms, rows, fronts, counts
         self._groups: dict[tuple[bytes, str, str, bytes, bool], GroupFacts | None] = {}
         self.ops: dict[str, int] = {}
-        """Names of operations, by the numbers that stand for them in the rows."""
+        """Numbers of operation names, as used in the rows."""
 
     def take(self, rows: CollRows, block: int) -> tuple[Mask, list[GroupFacts | None]]:
-        """Which rows of a block at that offset can be used, and for each group whose they are."""
+        """The usable rows of a block at that offset, and the writer and communicator of each group."""
         known = [self._known(group, block) for group in rows.groups]
         usable = np.array([one is not None for one in known], np.bool_)
         return usable[rows.group], known
@@ -47,7 +47,7 @@ class OperationReader:
         return self._groups[key]
 
     def _read(self, group: LineGroup, block: int) -> GroupFacts | None:
-        """None if a line is not what it seems, or has anything but a head in front of the collective."""
+        """The facts of a group; None for a damaged line, or one with more than a head before the collective."""
         found = coll_lines.COLL_LINE.search(group.line.decode("utf-8", "replace"))
         operation = coll_lines.coll_operation(found[0], False) if found else None
         front = self._fronts.read(group.head, block + group.start) if operation is not None else None
@@ -102,12 +102,12 @@ class OperationReader:
                 if one is not None:
                     for life in lives:
                         if life >= 0 and not self._agrees(life, one.operation):
-                            # put together from two cut lines
+                            # joined from two cut lines
                             torn[mine[(found == life) & (rows.group[mine] == i)]] = 1
         return comm, torn
 
     def _agrees(self, at: int, operation: coll_lines.Operation) -> bool:
-        """Whether a communicator can have such a line; takes from it what was not known."""
+        """Whether a communicator can have such a line; takes unknown values from it."""
         row = self._comms.rows[at]
         if row.nranks is not None and operation.nranks is not None and row.nranks != operation.nranks:
             return False
@@ -118,7 +118,7 @@ class OperationReader:
         return self.ops.setdefault(name, len(self.ops)) if len(self.ops) < _MOST_OPS else self.ops.setdefault("", 0)
 
     def one(self, process: int, operation: coll_lines.Operation, record: Record, is_call: bool = False) -> None:
-        """An operation of a process that one record tells of."""
+        """Adds an operation of a process from one record."""
         place = np.array([record.offset], np.int64), np.array([record.line], np.int64)
         at = int(self._comms.of_rows(process, operation.pointer, *place)[0])
         if at < 0:

@@ -1,4 +1,4 @@
-"""Ranges of one log, decoded apart, put together in their order."""
+"""Join of the ranges of one log, which were decoded separately, in their order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rankscope.parsers.logs.nccl.ras_output import MOST_ROWS as MOST_RAS
 
 
 class LogJoiner:
-    """Takes the ranges of a log one after the other; keeps no more than the tails of what went before."""
+    """Takes the ranges of a log one after the other; keeps only the tails of earlier ranges."""
 
     def __init__(self) -> None:
         self._content = LogContent()
@@ -34,7 +34,7 @@ class LogJoiner:
         self._problems: list[str] = []
 
     def add(self, part: LogContent) -> None:
-        """Takes the next range, which is changed by it."""
+        """Takes the next range, and changes it."""
         lines = self._counts["lines"]
         processes = np.array([self._process(row) for row in part.processes] or [0], np.int64)
         comms = self._comms(part, processes, lines)
@@ -46,16 +46,16 @@ class LogJoiner:
 
     @property
     def lines(self) -> int:
-        """How many lines the ranges had so far."""
+        """The number of lines so far."""
         return self._counts["lines"]
 
     def lost(self, problem: str | None) -> None:
-        """Says what could not be read of a range."""
+        """Notes the part of a range that could not be read."""
         if problem and problem not in self._problems:
             self._problems.append(problem)
 
     def copy(self) -> LogJoiner:
-        """Another one that goes on from here by itself."""
+        """A copy that continues independently."""
         other, content = LogJoiner(), self._content
         other._content = replace(
             content, processes=list(content.processes), comms=list(content.comms), settings=list(content.settings),
@@ -68,7 +68,7 @@ class LogJoiner:
         return other
 
     def done(self) -> LogContent:
-        """The whole log."""
+        """The content of the whole log."""
         content = self._content
         content.ops, counts = list(self._ops), self._counts.copy()
         content.events, content.warnings = self._events.done(), self._warnings.done()
@@ -95,7 +95,7 @@ class LogJoiner:
         return at
 
     def _comms(self, part: LogContent, processes: np.ndarray[Any, Any], lines: int) -> list[int]:
-        """Where each communicator of a range has its row."""
+        """The row of each communicator of a range."""
         rows = self._content.comms
         at: list[int] = []
         for row in part.comms:
@@ -115,7 +115,7 @@ class LogJoiner:
         return at
 
     def _forget(self, kept_rows: list[int] | None) -> None:
-        """Lets go of all communicators but some."""
+        """Drops all communicators but some."""
         rows = self._content.comms
         if kept_rows is None:
             return
@@ -147,7 +147,7 @@ class LogJoiner:
         self._warnings.add(
             [w._replace(process=int(processes[w.process]), line=w.line + lines) for w in part.warnings]
         )  # fmt: skip
-        # what it said last is what it found last
+        # the last rows of RAS are the newest
         content.ras = [*content.ras, *(row._replace(line=row.line + lines) for row in part.ras)][-MOST_RAS:]
         self._events.add([event._replace(line=event.line + lines) for event in part.events])
         self._sums(part)
@@ -171,14 +171,14 @@ class LogJoiner:
 
 
 def is_continued(before: Comm, row: Comm) -> bool:
-    """Whether a communicator seen in a range is one that lived on from an earlier range."""
+    """Whether a communicator of a range continues one of an earlier range."""
     if before.state in END_STATES or row.start_offset is not None:
         return False
     return not row.init or before.state == "start"
 
 
 def join_contents(before: Comm, row: Comm) -> Comm:
-    """The communicator with what a later range tells of it, without its counts."""
+    """The communicator with the values of a later range, without its counts."""
     keep = ("process", "pointer", "offset", "line", "init", "state", "fingerprints", "collectives", "p2p")
     told = {
         name: value
@@ -189,17 +189,17 @@ def join_contents(before: Comm, row: Comm) -> Comm:
     return before._replace(**told, state=state, init=before.init or row.init)
 
 
-# Communicators that are gone: a job that makes and destroys them all day must not fill the memory with them.
+# Ended communicators: a job that makes and destroys them all day must not fill the memory.
 
 MOST_COMMS = 20_000
-"""With more of one log, those that ended first are forgotten."""
+"""Most communicators of one log; with more, those that ended first are dropped."""
 
 
 def kept_comms(rows: Sequence[Comm]) -> list[int] | None:
-    """Which of the communicators of a log, in its order, are kept; None for all.
+    """The kept communicators of a log, in order; None for all.
 
-    Kept are those that live, of each process the first of each size, by which ranks are told, and splits whose place is
-    only known by counting those before them.
+    These are the living ones, the first of each size of each process, which determine ranks, and splits whose place
+    depends on counting those before them.
     """
     if len(rows) <= MOST_COMMS:
         return None
@@ -217,26 +217,26 @@ def kept_comms(rows: Sequence[Comm]) -> list[int] | None:
     return [at for at in range(len(rows)) if at not in dropped] if dropped else None
 
 
-# A log that grows, as far as it was read: what is firm is joined once, the last lines each time anew.
+# A growing log: firm stretches are joined once, the last lines each time again.
 
 
 class GrowingLog:
-    """Takes stretches of one log in order. Memory is that of one log however often it is read on."""
+    """Takes stretches of one log in order. It needs the memory of one log, however often the log is read on."""
 
     def __init__(self) -> None:
         self._firm = LogJoiner()
         self._loose: LogContent | None = None
         self.start, self.mark = 0, ""
-        """From where on it is to be read next, and what stands before that."""
+        """The place of the next read, and the mark of the file up to there."""
         self.end = 0
-        """Up to where it was read."""
+        """The end of the part that was read."""
         self._told: LogContent | None = None
-        """All that it said when it was asked last."""
+        """The content of the last answer."""
         self._is_told = False
-        """Nothing was added since then that tells anything."""
+        """Whether nothing relevant was added since the last answer."""
 
     def add(self, content: LogContent, stretch: LogStretch) -> None:
-        """Takes a stretch, which begins at `start` or, of another file in the place of this one, at 0."""
+        """Takes a stretch, which begins at `start` or, for another file in its place, at 0."""
         if stretch.start != self.start:
             self.__init__()  # type: ignore[misc]
         silent = _is_silent(content) and (self._loose is None or _is_silent(self._loose))
@@ -249,7 +249,7 @@ class GrowingLog:
             self._loose = content
 
     def content(self) -> LogContent:
-        """All of it so far; the very same as last time if more lines are all that is new."""
+        """The whole content so far; the same object as last time if only irrelevant lines are new."""
         if self._told is not None and self._is_told:
             return self._told
         joiner = self._firm.copy()
@@ -263,18 +263,18 @@ class GrowingLog:
 
 
 def _own(content: LogContent) -> LogContent:
-    """A copy for the joiner, which changes what it is given."""
+    """A copy for the joiner, which changes its input."""
     return replace(content, numbers=content.numbers.copy(), codes=content.codes.copy())
 
 
 def _is_silent(content: LogContent) -> bool:
-    """Whether a stretch has nothing but lines of which nothing is kept."""
+    """Whether a stretch has only lines that are not kept."""
     tables = (getattr(content, name) for name in _COMPARED if name != "ranged")
     return not content.numbers.shape[1] and not any(tables) and not any(_told(content).values())
 
 
 def _says_same(one: LogContent, other: LogContent) -> bool:
-    """Whether two contents differ in nothing but how many lines there are of which nothing is kept."""
+    """Whether two contents differ only in the number of lines that are not kept."""
     return (
         np.array_equal(one.numbers, other.numbers)
         and np.array_equal(one.codes, other.codes)

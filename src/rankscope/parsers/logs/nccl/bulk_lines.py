@@ -1,7 +1,7 @@
-"""All lines of a block that tell nothing but that somebody wrote them: most of what is printed before a job begins.
+"""Quiet lines of a block, which only name their writer: most of the output before a job begins.
 
-Like COLL lines they are worked on all at once. Messages without their numbers are few: whether one tells anything is
-looked up once for each, and who wrote them once for each text in front.
+They are processed all at once, like COLL lines. Few messages differ by more than numbers: each distinct one is
+classified once, and each distinct front is parsed once.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from rankscope.parsers.logs.nccl.comm_lives import ProcessTable
 from rankscope.parsers.logs.nccl.packed_words import LEVELS, PAD_BYTES, Mask, Places
 
 LONGEST_MESSAGE = 1024
-"""Longer messages, without their numbers, are left to the slow way."""
+"""Longest message without its numbers; the slow way takes longer ones."""
 LINE_BYTES = 1 << 14
 _TOKENS = 6
-"""So many words stand in front of "NCCL" at most."""
+"""Most words before "NCCL"."""
 _WORDS_BEHIND = 2
 _CALL = b": -> "
 _OPEN_BRACE = ord("{")
 
 
 class BulkLines(NamedTuple):
-    """Such lines of a block."""
+    """The quiet lines of a block."""
 
     line: Places
-    """Index of each in the block."""
+    """Index of each line in the block."""
     kind: Places
-    """Of each, in `KINDS`."""
+    """Kind of each line, in `KINDS`."""
     group: Places
-    """Index into `fronts` of each."""
+    """Index into `fronts` of each line."""
     fronts: list[tuple[bytes, int]]
-    """What stands in front of "NCCL INFO", without its time, and where in the block a line with it begins."""
+    """The text before "NCCL INFO", without its time, and the place in the block of a line with it."""
     has_calls: bool
-    """Whether there may be calls of a failure among the others: `init.cc:867 -> 5`."""
+    """Whether the other lines may hold calls of a failure: `init.cc:867 -> 5`."""
 
 
 def bulk_rows(lines: BlockLines, among: Mask, shapes: MessageShapes) -> BulkLines | None:
-    """Those lines of a block, of some of its lines; None if there are none."""
+    """The quiet lines of a block among some of its lines; None without any."""
     chosen, nccl = _informing(lines, among)
     if not chosen.size:
         return None
@@ -76,7 +76,7 @@ def _informing(lines: BlockLines, among: Mask) -> tuple[Places, Places]:
 def _kinds(
     lines: BlockLines, chosen: Places, nccl: Places, without: tuple[BlockLines, Places], shapes: MessageShapes
 ) -> Places:
-    """Of the messages of lines that have such a separator, in `KINDS`; -1 for those that may tell something."""
+    """Kinds of the messages of these lines, in `KINDS`; -1 for those that may hold an event."""
     bare, at = without
     begin = bare.separators.take(bare.first.take(at) + (nccl - lines.first.take(chosen)) + 2) + 1
     end = bare.places.take(at + 1)
@@ -108,7 +108,7 @@ def _bare(lines: BlockLines, chosen: Places) -> tuple[BlockLines, Places]:
 
 
 def _grouped(lines: BlockLines, chosen: Places, nccl: Places, kind: Places, has_calls: bool) -> BulkLines | None:
-    """The lines with those together that have the same front."""
+    """The lines, grouped by their front."""
     start, end = lines.places.take(chosen) + 1, lines.separators.take(nccl) + 1
     head = start + stamp_times(lines, chosen, start)[1]
     fine = (end - head >= 8) & (end - head <= HEAD_BYTES) & (lines.bytes.take(start) != _OPEN_BRACE)
@@ -123,24 +123,24 @@ def _grouped(lines: BlockLines, chosen: Places, nccl: Places, kind: Places, has_
     return BulkLines(chosen, kind, np.argsort(order)[inverse.reshape(-1)], fronts, has_calls)
 
 
-# Lines of NCCL that tell nothing but that somebody wrote them: most of what it prints while communicators are made.
+# Kinds of quiet lines of NCCL: most of its output while communicators are made.
 
 KINDS = {"channels": 0, "tuning": 1, "other": 2}
 MOST_SHAPES = 1 << 16
-"""More shapes are forgotten."""
+"""Most remembered shapes; with more, all are dropped."""
 _DIGITS = b"0123456789"
 _POINTER = re.compile(rb"0x[0-9a-fA-F]+(?:/[0-9a-fA-F]+)?")
-"""And the two halves of a GID."""
+"""A pointer, or the two halves of a GID."""
 CHANNEL_STARTS = ("Channel ", "Trees ", "Ring ", "Connected ", "threadThresholds", "P2P Chunksize", "Setting affinity")
-"""How messages begin that only tell how channels were connected."""
+"""Beginnings of messages about the connection of channels."""
 TUNING_SIGN = " Bytes -> Algo "
-"""What is in those that only tell how an operation runs."""
+"""Sign of messages about the algorithm of an operation."""
 _CHANNEL, _TUNING = tuple(word.encode() for word in CHANNEL_STARTS), TUNING_SIGN.encode()
 _GLUED_SIGNS = (
     *(f"NCCL {level}".encode() for level in LEVELS),
     b"[rank", b".cpp:]", b".hpp:]", b".h:]", b".cu:]", b".cc:]", b".py:]", b" WARN", b"\x1b", b"\r",
 )  # fmt: skip
-"""Signs of another record in the same line."""
+"""Signs of a second record in the same line."""
 _EVENT_SIGNS = (
     b"opCount", b"- Init ", b"- Destroy ", b"- Abort ", b"- Finalize ", b"- Revoke ", b" set by environment to ",
     b"CCL version", b"cudaDriverVersion", b"Using network", b"Loaded net plugin", b"Bootstrap : U", b"Bootstrap: U",
@@ -150,7 +150,7 @@ _EVENT_SIGNS = (
 
 
 class MessageShapes:
-    """Tells which messages are quiet. `words` gives what others look for in lines, once it is needed."""
+    """Test for quiet messages. `words` gives the words of other readers, when they are needed."""
 
     def __init__(self, words: Callable[[], Iterable[str]]) -> None:
         self._words = words
@@ -159,7 +159,7 @@ class MessageShapes:
         self._known: dict[bytes, str] = {}
 
     def kind(self, message: bytes) -> str:
-        """ "channels", "tuning" or "other"; "" for what may tell something."""
+        """ "channels", "tuning" or "other"; "" for a message that may hold an event."""
         bare = message_shape(message)
         found = self._known.get(bare)
         if found is None:
@@ -181,7 +181,7 @@ class MessageShapes:
 
 
 def message_shape(text: bytes) -> bytes:
-    """Without the digits of pointers and numbers. It has the same blanks and line ends."""
+    """The message without the digits of pointers and numbers. It has the same blanks and line ends."""
     return (_POINTER.sub(b"0x", text) if b"0x" in text else text).translate(None, _DIGITS)
 
 
@@ -190,14 +190,14 @@ def _any(signs: Iterable[bytes]) -> re.Pattern[bytes]:
     return re.compile(b"|".join(map(re.escape, found)))
 
 
-# Lines of NCCL that are counted and no more, but for the last of each thread: an error can follow its text.
+# Quiet lines are only counted, but for the last one of each thread: its text may explain a following error.
 
 MOST_THREADS = 256
 _OTHER = KINDS["other"]
 
 
 class InfoLine(NamedTuple):
-    """A line."""
+    """A quiet line."""
 
     text: bytes
     offset: int
@@ -205,25 +205,25 @@ class InfoLine(NamedTuple):
 
 
 class UnheardLines:
-    """Takes such lines from those that are read, many at once or one by one."""
+    """Takes quiet lines from the others, many at once or one by one."""
 
     def __init__(
         self, shapes: MessageShapes, fronts: LineFronts, processes: ProcessTable, counts: Counter[str]
     ) -> None:
         self._shapes, self._fronts, self._processes, self._counts = shapes, fronts, processes, counts
         self._last: defaultdict[int, dict[bytes, InfoLine]] = defaultdict(dict)
-        """By process the last such line of each thread."""
+        """For each process, the last quiet line of each thread."""
 
     def many(self, lines: BlockLines, slow: Mask, place: tuple[int, int]) -> list[tuple[int, bytes, InfoLine]]:
-        """Takes lines of a block at an offset and a line from the `slow` ones.
+        """Takes lines of a block at an offset and a line number from the `slow` ones.
 
-        Returns process, front and line of what is to be kept once the others are read: see `keep`.
+        Returns process, front and line of the last ones, for `keep` after the other lines.
         """
         found = bulk_rows(lines, slow, self._shapes)
         if found is None:
             return []
         if found.has_calls:
-            # what a thread said last is needed in the middle of the block
+            # a later line of the block may need the last line of a thread
             found = _only(found, found.kind != _OTHER)
         known = [self._fronts.of(text, place[0] + at) for text, at in found.fronts]
         taken: Mask = np.array([front is not None for front in known], np.bool_)[found.group]
@@ -245,14 +245,14 @@ class UnheardLines:
             self._keep(process, front, line)
 
     def one(self, kind: str, process: int, front: bytes, line: InfoLine) -> None:
-        """Takes a single line of some `KINDS`."""
+        """Takes a single line of one of `KINDS`."""
         self._processes.count(process, 1)
         self._count(kind, 1)
         if kind == "other":
             self._keep(process, without_time(front)[0], line)
 
     def take(self, process: int) -> list[InfoLine]:
-        """The last lines of the threads of a process, which are forgotten."""
+        """Returns the last lines of the threads of a process, and drops them."""
         return list(self._last.pop(process, {}).values())
 
     def _count(self, kind: str, lines: int) -> None:

@@ -1,7 +1,7 @@
-"""All COLL lines of a block of a log at once, as columns.
+"""COLL lines of a block of a log, read all at once as columns.
 
-A line is taken apart by its spaces, counted from its end: every name must stand where it should, or the line is left
-to the slow way. The text in front of "NCCL INFO" of many lines is the same: each is looked at once.
+A line is split at its spaces, counted from its end: every name must be at its place, else the slow way takes the line.
+Many lines have the same text before "NCCL INFO": each distinct one is parsed once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from rankscope.parsers.logs.nccl.packed_words import Mask, Places, Words
 from rankscope.parsers.matrices import NULL
 
 HEAD_BYTES = 192
-"""Longer heads are left to the slow way."""
+"""Longest head; the slow way takes longer ones."""
 _NAMES = ((3, b"[nranks="), (11, b"datatype"), (13, b"count "))
-"""What stands in the so-manieth place from the end; the numbers beside the other names must be numbers."""
+"""Names with their places, counted from the end; the words beside the other names must be numbers."""
 _FIRST_NAMES = ((19, b"opCount "), (22, b"NCCL INF"))
 _NUMBERS = (("count", 12), ("datatype", 10), ("reduction", 8), ("root", 6))
 _TOKENS = 24
@@ -25,17 +25,17 @@ _TOKENS = 24
 
 @dataclass(frozen=True)
 class LineGroup:
-    """What the lines of one group share."""
+    """The common values of the lines of one group."""
 
     head: bytes
-    """In front of "NCCL INFO", without its time."""
+    """The text before "NCCL INFO", without its time."""
     line: bytes
-    """The first of them, without its time."""
+    """The first line of the group, without its time."""
     op: str
     pointer: str
     nranks: bytes
     start: int
-    """Of that line in the block."""
+    """Place of that line in the block."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class CollRows:
     line: Places
     """Index of the line in the block."""
     start: Places
-    """Of the line in the block."""
+    """Place of the line in the block."""
     group: Places
     """Index into `groups`."""
     groups: list[LineGroup]
@@ -59,7 +59,7 @@ class CollRows:
 
 
 class BlockLines:
-    """The lines of a text of whole lines, and where their words are. `padded` has words.PAD bytes on both sides."""
+    """The lines of a text, and the places of their words. `padded` has PAD_BYTES bytes on both sides."""
 
     def __init__(self, padded: bytearray, size: int, has_returns: bool | None = None) -> None:
         self.padded = padded
@@ -67,10 +67,10 @@ class BlockLines:
         text = np.frombuffer(padded, np.uint8, w.PAD_BYTES + size)
         self.bytes = text
         self.has_returns = padded.find(b"\r", 0, w.PAD_BYTES + size) >= 0 if has_returns is None else has_returns
-        """Only blanks part words then."""
+        """Whether only blanks separate words."""
         spaces = (text == 32) | (text == 10) if self.has_returns else text <= 32
         self.separators = np.flatnonzero(spaces)
-        # the first is the end of the padding, which is a line end
+        # the first one is the line end of the padding
         ends = np.flatnonzero(text.take(self.separators) == 10)
         self.first = ends[:-1]
         self.ends = ends[1:]
@@ -81,16 +81,16 @@ class BlockLines:
         return self.places[:-1] + 1 - w.PAD_BYTES, self.places[1:] - w.PAD_BYTES
 
     def start(self, base: Places, token: int) -> Places:
-        """Where the token begins that is the so-manieth before each separator."""
+        """The beginning of the token that is `token` places before each separator."""
         return self.separators.take(base - token) + 1
 
     def end(self, base: Places, token: int) -> Places:
-        """Where it ends."""
+        """The end of that token."""
         return self.separators.take(base - token + 1)
 
 
 def coll_rows(lines: BlockLines) -> CollRows | None:
-    """The COLL lines of a block; None if there are none."""
+    """The COLL lines of a block; None without any."""
     chosen = np.flatnonzero(lines.ends - lines.first >= _TOKENS)
     if not chosen.size:
         return None
@@ -127,7 +127,7 @@ def _rows(lines: BlockLines, chosen: Places, base: Places) -> CollRows | None:
 
 
 def _grouped(lines: BlockLines, chosen: Places, base: Places, inner: Places, numbers: dict[str, Places]) -> CollRows:
-    """The rows, with those together that have the same head, operation, communicator and number of ranks."""
+    """The rows, grouped by head, operation, communicator and number of ranks."""
     words, start = lines.words, lines.places.take(chosen) + 1
     stamp_ns, taken = stamp_times(lines, chosen, start)
     head, head_end = start + taken, lines.start(inner, 22)
@@ -135,7 +135,7 @@ def _grouped(lines: BlockLines, chosen: Places, base: Places, inner: Places, num
     pointer, pointer_end = lines.start(base, 4), lines.end(base, 4)
     ranks, ranks_end = lines.start(base, 3), lines.end(base, 3)
     key = w.text_hash(words, head, head_end - head)
-    # a name of an operation has "INFO " in front, the others at least eight bytes
+    # the name of an operation has "INFO " in front, the others at least eight bytes
     key = w.mix_hash(key, w.text_hash(words, op - 5, op_end - op + 5))
     key = w.mix_hash(key, w.text_hash(words, pointer - 5, pointer_end - pointer + 5))
     key = w.mix_hash(key, w.text_hash(words, ranks, ranks_end - ranks))
@@ -156,7 +156,7 @@ def _group(text: bytearray, places: tuple[int, ...]) -> LineGroup:
 
 
 def stamp_times(lines: BlockLines, chosen: Places, start: Places) -> tuple[Places, Places]:
-    """Times `[2026-04-22 21:34:20.123456] ` at the beginning of lines, as ns and as the bytes they take."""
+    """Times `[2026-04-22 21:34:20.123456] ` at the beginning of lines, in ns, and their length in bytes."""
     taken = np.zeros(len(start), np.int64)
     stamp_ns = np.full(len(start), NULL, np.int64)
     if not (lines.bytes.take(start) == 91).any():

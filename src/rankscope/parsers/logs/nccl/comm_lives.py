@@ -1,4 +1,4 @@
-"""The processes of a log, and the lives of their communicators, put together line by line."""
+"""The processes of a log, and the lives of their communicators, collected line by line."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rankscope.parsers.logs.model import Comm, LogWriter
 from rankscope.parsers.logs.nccl.packed_words import Places
 
 MOST_ROWS = 100_000
-"""More processes or communicators are not told apart in one part of a log."""
+"""Most processes, and most communicators, of one part of a log."""
 
 
 class LogPlace(NamedTuple):
-    """Where in a log."""
+    """A place in a log."""
 
     offset: int
     line: int
 
 
 class ProcessTable:
-    """Who wrote to a log."""
+    """The processes that wrote to a log."""
 
     def __init__(self) -> None:
         self.rows: list[LogWriter] = []
@@ -50,19 +50,19 @@ class ProcessTable:
         return at
 
     def count(self, at: int, records: int, torn_at: int | None = None) -> None:
-        """That so many more records are from a process, the last of them cut at an offset."""
+        """Adds records to a process; `torn_at` is the offset of a last record that is cut."""
         self._records[at] += records
         row = self.rows[at]
         if torn_at is not None and (row.torn_at is None or torn_at < row.torn_at):
             self.rows[at] = row._replace(torn_at=torn_at)
 
     def issued(self, at: int, device: int | None) -> None:
-        """That a thread with a current device issued an operation."""
+        """Notes that a thread with a current device issued an operation."""
         if device is not None:
             self._devices[at].add(device)
 
     def done(self) -> list[LogWriter]:
-        """All of them."""
+        """The rows of all processes."""
         return [
             row._replace(
                 records=self._records[at], device=min(self._devices[at]) if len(self._devices[at]) == 1 else None
@@ -72,7 +72,7 @@ class ProcessTable:
 
 
 class CommTable:
-    """Communicators by process and pointer; each has a row for each of its lives."""
+    """Communicators by process and pointer, with a row for each life."""
 
     def __init__(self) -> None:
         self.rows: list[Comm] = []
@@ -80,10 +80,10 @@ class CommTable:
         self.owners: defaultdict[str, set[int]] = defaultdict(set)
         self.pointers: dict[int, str | None] = {}
         self.lost = 0
-        """How often a line told of one more than `MOST_ROWS`."""
+        """The number of lines about communicators beyond `MOST_ROWS`."""
 
     def life(self, process: int, pointer: str, state: str, told: dict[str, Any], record: Record) -> None:
-        """What a line of its initialisation or end says."""
+        """Takes a line of the initialisation or end of a communicator."""
         at = self._at(process, pointer, state, record)
         if at is None or not state:
             return
@@ -95,13 +95,13 @@ class CommTable:
         self.rows[at] = row._replace(state=state, init=row.init or state in ("start", "complete"), **known)
 
     def _at(self, process: int, pointer: str, state: str, record: Record) -> int | None:
-        """The life that a line belongs to, which may begin with it."""
+        """The life of a line; it may begin with this line."""
         lives = self.lives.get((process, pointer))
         last = self.rows[lives[-1]] if lives else None
         if state == "start" or (state == "complete" and (last is None or last.state != "start")):
             return self._new(process, pointer, LogPlace(record.offset, record.line))
         if last is None:
-            # its beginning stood before what was read: collectives from there on are its own
+            # its beginning was before this part of the log: collectives from there on are its own
             return self._new(process, pointer, LogPlace(0, 0))
         return lives[-1] if lives else None
 
@@ -124,16 +124,16 @@ class CommTable:
         return max((i for i in lives if self.rows[i].offset <= offset), default=None)
 
     def only(self, process: int) -> str | None:
-        """The pointer of a process that has no other; None without one."""
+        """The pointer of a process with a single one; else None."""
         return self.pointers.get(process)
 
     def owner(self, pointer: str) -> int | None:
-        """The only process that has such a communicator; None if none or several have."""
+        """The only process with this pointer; None if no process or several have it."""
         owners = self.owners.get(pointer, set())
         return next(iter(owners)) if len(owners) == 1 else None
 
     def of_rows(self, process: int, pointer: str, offsets: Places, lines: Places) -> Places:
-        """The life that each of some operations belongs to, in the order of the log; -1 if there are too many."""
+        """The life of each operation, in the order of the log; -1 beyond the limit."""
         lives = self.lives.get((process, pointer), [])
         if len(lives) == 1 and self.rows[lives[0]].end_offset is None and self.rows[lives[0]].offset <= offsets[0]:
             return np.full(len(offsets), lives[0], np.int64)
@@ -153,7 +153,7 @@ class CommTable:
         return found
 
     def _without_init(self, process: int, pointer: str, following: int | None, begins: LogPlace) -> int:
-        """The life of operations of which the initialisation is missing: the following one, if its is missing too."""
+        """The life of operations without an initialisation: the following one, if that lacks its own, too."""
         if following is not None and not self.rows[following].init:
             self.rows[following] = self.rows[following]._replace(offset=begins.offset, line=begins.line)
             return following
@@ -161,7 +161,7 @@ class CommTable:
         return -1 if fresh is None else fresh
 
     def update(self, at: int, nranks: int | None, rank: int | None) -> None:
-        """What lines of operations say."""
+        """Takes the values in lines of operations."""
         row = self.rows[at]
         if (row.nranks is None and nranks is not None) or (row.rank is None and rank is not None):
             self.rows[at] = row._replace(
@@ -195,13 +195,13 @@ _STATES = {
     ("Revoke", "COMPLETE"): "revoked",
 }  # fmt: skip
 END_STATES = ("destroyed", "aborted")
-"""States after which the pointer is free for another communicator."""
+"""States after which another communicator may get the pointer."""
 
 
 def comm_life(message: str) -> tuple[str, str, dict[str, Any]] | None:
-    """Pointer, new state and what is said of the communicator, in fields of Comm; None for any other line.
+    """Pointer, new state and values of a communicator, as fields of Comm; None for any other line.
 
-    The state is "" for a step that changes nothing, as `Destroy START`.
+    The state is "" for a step without a change, as `Destroy START`.
     """
     found = LIFE_LINE.match(message)
     if found is None:

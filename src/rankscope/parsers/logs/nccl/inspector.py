@@ -1,6 +1,6 @@
 """JSON lines of NCCL's Inspector (2.28 on), summed up for each kind of operation of each rank.
 
-`coll_sn` counts the operations of its kind in the communicator, dumped or not: operations under 8 KiB are left out.
+`coll_sn` counts the operations of its kind in the communicator, also those without a dump: those under 8 KiB.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class InspectorReader:
         self._rows: dict[_Key, InspectorRow] = {}
 
     def feed(self, record: Record) -> bool:
-        """Takes a line; False if it is none of the Inspector."""
+        """Takes a line; False for a line that is not the Inspector's."""
         line = record.text
         if not line.startswith("{") or "_perf" not in line:
             return False

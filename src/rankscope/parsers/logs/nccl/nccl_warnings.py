@@ -1,4 +1,4 @@
-"""Warnings, and the calls that returned their error: `init.cc:867 -> 5` in the same thread, innermost first."""
+"""Warnings of NCCL, and the calls that returned their error: `init.cc:867 -> 5` in the same thread, innermost first."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rankscope.parsers.logs.nccl.packed_words import NcclHead
 
 TRAIL_LINE = re.compile(r"(?P<place>[\w./+\-]{1,200}:\d{1,6}) -> (?P<result>\d{1,3})(?: \[[^\]]{0,60}\])?\s*$")
 MOST_THREADS = 10_000
-"""So many threads are followed."""
+"""Most threads that are followed."""
 TRAIL_LIMIT = 64
 TEXT_LIMIT = 2_000
 
 
 class WarningReader:
-    """The warnings of a log."""
+    """Collector of the warnings of a log."""
 
     def __init__(self) -> None:
         self._rows = bounded_events.bounded_warnings()
@@ -29,15 +29,15 @@ class WarningReader:
         self._said: dict[tuple[int, int | None], tuple[NcclHead, Record]] = {}
 
     def done(self) -> list[NcclWarning]:
-        """Those that are kept, in the order of the log."""
+        """The kept warnings, in the order of the log."""
         return self._rows.done()
 
     def left_out(self) -> dict[str, int]:
-        """How many are not kept."""
+        """The numbers of dropped warnings."""
         return self._rows.left_out()
 
     def warn(self, process: int, head: NcclHead, record: Record) -> None:
-        """A warning or an error."""
+        """Takes a warning or an error."""
         row = NcclWarning(
             process, head.level, head.place, head.message[:TEXT_LIMIT], [], record.offset, record.line, head.tid,
             record.stamp, record.torn,
@@ -47,13 +47,13 @@ class WarningReader:
             self._open[process, head.tid] = row
 
     def said(self, process: int, head: NcclHead, record: Record) -> None:
-        """Any other text of a thread: an error follows its text, also where that is no warning."""
+        """Takes any other text of a thread: an error may follow it."""
         known = self._said.get((process, head.tid))
         if len(self._said) < MOST_THREADS and (known is None or known[1].offset < record.offset):
             self._said[process, head.tid] = head, record
 
     def trail(self, process: int, head: NcclHead, record: Record) -> bool:
-        """Takes a line of the calls; False if it is none."""
+        """Takes a line of the calls; False for any other line."""
         if not TRAIL_LINE.match(head.message):
             return False
         open_ = self._open.get((process, head.tid))
@@ -81,7 +81,7 @@ _OTHERS = (
 
 
 def setting_pair(message: str) -> tuple[str, str] | None:
-    """Name and value of a setting; the version is `version_pair`. A number is printed with a dot behind it."""
+    """Name and value of a setting, but for the version (`version_pair`). A printed number has a dot behind it."""
     if found := _ENV.match(message):
         return found["name"], found["value"]
     if told := version_pair(message):
@@ -98,7 +98,7 @@ def version_pair(message: str) -> tuple[str, str] | None:
     return ("version", f"{found['library']} {found['value']}") if found else None
 
 
-# What NCCL 2.31 and later find when they check the hardware of a job (NCCL_RUN_DIAGNOSTICS, `ncclras -D`).
+# Results of hardware checks of NCCL 2.31 and later (NCCL_RUN_DIAGNOSTICS, `ncclras -D`).
 
 LITERALS = ("NCCL DIAG [",)
 KIND = "nccl-diagnosis"
@@ -113,10 +113,10 @@ _OFF = re.compile(r"\boff median\b")
 
 
 def events(record: Record) -> Iterator[Event]:
-    """The event of a line that finds something wrong, or tells the size of a communicator.
+    """The event of a line that reports a fault or the size of a communicator.
 
     Values: `level`; `what`: "fault", "differs" or ""; `ranks`, first and last of ranges; `size` and `comm` of the
-    communicator; `node`, the host of a fault. What is not told is None, or [].
+    communicator; `node`, the host of a fault. Unknown values are None, or [].
     """
     found = _LINE.search(record.text)
     if found is None:

@@ -1,7 +1,7 @@
-"""Numbers and names out of many places of a block of bytes at once: eight bytes are loaded as one word, and worked on.
+"""Numbers and names at many places of a block of bytes at once, loaded as words of eight bytes.
 
-A word holds the first byte in its lowest bits. Sums of digits as in "SWAR" parsing: neighbouring digits are joined to
-numbers of two, four and eight digits in three steps.
+A word has its first byte in the lowest bits. As in "SWAR" parsing, neighbouring digits are joined to numbers of two,
+four and eight digits in three steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 PAD_BYTES = 16
-"""So many bytes stand before and behind the text of a block."""
+"""Bytes of padding before and behind the text of a block."""
 LEADING_BYTES = b"x" * (PAD_BYTES - 1) + b"\n"
 
 
@@ -26,7 +26,7 @@ def _u(value: int) -> np.uint64:
 
 
 _FIRST = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
-"""Keeps the first n bytes of a word."""
+"""Masks of the first n bytes of a word."""
 _LAST = np.array([((1 << 64) - 1) ^ ((1 << 8 * (8 - n)) - 1) for n in range(9)], np.uint64)
 _ZEROS, _NINES, _HIGH = _u(0x3030303030303030), _u(0x7676767676767676), _u(0x8080808080808080)
 _PRIME = _u(0x9E3779B97F4A7C15)
@@ -38,12 +38,12 @@ def load_words(padded: bytearray) -> Words:
 
 
 def word_of(text: bytes) -> np.uint64:
-    """A word of up to eight bytes."""
+    """The word of up to eight bytes."""
     return _u(int.from_bytes(text, "little"))
 
 
 def equal_words(words: Words, at: Places, text: bytes) -> Mask:
-    """Whether up to eight bytes stand at each place."""
+    """Whether a text of up to eight bytes is at each place."""
     found = words[at]
     if len(text) < 8:
         found &= _FIRST[len(text)]
@@ -58,7 +58,7 @@ def last_bytes(words: Words, end: Places, length: Places) -> Words:
 
 
 def mix_hash(hashed: Words, word: Words) -> Words:
-    """Takes a word into a hash: a polynomial of an odd number."""
+    """The hash with one more word: a polynomial of an odd number."""
     hashed = hashed * _PRIME
     hashed += word
     return hashed
@@ -74,7 +74,7 @@ def text_hash(words: Words, start: Places, length: Places) -> Words:
 
 
 def ragged_hash(words: Words, start: Places, length: Places) -> Words:
-    """As `text_hash`, of texts that differ much in length; shorter ones take in what stands before them."""
+    """As `text_hash`, for texts of very different lengths; the hash of short ones includes the bytes before them."""
     order = np.argsort(-length, kind="stable")
     start, length = start[order], length[order]
     hashed = length.astype(np.uint64)
@@ -123,10 +123,10 @@ def read_hexadecimals(words: Words, start: Places, end: Places) -> tuple[Places,
     return value.view(np.int64), (length > 0) & (length <= 8)
 
 
-# The head of a record of NCCL: who wrote it, from where.
+# The head of a record of NCCL: its writer and its place in the source.
 
 LEVELS = ("INFO", "WARN", "CALL", "TRACE", "ERROR", "VERSION", "DIAG", "ABORT")
-"""What stands behind "NCCL"."""
+"""Words behind "NCCL"."""
 _HEAD = re.compile(
     r"(?P<host>[\w.<>\-]{1,255}):(?P<pid>\d{1,10})(?::(?P<tid>\d{1,10}))? (?:\[(?P<device>\d{1,4})\] )?"
     r"(?P<place>(?:[\w./:()\-]{1,200} ){0,3}?)(?:NCCL )?(?P<level>" + "|".join(LEVELS) + r")(?: |$)"
@@ -137,16 +137,16 @@ _SOURCE = re.compile(r"\.(?:cc|cu|cpp|hpp|c|h)$")
 
 
 class NcclHead(NamedTuple):
-    """Who wrote a record, and what is left of it."""
+    """The writer of a record, and the rest of its text."""
 
     host: str
-    """Up to its first dot."""
+    """Host name up to its first dot."""
     pid: int
     tid: int | None
     device: int | None
-    """The device that was current in the thread: neither the rank nor the number in nvml."""
+    """The current device of the thread: neither the rank nor the number in nvml."""
     place: str
-    """`init.cc:497` or `init.cc:497 (function)` of a warning; "" else."""
+    """`init.cc:497` or `init.cc:497 (function)` of a warning; else ""."""
     level: str
     message: str
 
@@ -158,7 +158,7 @@ def nccl_head(text: str) -> NcclHead | None:
         return None
     host, pid, tid, device, place, level = found.groups()
     if tid is None and _SOURCE.search(host):
-        # `init.cc:1247 NCCL WARN`: somebody cut off who wrote it
+        # `init.cc:1247 NCCL WARN`: a filter removed the writer
         return None
     return NcclHead(
         host, int(pid), None if tid is None else int(tid), None if device is None else int(device),

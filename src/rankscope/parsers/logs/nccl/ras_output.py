@@ -1,6 +1,6 @@
-"""What NCCL's RAS subsystem says: the text of `ncclras`, its JSON (2.28.7 on), and the events of its monitor (2.29 on).
+"""Output of NCCL's RAS: the text of `ncclras`, its JSON (2.28.7 on), and the events of its monitor (2.29 on).
 
-Its outliers are the smaller group, not the ones that lag; and it says OK while a collective hangs in the network.
+Its outliers are the smaller group, not the late one; and it reports OK while a collective hangs in the network.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _RANK = re.compile(
 _TOTALS = re.compile(r"\(total\)\s.*\(total\)\s*$")
 _NUMBERS = re.compile(r"(?:\s*\d{1,9}){2,}\s*$")
 _LISTED = re.compile(r"\s*The missing ranks?: (?P<ranks>\d{1,9}(?:[ ,]+\d{1,9}){0,10000})\s*$")
-"""NCCL 2.24 and 2.25 give numbers alone."""
+"""A list of missing ranks; NCCL 2.24 and 2.25 print only numbers."""
 _GONE = re.compile(r"\s*(?P<count>\d{1,9}) job process(?:es)? (?:is|are) considered dead\b")
 _PROCESS = re.compile(r"\s*Process (?P<pid>\d{1,10}) on node (?P<host>\S{1,255}) managing GPUs? (?P<gpu>\d{1,4})")
 _PEER = re.compile(rf"\s*(?:\[[^\]]{{10,40}}\] )?(?P<event>PEER_[A-Z]{{2,20}}): {_PROCESS.pattern}")
-"""What the monitor prints of a peer."""
+"""An event of the monitor about a peer."""
 _LACKING = re.compile(r"\s*Missing communicator data from \d{1,9} ranks?\s*$")
 _MISSING = re.compile(r"\b(DEAD|TIMEOUT|NOCOMM|INCOMPLETE|UNRESPONSIVE)\b")
 _BEGINS = ("Job summary", "Communicators...", "RAS Monitor Mode")
@@ -40,30 +40,30 @@ _DOCUMENT = re.compile(rb'\s*\{(?s:.{0,4096})"(?:communicators_count|communicato
 
 
 def looks_like_document(head: bytes) -> bool:
-    """Whether a file begins as the JSON of RAS."""
+    """Whether a file begins like the JSON of RAS."""
     return _DOCUMENT.match(head) is not None
 
 
 class RasReader:
-    """Rows from the lines of a log that hold RAS output."""
+    """Collector of rows from lines of RAS output."""
 
     def __init__(self) -> None:
         self._rows: list[RasComm] = []
         self.active = False
-        """A text of RAS has begun."""
+        """Whether a text of RAS has begun."""
         self._comm, self._kind, self._state = "", "", ""
         self._count: int | None = None
         self._totals = False
-        """The next line of numbers ends with how many GPUs the job has."""
+        """Whether the next line of numbers ends with the number of GPUs of the job."""
         self._sizes: dict[str, int] = {}
-        """By number of its group how many ranks a communicator has."""
+        """The number of ranks of a communicator, by the number of its group."""
 
     def done(self) -> list[RasComm]:
         """All rows."""
         return self._rows
 
     def feed(self, record: Record) -> bool:
-        """Takes a line; False if it is none of RAS."""
+        """Takes a line; False for a line that is not RAS's."""
         line = record.text
         if line.startswith(_BEGINS):
             self.active = True
@@ -93,7 +93,7 @@ class RasReader:
         return self._of_ranks(record) or (found is not None and self._rank(found, record)) or self._of_processes(record)
 
     def _of_ranks(self, record: Record) -> bool:
-        """Takes a line that says what holds of the ranks below it."""
+        """Takes a line whose statement applies to the ranks below it."""
         line = record.text
         if found := _KIND.match(line):
             self._kind, self._count, self._state = found[1], None, ""
@@ -108,7 +108,7 @@ class RasReader:
         return False
 
     def _of_processes(self, record: Record) -> bool:
-        """Takes lines of processes without their ranks, and of ranks without their processes."""
+        """Takes lines of processes without ranks, and of ranks without processes."""
         line = record.text
         if _GONE.match(line):
             self._comm, self._kind, self._count, self._state = "", "", None, "DEAD"
@@ -133,7 +133,7 @@ class RasReader:
     def _rank(self, found: re.Match[str], record: Record) -> bool:
         size = self._size()
         if size is not None and int(found["rank"]) >= size:
-            # NCCL 2.27 printed memory that was not its own
+            # NCCL 2.27 printed uninitialised memory here
             return True
         count = int(found["count"]) if found["count"] else self._count
         state = _MISSING.search(record.text, found.end())
@@ -147,7 +147,7 @@ class RasReader:
         return self._add(record, comm=self._comm, rank=rank, status="MISSING", size=self._size())
 
     def _process(self, found: re.Match[str], status: str, record: Record) -> bool:
-        """Takes a process of which no rank is told."""
+        """Takes a process without a rank."""
         host, pid, device = found["host"].rstrip(",;"), int(found["pid"]), int(found["gpu"])
         return self._add(record, comm="job", host=host, pid=pid, device=device, status=status)
 
@@ -165,7 +165,7 @@ class RasReader:
         )  # fmt: skip
 
     def document(self, document: Any) -> bool:
-        """Takes the JSON of one query; False if there are no communicators in it."""
+        """Takes the JSON of one query; False if it has no communicators."""
         found = document.get("communicators") if isinstance(document, dict) else None
         if not isinstance(found, list):
             return False
@@ -213,7 +213,7 @@ class RasReader:
 
 
 def _status(rank: dict[str, Any], missing: bool) -> str:
-    """One word for the state of a rank: what is wrong with it before what is not."""
+    """One word for the state of a rank: an error has priority."""
     status = _object(rank.get("status"))
     if status.get("considered_dead"):
         return "DEAD"
