@@ -16,11 +16,11 @@ from pathlib import Path
 from unittest.mock import patch
 
 from benchmarks.results import machine, put, table
-from rankscope.parsers.contents import Decoded
-from rankscope.parsers.files.directory_walk import walk
+from rankscope.parsers.contents import DecodedFile
+from rankscope.parsers.files.directory_walk import walk_paths
 from rankscope.parsers.logs import log_decoder
-from rankscope.parsers.logs.decode import decode
-from rankscope.parsers.workers.byte_ranges import Ranges
+from rankscope.parsers.logs.decode import decode_log
+from rankscope.parsers.workers.byte_ranges import FileRanges
 from rankscope.parsers.workers.pool import Pool
 
 RANKS = 8
@@ -59,14 +59,14 @@ def plain(path: Path) -> int:
 def one_process(path: Path) -> int:
     """The whole decoder in this process."""
     with path.open("rb") as file:
-        return decode(file).rows
+        return decode_log(file).rows
 
 
 def all_processes(path: Path) -> int:
     """As the program does it: with the start of the workers, ranges, and joining them."""
-    pool, ranges = Pool(walk([path]), None), Ranges()
+    pool, ranges = Pool(walk_paths([path]), None), FileRanges()
     whole = [found for result in pool.run() if (found := ranges.take(result)) is not None]
-    decoded: list[Decoded] = [found.decoded for found in whole if found.decoded is not None]
+    decoded: list[DecodedFile] = [found.decoded for found in whole if found.decoded is not None]
     return sum(one.rows for one in decoded)
 
 

@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
-    from rankscope.assemble.load import Kept, LoadOptions, Progress
+    from rankscope.assemble.load import LoadOptions, LoadProgress, SparseReading
     from rankscope.schema import Dataset
 
 
@@ -62,7 +62,7 @@ class JobSource:
                 raise click.ClickException(f"{path}: {reason}") from error
 
     def load(
-        self, progress: Callable[[LoadStep], None], *, detail: str = "all", kept: Kept | None = None
+        self, progress: Callable[[LoadStep], None], *, detail: str = "all", kept: SparseReading | None = None
     ) -> tuple[Dataset, Analysis]:
         """Reads and analyses; raises ClickException if there is nothing to read.
 
@@ -71,7 +71,7 @@ class JobSource:
         """
         from rankscope.assemble.load import InputError, load
 
-        def tell(read: Progress) -> None:
+        def tell(read: LoadProgress) -> None:
             _prepare()
             progress(LoadStep(read.files_done, read.files_total, "reading"))
 
