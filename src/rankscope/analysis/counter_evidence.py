@@ -17,8 +17,8 @@ from rankscope.analysis.model import Evidence
 from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.replicas import Signature, signature
 from rankscope.analysis.sink_rules import Judge
-from rankscope.analysis.wording import duration, fold, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.text.wording import duration, plural, rank_ranges, ranks_text
 
 MOMENT_NS = 2_000_000_000
 """What is closer together may well be chance: hosts' clocks differ, and dumps take time to write."""
@@ -235,8 +235,8 @@ class Doubts:
             ranks = list(range(block * size, min((block + 1) * size, self.job.facts.dataset.world_size)))
             if missing.issuperset(ranks):
                 yield Evidence(
-                    f"not one of the {len(ranks)} ranks of that host, {fold(ranks)}, left a dump: it was lost as a "
-                    "whole, or its dumps were not collected",
+                    f"not one of the {len(ranks)} ranks of that host, {rank_ranges(ranks)}, left a dump: it was lost "
+                    "as a whole, or its dumps were not collected",
                     rank=ranks[0],
                 )
 
@@ -255,4 +255,4 @@ class Doubts:
 
 def _some(ranks: list[int]) -> str:
     """Ranks by name, or how many where they are many."""
-    return ranks_text(ranks) if len(fold(ranks)) < 40 else plural(len(ranks), "other rank")
+    return ranks_text(ranks) if len(rank_ranges(ranks)) < 40 else plural(len(ranks), "other rank")

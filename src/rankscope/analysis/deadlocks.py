@@ -11,7 +11,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, Root, WaitGraph, reverse_edges
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.replicas import Cohorts
-from rankscope.analysis.wording import fold, ranks_text, wait_text
+from rankscope.text.wording import rank_ranges, ranks_text, wait_text
 
 SEVERAL = 2
 """So many ranks that wait for one that never came outweigh it."""
@@ -33,7 +33,7 @@ class Deadlocks:
         culprits = self._alone(component) or self._minority(component)
         focus = self._focus(component)
         everybody = self._ranks(component)
-        loop = " -> ".join(str(r) for r in (*ranks, ranks[0])) if ranks else fold(everybody)
+        loop = " -> ".join(str(r) for r in (*ranks, ranks[0])) if ranks else rank_ranges(everybody)
         orders = {rank: self._order_text(rank, path) for rank in everybody}
         root = Root(
             kind="order-deadlock",

@@ -8,9 +8,9 @@ from dataclasses import replace
 from rankscope.analysis.model import Analysis, Divergence, Evidence, Finding, Reason, Step, Why
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.rank_view import RankView, group_of, label_of, name_of, step_evidence, subject
-from rankscope.analysis.wording import duration, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
+from rankscope.text.wording import duration, plural, ranks_text
 
 WITNESSES = 3
 """Records of other ranks that are quoted."""

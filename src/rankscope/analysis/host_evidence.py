@@ -13,8 +13,8 @@ from rankscope.analysis.host_stacks import HostStack, host_stacks, sites
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.stack_outliers import Beside, find_alone, judge_few
 from rankscope.analysis.stack_text import Pattern, find_pattern, same_call, site_text, tools_of
-from rankscope.analysis.wording import duration, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.text.wording import duration, ranks_text
 
 APART_NS = 180 * 10**9
 """Looks at a host further than this from its dump show another moment."""

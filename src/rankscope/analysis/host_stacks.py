@@ -13,8 +13,8 @@ import polars as pl
 
 from rankscope.analysis.activities import AWAY, COMMUNICATION, ELSEWHERE, Activity, classify
 from rankscope.analysis.stack_frames import own_frames
-from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset, Frame
+from rankscope.text.wording import ranks_text
 
 _BACKGROUND = re.compile(
     r"pin_memory|QueueFeeder|tqdm|monitor|heartbeat|tensorboard|wandb|MsgRouter|asyncio_|profil|watchdog|InductorSubproc",

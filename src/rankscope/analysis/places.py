@@ -15,9 +15,9 @@ from math import comb
 import polars as pl
 
 from rankscope.analysis.model import Culprit, Finding
-from rankscope.analysis.wording import plural
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
+from rankscope.text.wording import plural
 
 CHANCE = 0.05
 """How likely chance may put all culprits' hosts under one switch for it to be said."""

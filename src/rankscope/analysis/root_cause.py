@@ -22,8 +22,8 @@ from rankscope.analysis.sink_rules import Judge
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.verdict import Situation, verdict
-from rankscope.analysis.wording import duration
 from rankscope.schema import Dataset
+from rankscope.text.wording import duration
 
 WRITING_NS = 15_000_000_000
 """So long may a process take to write its first dump, in which everything it looks up is new (torch 2.13: 12 s)."""

@@ -8,8 +8,8 @@ from typing import Literal
 
 from rankscope.analysis.activities import Activity, name_of
 from rankscope.analysis.host_stacks import HostStack, HostThread, Site, sites
-from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Frame
+from rankscope.text.wording import plural, ranks_text
 
 _LONGEST = 120
 """Characters of a name or path that are told."""

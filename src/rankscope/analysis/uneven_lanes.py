@@ -12,7 +12,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Node, Root
 from rankscope.analysis.instances import Entry, Instance
 from rankscope.analysis.lane_counts import SHIFT, START, Lane, LaneCounts, Shortfall, Side
-from rankscope.analysis.wording import plural, ranks_text
+from rankscope.text.wording import plural, ranks_text
 
 SURE = 2
 """So many stretches of a lane before, with traffic, show which number is the right one."""

@@ -14,8 +14,8 @@ import click
 
 from rankscope.commands.output import Narrator
 from rankscope.commands.source import Step
-from rankscope.report.escape import plain
 from rankscope.report.output_files import overwrite
+from rankscope.text.escaping import plain
 
 if TYPE_CHECKING:
     from rankscope.triggers.debug_server import DebugServer, Polled

@@ -21,8 +21,9 @@ import click
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.py_spy.thread_roles import is_launcher
 from rankscope.parsers.sidecar.model import Card, decode, looks_like_card
-from rankscope.report.escape import plain
 from rankscope.report.output_files import overwrite
+from rankscope.text.escaping import plain
+from rankscope.text.wording import SECOND_NS, duration
 
 LONGEST_S = 60.0
 """py-spy gets so long for a process; with native frames it reads the symbols of torch first."""
@@ -111,7 +112,7 @@ def _one(sampling: Sampling, pid: int, rank: int | None, at: datetime) -> str | 
             overwrite(sampling.path(pid, rank, at), done.stdout)
             return None
     except subprocess.TimeoutExpired:
-        return f"py-spy took more than {LONGEST_S:.0f} s"
+        return f"py-spy took more than {duration(round(LONGEST_S * SECOND_NS))}"
     except OSError as error:
         return f"{error.filename or sampling.program}: {error.strerror}"
     # where in py-spy itself it failed helps nobody here

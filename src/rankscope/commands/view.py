@@ -15,7 +15,7 @@ from rankscope.commands import report
 from rankscope.commands import watch as watching
 from rankscope.commands.source import A_BIT_AT_A_TIME, Source, Step
 from rankscope.commands.watch import UNSAID, Follow
-from rankscope.report.escape import plain
+from rankscope.text.escaping import plain
 from rankscope.triggers.pipes import Pipe, ask, find_pipes
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import orjson
 from rankscope import __version__
 from rankscope.analysis.model import Analysis, Culprit, Dimension, Evidence, Finding, GroupRef, Mesh, Step, Why
 from rankscope.report import log_excerpts, settings_section
-from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
+from rankscope.text.secrets import hide
 
 SCHEMA = 1
 """Counts up when a program that reads the report would break."""

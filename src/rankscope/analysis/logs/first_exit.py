@@ -18,7 +18,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.logs.exits import STOPPED, End, Scene
 from rankscope.analysis.logs.log_lines import CLOCKS_NS, TIMEOUTS, Line, apart_ns, precedes
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
-from rankscope.analysis.wording import ranks_text, wait_text
+from rankscope.text.wording import ranks_text, wait_text
 
 MOST_EVIDENCE = 4
 TERMINATED = "terminated"

@@ -16,7 +16,7 @@ import polars as pl
 
 from rankscope.analysis.traces.matching import Matching, Pairing
 from rankscope.analysis.traces.window_offset import AGREE_NS, AGREE_SHARE, SHARP
-from rankscope.analysis.wording import plural
+from rankscope.text.wording import duration, plural
 
 FLOOR_NS = 10_000
 """A clock that seems off by less is left as it is."""
@@ -174,7 +174,7 @@ def _loose(used: list[Pairing], paths: Mapping[int, str]) -> list[str]:
     shifted = [p for p in used if _apart(p)]
     files = ", ".join(sorted({paths.get(p.file, "?") for p in shifted})[:NAMED])
     out = [
-        f"ends of collectives do not agree (they vary by {max(spread, AGREE_NS) / 1e6:.3g} ms): "
+        f"ends of collectives do not agree (they vary by {duration(max(spread, AGREE_NS))}): "
         "clocks of hosts are taken as they are where cause and effect allow it"
     ]
     return out + ([f"the clock of {files} is off, by an amount that ends tell only roughly"] if shifted else [])

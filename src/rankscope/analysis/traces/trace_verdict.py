@@ -12,7 +12,7 @@ from rankscope.analysis.traces.lateness import MATCH, most
 from rankscope.analysis.traces.slow_links import link_findings
 from rankscope.analysis.traces.trace_story import Story
 from rankscope.analysis.traces.trace_stragglers import Writer
-from rankscope.analysis.wording import plural, ranks_text
+from rankscope.text.wording import plural, ranks_text
 
 
 def with_traces(analysis: Analysis, story: Story) -> Analysis:

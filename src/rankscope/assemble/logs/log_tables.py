@@ -27,6 +27,7 @@ from rankscope.assemble.logs.scene_builder import build
 from rankscope.assemble.logs.seq_numbering import Numbering, number
 from rankscope.assemble.sources import Source
 from rankscope.kinds.event_kinds import EVENTS
+from rankscope.text.wording import duration, plural
 
 Tables = dict[str, pl.DataFrame]
 
@@ -231,11 +232,12 @@ def _ras(log: Log, groups: Mapping[str, int | None]) -> Iterator[dict[str, Any]]
             "line": row.line, "text": row.text,
         }  # fmt: skip
     for told in log.content.inspected:
+        slowest = duration(round(told.slowest_us * 1000))
         yield {
             "comm": told.comm, "group": groups.get(_hash(told.comm)), "rank": short(told.rank), "host": told.host,
             "pid": whole(told.pid), "device": None, "size": short(told.nranks), "present": None, "missing": None,
             "status": "", "counts": orjson.dumps({told.op: told.last_seq}).decode(), "source": "inspector",
-            "file": log.place, "line": 1, "text": f"{told.rows} rows of {told.op}, slowest {told.slowest_us:.0f} us",
+            "file": log.place, "line": 1, "text": f"{plural(told.rows, 'row')} of {told.op}, slowest {slowest}",
         }  # fmt: skip
 
 
