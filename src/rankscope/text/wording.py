@@ -27,7 +27,7 @@ def duration(ns: int | None) -> str:
         # 999.7 of a unit would be written as 1000 of it: it is 1 of the next.
         if ns / size >= 0.9995:
             return f"{_digits(ns / size)} {name}"
-    return f"{ns} ns"
+    return f"{ns} ns" if ns else "0 s"
 
 
 def _digits(value: float) -> str:

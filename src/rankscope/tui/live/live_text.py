@@ -38,7 +38,7 @@ class Moment:
 
 
 def state_text(update: Update, reading: Reading, held: Update | None, moment: Moment) -> str:
-    """How the job is and how old that is: "WATCHING . progressing 12.3/s . 0.4 s lag".
+    """How the job is and how old that is: "WATCHING . progressing 12.3/s . 400 ms lag".
 
     Where the screen is paused it shows the update that is `held`, and `update` is the newest all the same:
     "PAUSED . now HANG, FROZEN for 34 s".
