@@ -16,7 +16,7 @@ import click
 
 from rankscope import __version__
 from rankscope.parsers.workers.machine_share import limit_threads
-from rankscope.report.escape import plain
+from rankscope.text.escaping import plain
 
 UNUSABLE = 2
 """Exit code for unusable input or wrong arguments."""

@@ -7,7 +7,7 @@ import pytest
 from rankscope.analysis.model import Analysis, Culprit, Finding
 from rankscope.analysis.unfinished_operations import if_it_runs
 
-WHY = "nothing was written for 60 s"
+WHY = "nothing was written for 1 min"
 
 
 def found(kind: str) -> Analysis:

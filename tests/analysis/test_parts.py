@@ -13,7 +13,6 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import judge_freeze
 from rankscope.analysis.presence import Absence, Presence
 from rankscope.analysis.signatures import count
-from rankscope.analysis.wording import duration, fold, ranks_text
 from rankscope.schema import Dataset
 from tests.analysis.jobs import running
 from tests.builders import START_NS, JobBuilder
@@ -26,24 +25,6 @@ def written_at(dataset: Dataset, mtime_ns: int) -> Dataset:
 def frontier(dataset: Dataset, **columns: object) -> Dataset:
     literals = {name: pl.lit(value, dtype=dataset.frontiers[name].dtype) for name, value in columns.items()}
     return dataclasses.replace(dataset, frontiers=dataset.frontiers.with_columns(**literals))
-
-
-@pytest.mark.parametrize(
-    ("ranks", "text"), [((), ""), ((3,), "3"), ((1, 2), "1,2"), ((0, 1, 2, 5), "0-2,5"), ((7, 5, 6, 5), "5-7")]
-)
-def test_fold(ranks: tuple[int, ...], text: str) -> None:
-    assert fold(ranks) == text
-
-
-def test_ranks_text() -> None:
-    assert [ranks_text(r) for r in ([], [4], [4, 5])] == ["no rank", "rank 4", "ranks 4,5"]
-
-
-@pytest.mark.parametrize(
-    ("ns", "text"), [(350_000_000, "350 ms"), (12_000_000_000, "12 s"), (600_000_000_000, "10 min"), (10**14, "27.8 h")]
-)
-def test_duration(ns: int, text: str) -> None:
-    assert duration(ns) == text
 
 
 @pytest.mark.parametrize(

@@ -191,9 +191,9 @@ def test_two_dumps_of_a_rank_are_told() -> None:
         for r in range(4)
     ]
     twice = dataclasses.replace(dataset, repeats=pl.DataFrame(rows, schema=dict(schema.REPEATS)))
-    assert "two dumps of it, 60 s apart, show the same" in told(ask(twice, 0), "close")
+    assert "two dumps of it, 1 min apart, show the same" in told(ask(twice, 0), "close")
     all_still = dataclasses.replace(twice, repeats=twice.repeats.with_columns(progressed=pl.lit(False)))
-    assert "two dumps of it, 60 s apart, show the same" in told(ask(all_still, 3), "evidence")
+    assert "two dumps of it, 1 min apart, show the same" in told(ask(all_still, 3), "evidence")
     assert any("its operations went on" in text for text in told(ask(twice, 3), "against"))
 
 

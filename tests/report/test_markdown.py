@@ -58,7 +58,7 @@ def test_every_row_of_a_table_has_its_cells() -> None:
 def test_a_thousand_ranks_stay_readable() -> None:
     page = render_markdown(*samples.many_ranks())
     assert len(page) < 8_000
-    assert "1023 ranks (0-2,4-1023)" in page
+    assert "1,023 ranks (0-2,4-1023)" in page
     assert "1,016 more in the JSON report" in page
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import orjson
-import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
@@ -78,8 +77,3 @@ def test_hosts_and_paths_are_taken_out() -> None:
     dataset, analysis = redact(*traced())
     for said in (render_text(dataset, analysis), render_json(dataset, analysis).decode()):
         assert "node0" not in said
-
-
-@pytest.mark.parametrize(("count", "said"), [(12, "12 B"), (4096, "4 KiB"), (3 << 29, "1.5 GiB")])
-def test_sizes(count: int, said: str) -> None:
-    assert trace_section.size(count) == said

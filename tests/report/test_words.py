@@ -16,13 +16,6 @@ from tests.report import samples
 FINDING = Finding(kind="missing-rank", severity="critical", title="", explanation="")
 
 
-def test_many_ranges_are_cut_and_counted() -> None:
-    folded = words.fold_ranks(range(0, 1000, 2))
-    assert folded.startswith("0,2,4,")
-    assert folded.endswith(",... (500 in all)")
-    assert len(folded) < 80
-
-
 @pytest.mark.parametrize(
     ("culprits", "said"),
     [

@@ -76,7 +76,7 @@ def test_every_state_of_the_filter_can_be_applied(model: Model) -> None:
 
 def test_a_filter_says_what_it_is(model: Model) -> None:
     wanted = Filter(frozenset({0, 1}), 1, letter_number("send"), "pending")
-    assert describe(wanted, model) == "ranks 0-1, group TENSOR_PARALLEL_0, send, pending"
+    assert describe(wanted, model) == "ranks 0,1, group TENSOR_PARALLEL_0, send, pending"
 
 
 # Search

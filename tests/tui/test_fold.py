@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from rankscope.tui.lane_folding import Rows, cell_looks, fold, rank_label, running_looks, window_looks
+from rankscope.tui.lane_folding import Rows, cell_looks, fold, running_looks, window_looks
 
 
 def rows_of(rows: Rows) -> list[list[int]]:
@@ -64,18 +63,3 @@ def test_cells_look_alike_only_if_they_are_equal() -> None:
     cells = np.array([[1, 2, 0], [2, 1, 0], [1, 2, 0]], np.uint8)
     looks = cell_looks(cells)
     assert looks[0] == looks[2] != looks[1]
-
-
-@pytest.mark.parametrize(
-    ("ranks", "width", "label"),
-    [
-        ([12], 7, "12"), (range(12), 7, "0-11"), ([0, 4, 8, 9, 10], 8, "0,4,8-10"), ([0, 4, 8, 9, 10], 7, "0,4,+3"),
-        (range(0, 64, 2), 9, "0,2,4,+29"), ([16000, 16002], 5, "16000"), ([], 5, ""),
-        (range(12000, 16384), 11, "12000-16383"), (range(12000, 16384), 10, "12000+4383"),
-        (range(12000, 16384), 8, "12000.."),
-    ],
-)  # fmt: skip
-def test_labels_fit(ranks: list[int], width: int, label: str) -> None:
-    found = rank_label(list(ranks), width)
-    assert len(found) <= width
-    assert found == label

@@ -17,8 +17,8 @@ from rankscope.analysis.model import Evidence
 from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.replicas import Signature, signature
 from rankscope.analysis.sink_rules import SinkRules
-from rankscope.analysis.wording import duration, fold, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.text.wording import duration, plural, rank_ranges, ranks_text
 
 MOMENT_NS = 2_000_000_000
 """Times closer than this may be chance: clocks of hosts differ, and dumps take time to write."""
@@ -240,8 +240,8 @@ class RootCounterEvidence:
             ranks = list(range(block * size, min((block + 1) * size, self.job.facts.dataset.world_size)))
             if missing.issuperset(ranks):
                 yield Evidence(
-                    f"not one of the {len(ranks)} ranks of that host, {fold(ranks)}, left a dump: it was lost as a "
-                    "whole, or its dumps were not collected",
+                    f"not one of the {len(ranks)} ranks of that host, {rank_ranges(ranks)}, left a dump: it was lost "
+                    "as a whole, or its dumps were not collected",
                     rank=ranks[0],
                 )
 
@@ -260,4 +260,4 @@ class RootCounterEvidence:
 
 def _some(ranks: list[int]) -> str:
     """Names of the ranks, or their number if they are many."""
-    return ranks_text(ranks) if len(fold(ranks)) < 40 else plural(len(ranks), "other rank")
+    return ranks_text(ranks) if len(rank_ranges(ranks)) < 40 else plural(len(ranks), "other rank")

@@ -7,11 +7,11 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.model import Evidence, Finding, Severity
-from rankscope.analysis.wording import fold, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema import HOOKS, UNRANKED
+from rankscope.text.wording import plural, rank_ranges, ranks_text
 
 MOST_GROUPS = 3
 _LISTED_KINDS = [kind.name for kind in INPUTS.values() if not kind.told_if_broken]
@@ -117,7 +117,7 @@ def wrapped_rings(facts: Facts, hung: bool) -> list[Finding]:
     return [
         _note(
             "ring-wrapped", "info", f"the ring of {plural(len(ranks), 'rank')} had overwritten older operations",
-            f"Only the newest operations of ranks {fold(ranks)} are there; what came before cannot be compared.",
+            f"Only the newest operations of ranks {rank_ranges(ranks)} are there; what came before cannot be compared.",
             steps=("Set TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE before 2.10) higher to keep more.",),
         )
     ]  # fmt: skip

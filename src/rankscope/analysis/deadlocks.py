@@ -11,7 +11,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Root, WaitGraph, WaitNode, reverse_edges
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.replicas import ReplicaCohorts
-from rankscope.analysis.wording import fold, ranks_text, wait_text
+from rankscope.text.wording import rank_ranges, ranks_text, wait_text
 
 FEWEST_WAITING_RANKS = 2
 """Fewest waiting ranks that outweigh one rank that never came."""
@@ -33,7 +33,7 @@ class DeadlockRules:
         culprits = self._alone(component) or self._minority(component)
         focus = self._focus(component)
         everybody = self._ranks(component)
-        loop = " -> ".join(str(r) for r in (*ranks, ranks[0])) if ranks else fold(everybody)
+        loop = " -> ".join(str(r) for r in (*ranks, ranks[0])) if ranks else rank_ranges(everybody)
         orders = {rank: self._order_text(rank, path) for rank in everybody}
         root = Root(
             kind="order-deadlock",

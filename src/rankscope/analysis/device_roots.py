@@ -10,7 +10,7 @@ from rankscope.analysis.host_stacks import host_steps
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.reliability import Reliability, shows
 from rankscope.analysis.signatures import ROOTED_OPS, wire_name
-from rankscope.analysis.wording import ranks_text
+from rankscope.text.wording import ranks_text
 
 _NETWORK_STEP = "Read the NCCL_DEBUG logs of the members for NET/IB errors; run nccl-tests on their hosts."
 _BATCH_NOTE = "the hook of torch 2.15 records no start, and calls a batch of sends and receives finished at its issue"

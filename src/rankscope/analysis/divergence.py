@@ -14,7 +14,7 @@ from rankscope.analysis.presence import Absence
 from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.replicas import signature
 from rankscope.analysis.signatures import ROOTED_OPS
-from rankscope.analysis.wording import plural, ranks_text
+from rankscope.text.wording import plural, ranks_text
 
 
 def find_divergences(

@@ -8,9 +8,9 @@ from dataclasses import replace
 from rankscope.analysis.model import Analysis, ChainStep, Divergence, Evidence, Finding, RankExplanation, Reason
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.rank_view import RankView, group_of, label_of, name_of, step_evidence, subject
-from rankscope.analysis.wording import duration, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
+from rankscope.text.wording import duration, plural, ranks_text
 
 MOST_WITNESSES = 3
 """Most quoted records of other ranks."""

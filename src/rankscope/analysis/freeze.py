@@ -18,8 +18,8 @@ import polars as pl
 
 from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.wording import duration
 from rankscope.schema import Dataset
+from rankscope.text.wording import duration
 
 Times = npt.NDArray[np.int64]
 

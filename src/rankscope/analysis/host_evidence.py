@@ -13,8 +13,8 @@ from rankscope.analysis.host_stacks import HostStack, host_stacks, sites
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.stack_outliers import LogContext, find_alone, judge_few
 from rankscope.analysis.stack_text import HostPattern, find_pattern, same_call, site_text, tools_of
-from rankscope.analysis.wording import duration, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.text.wording import duration, ranks_text
 
 MOMENT_NS = 180 * 10**9
 """A stack taken further than this from the dump of its rank shows another moment."""

@@ -19,8 +19,8 @@ from rankscope.analysis.activities import (
     classify,
 )
 from rankscope.analysis.stack_frames import own_frames
-from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset, Frame
+from rankscope.text.wording import ranks_text
 
 _HELPER_THREADS = re.compile(
     r"pin_memory|QueueFeeder|tqdm|monitor|heartbeat|tensorboard|wandb|MsgRouter|asyncio_|profil|watchdog|InductorSubproc",

@@ -29,9 +29,9 @@ from rankscope.analysis.progress_history import (
     rates_of,
     remember,
 )
-from rankscope.analysis.wording import duration, plural
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
+from rankscope.text.wording import duration, plural
 
 State = Literal["waiting", "progressing", "still", "frozen", "silent", "idle"]
 FROZEN_NS = 60 * SECOND

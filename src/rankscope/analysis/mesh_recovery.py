@@ -11,8 +11,8 @@ import numpy as np
 
 from rankscope.analysis.mesh_families import EXPERT_NAMES, NO_NAME, Ints, Partition, kinds, partition, score
 from rankscope.analysis.model import Culprit, Dimension, Evidence, Finding, GroupRef, Mesh, Misfit
-from rankscope.analysis.wording import fold, ranks_text
 from rankscope.schema import Dataset, Group
+from rankscope.text.wording import rank_ranges, ranks_text
 
 FITTING_GROUPS = 3
 """Fitting groups that each odd group needs, if no other kind of group supports the grid."""
@@ -214,14 +214,14 @@ def find_misfits(dataset: Dataset, mesh: Mesh | None, hosts: Mapping[int, str]) 
 def _finding(groups: tuple[Group, ...], misfit: Misfit, mesh: Mesh, hosts: Mapping[int, str]) -> Finding:
     group = groups[misfit.group]
     name = f"group {group.name} of {group.description}" if group.name else f"a group of {group.description}"
-    listed = ",".join(map(str, group.ranks)) if len(group.ranks) <= 16 else fold(group.ranks)
+    listed = ",".join(map(str, group.ranks)) if len(group.ranks) <= 16 else rank_ranges(group.ranks)
     return Finding(
         kind="mesh-misfit",
         severity="warning",
         title=f"{name} does not fit into the mesh: {_what(misfit)}",
         explanation=(
-            f"The groups form {mesh}. By that its members would be {fold(misfit.expected)}; the dumps say {listed}. "
-            "Ranks that disagree about who is in a group wait for others than those that wait for them."
+            f"The groups form {mesh}. By that its members would be {rank_ranges(misfit.expected)}; the dumps say "
+            f"{listed}. Ranks that disagree about who is in a group wait for others than those that wait for them."
         ),
         culprit_ranks=misfit.ranks,
         culprits=tuple(Culprit(rank, hosts.get(rank)) for rank in misfit.ranks),
@@ -252,6 +252,8 @@ def _evidence(groups: tuple[Group, ...], group: Group, misfit: Misfit, mesh: Mes
     out = []
     for rank in misfit.ranks:
         of = [g for g in groups if g.description == group.description and rank in g.ranks]
-        said = " and ".join(f"group {g.name} ({fold(g.ranks)})" for g in of) or f"no group of {group.description}"
+        said = (
+            " and ".join(f"group {g.name} ({rank_ranges(g.ranks)})" for g in of) or f"no group of {group.description}"
+        )
         out.append(Evidence(f"in {said}; its place is {mesh.where(rank)}", rank=rank))
     return out

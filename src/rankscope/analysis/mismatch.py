@@ -16,8 +16,8 @@ from rankscope.analysis.facts import UNKNOWN_NAME, Facts
 from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance, calls_at
 from rankscope.analysis.replicas import ReplicaCohorts, Signature, signature
-from rankscope.analysis.wording import fold, plural, ranks_text
 from rankscope.schema import Dataset
+from rankscope.text.wording import plural, rank_ranges, ranks_text
 
 EQUAL_SIZE_OPS = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
 """Operations that can finish with equal sizes on all members, even if the operations differ."""
@@ -186,7 +186,7 @@ def _explain(facts: Facts, instance: Instance, votes: dict[int, Signature], culp
     for rank in sorted(votes):
         by_vote.setdefault(str(votes[rank]), []).append(rank)
     sides = "; ".join(f"{ranks_text(ranks)}: {vote}" for vote, ranks in by_vote.items())
-    members = fold(facts.groups[instance.group].ranks)
+    members = rank_ranges(facts.groups[instance.group].ranks)
     text = f"At {_place(instance.seq, facts.label(instance.group))} [{members}] the members do not agree. {sides}."
     if shifted:
         text += (

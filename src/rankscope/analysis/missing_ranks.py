@@ -11,8 +11,8 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.sink_rules import SinkRules
-from rankscope.analysis.wording import duration, ranks_text, wait_text
 from rankscope.schema import AT_CRASH
+from rankscope.text.wording import duration, ranks_text, wait_text
 
 MOST_EVIDENCE = 3
 _RECOLLECT_STEP = "Collect the files that could not be read again: they may have been copied before they were whole."

@@ -15,9 +15,9 @@ from math import comb
 import polars as pl
 
 from rankscope.analysis.model import Culprit, Finding
-from rankscope.analysis.wording import plural
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
+from rankscope.text.wording import plural
 
 SWITCH_CHANCE = 0.05
 """Largest probability of chance at which a shared switch of all culprits' hosts is told."""

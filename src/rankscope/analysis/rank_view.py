@@ -13,9 +13,9 @@ from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.freeze import DumpPairs
 from rankscope.analysis.model import ChainStep, Evidence, Finding
 from rankscope.analysis.presence import Absence, Presence
-from rankscope.analysis.wording import duration, plural
 from rankscope.kinds.input_kinds import DUMP
 from rankscope.schema import Dataset, Group
+from rankscope.text.wording import duration, plural
 
 Row = dict[str, Any]
 IS_ABORTED = (

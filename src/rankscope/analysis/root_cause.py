@@ -22,8 +22,8 @@ from rankscope.analysis.sink_rules import SinkRules
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.verdict import VerdictBasis, verdict
-from rankscope.analysis.wording import duration
 from rankscope.schema import Dataset
+from rankscope.text.wording import duration
 
 WRITING_NS = 15_000_000_000
 """Longest time that a process takes to write its first dump, with cold caches (torch 2.13: 12 s)."""

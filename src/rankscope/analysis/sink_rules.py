@@ -17,8 +17,8 @@ from rankscope.analysis.presence import Absence
 from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.replicas import ReplicaCohorts
 from rankscope.analysis.unmatched_p2p import LostPairs
-from rankscope.analysis.wording import plural, ranks_text, wait_text
 from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.text.wording import plural, ranks_text, wait_text
 
 MOST_CANDIDATES = 6
 """Most operations that are compared to find the first in program order."""

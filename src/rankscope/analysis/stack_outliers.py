@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from rankscope.analysis.host_stacks import HostStack, StackSite, sites
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.stack_text import find_pattern, host_text, site_text, tools_of
-from rankscope.analysis.wording import plural, ranks_text, wait_text
+from rankscope.text.wording import plural, ranks_text, wait_text
 
 _STEPS = (
     "Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and collect the dumps of all ranks.",

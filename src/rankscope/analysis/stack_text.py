@@ -8,8 +8,8 @@ from typing import Literal
 
 from rankscope.analysis.activities import StackActivity, name_of
 from rankscope.analysis.host_stacks import HostStack, HostThread, StackSite, sites
-from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Frame
+from rankscope.text.wording import plural, ranks_text
 
 _LONGEST_NAME = 120
 """Longest shown name or path."""

@@ -20,8 +20,8 @@ from rankscope.analysis.arrays import filled, true_of
 from rankscope.analysis.counter_evidence import not_always_last
 from rankscope.analysis.facts import Array, Facts
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
-from rankscope.analysis.wording import duration, plural
 from rankscope.schema import Group
+from rankscope.text.wording import duration, plural
 
 FLOOR_NS = 1_000_000
 FLOOR_SHARE = 0.05

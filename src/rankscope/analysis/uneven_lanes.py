@@ -12,7 +12,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance, InstanceMember
 from rankscope.analysis.lane_counts import RECORDING_START, SEQ_BITS, LaneCounts, LaneShortfall, LaneSide, P2pLane
-from rankscope.analysis.wording import plural, ranks_text
+from rankscope.text.wording import plural, ranks_text
 
 FEWEST_SECTIONS = 2
 """Fewest earlier sections of a lane with traffic that show the right count."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis.model import Analysis, Finding
-from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset, State
+from rankscope.text.wording import ranks_text
 
 
 def as_waiting(dataset: Dataset, files: Collection[int] | None = None) -> Dataset | None:

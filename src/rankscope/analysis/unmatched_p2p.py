@@ -19,8 +19,8 @@ from rankscope.analysis.graph import Root, WaitGraph, WaitNode
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.replicas import ReplicaCohorts
 from rankscope.analysis.ring_exchange import OddMember, find_odd
-from rankscope.analysis.wording import plural, ranks_text, wait_text
 from rankscope.schema import Group
+from rankscope.text.wording import plural, ranks_text, wait_text
 
 
 @dataclass(frozen=True)

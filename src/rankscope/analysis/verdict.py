@@ -12,9 +12,9 @@ from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.model import Finding, Status
 from rankscope.analysis.places import Places
 from rankscope.analysis.reliability import Reliability
-from rankscope.analysis.wording import plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
+from rankscope.text.wording import plural, ranks_text
 
 MOST_ENDS = 4
 """Most ways of ending that are told; a sidecar may say anything."""

@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
 import polars as pl
@@ -15,6 +14,7 @@ from rankscope import schema
 from rankscope.assemble import file_names
 from rankscope.assemble.sources import SourceFile, config_world
 from rankscope.parsers.sidecar.model import Sidecar
+from rankscope.text.wording import moment
 
 SAME_RUN_NS = 600 * 1_000_000_000
 """Nodes of one run stop within this time of each other; only asked where names of ranks repeat from node to node."""
@@ -143,11 +143,7 @@ def attempt_label(attempt: Attempt, others: list[Attempt]) -> str:
     if others and len(own) == 1 and own.isdisjoint(taken) and own != {"."}:
         return own.pop()
     newest = attempt.newest_ns
-    return "no events" if newest is None else _moment(newest)
-
-
-def _moment(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return "no events" if newest is None else moment(newest)
 
 
 def _top(source: SourceFile) -> str:

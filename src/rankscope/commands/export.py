@@ -52,7 +52,9 @@ def run(
 
 def _clocks(analysis: object) -> str:
     """The agreement of the clocks."""
+    from rankscope.text.wording import duration
+
     traces = getattr(analysis, "traces", None)
     if traces is None or traces.residual_ns is None:
         return ", clocks as written"
-    return f", clocks within {traces.residual_ns / 1000:.1f} us"
+    return f", clocks within {duration(traces.residual_ns)}"

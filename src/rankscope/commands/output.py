@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from rankscope.commands.source import LoadStep
-from rankscope.report.escape import plain
 from rankscope.report.output_files import overwrite, write_new
+from rankscope.text.escaping import plain
 
 
 def emit(content: bytes, output: str | None, force: bool) -> None:

@@ -14,8 +14,8 @@ import click
 
 from rankscope.commands.output import ProgressLine
 from rankscope.commands.source import LoadStep
-from rankscope.report.escape import plain
 from rankscope.report.output_files import overwrite
+from rankscope.text.escaping import plain
 
 if TYPE_CHECKING:
     from rankscope.triggers.debug_server import DebugServer, PollResult

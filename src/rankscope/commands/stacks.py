@@ -21,8 +21,9 @@ import click
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.py_spy.thread_roles import is_launcher
 from rankscope.parsers.sidecar.model import Sidecar, decode_sidecar, looks_like_sidecar
-from rankscope.report.escape import plain
 from rankscope.report.output_files import overwrite
+from rankscope.text.escaping import plain
+from rankscope.text.wording import SECOND_NS, duration
 
 LONGEST_S = 60.0
 """Longest run of py-spy for a process; with native frames it first reads the symbols of torch."""
@@ -111,7 +112,7 @@ def _one(sampling: PySpySampling, pid: int, rank: int | None, at: datetime) -> s
             overwrite(sampling.path(pid, rank, at), done.stdout)
             return None
     except subprocess.TimeoutExpired:
-        return f"py-spy took more than {LONGEST_S:.0f} s"
+        return f"py-spy took more than {duration(round(LONGEST_S * SECOND_NS))}"
     except OSError as error:
         return f"{error.filename or sampling.program}: {error.strerror}"
     # the place of the error in py-spy itself helps nobody here

@@ -15,7 +15,7 @@ from rankscope.commands import report
 from rankscope.commands import watch as watching
 from rankscope.commands.source import SHORT_SEARCH_THRESHOLDS, JobSource, LoadStep
 from rankscope.commands.watch import DEFAULT_OPTIONS, FollowOptions
-from rankscope.report.escape import plain
+from rankscope.text.escaping import plain
 from rankscope.triggers.pipes import TriggerPipe, ask_pipes, find_pipes
 
 if TYPE_CHECKING:

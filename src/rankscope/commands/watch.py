@@ -17,7 +17,7 @@ import click
 
 from rankscope.commands.source import JobSource, with_local_paths
 from rankscope.parsers.workers.machine_share import users_variables
-from rankscope.report.escape import plain
+from rankscope.text.escaping import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,8 +21,8 @@ from rankscope.analysis.model import (
     RankExplanation,
 )
 from rankscope.report import log_excerpts, settings_section
-from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
+from rankscope.text.secrets import hide
 
 SCHEMA = 1
 """Version of the form; it increases with every change that breaks a reading program."""

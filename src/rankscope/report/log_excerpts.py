@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from rankscope.report import words
-from rankscope.report.secrets import hide
 from rankscope.schema import Dataset
+from rankscope.text.secrets import hide
+from rankscope.text.wording import moment, ranks_text
 
 MOST_JSON_LINES = 1_000
 """Most lines in the JSON report."""
@@ -44,7 +45,7 @@ class LogExcerpt(NamedTuple):
     def who(self) -> str:
         """The ranks of the lines: "ranks 3-7"; "unknown rank on node07" if none is known."""
         unknown = f"unknown rank on {self.host}" if self.host else "unknown rank"
-        return words.ranks_phrase(self.ranks) if self.ranks else unknown
+        return ranks_text(self.ranks, words.LONGEST_RANGES) if self.ranks else unknown
 
 
 def filled_time() -> pl.Expr:
@@ -114,7 +115,7 @@ def source(said: LogExcerpt) -> str:
     """Place and time of the first line: "rank3.err, line 12, 2023-11-14 22:13:20 local time of its host"."""
     parts = [said.file, f"line {said.line}" if said.line is not None else ""]
     zone = "UTC" if said.utc else "local time of its host"
-    parts += [words.moment(said.time_ns, zone)] if said.time_ns is not None else []
+    parts += [moment(said.time_ns, zone)] if said.time_ns is not None else []
     return ", ".join(filter(None, parts))
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rankscope import __version__
 from rankscope.analysis.model import Analysis, Evidence, Finding, RankExplanation
-from rankscope.analysis.wording import plural
 from rankscope.report import log_excerpts, settings_section, words
-from rankscope.report.escape import code_block, markdown
-from rankscope.report.secrets import hide
 from rankscope.report.words import host_sections, why_sections
 from rankscope.schema import Dataset
+from rankscope.text.escaping import code_block, markdown
+from rankscope.text.secrets import hide
+from rankscope.text.wording import plural, ranks_text
 
 
 def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
@@ -33,7 +33,7 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     yield f"# {analysis.status.capitalize()}: {_inline(analysis.verdict)}"
     unread = tuple(dataset.unread_dumps)
     none = tuple(rank for rank in dataset.missing_ranks if rank not in unread)
-    culprits = words.ranks_phrase(analysis.culprits) if analysis.culprits else ""
+    culprits = ranks_text(analysis.culprits, words.LONGEST_RANGES) if analysis.culprits else ""
     hosts = "; ".join(dict.fromkeys(words.who(f) for f in analysis.findings if f.root_cause and words.who(f)))
     rows = [
         ("Culprits", hosts or culprits),
@@ -41,8 +41,8 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         ("Not seen", words.unseen(analysis, dataset)),
         ("Read", words.summary(dataset)),
         ("Mesh", str(analysis.mesh) if analysis.mesh is not None else ""),
-        ("No dump of", words.ranks_phrase(none) if none else ""),
-        ("No dump that can be read of", words.ranks_phrase(unread) if unread else ""),
+        ("No dump of", ranks_text(none, words.LONGEST_RANGES) if none else ""),
+        ("No dump that can be read of", ranks_text(unread, words.LONGEST_RANGES) if unread else ""),
     ]
     yield from _facts(rows)
 
@@ -63,7 +63,7 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
             ("Kind", finding.kind),
             ("Who", words.who(finding)),
             ("On the mesh", words.on_mesh(finding, analysis.mesh)),
-            (words.instead(finding), words.ranks_phrase(others) if others else ""),
+            (words.instead(finding), ranks_text(others, words.LONGEST_RANGES) if others else ""),
             ("Where", words.place(finding)),
             ("Held up", words.held_up(finding)),
             ("Confidence", words.certainty(finding)),

@@ -22,10 +22,10 @@ import polars as pl
 
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
-from rankscope.report.escape import plain
 from rankscope.report.markdown import render_markdown
 from rankscope.report.output_files import write_new
 from rankscope.schema import Dataset
+from rankscope.text.escaping import plain
 
 # Spans of one thread that overlap without nesting: viewers draw them only in separate rows.
 

@@ -14,9 +14,9 @@ import polars as pl
 from rankscope.analysis.model import Analysis, GroupRef
 from rankscope.analysis.places import Places
 from rankscope.report import log_excerpts
-from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
 from rankscope.schema.tables import Holds, text_columns
+from rankscope.text.secrets import hide
 
 _FIXED_FIELDS = frozenset({"id", "kind", "severity", "caused_by", "confidence", "status"})
 """Fields with fixed words of rankscope."""

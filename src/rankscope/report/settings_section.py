@@ -10,8 +10,9 @@ import polars as pl
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.report import words
-from rankscope.report.secrets import value_of
 from rankscope.schema import ENVIRONMENTS, Dataset
+from rankscope.text.secrets import value_of
+from rankscope.text.wording import plural, ranks_text
 
 MOST_VALUES = 6
 """Most values of one setting in a report for people."""
@@ -143,8 +144,8 @@ def _silent(rows: pl.DataFrame) -> pl.DataFrame:
 
 def value_phrase(value: SettingValue) -> str:
     """A value with its ranks: "Tree on rank 15"."""
-    who = [words.ranks_phrase(value.ranks)] if value.ranks else []
-    who += [f"{value.unknown} process{'es' if value.unknown > 1 else ''} of unknown rank"] if value.unknown else []
+    who = [ranks_text(value.ranks, words.LONGEST_RANGES)] if value.ranks else []
+    who += [f"{plural(value.unknown, 'process')} of unknown rank"] if value.unknown else []
     return f"{value.shown} on {' and '.join(who)}"
 
 

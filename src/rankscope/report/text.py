@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from typing import Any
 
 from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis, Finding, RankExplanation
-from rankscope.analysis.wording import plural
 from rankscope.report import log_excerpts, settings_section, words
-from rankscope.report.escape import plain
 from rankscope.report.json import SCHEMA, dump, finding_json
 from rankscope.report.words import host_sections, why_sections
 from rankscope.schema import Dataset
+from rankscope.text.escaping import plain
+from rankscope.text.wording import clock, plural, ranks_text
 
 WIDTH = 80
 _LABEL_WIDTH = 14
@@ -42,9 +42,9 @@ def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
         yield from _wrap(f"mesh: {analysis.mesh}")
     none = tuple(rank for rank in dataset.missing_ranks if rank not in dataset.unread_dumps)
     if none:
-        yield from _wrap(f"no dump of {words.ranks_phrase(none)}")
+        yield from _wrap(f"no dump of {ranks_text(none, words.LONGEST_RANGES)}")
     if dataset.unread_dumps:
-        yield from _wrap(f"no dump that can be read of {words.ranks_phrase(tuple(dataset.unread_dumps))}")
+        yield from _wrap(f"no dump that can be read of {ranks_text(tuple(dataset.unread_dumps), words.LONGEST_RANGES)}")
 
 
 def _why(why: RankExplanation) -> Iterator[str]:
@@ -69,7 +69,7 @@ def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator
     others = tuple(r for r in finding.candidates if r not in finding.culprit_ranks)
     yield "who", [words.who(finding)]
     yield "mesh", [words.on_mesh(finding, analysis.mesh)]
-    yield words.instead(finding).lower(), [words.ranks_phrase(others)] if others else []
+    yield words.instead(finding).lower(), [ranks_text(others, words.LONGEST_RANGES)] if others else []
     yield "where", [words.place(finding)]
     yield "held up", [words.held_up(finding)]
     yield "confidence", [words.certainty(finding)] if finding.severity != "info" else []
@@ -196,6 +196,5 @@ def render_line_json(dataset: Dataset, analysis: Analysis, live: LiveState, time
 
 def render_line_text(analysis: Analysis, live: LiveState, time_ns: int, zone: tzinfo | None = None) -> str:
     """One line: the time, the state, and the verdict."""
-    clock = datetime.fromtimestamp(time_ns / 1e9, zone).strftime("%H:%M:%S")
     speed = f" {live.per_s:.3g}/s" if live.per_s else ""
-    return f"{clock}  {live.state.upper()}{speed}  {plain(analysis.verdict)}\n"
+    return f"{clock(time_ns, zone, 0)}  {live.state.upper()}{speed}  {plain(analysis.verdict)}\n"

@@ -11,9 +11,9 @@ import polars as pl
 from rankscope.analysis.traces.lateness import LastRankRun, is_short, turns
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.analysis.traces.trace_story import group_label
-from rankscope.analysis.wording import fold, plural, short_duration
 from rankscope.report import words
 from rankscope.schema import Dataset
+from rankscope.text.wording import byte_count, duration, plural, rank_ranges
 
 MOST_ROWS = 8
 """Most rows of a table in a report for people."""
@@ -67,8 +67,8 @@ def _alike(one: _BreakdownRow, other: _BreakdownRow) -> bool:
 
 def _cells(row: _BreakdownRow, ranks: list[int]) -> Cells:
     shares = [f"{share:.0f} %" for share in row.shares] or ["?"] * len(_PARTS)
-    late = short_duration(row.late_ns) if row.late_ns >= 1000 else "-"
-    return words.fold_ranks(ranks), short_duration(row.step_ns), *shares, late
+    late = duration(row.late_ns) if row.late_ns >= 1000 else "-"
+    return rank_ranges(ranks, words.LONGEST_RANGES), duration(row.step_ns), *shares, late
 
 
 def bandwidth(dataset: Dataset, traces: TraceAnalysis) -> list[Cells]:
@@ -83,17 +83,10 @@ def bandwidth(dataset: Dataset, traces: TraceAnalysis) -> list[Cells]:
         .with_columns(moved=-pl.col("bytes") * pl.col("count")).sort("moved", "op", "of")
     )  # fmt: skip
     return [
-        (r["op"], size(r["bytes"]), r["of"], str(r["count"]), short_duration(int(r["median_ns"])),
+        (r["op"], byte_count(r["bytes"]), r["of"], str(r["count"]), duration(int(r["median_ns"])),
          f"{r['busbw']:.3g} GB/s", f"{r['low']:.3g}-{r['high']:.3g}")
         for r in table.iter_rows(named=True)
     ]  # fmt: skip
-
-
-def size(count: int) -> str:
-    """Bytes for people: "4 MiB"."""
-    value, units = float(count), ("B", "KiB", "MiB", "GiB", "TiB")
-    place = min(int(np.log2(max(count, 1))) // 10, len(units) - 1)
-    return f"{value / 1024**place:.3g} {units[place]}"
 
 
 def clock_lines(traces: TraceAnalysis) -> list[str]:
@@ -103,9 +96,9 @@ def clock_lines(traces: TraceAnalysis) -> list[str]:
     if len(traces.offsets) < 2:
         return [*known, *traces.refused]
     farthest = max(map(abs, moved.values()), default=0)
-    how = f"of {plural(len(moved), 'file')} moved by up to {short_duration(farthest)}" if moved else "as they are"
+    how = f"of {plural(len(moved), 'file')} moved by up to {duration(farthest)}" if moved else "as they are"
     residual = traces.residual_ns
-    quality = "" if residual is None else f"; ends of collectives agree within {short_duration(residual)} (median)"
+    quality = "" if residual is None else f"; ends of collectives agree within {duration(residual)} (median)"
     return [f"clocks {how}{quality}", *known, *traces.refused]
 
 
@@ -228,18 +221,22 @@ def last_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
 def _group(dataset: Dataset, group: int) -> str:
     found = dataset.group_list[group]
     label = group_label(dataset.group_list, found.id, dataset.world_size)
-    return label + (f" of ranks {fold(found.ranks)}" if found.ranks and len(found.ranks) < dataset.world_size else "")
+    return label + (
+        f" of ranks {rank_ranges(found.ranks)}" if found.ranks and len(found.ranks) < dataset.world_size else ""
+    )
 
 
 def _came(rank: int, times: int, sure: int, margin: int) -> str:
     surely = "" if sure == times else f", surely in {sure}"
-    return f"rank {rank} last in {times}{surely}, by {short_duration(margin)}"
+    return f"rank {rank} last in {times}{surely}, by {duration(margin)}"
 
 
 def _one_by_one(dataset: Dataset, traces: TraceAnalysis) -> Iterator[str]:
     for turn in turns(traces.last):
         before = "" if turn.second is None or len(turn.seqs) > 1 else f" after rank {turn.second}"
-        came = f"{_group(dataset, turn.group)} #{fold(turn.seqs)}: rank {turn.rank} last, by {turn.margin}{before}"
+        came = (
+            f"{_group(dataset, turn.group)} #{rank_ranges(turn.seqs)}: rank {turn.rank} last, by {turn.margin}{before}"
+        )
         yield f"{came}: {_how_sure(turn, traces.clock_error_ns)}"
 
 
@@ -247,7 +244,7 @@ def _how_sure(turn: LastRankRun, error: int | None) -> str:
     """The margin against the clock error, in words."""
     if not error:
         return "sure, on one clock" if turn.sure else "at once"
-    off = f"clocks may be off by {short_duration(error)}"
+    off = f"clocks may be off by {duration(error)}"
     if not turn.sure:
         return f"not sure, {off}"
     return "sure" if turn.least_ns >= CERTAIN_RATIO * error else f"likely, {off}"

@@ -1,11 +1,10 @@
-"""How ranks, groups, times and findings are put in words; what the reports for people share."""
+"""Findings, and what was read, in words; what the reports for people share."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import polars as pl
 
@@ -16,17 +15,16 @@ from rankscope.analysis.model import (
     Culprit,
     Evidence,
     Finding,
-    GroupRef,
     Mesh,
     RankExplanation,
     Reason,
 )
 from rankscope.analysis.stack_frames import is_native, kind_of, short_name
-from rankscope.analysis.wording import duration, fold, plural, ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.input_kinds import INPUTS
-from rankscope.report.secrets import hide
 from rankscope.schema import Dataset, Frame
+from rankscope.text.secrets import hide
+from rankscope.text.wording import duration, group_name, moment, plural, rank_ranges, ranks_text
 
 LONGEST_LINE = 2_000
 """Characters shown of one title, explanation or line of evidence."""
@@ -41,40 +39,10 @@ MOST_PATHS = 3
 MOST_FOLLOWING = 5
 """How many of each a report for people lists; the JSON report has them all."""
 
-_LAST_NS = 253_402_300_799 * 10**9
-
-
-def fold_ranks(ranks: Iterable[int]) -> str:
-    """Ranks as ranges: "0-11,13"; many ranges are cut: "0,2,4,... (500 in all)"."""
-    members = set(ranks)
-    folded = fold(members)
-    if len(folded) <= LONGEST_RANGES:
-        return folded
-    return f"{folded[: folded.rindex(',', 0, LONGEST_RANGES) + 1]}... ({len(members)} in all)"
-
-
-def ranks_phrase(ranks: Sequence[int]) -> str:
-    """Ranks as a phrase: "rank 3", "ranks 0-2,5"."""
-    return f"rank{'' if len(set(ranks)) == 1 else 's'} {fold_ranks(ranks)}"
-
 
 def instead(finding: Finding) -> str:
     """What ranks that may be to blame are called: beside a culprit, or where nobody is accused."""
     return "Or else" if finding.culprit_ranks else "Suspect"
-
-
-def moment(ns: int, zone: str = "UTC") -> str:
-    """Nanoseconds since the epoch as UTC date and time, to the second; `zone` is what stands behind it."""
-    if not 0 <= ns <= _LAST_NS:
-        return f"{ns} ns since 1970"
-    return f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} {zone}"
-
-
-def group_name(group: GroupRef) -> str:
-    """What a person calls the group: its description, and its name where that says more."""
-    if not group.description or group.description == group.id:
-        return f"group {group.id or '(unnamed)'}"
-    return f"{group.description} (group {group.id or 'unnamed'})"
 
 
 def place(finding: Finding) -> str:
@@ -84,15 +52,16 @@ def place(finding: Finding) -> str:
         parts.append(f"#{finding.seq}")
     if finding.peer is not None:
         parts.append(f"with rank {finding.peer}")
-    if finding.group is not None:
-        parts.append(f"{'in ' if any(parts) else ''}{group_name(finding.group)}, {ranks_phrase(finding.group.ranks)}")
+    if group := finding.group:
+        name = group_name(group.id, group.description)
+        parts.append(f"{'in ' if any(parts) else ''}{name}, {ranks_text(group.ranks, LONGEST_RANGES)}")
     return " ".join(p for p in parts if p)
 
 
 def who(finding: Finding) -> str:
     """The accused: "rank 3 on node07"; "" if nobody is."""
     if not finding.culprits:
-        return ranks_phrase(finding.culprit_ranks) if finding.culprit_ranks else ""
+        return ranks_text(finding.culprit_ranks, LONGEST_RANGES) if finding.culprit_ranks else ""
     hosts: dict[tuple[str, ...], list[Culprit]] = {}
     for culprit in finding.culprits:
         key = () if culprit.rank is None else (culprit.host or "",)
@@ -106,7 +75,7 @@ def _accused(members: list[Culprit]) -> str:
         return ", ".join(map(_without_rank, members))
     first = members[0]
     device = f", {first.device}" if first.device and len(members) == 1 else ""
-    return ranks_phrase(ranks) + (f" on {first.host}" if first.host else "") + device
+    return ranks_text(ranks, LONGEST_RANGES) + (f" on {first.host}" if first.host else "") + device
 
 
 def on_mesh(finding: Finding, mesh: Mesh | None) -> str:
@@ -131,7 +100,7 @@ def _without_rank(culprit: Culprit) -> str:
 def held_up(finding: Finding) -> str:
     """Who waits because of the finding: "3 ranks (0-2)"; "" if nobody does."""
     number = max(finding.blast_radius, len(finding.waiting_ranks))
-    named = f" ({fold_ranks(finding.waiting_ranks)})" if finding.waiting_ranks else ""
+    named = f" ({rank_ranges(finding.waiting_ranks, LONGEST_RANGES)})" if finding.waiting_ranks else ""
     return f"{plural(number, 'rank')}{named}" if number else ""
 
 
@@ -217,7 +186,7 @@ def _attempt(dataset: Dataset) -> str:
     """Which attempt it is, and which of all left no dumps."""
     silent = dataset.attempts.filter(pl.col("dumps") == 0)["attempt"].to_list()
     noun = "attempt" if len(silent) == 1 else "attempts"
-    left = f"; {noun} {fold_ranks(silent)} left no dumps" if silent else ""
+    left = f"; {noun} {rank_ranges(silent, LONGEST_RANGES)} left no dumps" if silent else ""
     return f"attempt {dataset.attempt} of {dataset.attempts.height} (0 is the oldest{left})"
 
 
@@ -257,7 +226,7 @@ def leading(analysis: Analysis) -> list[Finding]:
 def stack_title(finding: Finding, dataset: Dataset) -> str:
     """Whose stack a finding shows: a culprit's, or that of one that waits where no culprit left a dump."""
     if FINDINGS[finding.kind].ended:
-        return f"{ranks_phrase(finding.culprit_ranks[:1])}, in its log" if finding.culprit_ranks else "it, in its log"
+        return f"{ranks_text(finding.culprit_ranks[:1])}, in its log" if finding.culprit_ranks else "it, in its log"
     seen = [rank for rank in finding.culprit_ranks if rank in dataset.seen_ranks]
     if not seen:
         return "one that waits"

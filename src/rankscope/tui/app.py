@@ -16,7 +16,7 @@ from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState, get_current_worker
 
-from rankscope.report.escape import plain
+from rankscope.text.escaping import plain
 from rankscope.tui.actions import ACTIONS, Action, bindings_for, call_of
 from rankscope.tui.opening_screen import QUIET_S, OpeningScreen, Quiet
 from rankscope.tui.options import Load, Progress, ProgressLike, ViewOptions

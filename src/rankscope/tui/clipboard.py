@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 
 from rankscope.analysis.model import Analysis
-from rankscope.report.escape import plain
 from rankscope.schema import Dataset, Frame
-from rankscope.tui.detail.format import clock
+from rankscope.text.escaping import plain
+from rankscope.text.wording import clock
 from rankscope.tui.header import finding_text
 from rankscope.tui.selection import Selection
 

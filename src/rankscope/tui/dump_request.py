@@ -11,8 +11,8 @@ from typing import Protocol
 
 import polars as pl
 
-from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset
+from rankscope.text.wording import plural
 from rankscope.tui.lanes_frame import LanesFrame
 from rankscope.tui.worker_messages import Asked
 

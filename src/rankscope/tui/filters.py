@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rankscope.tui.lane_folding import rank_label
+from rankscope.text.wording import ranks_text
 from rankscope.tui.letters import LETTERS, NUMBER, SHIFT, Mark
 from rankscope.tui.model import Model
 
@@ -98,7 +98,7 @@ def describe(wanted: Filter, model: Model) -> str:
     """The filter in a few words."""
     parts = []
     if wanted.ranks is not None:
-        parts.append("ranks " + rank_label(sorted(wanted.ranks), 24))
+        parts.append(ranks_text(wanted.ranks, 24))
     if wanted.group is not None:
         group = model.dataset.group_list[wanted.group]
         parts.append(f"group {group.description or group.name}")

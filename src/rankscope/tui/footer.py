@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from rich.style import Style
 
+from rankscope.text.wording import duration, plural
 from rankscope.tui.actions import FOOTER, footer_keys
 from rankscope.tui.board import Board
-from rankscope.tui.detail.format import duration
 from rankscope.tui.filters import Filter, describe
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.text_bars import Parts
@@ -53,9 +53,9 @@ def status_parts(board: Board, wanted: Filter, found: Found | None, width: int, 
 
 def _rows_text(board: Board) -> str:
     lanes, rows = len(board.model.ranks), len(board.rows)
-    text = f"{lanes} rank{'s' if lanes != 1 else ''}"
+    text = plural(lanes, "rank")
     if rows < lanes:
-        text += f" in {rows} row{'s' if rows != 1 else ''}"
+        text += f" in {plural(rows, 'row')}"
     if rows > board.height:
         text += f", {board.top + 1}-{min(board.top + board.height, rows)} shown"
     return text
@@ -76,7 +76,7 @@ def distance(board: Board) -> str:
     sign = "+" if units >= 0 else "-"
     if board.view.kind == "time":
         return sign + duration(abs(units))
-    return f"{sign}{abs(units)} step{'s' if abs(units) != 1 else ''}"
+    return sign + plural(abs(units), "step")
 
 
 def key_parts(width: int, names: tuple[str, ...] = FOOTER) -> Parts:

@@ -11,9 +11,9 @@ from rich.style import Style
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES, STATUSES
 from rankscope.kinds.input_kinds import UNKNOWN
-from rankscope.report.escape import plain
 from rankscope.schema import Dataset
-from rankscope.tui.detail.format import clock, counted, duration
+from rankscope.text.escaping import plain
+from rankscope.text.wording import clock, duration, plural
 from rankscope.tui.options import Palette
 from rankscope.tui.palette import badge, named
 from rankscope.tui.text_bars import Parts, end_of
@@ -39,7 +39,7 @@ def title_parts(
     # logs print the local time of their hosts, which is shown as it stands there
     zone = UTC if zone is None and dataset.from_logs else zone
     status = _status_text(analysis, zone) if state is None else state
-    pieces = [counted(len(dataset.group_list), "group"), *_gaps(dataset)]
+    pieces = [plural(len(dataset.group_list), "group"), *_gaps(dataset)]
     # The status is what must be read; after it what is missing, then the rest.
     ranks = _ranks_text(dataset)
     room = width - len(" rankscope " + ranks + status) - 5
@@ -62,8 +62,8 @@ def room_for_state(dataset: Dataset, width: int) -> int:
 def _ranks_text(dataset: Dataset) -> str:
     missing = len(dataset.missing_ranks)
     if not missing:
-        return counted(len(dataset.seen_ranks), "rank")
-    return f"{len(dataset.seen_ranks)} of {counted(dataset.world_size, 'rank')}"
+        return plural(len(dataset.seen_ranks), "rank")
+    return f"{len(dataset.seen_ranks)} of {plural(dataset.world_size, 'rank')}"
 
 
 def _gaps(dataset: Dataset) -> list[str]:
@@ -74,16 +74,16 @@ def _gaps(dataset: Dataset) -> list[str]:
     kinds = dataset.files.filter(pl.col("problem").is_not_null() & ~pl.col("used"))["kind"]
     unknown = int((kinds == UNKNOWN.name).sum())
     if unknown:
-        out.append(counted(unknown, "unknown file"))
+        out.append(plural(unknown, "unknown file"))
     if len(kinds) > unknown:
-        out.append(f"{counted(len(kinds) - unknown, 'file')} unread")
+        out.append(f"{plural(len(kinds) - unknown, 'file')} unread")
     return out
 
 
 def _status_text(analysis: Analysis, zone: tzinfo | None) -> str:
     text = STATUSES[analysis.status].badge
     if analysis.status == "hang" and analysis.hang_since_ns is not None:
-        text += f" since {clock(analysis.hang_since_ns, zone)[:8]}"
+        text += f" since {clock(analysis.hang_since_ns, zone, 0)}"
         if analysis.frozen_for_ns is not None:
             text += f", still {duration(analysis.frozen_for_ns)}"
     return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,33 +88,3 @@ def fold(order: Ints, looks: Hashes, alone: NDArray[np.bool_]) -> Rows:
     look, apart = looks[order], alone[order]
     breaks = (look[1:] != look[:-1]) | apart[1:] | apart[:-1]
     return Rows(order, np.concatenate([[0], np.flatnonzero(breaks) + 1, [len(order)]]).astype(np.int64))
-
-
-def rank_label(ranks: Sequence[int], width: int) -> str:
-    """Ranks in at most `width` characters: "12", "0-11", "0,4,8-11", "0,4,+30", "12000+4383"."""
-    parts = _ranges(sorted(ranks))
-    full = ",".join(text for text, _ in parts)
-    if len(full) <= width:
-        return full
-    left = len(ranks)
-    label = ""
-    for text, count in parts:
-        longer = f"{label}{text},"
-        if len(f"{longer}+{left - count}") > width:
-            break
-        label, left = longer, left - count
-    if label:
-        return f"{label}+{left}"
-    first = min(ranks)
-    return next((text for text in (f"{first}+{left - 1}", f"{first}..") if len(text) <= width), str(first)[:width])
-
-
-def _ranges(ranks: Sequence[int]) -> list[tuple[str, int]]:
-    out: list[tuple[str, int]] = []
-    start = 0
-    for at in range(1, len(ranks) + 1):
-        if at == len(ranks) or ranks[at] != ranks[at - 1] + 1:
-            first, last = ranks[start], ranks[at - 1]
-            out.append((str(first) if first == last else f"{first}-{last}", at - start))
-            start = at
-    return out

@@ -11,9 +11,9 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from rankscope.text.wording import rank_ranges
 from rankscope.tui.board import Board
 from rankscope.tui.lane_cells import Cells, draw
-from rankscope.tui.lane_folding import rank_label
 from rankscope.tui.letters import SHIFT, Codes, Mark
 from rankscope.tui.marks import REASONS
 from rankscope.tui.options import Palette
@@ -109,7 +109,7 @@ def head_text(ranks: list[int], gutter: Gutter, *, current: bool, blamed: bool, 
     """`> 0-11     x12 `: the cursor, `!` for ranks to blame, `E` for others with a cause in a log, ranks, number."""
     count = f"x{len(ranks)}" if len(ranks) > 1 else ""
     marks = (">" if current else " ") + ("!" if blamed else "E" if failed else " ")
-    return f"{marks}{rank_label(ranks, gutter.label):<{gutter.label}} {count:>{gutter.count}} "
+    return f"{marks}{rank_ranges(ranks, gutter.label):<{gutter.label}} {count:>{gutter.count}} "
 
 
 def _to_width(cells: Cells, width: int) -> tuple[Codes, Codes]:

@@ -12,7 +12,8 @@ import numpy as np
 from textual import events, on
 from textual.binding import BindingType
 
-from rankscope.report.escape import plain
+from rankscope.text.escaping import plain
+from rankscope.text.wording import plural
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import Board
 from rankscope.tui.cell_selection import column_of
@@ -293,7 +294,7 @@ class LanesScreen(TracesFrame):
     def action_filter_group(self) -> None:
         """Lets a process group be chosen."""
         groups = self.whole.dataset.group_list
-        names = [f"{plain(g.description or g.name)}  ({plain(g.name)}, {len(g.ranks)} ranks)" for g in groups]
+        names = [f"{plain(g.description or g.name)}  ({plain(g.name)}, {plural(len(g.ranks), 'rank')})" for g in groups]
         self.choose("process group", ["all groups", *names], self._group)
 
     def _group(self, index: int) -> None:

@@ -10,7 +10,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from rankscope.report.escape import plain
+from rankscope.text.escaping import plain
 from rankscope.tui.options import ProgressLike
 
 # A widget whose lines have their own styles: those of CSS, which take most of the time of a frame, are left out.

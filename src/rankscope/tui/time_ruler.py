@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 
 import numpy as np
 import polars as pl
 
+from rankscope.text.wording import clock
 from rankscope.tui.axis import View
 from rankscope.tui.model import Model
 
@@ -70,17 +71,8 @@ def time_ruler(view: View, width: int, zone: tzinfo | None = None) -> str:
     line = [" "] * width
     at_ns = -(-view.first // every) * every
     while (at := view.cell_of(at_ns)) < width:
-        text = "|" + _clock(at_ns, digits, zone)
+        text = "|" + clock(at_ns, zone, digits)
         if at + len(text) <= width:
             line[at : at + len(text)] = text
         at_ns += every
     return "".join(line)
-
-
-def _clock(ns: int, digits: int, zone: tzinfo | None) -> str:
-    try:
-        moment = datetime.fromtimestamp(ns // 1_000_000_000, zone)
-    except (ValueError, OverflowError, OSError):
-        return f"{ns}"
-    fraction = f"{ns % 1_000_000_000:09d}"[:digits]
-    return f"{moment:%H:%M:%S}" + (f".{fraction}" if fraction else "")

@@ -14,7 +14,7 @@ from textual.binding import BindingType
 from textual.reactive import var
 from textual.strip import Strip
 
-from rankscope.report.escape import plain
+from rankscope.text.escaping import plain
 from rankscope.tui.actions import bindings_for
 from rankscope.tui.board import AnyBoard, Board
 from rankscope.tui.lane_paint import Gutter, Painter, compose, gutter_for

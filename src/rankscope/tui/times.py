@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.schema import Dataset
+from rankscope.text.wording import duration, plural
 from rankscope.tui.bins import find
 from rankscope.tui.letters import SHIFT, Codes, Mark
 from rankscope.tui.model import Model
@@ -132,8 +133,8 @@ class Clocks:
         if self.residual_ns is None:
             return "clocks as written"
         moved = sum(1 for ns in self.offsets.values() if ns)
-        how = f"clocks of {moved} ranks moved" if moved else "clocks agree"
-        return f"{how}, ends differ by {self.residual_ns / 1e6:.3g} ms"
+        how = f"clocks of {plural(moved, 'rank')} moved" if moved else "clocks agree"
+        return f"{how}, ends differ by {duration(self.residual_ns)}"
 
 
 def align_clocks(dataset: Dataset) -> Clocks:

@@ -34,7 +34,7 @@ class FollowProgress:
     @property
     def trouble(self) -> str:
         """The problem of following in one line; empty if there is none."""
-        from rankscope.report.escape import plain
+        from rankscope.text.escaping import plain
 
         if self.away is not None:
             return f"{plain(self.away)}; what was read is shown, and it is looked for again"
@@ -43,9 +43,11 @@ class FollowProgress:
     @property
     def how(self) -> str:
         """The way in which changes are noticed, in a few words."""
+        from rankscope.text.wording import SECOND_NS, duration
+
         if self.polled_s is None:
             return "told of changes"
-        return f"looking every {self.polled_s:g} s ({self.why_polled})"
+        return f"looking every {duration(round(self.polled_s * SECOND_NS))} ({self.why_polled})"
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def test_a_clock_that_is_behind_makes_the_verdict_unsure_and_blames_nobody_else(
     # as printed rank 0 failed 50 s before rank 2
     assert chief.culprit_ranks == (0,)
     assert chief.confidence == "low"
-    said = "rank 2 may have failed first: the clock of node-1 is 100 s ahead of that of node-0, by 4"
+    said = "rank 2 may have failed first: the clock of node-1 is 1 min 40 s ahead of that of node-0, by 4"
     assert any(reason.startswith(said) for reason in chief.confidence_reasons)
 
 

@@ -40,7 +40,7 @@ def test_the_host_is_named_with_its_stack() -> None:
     finding = analysis.findings[0]
     assert [frame.function for frame in finding.stack] == ["load", "step"]
     assert "sleep in load (data.py:12)" in analysis.verdict
-    assert analysis.verdict.endswith("costs 29.9 ms of each 39.9 ms step")
+    assert analysis.verdict.endswith("costs 30 ms of each 40 ms step")
     assert finding.evidence[0].rank == 2
     assert finding.evidence[0].file == "rank2_trace.json.gz"
     assert finding.evidence[0].time_ns is not None

@@ -44,7 +44,7 @@ def test_a_group_tells_where_it_parts() -> None:
         return parting(GroupState(group, None, 0, parted, ""))
 
     assert said(absent=(6,)) == "6 never issued #5 all_reduce"
-    assert said(differing=(5, 6)) == "5-6 differ in #5 all_reduce"
+    assert said(differing=(5, 6)) == "5,6 differ in #5 all_reduce"
     assert said(unknown=(7,)) == "7 not known in #5 all_reduce"
     assert said() == "unfinished, all joined #5 all_reduce"
     assert parting(GroupState(group, None, 0, None, "")) == ""

@@ -96,7 +96,7 @@ async def test_the_screen_begins_at_the_culprit_and_goes_to_its_lane() -> None:
         assert " mesh  pp 2 x dp 4 x tp 2, tp innermost" in text
         assert ">pp 0  0 .m .. ww C." in text
         assert "rank 6  pp 0, dp 3, tp 0  culprit" in text
-        assert "along pp 6,14, dp 0,2,4,6, tp 6-7" in text
+        assert "along pp 6,14, dp 0,2,4,6, tp 6,7" in text
         await pilot.press("enter")
         assert app.result == Selection(6)
 

@@ -51,7 +51,7 @@ def test_others_within_a_second_are_folded_causes_first() -> None:
     assert [(one.text, one.ranks) for one in found.others] == [
         ("broke", (2,)), ("[Rank 3] timeout", (3, 4)), ("?", ()),
     ]  # fmt: skip
-    assert any("ranks 3-4: same line" in text_of(parts) for parts in said_lines(found, 80))
+    assert any("ranks 3,4: same line" in text_of(parts) for parts in said_lines(found, 80))
 
 
 def test_where_no_line_has_a_time_causes_of_others_are_shown_as_undated() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from rankscope import schema
 from rankscope.analysis.model import Analysis, Evidence, Finding
-from rankscope.report.secrets import HIDDEN
 from rankscope.report.settings_section import SettingValue, differing, json_rows, settings
+from rankscope.text.secrets import HIDDEN
 from rankscope.tui.detail.screens.settings_page import SettingsScreen, setting_line, setting_text
 from rankscope.tui.detail.styled_lines import text_of
 from tests.logs import setting, with_logs

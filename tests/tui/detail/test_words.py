@@ -87,7 +87,7 @@ def test_what_an_operation_carries(more: dict[str, Any], text: str) -> None:
     [
         ((0,), (0, 0), "first"), ((3,), (3_200_000, 3_200_000), "+3.2 ms"), ((0, 1), (0, 3_200_000), "+0..3.2 ms"),
         ((0, 1), (1_100_000, 3_200_000), "+1.1..3.2 ms"), ((0, 1), (1_100, 3_200_000), "+1.1 us..3.2 ms"),
-        ((0, 1), (0, 0), "first"), ((0, 1), (5_000, 5_000), "+5.0 us"), ((0,), None, ""),
+        ((0, 1), (0, 0), "first"), ((0, 1), (5_000, 5_000), "+5 us"), ((0,), None, ""),
     ],
 )  # fmt: skip
 def test_lags_behind_the_first(ranks: tuple[int, ...], lag_ns: tuple[int, int] | None, text: str) -> None:
@@ -100,7 +100,7 @@ def test_members_are_told_by_what_they_did() -> None:
     assert operation_text.fold_state(fold(presence="never issued", state="")) == ("never issued", "bad")
     assert operation_text.fold_state(fold(presence="no dump", state="")) == ("no dump", "warn")
     assert operation_text.fold_state(fold(state="aborted")) == ("aborted", "bad")
-    assert operation_text.who(fold()) == "0-1 x2"
+    assert operation_text.who(fold()) == "0,1 x2"
     assert operation_text.who(fold(ranks=(4,))) == "4"
 
 

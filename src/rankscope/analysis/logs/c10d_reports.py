@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from rankscope.analysis.logs.log_lines import LogLine, ranks_of
 from rankscope.analysis.model import Confidence, Culprit, Finding, GroupRef
-from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Dataset, Group
+from rankscope.text.wording import duration, plural, ranks_text
 
 MOST_EVIDENCE = 8
 Place = Callable[[int], Culprit]
@@ -266,7 +266,7 @@ def _barrier(own: list[LogLine], others: _AbsentRanks, dataset: Dataset, place: 
         return _crossed(own, failed, named, dataset, place) if named else None
     accused = _AccusedRanks(dataset, place, failed, tuple(sorted(ranks)), guess)
     after = failed[0].values.get("timeout_ms")
-    within = f" within {after / 1000:g} s" if isinstance(after, int) else ""
+    within = f" within {duration(after * 1_000_000)}" if isinstance(after, int) else ""
     told = {tuple(line.values["failed_ranks"]) for line in failed}
     only = len(told) == 1 and len(ranks) == 1 and dataset.world_size > 2
     more = " Others may have been late too: it stops at the first." if only else ""

@@ -10,9 +10,9 @@ import polars as pl
 from rankscope.analysis.logs.failures import Failure
 from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, precedes
 from rankscope.analysis.model import Confidence
-from rankscope.analysis.wording import duration
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
+from rankscope.text.wording import duration
 
 
 @dataclass(frozen=True)

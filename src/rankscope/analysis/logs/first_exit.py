@@ -17,7 +17,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.logs.exits import STOP_REASONS, JobEnds, RankEnd
 from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, apart_ns, precedes
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
-from rankscope.analysis.wording import ranks_text, wait_text
+from rankscope.text.wording import ranks_text, wait_text
 
 MOST_EVIDENCE = 4
 TERMINATED = "terminated"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rankscope.analysis.logs.failures import cut
 from rankscope.analysis.logs.log_lines import LogLine
 from rankscope.analysis.model import Finding
-from rankscope.analysis.wording import ranks_text
+from rankscope.text.wording import ranks_text
 
 MOST_EVIDENCE = 8
 MOST_TOLD = 3

@@ -11,8 +11,8 @@ import polars as pl
 
 from rankscope.analysis.logs.log_lines import LogLine, ranks_of, short_path
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
-from rankscope.analysis.wording import fold, plural, ranks_text
 from rankscope.schema import Dataset
+from rankscope.text.wording import plural, rank_ranges, ranks_text
 
 MOST_EVIDENCE = 4
 FINISHED_STATES = ("complete", "finalized", "revoked", "aborting", "destroyed", "aborted", "seen")
@@ -134,7 +134,7 @@ def _title(comm: _Comm) -> str:
 def _explained(comm: _Comm) -> str:
     parts = [f"{comm.called(comm.stuck).capitalize()} printed Init START without Init COMPLETE"]
     parts += [f"{comm.called(comm.done)} finished"] if comm.done else []
-    parts += [f"ranks {fold(comm.absent)} of the communicator printed neither"] if comm.absent else []
+    parts += [f"ranks {rank_ranges(comm.absent)} of the communicator printed neither"] if comm.absent else []
     return "; ".join(parts) + "."
 
 

@@ -15,9 +15,9 @@ from rankscope.analysis.logs.nccl_errors import failed_call
 from rankscope.analysis.logs.process_names import label, who_text
 from rankscope.analysis.logs.unmatched_sends import uneven
 from rankscope.analysis.model import Finding
-from rankscope.analysis.wording import plural, ranks_text
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
+from rankscope.text.wording import plural, ranks_text
 
 MOST_EVIDENCE = 8
 MOST_KINDS = 4

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from rankscope.analysis.logs.log_lines import CLOCK_SKEW_NS, TIMEOUT_PATTERNS, LogLine, precedes, ranks_of
 from rankscope.analysis.model import Culprit, Finding, GroupRef
-from rankscope.analysis.wording import ranks_text, wait_text
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
+from rankscope.text.wording import ranks_text, wait_text
 
 MOST_EVIDENCE = 3
 

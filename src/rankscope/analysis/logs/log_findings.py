@@ -28,9 +28,9 @@ from rankscope.analysis.logs.settings.settings_comparison import find_settings
 from rankscope.analysis.logs.unmatched_sends import find_unmatched
 from rankscope.analysis.model import Finding, GroupRef
 from rankscope.analysis.places import Places
-from rankscope.analysis.wording import ranks_text
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
+from rankscope.text.wording import ranks_text
 
 ISSUE_AHEAD_NS = 10_000_000_000
 """Operations may be issued for this long after NCCL failed in one communicator."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from rankscope.analysis.logs.log_lines import LogLine
 from rankscope.analysis.model import Culprit
-from rankscope.analysis.wording import ranks_text
+from rankscope.text.wording import ranks_text
 
 MOST_NAMED = 4
 LONGEST_HOST = 24

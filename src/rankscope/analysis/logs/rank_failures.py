@@ -10,8 +10,8 @@ from rankscope.analysis.logs.failures import Failure
 from rankscope.analysis.logs.log_lines import LogLine, ranks_of
 from rankscope.analysis.logs.process_names import culprits_of, who_text
 from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding
-from rankscope.analysis.wording import plural
 from rankscope.kinds.event_kinds import EVENTS
+from rankscope.text.wording import plural
 
 MOST_CULPRITS = 8
 MOST_WITNESSES = 3

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
-from rankscope.analysis.wording import plural, ranks_text
 from rankscope.schema import Dataset
+from rankscope.text.wording import plural, ranks_text
 
 DEAD_STATES = ("DEAD", "PEER_DEAD")
 MISSING_STATES = ("UNRESPONSIVE", "TIMEOUT", "NOCOMM", "MISSING", "INCOMPLETE")

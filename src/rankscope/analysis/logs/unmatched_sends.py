@@ -13,8 +13,8 @@ import polars as pl
 
 from rankscope.analysis.model import Evidence, Finding, GroupRef
 from rankscope.analysis.signatures import count
-from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset
+from rankscope.text.wording import plural
 
 MOST_LANES = 256
 """Most inconsistent pairs of ranks that are examined."""

@@ -16,7 +16,7 @@ import polars as pl
 
 from rankscope.analysis.traces.matching import Matching, Pairing
 from rankscope.analysis.traces.window_offset import AGREEMENT_NS, AGREEMENT_SHARE, SHARP_SHARE
-from rankscope.analysis.wording import plural
+from rankscope.text.wording import duration, plural
 
 FLOOR_NS = 10_000
 """A smaller clock difference is not corrected."""
@@ -174,7 +174,7 @@ def _loose(used: list[Pairing], paths: Mapping[int, str]) -> list[str]:
     shifted = [p for p in used if _apart(p)]
     files = ", ".join(sorted({paths.get(p.file, "?") for p in shifted})[:MOST_NAMED])
     out = [
-        f"ends of collectives do not agree (they vary by {max(spread, AGREEMENT_NS) / 1e6:.3g} ms): "
+        f"ends of collectives do not agree (they vary by {duration(max(spread, AGREEMENT_NS))}): "
         "clocks of hosts are taken as they are where cause and effect allow it"
     ]
     return out + ([f"the clock of {files} is off, by an amount that ends tell only roughly"] if shifted else [])

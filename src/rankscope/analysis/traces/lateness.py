@@ -16,8 +16,8 @@ import polars as pl
 from rankscope.analysis.traces.device_spans import BusyIntervals, among
 from rankscope.analysis.traces.late_ranks import FEWEST_UNITS
 from rankscope.analysis.traces.model import LAST
-from rankscope.analysis.wording import fold, short_duration
 from rankscope.schema import Dataset
+from rankscope.text.wording import duration, rank_ranges
 
 MATCH_COLUMNS = ["channel", "window", "place"]
 
@@ -106,7 +106,7 @@ class LastRankRun:
     @property
     def margin(self) -> str:
         """The margin in words: "9 us", "124 us to 509 us"."""
-        least, most = short_duration(self.least_ns), short_duration(self.most_ns)
+        least, most = duration(self.least_ns), duration(self.most_ns)
         return least if least == most else f"{least} to {most}"
 
 
@@ -153,11 +153,11 @@ def most(last: pl.DataFrame) -> str:
     unsure = own.filter(~pl.col("sure"))
     if last["group"].n_unique() > 1 or last.height > MOST_LISTED:
         return f"{text} (surely in {own.height - unsure.height}), "
-    which = f"#{fold(own['seq'].to_list())}"
+    which = f"#{rank_ranges(own['seq'].to_list())}"
     if unsure.is_empty():
         return f"{text} ({which}), "
-    margin = short_duration(int(unsure["margin_ns"].max()))  # type: ignore[arg-type]
-    doubt = f"not sure of #{fold(unsure['seq'].to_list())}, by {margin} only"
+    margin = duration(int(unsure["margin_ns"].max()))  # type: ignore[arg-type]
+    doubt = f"not sure of #{rank_ranges(unsure['seq'].to_list())}, by {margin} only"
     return f"{text} ({which}; {doubt}), "
 
 

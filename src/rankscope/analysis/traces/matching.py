@@ -17,8 +17,8 @@ import polars as pl
 from rankscope.analysis.signatures import with_signatures
 from rankscope.analysis.traces.comms_ids import places_by_id, with_parts
 from rankscope.analysis.traces.window_offset import ChannelSequence, WindowShift, at_shift, best_shift
-from rankscope.analysis.wording import short_duration
 from rankscope.schema import Dataset
+from rankscope.text.wording import duration
 
 CAUSAL_SHARE = 0.9
 """Smallest share of operations in which cause and effect must hold."""
@@ -144,7 +144,7 @@ def _doubt(shift: WindowShift | None, causal: float, *, told: bool) -> str | Non
     if shift is None:
         return "its numbers name no operation of the others" if told else "the order of operations agrees nowhere"
     if shift.causal < causal:
-        apart = short_duration(shift.spread_ns)
+        apart = duration(shift.spread_ns)
         why = "not one run, or one numbers anew" if told else "calls are missing in one of the traces"
         return f"ends do not agree ({apart} apart): {why}"
     if not shift.clear:

@@ -11,8 +11,8 @@ from rankscope.analysis.model import Evidence, Finding, GroupRef
 from rankscope.analysis.places import Places
 from rankscope.analysis.traces.lateness import MATCH_COLUMNS
 from rankscope.analysis.traces.trace_story import TraceStory, group_label
-from rankscope.analysis.wording import plural, ranks_text, short_duration
 from rankscope.schema import Group
+from rankscope.text.wording import duration, plural, ranks_text
 
 MOST_ROUTES = 8
 """Most quoted slow routes."""
@@ -86,7 +86,7 @@ def _where(slow: SlowLink) -> str:
 
 
 def _evidence(route: SlowRoute) -> Evidence:
-    usual, took = short_duration(route.usual_ns), short_duration(route.took_ns)
+    usual, took = duration(route.usual_ns), duration(route.took_ns)
     return Evidence(f"{ranks_text(route.ranks)}: {took} where {usual} is usual, in {plural(route.count, 'operation')}")
 
 

@@ -27,8 +27,8 @@ from rankscope.analysis.traces.model import MATCHED, STEPS, Columns, Lateness, T
 from rankscope.analysis.traces.recorded_operations import recorded
 from rankscope.analysis.traces.trace_tables import tables_of_all
 from rankscope.analysis.traces.window_offset import AGREEMENT_NS
-from rankscope.analysis.wording import plural
 from rankscope.schema import Dataset, Group
+from rankscope.text.wording import plural
 
 MOST_REFUSED = 8
 
@@ -206,7 +206,7 @@ def group_label(groups: Sequence[Group], group: int | None, world_size: int) -> 
         return "a group that is not told"
     if found.description or found.name:
         return found.description or found.name
-    return "all ranks" if len(found.ranks) == world_size else f"{len(found.ranks)} ranks"
+    return "all ranks" if len(found.ranks) == world_size else plural(len(found.ranks), "rank")
 
 
 def _shaped(table: pl.DataFrame, columns: Columns) -> pl.DataFrame:

@@ -14,8 +14,8 @@ from rankscope.analysis.traces.late_ranks import ABOVE, FLOOR_SHARE, LateRank
 from rankscope.analysis.traces.lateness_causes import LATE_QUANTILE, PROFILER_FRAMES
 from rankscope.analysis.traces.model import Lateness, TraceAnalysis
 from rankscope.analysis.traces.trace_story import TraceStory, group_label
-from rankscope.analysis.wording import plural, short_duration
 from rankscope.schema import Dataset, Frame
+from rankscope.text.wording import duration, plural
 
 MOST_EVIDENCE = 3
 """Most collectives quoted as evidence."""
@@ -92,7 +92,7 @@ class StragglerWriter:
         label = group_label(self.story.dataset.group_list, own["group"][0], self.story.dataset.world_size)
         how = f"arrives last in {last}" if last * 2 > own.height else f"arrives late in {behind}"
         when = "" if late.every == 1 else f" in every {_ordinal(late.every)} step"
-        what = f"{how} of {own.height} {own['op'][0]} of {label}{when}, by {short_duration(typical)}"
+        what = f"{how} of {own.height} {own['op'][0]} of {label}{when}, by {duration(typical)}"
         return f"rank {late.rank} {what}: {cause_text(cause)}; costs {self._cost(late)}"
 
     def _cost(self, late: LateRank) -> str:
@@ -100,16 +100,16 @@ class StragglerWriter:
         lost = late.cost_ns if len(self.story.late) == 1 else late.median_ns // late.every
         if self.story.steps.is_empty():
             return f"{100 * lost / max(late.unit_ns, 1):.2g} % of the time"
-        return f"{short_duration(lost)} of each {short_duration(late.unit_ns)} step"
+        return f"{duration(lost)} of each {duration(late.unit_ns)} step"
 
     def _explanation(self, late: LateRank, cause: Lateness, waiting: tuple[int, ...]) -> str:
         unit, each = ("steps", "") if not self.story.steps.is_empty() else ("parts of the window", " in each")
         when = "" if late.every == 1 else f", every {_ordinal(late.every)},"
-        interval = f"{short_duration(late.low_ns)} to {short_duration(late.high_ns)}"
+        interval = f"{duration(late.low_ns)} to {duration(late.high_ns)}"
         text = (
             f"Nothing hangs, but {plural(len(waiting), 'rank')} {'waits' if len(waiting) == 1 else 'wait'} for rank "
             f"{late.rank}: in {late.late_in} of {late.units} {unit}{when} it works longer by itself than the others "
-            f"between two collectives, by {short_duration(late.median_ns)}{each} (median; 95 % interval {interval})."
+            f"between two collectives, by {duration(late.median_ns)}{each} (median; 95 % interval {interval})."
         )
         if cause.cause == "unknown":
             return text
@@ -128,7 +128,7 @@ class StragglerWriter:
         if late.every > 1 and late.late_in <= FEWEST_UNITS:
             reasons.append(f"it was seen only {plural(late.late_in, 'time')} in {plural(late.units, 'step')}")
         if self.story.clocks.error_ns * 2 > late.median_ns:
-            reasons.append(f"clocks may be off by {short_duration(self.story.clocks.error_ns)}")
+            reasons.append(f"clocks may be off by {duration(self.story.clocks.error_ns)}")
         return ("medium" if reasons else "high"), tuple(reasons)
 
     def _evidence(self, late: LateRank, here: pl.DataFrame, own: pl.DataFrame) -> tuple[Evidence, ...]:
@@ -136,14 +136,14 @@ class StragglerWriter:
         out = []
         worst = own.sort("own_ns", descending=True).head(MOST_EVIDENCE)
         for row in worst.iter_rows(named=True):
-            came = f"came {short_duration(row['late_ns'])} after the others to {row['op']} {self._place(row)}"
-            own_time, usual = short_duration(row["work_ns"]), short_duration(row["usual_work_ns"])
+            came = f"came {duration(row['late_ns'])} after the others to {row['op']} {self._place(row)}"
+            own_time, usual = duration(row["work_ns"]), duration(row["usual_work_ns"])
             worked = f"{own_time} of its own time, {usual} on the others"
             time = row["arrived_ns"] - row["offset_ns"]
             out.append(Evidence(f"{came}: {worked}", self.story.paths.get(row["file"]), late.rank, time_ns=time))
         same = here.join(worst.head(1).select("channel", "window", "place"), on=["channel", "window", "place"])
         first = same.sort("waited_ns", descending=True).row(0, named=True)
-        text = f"waited {short_duration(first['waited_ns'])} in it"
+        text = f"waited {duration(first['waited_ns'])} in it"
         time = first["arrived_ns"] - first["offset_ns"]
         out.insert(1, Evidence(text, self.story.paths.get(first["file"]), first["rank"], time_ns=time))
         return tuple(out)
@@ -259,7 +259,7 @@ def _short(traces: TraceAnalysis, rank: int) -> str:
     late, waited = _median(traces, rank)
     if late is None:
         return "nothing in its trace was matched to another rank"
-    return f"it is {short_duration(late)} late by itself in the median step, and waits {short_duration(waited or 0)}"
+    return f"it is {duration(late)} late by itself in the median step, and waits {duration(waited or 0)}"
 
 
 def _median(traces: TraceAnalysis, rank: int) -> tuple[int | None, int | None]:
@@ -270,8 +270,8 @@ def _median(traces: TraceAnalysis, rank: int) -> tuple[int | None, int | None]:
 def _states(traces: TraceAnalysis, rank: int) -> Iterator[Reason]:
     late, waited = _median(traces, rank)
     if late is not None:
-        waits = f"{short_duration(waited or 0)} waiting for others"
-        text = f"{short_duration(late)} late by itself in the median step, {waits}"
+        waits = f"{duration(waited or 0)} waiting for others"
+        text = f"{duration(late)} late by itself in the median step, {waits}"
         yield Reason("state", Evidence(text, rank=rank))
     last = traces.last.filter(pl.col("last") == rank)
     sure = int(last["sure"].sum())

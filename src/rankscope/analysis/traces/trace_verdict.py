@@ -12,7 +12,7 @@ from rankscope.analysis.traces.lateness import MATCH_COLUMNS, most
 from rankscope.analysis.traces.slow_links import link_findings
 from rankscope.analysis.traces.trace_story import TraceStory
 from rankscope.analysis.traces.trace_stragglers import StragglerWriter
-from rankscope.analysis.wording import plural, ranks_text
+from rankscope.text.wording import plural, ranks_text
 
 
 def with_traces(analysis: Analysis, story: TraceStory) -> Analysis:

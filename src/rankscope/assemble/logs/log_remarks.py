@@ -17,6 +17,7 @@ from rankscope.assemble.logs.seq_numbering import SeqNumbering
 from rankscope.parsers.logs.bounded_events import LEFT_OUT, STACKS, left_out
 from rankscope.parsers.logs.model import IS_P2P
 from rankscope.parsers.matrices import NULL
+from rankscope.text.wording import plural
 
 _OLD_STACKS = left_out(STACKS)
 
@@ -110,7 +111,7 @@ def start_remarks(scene: LogScene) -> Iterator[dict[str, Any]]:
         if log.source.only_starts:
             rows = log.content.processes
             hosts = len({row.host for row in rows})
-            who = f"{len(rows)} process{'es' * (len(rows) > 1)} on {hosts} host{'s' * (hosts > 1)}"
+            who = f"{plural(len(rows), 'process')} on {plural(hosts, 'host')}"
             text = f"{who} tell how NCCL connects them, and no more"
             yield {"file": log.place, "kind": "log-processes", "text": text, "values": {"processes": len(rows)}}
 

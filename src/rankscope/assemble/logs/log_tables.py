@@ -32,6 +32,7 @@ from rankscope.assemble.logs.scene_builder import build_scene
 from rankscope.assemble.logs.seq_numbering import SeqNumbering, number_lives
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.event_kinds import EVENTS
+from rankscope.text.wording import duration, plural
 
 Tables = dict[str, pl.DataFrame]
 
@@ -240,12 +241,13 @@ def _ras(log: LogFile, groups: Mapping[str, int | None]) -> Iterator[dict[str, A
             "line": row.line, "text": row.text,
         }  # fmt: skip
     for told in log.content.inspected:
+        slowest = duration(round(told.slowest_us * 1000))
         yield {
             "comm": told.comm, "group": groups.get(_hash(told.comm)), "rank": int32_or_none(told.rank),
             "host": told.host, "pid": int64_or_none(told.pid), "device": None, "size": int32_or_none(told.nranks),
             "present": None, "missing": None, "status": "",
             "counts": orjson.dumps({told.op: told.last_seq}).decode(), "source": "inspector",
-            "file": log.place, "line": 1, "text": f"{told.rows} rows of {told.op}, slowest {told.slowest_us:.0f} us",
+            "file": log.place, "line": 1, "text": f"{plural(told.rows, 'row')} of {told.op}, slowest {slowest}",
         }  # fmt: skip
 
 

@@ -15,6 +15,8 @@ from typing import IO
 
 import zstandard
 
+from rankscope.text.wording import byte_count
+
 MOST_EXPANSION = 200
 """Largest factor by which a packed dump expands; real dumps expand by 5 to 100."""
 FREE_BYTES = 64 << 20
@@ -64,7 +66,7 @@ class BoundedStream(io.RawIOBase):
         data = _read_some(self.stream, min(len(buffer), CHUNK_BYTES))
         self.left -= len(data)
         if self.left < 0:
-            raise TooLargeError(f"expands to more than {self.limit >> 20} MiB: refused")
+            raise TooLargeError(f"expands to more than {byte_count(self.limit)}: refused")
         buffer[: len(data)] = data
         return len(data)
 
@@ -109,7 +111,7 @@ def read_all(stream: IO[bytes]) -> tuple[bytes, str | None]:
             parts.append(chunk)
             total += len(chunk)
             if total > MEMORY_BYTES:
-                raise TooLargeError(f"holds more than {MEMORY_BYTES >> 20} MiB: refused")
+                raise TooLargeError(f"holds more than {byte_count(MEMORY_BYTES)}: refused")
     except STREAM_ERRORS as error:
         return b"".join(parts), f"packed file is damaged ({type(error).__name__})"
     return b"".join(parts), None

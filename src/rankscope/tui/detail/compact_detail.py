@@ -6,8 +6,11 @@ from collections import Counter
 
 from rankscope.analysis.presence import Absence
 from rankscope.schema import Frame
+from rankscope.text.escaping import plain
+from rankscope.text.tensors import payload
+from rankscope.text.wording import byte_count, clock, duration, plural, rank_ranges
 from rankscope.tui.detail import operation_text
-from rankscope.tui.detail.format import byte_count, clock, counted, duration, group_label, payload, plain, rank_ranges
+from rankscope.tui.detail.group_labels import group_label
 from rankscope.tui.detail.member_folds import Fold
 from rankscope.tui.detail.message_list import most_telling, own_line
 from rankscope.tui.detail.operation_index import Row
@@ -223,7 +226,7 @@ def _own_line(detail: Detail) -> Line:
     if own is None or not own.differs or not others:
         return ()
     what, number = others.most_common(1)[0]
-    return labelled("DIFFERS", f"{counted(number, 'other')} issued {what}", role="bad")
+    return labelled("DIFFERS", f"{plural(number, 'other')} issued {what}", role="bad")
 
 
 def odd_lines(detail: Detail, width: int) -> list[Line]:
@@ -231,9 +234,7 @@ def odd_lines(detail: Detail, width: int) -> list[Line]:
     odd = [fold for fold in detail.folds if fold.mark not in ("", "~") and detail.selection.rank not in fold.ranks]
     lines = [_odd_line(fold, width, is_p2p=detail.selection.is_p2p) for fold in odd[:_ODD]]
     left = sum(len(fold.ranks) for fold in odd[_ODD:])
-    return (
-        [*lines, labelled("", Span(f"and {counted(left, 'member')} more, enter shows all", "dim"))] if left else lines
-    )
+    return [*lines, labelled("", Span(f"and {plural(left, 'member')} more, enter shows all", "dim"))] if left else lines
 
 
 def _odd_line(fold: Fold, width: int, *, is_p2p: bool) -> Line:

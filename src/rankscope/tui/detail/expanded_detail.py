@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.stack_frames import kind_of, short_name
 from rankscope.schema import Frame
+from rankscope.text.escaping import plain
+from rankscope.text.tensors import payload
+from rankscope.text.wording import byte_count, clock, duration, plural, rank_ranges
 from rankscope.tui.detail import operation_text
 from rankscope.tui.detail.compact_detail import (
     doing_line,
@@ -18,7 +21,7 @@ from rankscope.tui.detail.compact_detail import (
     waits_line,
 )
 from rankscope.tui.detail.finding_text import short_text
-from rankscope.tui.detail.format import byte_count, clock, counted, duration, group_label, payload, plain, rank_ranges
+from rankscope.tui.detail.group_labels import group_label
 from rankscope.tui.detail.member_folds import Fold
 from rankscope.tui.detail.message_list import said_lines
 from rankscope.tui.detail.operation_index import Row
@@ -111,13 +114,13 @@ def stack_lines(stack: Sequence[Frame]) -> list[Line]:
         own = frame is None or kind_of(frame) == "user"
         if own and inner > _MOST_INNER:
             lines[-(inner - _MOST_INNER) :] = [
-                line(Span(f"  ({counted(inner - _MOST_INNER, 'frame')} of torch)", "dim"))
+                line(Span(f"  ({plural(inner - _MOST_INNER, 'frame')} of torch)", "dim"))
             ]
         inner = 0 if own else inner + 1
         if frame is not None:
             lines.append(frame_line(frame))
     left = len(stack) - _MOST_FRAMES
-    return [*lines, line(Span(f"  ({counted(left, 'outer frame')} more)", "dim"))] if left > 0 else lines
+    return [*lines, line(Span(f"  ({plural(left, 'outer frame')} more)", "dim"))] if left > 0 else lines
 
 
 def frame_line(frame: Frame) -> Line:
@@ -137,7 +140,7 @@ def _members(detail: Detail, width: int) -> list[Line]:
     title = line(Span("members", "head"), f"  {issued} of {detail.peers.table.height} issued it")
     shown = [cut(member_line(fold, width), width) for fold in detail.folds[:_MOST_FOLDS]]
     left = sum(len(fold.ranks) for fold in detail.folds[_MOST_FOLDS:])
-    return [title, *shown, *([line(Span(f"  ({counted(left, 'member')} more)", "dim"))] if left else [])]
+    return [title, *shown, *([line(Span(f"  ({plural(left, 'member')} more)", "dim"))] if left else [])]
 
 
 def member_line(fold: Fold, width: int) -> Line:

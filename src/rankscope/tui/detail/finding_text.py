@@ -8,8 +8,9 @@ from rankscope.analysis.model import Analysis, Finding
 from rankscope.analysis.stack_frames import kind_of
 from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report import words
-from rankscope.report.secrets import hide
-from rankscope.tui.detail.format import counted, plain
+from rankscope.text.escaping import plain
+from rankscope.text.secrets import hide
+from rankscope.text.wording import plural, ranks_text
 from rankscope.tui.detail.stack_tree import label
 from rankscope.tui.detail.styled_lines import BLANK, Line, Role, Span, line, wrap
 
@@ -78,7 +79,7 @@ def _otherwise(finding: Finding) -> list[str]:
     """Who else it may be: what speaks against the accusation."""
     others = [rank for rank in finding.candidates if rank not in finding.culprit_ranks]
     instead = " instead" if finding.culprit_ranks else ""
-    return [f"{words.ranks_phrase(others)} may be to blame{instead}"] if others else []
+    return [f"{ranks_text(others, words.LONGEST_RANGES)} may be to blame{instead}"] if others else []
 
 
 def _cause(analysis: Analysis, finding: Finding) -> list[str]:
@@ -89,7 +90,7 @@ def _section(title: str, texts: list[str], width: int) -> list[Line]:
     """A part with its title before it; nothing where there is nothing to say."""
     known = [plain(text) for text in texts if text]
     left = len(known) - _MOST
-    shown = known[:_MOST] + ([f"({counted(left, 'line')} more in the JSON report)"] if left > 0 else [])
+    shown = known[:_MOST] + ([f"({plural(left, 'line')} more in the JSON report)"] if left > 0 else [])
     lines: list[Line] = []
     for text in shown:
         head = Span(f"{'' if lines else title:<{_LABEL}}", "head")

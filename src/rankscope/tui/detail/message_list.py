@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import polars as pl
 
 from rankscope.report.log_excerpts import ROLES, LogExcerpt, filled_time, folded, narrow
-from rankscope.report.secrets import hide
 from rankscope.schema import Dataset
-from rankscope.tui.detail.format import clipped, clock, plain, rank_phrase
+from rankscope.text.escaping import plain
+from rankscope.text.secrets import hide
+from rankscope.text.wording import SECOND_NS, clipped, clock, ranks_text
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.styled_lines import Line, Role, Span, line, wrapped
-from rankscope.tui.lane_folding import rank_label
 
 Roles = Literal["without noise", "root causes", "with noise"]
 ROLE_CHOICES: tuple[Roles, ...] = ("without noise", "root causes", "with noise")
@@ -35,7 +35,6 @@ _HEAD = re.compile(
     r"^(?:\[?[DIWEF]\d{4} \d\d:\d\d:\d\d[.\d]{0,10} (?:\d{1,10} )?\S{1,200}:\d{1,6}\] "
     r"|\S{1,100}:\d{1,10}:\d{1,10} \[\d{1,3}\] )"
 )
-_SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Wanted:
 
     def in_words(self) -> list[str]:
         """What narrows the list down; ranks and text, for roles stand in the heading."""
-        ranks = [] if self.ranks is None else [f"ranks {rank_label(sorted(self.ranks), 24)}"]
+        ranks = [] if self.ranks is None else [ranks_text(self.ranks, 24)]
         return [*ranks, *([repr(self.text)] if self.text else [])]
 
 
@@ -111,14 +110,13 @@ def _has(text: str) -> pl.Expr:
 
 def when(time_ns: int | None, resolution_ns: int | None) -> str:
     """The time of day of a line, as exactly as it was told: as it stands in the log, whose zone nothing says."""
-    told = clock(time_ns, UTC)
-    return told[:8] if time_ns is not None and (resolution_ns or 0) >= _SECOND else told
+    return clock(time_ns, UTC, 0 if (resolution_ns or 0) >= SECOND_NS else 3)
 
 
 def date(time_ns: int | None) -> str:
     """The date of a line with a time in ns since the epoch, as it stands in the log; "" if it has none."""
     try:
-        return "" if time_ns is None else f"{datetime.fromtimestamp(time_ns // _SECOND, UTC):%Y-%m-%d}"
+        return "" if time_ns is None else f"{datetime.fromtimestamp(time_ns // SECOND_NS, UTC):%Y-%m-%d}"
     except (ValueError, OverflowError, OSError):
         return ""
 
@@ -274,7 +272,7 @@ def said_lines(said: Around, width: int) -> list[Line]:
 
 def _other(one: LogExcerpt) -> Line:
     """What others said: when the first did, role, who, text."""
-    who = rank_phrase(one.ranks, 20) if one.ranks else "unknown rank"
+    who = ranks_text(one.ranks, 20) if one.ranks else "unknown rank"
     same = ": same line" if len(one.ranks) > 1 else ""
     return line(
         Span(f"{when(one.time_ns, None)} ", "dim"),

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from rankscope.analysis.model import ChainStep
 from rankscope.analysis.presence import Absence
-from rankscope.tui.detail.format import clock, duration, plain, rank_ranges, tensors
+from rankscope.text.escaping import plain
+from rankscope.text.tensors import tensors
+from rankscope.text.wording import clock, duration, rank_ranges
 from rankscope.tui.detail.member_folds import Fold
 from rankscope.tui.detail.operation_index import Row
 from rankscope.tui.detail.peers import NOT_YET, PARTLY, UNFINISHED

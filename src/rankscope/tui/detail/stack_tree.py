@@ -10,7 +10,8 @@ import polars as pl
 
 from rankscope.analysis.stack_frames import kind_of, short_name
 from rankscope.schema import Dataset, Frame
-from rankscope.tui.detail.format import counted, plain, rank_ranges
+from rankscope.text.escaping import plain
+from rankscope.text.wording import plural, rank_ranges
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.peers import ISSUED, Peers
 from rankscope.tui.detail.styled_lines import Line, Role, Span, line, width_of
@@ -145,9 +146,9 @@ def _tree(title: str, table: pl.DataFrame, dataset: Dataset, width: int, interna
     stacks = table.drop_nulls().group_by("stack_id", maintain_order=True).agg("rank")
     without = table.filter(pl.col("stack_id").is_null())["rank"].sort().to_list()
     pairs = [(dataset.stack(stack_id), ranks) for stack_id, ranks in stacks.iter_rows()]
-    lines = [_said(f"{counted(table.height, 'rank')} {title}", table["rank"].sort().to_list(), "head")]
+    lines = [_said(f"{plural(table.height, 'rank')} {title}", table["rank"].sort().to_list(), "head")]
     lines += draw(merge(pairs, internals), width)
-    return lines + ([_said(f"{counted(len(without), 'rank')} without a stack", without, "dim")] if without else [])
+    return lines + ([_said(f"{plural(len(without), 'rank')} without a stack", without, "dim")] if without else [])
 
 
 def _said(text: str, ranks: Sequence[int], role: str) -> TreeLine:

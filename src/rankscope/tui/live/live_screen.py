@@ -6,7 +6,7 @@ from time import monotonic, monotonic_ns
 
 from textual import events, on
 
-from rankscope.report.escape import plain
+from rankscope.text.escaping import plain
 from rankscope.tui.board import Board
 from rankscope.tui.detail.operation_index import share
 from rankscope.tui.filters import apply

@@ -9,9 +9,7 @@ from rich.style import Style
 
 from rankscope.analysis.live_state import LiveState, State
 from rankscope.analysis.model import Analysis, Status
-from rankscope.analysis.wording import plural
-from rankscope.tui.detail.format import clock, duration
-from rankscope.tui.lane_folding import rank_label
+from rankscope.text.wording import SECOND_NS, clock, duration, plural, rank_ranges
 from rankscope.tui.text_bars import Parts
 from rankscope.watching.update import FollowProgress, JobUpdate
 
@@ -21,7 +19,6 @@ OLD_NS = 15_000_000_000
 """How old the last news may be before that is said."""
 WIDE = 110
 """Columns of a wide screen."""
-_SECOND = 1_000_000_000
 _BOLD, _DIM, _REVERSE = Style(bold=True), Style(dim=True), Style(reverse=True)
 
 
@@ -41,7 +38,7 @@ class Moment:
 
 
 def state_text(update: JobUpdate, reading: FollowProgress, held: JobUpdate | None, moment: Moment) -> str:
-    """How the job is and how old that is: "WATCHING . progressing 12.3/s . 0.4 s lag".
+    """How the job is and how old that is: "WATCHING . progressing 12.3/s . 400 ms lag".
 
     Where the screen is paused it shows the update that is `held`, and `update` is the newest all the same:
     "PAUSED . now HANG, FROZEN for 34 s".
@@ -54,10 +51,10 @@ def state_text(update: JobUpdate, reading: FollowProgress, held: JobUpdate | Non
     pieces = ["WATCHING" if held is None else "PAUSED", f"now {job}" if other else job]
     if reading.away is not None:
         pieces.append("AWAY")
-    lag = f"{moment.lag_s:.1f} s lag" if moment.lag_s >= 0.05 and held is None else ""
+    lag = f"{_seconds(moment.lag_s)} lag" if moment.lag_s >= 0.05 and held is None else ""
     old = news_ns is not None and news_ns >= OLD_NS and not live.is_stopped
     news = f"news {_coarse(news_ns)} old" if news_ns is not None and old else ""
-    polled = f"every {reading.polled_s:g} s" if reading.polled_s is not None and reading.away is None else ""
+    polled = f"every {_seconds(reading.polled_s)}" if reading.polled_s is not None and reading.away is None else ""
     return _joined(pieces, [lag, news, polled], moment)
 
 
@@ -97,7 +94,7 @@ def _job_text(analysis: Analysis, live: LiveState, news_ns: int | None, *, wide:
 
 
 def _frozen_text(live: LiveState, news_ns: int | None, *, wide: bool) -> str:
-    since = f"since {clock(live.since_ns)[:8]}" if live.since_ns is not None else ""
+    since = f"since {clock(live.since_ns, digits=0)}" if live.since_ns is not None else ""
     if news_ns is None:
         return f"FROZEN {since}".rstrip()
     lasts = f"FROZEN for {_whole(news_ns + (live.still_ns or 0))}"
@@ -106,8 +103,11 @@ def _frozen_text(live: LiveState, news_ns: int | None, *, wide: bool) -> str:
 
 def _whole(ns: int) -> str:
     """A duration in whole seconds, one at least: a counter that ticks."""
-    seconds = max(ns // _SECOND, 1)
-    return f"{seconds} s" if seconds < 60 else duration(seconds * _SECOND)
+    return duration(max(ns // SECOND_NS, 1) * SECOND_NS)
+
+
+def _seconds(seconds: float) -> str:
+    return duration(round(seconds * SECOND_NS))
 
 
 def _coarse(ns: int) -> str:
@@ -138,5 +138,5 @@ def footer_parts(following: bool, paused: bool, waiting: int, writing: int, chan
     if writing:
         parts.append((f"{plural(writing, 'file')} being written  ", _DIM))
     if changed:
-        parts.append((f"* changed: {rank_label(sorted(changed), 14)}  ", _DIM))
+        parts.append((f"* changed: {rank_ranges(sorted(changed), 14)}  ", _DIM))
     return parts

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
-from rankscope.report.escape import plain
 from rankscope.schema import Dataset
+from rankscope.text.escaping import plain
 from rankscope.tui.letters import letter_number
 from rankscope.tui.traces.activity import (
     COMMUNICATION,
@@ -146,7 +146,7 @@ class TraceLanes:
             return "one clock"
         if residual is None:
             return "clocks as written"
-        from rankscope.tui.detail.format import duration
+        from rankscope.text.wording import duration
 
         loose = sum(1 for file in self.dataset.traces["file"] if file not in self.traces.offsets)
         return f"clocks within {duration(residual)}" + (f", {loose} not aligned" if loose else "")

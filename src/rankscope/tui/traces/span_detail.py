@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rankscope.text.escaping import plain
+from rankscope.text.tensors import tensors
+from rankscope.text.wording import duration, exact_duration, plural, rank_ranges, ranks_text
 from rankscope.tui.detail.compact_detail import labelled
-from rankscope.tui.detail.format import counted, duration, plain, rank_ranges, tensors
 from rankscope.tui.detail.styled_lines import Line, Span, cut, line, wrap
 from rankscope.tui.traces.span_facts import Member, Sight
 
@@ -38,20 +40,15 @@ def heading(sight: Sight) -> Line:
     """The rank, what it does, how long and since when."""
     rank = Span(f"rank {sight.rank}", "head")
     if sight.span is None:
-        return line(rank, "  ", Span("idle", "bold"), f"  at +{_exact(sight.at_ns)}")
+        return line(rank, "  ", Span("idle", "bold"), f"  at +{exact_duration(sight.at_ns)}")
     name = Span(op_name(sight.op) if sight.op else plain(sight.name), "bold")
     return line(
         rank,
         "  ",
         name,
-        f"  {duration(sight.length_ns)} at +{_exact(sight.start_ns)}",
+        f"  {duration(sight.length_ns)} at +{exact_duration(sight.start_ns)}",
         Span(f"  {plain(sight.category)}", "dim"),
     )
-
-
-def _exact(ns: int) -> str:
-    """A time since the begin, to a microsecond where it is short."""
-    return f"{ns / 1e9:.6f} s" if ns >= 1_000_000_000 else f"{ns / 1e6:.3f} ms"
 
 
 def op_name(op: dict[str, Any]) -> str:
@@ -87,10 +84,10 @@ def arrivals_line(sight: Sight) -> Line:
     if len(sight.members) < 2:
         return ()
     waves = _waves(sight.members)
-    parts = [f"{rank_ranges(sorted(m.rank for m in wave), 16)} +{duration(wave[0].late_ns)}" for wave in waves]
+    parts = [f"{rank_ranges((m.rank for m in wave), 16)} +{duration(wave[0].late_ns)}" for wave in waves]
     if len(parts) > 6:
         parts = [*parts[:3], "..", *parts[-2:]]
-    first = f"rank{'s' if len(waves[0]) > 1 else ''} {rank_ranges(sorted(m.rank for m in waves[0]), 16)}"
+    first = ranks_text([m.rank for m in waves[0]], 16)
     return labelled("came", Span(f"{first} first"), *(f", {part}" for part in parts[1:]))
 
 
@@ -144,7 +141,7 @@ def expanded(sight: Sight, width: int) -> list[Line]:
     head = [heading(sight), carried_line(sight), wait_line(sight), launch_line(sight), step_line(sight)]
     out = [piece for parts in head if parts for piece in wrap(parts, width, 8)]
     if len(sight.members) > 1:
-        out += [(), line(Span(f"came ({counted(len(sight.members), 'rank')})", "head"))]
+        out += [(), line(Span(f"came ({plural(len(sight.members), 'rank')})", "head"))]
         out += [cut(_member_line(m, sight), width) for m in sight.members]
     out += [(), line(Span("around it on the host", "head"))]
     frames = sight.stack or ("nothing recorded",)

@@ -98,7 +98,7 @@ def _group(lanes: TraceLanes, op: dict[str, Any] | None) -> str:
     groups = lanes.dataset.group_list
     if op is None or op["group"] is None or op["group"] >= len(groups):
         return ""
-    from rankscope.tui.detail.format import group_label
+    from rankscope.tui.detail.group_labels import group_label
 
     return group_label(groups[op["group"]])
 

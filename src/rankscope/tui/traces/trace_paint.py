@@ -8,9 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from rankscope.report.escape import plain
-from rankscope.tui.detail.format import duration
-from rankscope.tui.lane_folding import rank_label
+from rankscope.text.escaping import plain
+from rankscope.text.wording import duration, rank_ranges
 from rankscope.tui.lane_paint import Line
 from rankscope.tui.letters import Codes
 from rankscope.tui.palette import CURSOR
@@ -91,7 +90,7 @@ def head_text(
 ) -> str:
     """`>!2    host     `: the cursor, `!` for ranks to blame, the ranks, which part of what they do."""
     marks = (">" if current else " ") + ("!" if blamed else " ")
-    shown = rank_label(ranks, gutter.label) if row.first or current else ""
+    shown = rank_ranges(ranks, gutter.label) if row.first or current else ""
     return f"{marks}{shown:<{gutter.label}} {_part(board, row, ranks, gutter.part):<{gutter.part}} "
 
 

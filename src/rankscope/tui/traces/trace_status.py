@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.style import Style
 
-from rankscope.tui.detail.format import counted, duration
+from rankscope.text.wording import duration, plural
 from rankscope.tui.filters import Filter, describe
 from rankscope.tui.footer import Found, found_text
 from rankscope.tui.order import ORDERINGS
@@ -29,7 +29,7 @@ def status_parts(
     rule = "-" if ascii_only else "\u2500"
     pieces = [_rows_text(board)]
     if board.lined is not None:
-        pieces.append(f"lined up on {counted(len(board.lined.arrived), 'arrival')}, esc ends it")
+        pieces.append(f"lined up on {plural(len(board.lined.arrived), 'arrival')}, esc ends it")
     if wanted:
         pieces.append(f"only {describe(wanted, board.model)}")
     if found is not None:
@@ -47,7 +47,7 @@ def status_parts(
 
 
 def _rows_text(board: TraceBoard) -> str:
-    text = counted(len({rank for at in range(board.count) for rank in board.ranks_of(at)}), "rank")
+    text = plural(len({rank for at in range(board.count) for rank in board.ranks_of(at)}), "rank")
     if board.count > board.height:
         text += f", rows {board.top + 1}-{min(board.top + board.height, board.count)} of {board.count}"
     return text

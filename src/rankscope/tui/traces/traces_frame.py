@@ -6,7 +6,7 @@ from pathlib import Path
 
 from textual import on
 
-from rankscope.report.escape import plain
+from rankscope.text.escaping import plain
 from rankscope.tui.board import AnyBoard
 from rankscope.tui.filters import apply
 from rankscope.tui.lanes_frame import LanesFrame

@@ -18,8 +18,8 @@ from rankscope.analysis.logs.settings.setting_rules import (
     rules,
 )
 from rankscope.analysis.model import Culprit, Evidence, Finding
-from rankscope.analysis.wording import ranks_text
 from rankscope.schema import Dataset
+from rankscope.text.wording import plural, ranks_text
 
 MOST_EVIDENCE = 8
 MOST_NAMES = 3
@@ -307,7 +307,7 @@ def who(people: Sequence[ProcessSettings]) -> str:
     ranks = sorted(p.rank for p in people if p.rank is not None)
     rest = [p for p in people if p.rank is None]
     hosts = sorted({p.host for p in rest if p.host})
-    more = ("1 process" if len(rest) == 1 else f"{len(rest)} processes") if rest else ""
+    more = plural(len(rest), "process") if rest else ""
     more += f" on {', '.join(hosts[:MOST_HOSTS])}" if hosts else ""
     return " and ".join(part for part in (ranks_text(ranks) if ranks else "", more) if part)
 

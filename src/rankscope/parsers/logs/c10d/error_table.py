@@ -13,6 +13,8 @@ from typing import NamedTuple
 import polars as pl
 from platformdirs import user_config_path
 
+from rankscope.text.wording import byte_count
+
 ROLES = ("root", "victim", "context", "noise")
 """Roles of a line: a cause, a consequence in another rank, useful context, or noise. In order of rank."""
 ACCUSED_RANKS = ("self", "named", "nobody")
@@ -77,7 +79,7 @@ def read_table(path: Path) -> tuple[KnownError, ...]:
     """A user's own table: tab-separated below a line that names columns: `id`, `role`, `pattern`. Raises TableError."""
     try:
         if path.stat().st_size > SIZE_LIMIT:
-            raise TableError(f"{path}: larger than {SIZE_LIMIT >> 20} MiB: no table of errors")
+            raise TableError(f"{path}: larger than {byte_count(SIZE_LIMIT)}: no table of errors")
         text = path.read_text("utf-8-sig")
     except OSError as e:
         raise TableError(f"{path}: {e.strerror}") from e

@@ -11,7 +11,8 @@ from textual.binding import Binding, BindingType
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.schema import Dataset
-from rankscope.tui.detail.format import clipped, duration, plain
+from rankscope.text.escaping import plain
+from rankscope.text.wording import clipped, duration
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.detail.styled_lines import Line, Role, Span, cut, line, wrapped
 from rankscope.tui.options import ViewOptions

@@ -8,7 +8,8 @@ import polars as pl
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import BLIND_HOOK, HOOK, Dataset
-from rankscope.tui.detail.format import byte_count, clipped, clock, counted, plain, rank_phrase
+from rankscope.text.escaping import plain
+from rankscope.text.wording import byte_count, clipped, clock, plural, ranks_text
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.detail.styled_lines import Line, Role, Span, line, wrapped
@@ -55,7 +56,7 @@ def file_detail(row: dict[str, Any], width: int) -> list[Line]:
         f"library {plain(row['library_version'])}" if row["library_version"] else "",
         f"host {plain(row['host'])}" if row["host"] else "",
         byte_count(row["size"]) if row["size"] is not None else "",
-        f"written {clock(row['mtime_ns'])[:8]}" if row["mtime_ns"] is not None else "",
+        f"written {clock(row['mtime_ns'], digits=0)}" if row["mtime_ns"] is not None else "",
         f"attempt {row['attempt']}" if row["attempt"] is not None else "",
         "ring wrapped: older entries are gone" if row["wrapped"] else "",
         "only active entries" if row["filtered"] == "only-active" else "",
@@ -85,10 +86,10 @@ class FilesScreen(ListPage):
         files, missing = self.dataset.files, self.dataset.missing_ranks
         trouble = pl.col("problem").is_not_null()
         unread, partly = (files.filter(trouble & used).height for used in (~pl.col("used"), pl.col("used")))
-        parts = [counted(files.height, "file"), f"{files['rows'].sum() or 0} rows"]
+        parts = [plural(files.height, "file"), f"{files['rows'].sum() or 0} rows"]
         parts += [f"{unread} not read"] if unread else []
         parts += [f"{partly} read in part"] if partly else []
-        gone = Span(f", no dump of {rank_phrase(missing, 24)}", "warn") if missing else ""
+        gone = Span(f", no dump of {ranks_text(missing, 24)}", "warn") if missing else ""
         columns = f"   {'rank':>6} {'found by':<8} {'rows':>8} {'kind':<15} path"
         return [line(Span(" files", "head"), f"  {', '.join(parts)}", gone), line(Span(columns, "dim"))]
 

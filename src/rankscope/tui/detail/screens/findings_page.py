@@ -8,8 +8,9 @@ from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report.words import descriptions
 from rankscope.schema import Dataset
+from rankscope.text.escaping import plain
+from rankscope.text.wording import plural
 from rankscope.tui.detail.finding_text import full_text, severity_role
-from rankscope.tui.detail.format import counted, plain
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.detail.styled_lines import Line, Span, line
 from rankscope.tui.options import ViewOptions
@@ -59,7 +60,7 @@ class FindingsScreen(ListPage):
         findings = self.analysis.findings
         counts = Counter(f.severity for f in findings)
         roots = sum(f.root_cause for f in findings)
-        parts = [counted(roots, "root cause"), *(f"{n} {name}" for name, n in counts.items())]
+        parts = [plural(roots, "root cause"), *(f"{n} {name}" for name, n in counts.items())]
         title = f"  {', '.join(parts)}" if findings else "  none"
         return [line(Span(" findings", "head"), title), line(" ", Span(plain(self.analysis.verdict), "bold"))]
 

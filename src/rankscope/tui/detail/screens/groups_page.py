@@ -9,7 +9,9 @@ import polars as pl
 
 from rankscope.analysis.model import Analysis, Divergence
 from rankscope.schema import Dataset, Group
-from rankscope.tui.detail.format import clipped, counted, group_label, group_short, plain, rank_ranges
+from rankscope.text.escaping import plain
+from rankscope.text.wording import clipped, plural, rank_ranges
+from rankscope.tui.detail.group_labels import group_label, group_short
 from rankscope.tui.detail.operation_index import OpIndex, index_of
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.detail.selection_facts import as_absence
@@ -60,12 +62,12 @@ def group_detail(state: GroupState, width: int) -> list[Line]:
     group = state.group
     how = "" if group.membership == "config" else ", inferred from who has entries"
     lines = [
-        line(Span(group_label(group), "bold"), f"  {counted(len(group.ranks), 'member')}{how}"),
+        line(Span(group_label(group), "bold"), f"  {plural(len(group.ranks), 'member')}{how}"),
         line("ranks ", rank_ranges(group.ranks, max(width * 2, 40))),
     ]
     if state.behind and state.reached:
         lines.append(
-            line(Span(f"{counted(state.behind, 'member')} behind the others, at #{state.reached[0]} or later", "warn"))
+            line(Span(f"{plural(state.behind, 'member')} behind the others, at #{state.reached[0]} or later", "warn"))
         )
     if state.divergence is not None:
         lines.append(line(Span("parts ", "dim"), parting(state)))
@@ -92,7 +94,7 @@ class GroupsScreen(ListPage):
         """How many groups there are and how many part, and the columns."""
         parted = [s.divergence for s in self.states if s.divergence is not None]
         own = sum(not d.consequence for d in parted)
-        what = f"  {counted(len(self.states), 'group')}, {own} part (!), {len(parted) - own} in consequence (~)"
+        what = f"  {plural(len(self.states), 'group')}, {own} part (!), {len(parted) - own} in consequence (~)"
         names, members = self._columns(self.size.width)
         columns = f"   {'group':<{names}} {'ranks':<{members}} {'issued up to':<{_SPREAD}} first divergence"
         return [line(Span(" groups", "head"), what), line(Span(columns, "dim"))]

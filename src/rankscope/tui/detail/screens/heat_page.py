@@ -16,11 +16,10 @@ from textual.widget import Widget
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.schema import Dataset
-from rankscope.tui.detail.format import duration, rank_ranges
+from rankscope.text.wording import duration, rank_ranges, ranks_text
 from rankscope.tui.detail.line_widgets import HEAT, LineList, Lines
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.detail.styled_lines import Line, Role, Span, cut, line, wrapped
-from rankscope.tui.lane_folding import rank_label
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment
 
@@ -110,7 +109,7 @@ class HeatScreen(ListPage):
         row = self._shown[at]
         count = f"x{len(row.ranks)}" if len(row.ranks) > 1 else ""
         mark = "!" if not set(row.ranks).isdisjoint(self.analysis.culprits) else " "
-        head = f"{mark}{rank_label(row.ranks, _LABEL - 7):<{_LABEL - 7}} {count:>4} "
+        head = f"{mark}{rank_ranges(row.ranks, _LABEL - 7):<{_LABEL - 7}} {count:>4} "
         cells = self._cells(row.at, cursor=at == self.listing.cursor)
         return cut(line(Span(head, "bad" if mark == "!" else "text"), *cells), width)
 
@@ -132,7 +131,7 @@ class HeatScreen(ListPage):
         if not self.heat.steps:
             return []
         rank, step = self.heat.ranks[row.at], self.heat.steps[self._cell]
-        who = Span(f"rank{'s' if len(row.ranks) > 1 else ''} {rank_ranges(row.ranks, 24)}", "head")
+        who = Span(ranks_text(row.ranks, 24), "head")
         lines = [line(who, f"  step {step}")]
         parts: list[Span | str] = []
         for metric in METRICS:

@@ -15,7 +15,8 @@ from rankscope.analysis.host_stacks import HostStack, HostThread, host_stacks
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.stack_text import find_pattern, tools_of
 from rankscope.schema import Dataset, Frame
-from rankscope.tui.detail.format import clock, counted, plain, rank_ranges
+from rankscope.text.escaping import plain
+from rankscope.text.wording import clock, plural, rank_ranges
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.member_page import TreeList
@@ -68,7 +69,7 @@ class HostsScreen(Page):
         """How many ranks were looked at and when, and how their stacks stand to each other."""
         times = sorted({clock(host.written_ns) for host in self.hosts.values() if host.written_ns is not None})
         when = f", {' to '.join(dict.fromkeys((times[0], times[-1])))}" if times else ""
-        what = f"  of {counted(len(self.hosts), 'rank')} by {tools_of(self.hosts.values())}{when}"
+        what = f"  of {plural(len(self.hosts), 'rank')} by {tools_of(self.hosts.values())}{when}"
         said = f"pattern {self.pattern.letter}: {self.pattern.text}" if self.pattern else ""
         return [line(Span(" host stacks", "head"), what), line(" ", Span(plain(said), "bold"))]
 
@@ -117,7 +118,7 @@ class HostsScreen(Page):
             text.show_lines([] if self.hosts else wrap(line(HOW), text.size.width, 2))
             return
         width, ranks = text.size.width, current.ranks
-        who = line(Span(counted(len(ranks), "rank"), "bold"), f"  {rank_ranges(ranks, 2 * width)}")
+        who = line(Span(plural(len(ranks), "rank"), "bold"), f"  {rank_ranges(ranks, 2 * width)}")
         where = [line(Span(plain(frame.function), "bold"), f"  {full_place(frame)}")] if frame else []
         text.show_lines([piece for parts in (*where, who) for piece in wrap(parts, width, 2)])
 
@@ -204,7 +205,7 @@ def _tree(kind: str, threads: Sequence[tuple[int, HostThread]], width: int, inte
         by_stack.setdefault(shown_frames(thread, internals), []).append(rank)
     ranks = tuple(sorted({rank for rank, _ in threads}))
     return [
-        TreeLine(line(Span(f"{counted(len(ranks), 'rank')}, {kind}", "head")), (), (), ranks),
+        TreeLine(line(Span(f"{plural(len(ranks), 'rank')}, {kind}", "head")), (), (), ranks),
         *draw(merge(by_stack.items(), internals=True), width),
     ]
 

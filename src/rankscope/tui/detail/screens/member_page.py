@@ -14,10 +14,12 @@ from textual.widget import Widget
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.presence import Absence
 from rankscope.schema import Dataset, Frame
+from rankscope.text.escaping import plain
+from rankscope.text.wording import clock, duration, plural, rank_ranges
 from rankscope.tui.detail import operation_text
 from rankscope.tui.detail.compact_detail import brief
 from rankscope.tui.detail.expanded_detail import stack_lines
-from rankscope.tui.detail.format import clock, counted, duration, group_label, plain, rank_ranges
+from rankscope.tui.detail.group_labels import group_label
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.member_folds import Fold, fold, members
 from rankscope.tui.detail.operation_index import OpIndex, index_of
@@ -159,7 +161,7 @@ class MemberScreen(Page):
     def _about_frame(self, width: int) -> list[Line]:
         frame = self._current_frame()
         ranks = self._trees[self._tree.cursor].ranks if self._trees else ()
-        who = line(Span(counted(len(ranks), "rank"), "bold"), f"  {rank_ranges(ranks, 2 * width)}")
+        who = line(Span(plural(len(ranks), "rank"), "bold"), f"  {rank_ranges(ranks, 2 * width)}")
         if frame is None:
             return wrap(who, width, 2)
         where = line(Span(plain(frame.function), "bold"), f"  {plain(frame.file)}:{frame.line}")

@@ -15,8 +15,9 @@ from textual.widget import Widget
 
 from rankscope.analysis.model import Analysis, Mesh
 from rankscope.schema import Dataset
+from rankscope.text.escaping import plain
+from rankscope.text.wording import clipped, rank_ranges
 from rankscope.tui.detail import operation_text
-from rankscope.tui.detail.format import clipped, plain, rank_ranges
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import ListPage

@@ -12,10 +12,12 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from rankscope.analysis.model import Analysis
-from rankscope.report.escape import plain as escaped
-from rankscope.report.secrets import hide, value_of
 from rankscope.schema import Dataset, Frame
-from rankscope.tui.detail.format import LONGEST_JSON, counted, group_label, plain, rank_ranges
+from rankscope.text.escaping import plain
+from rankscope.text.secrets import hide, value_of
+from rankscope.text.tensors import LONGEST_JSON
+from rankscope.text.wording import plural, rank_ranges
+from rankscope.tui.detail.group_labels import group_label
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.message_list import (
     LEGEND,
@@ -283,8 +285,8 @@ def _text(text: str | None) -> list[str]:
     """The whole text, line by line, each made harmless."""
     whole = hide((text or "")[:_LONGEST]).split("\n")
     left = len(whole) - _MOST
-    shown = [escaped(part) for part in whole[:_MOST]]
-    return [*shown, f"({counted(left, 'line')} more)"] if left > 0 else shown
+    shown = [plain(part, None) for part in whole[:_MOST]]
+    return [*shown, f"({plural(left, 'line')} more)"] if left > 0 else shown
 
 
 def _values(text: str | None) -> dict[str, Any]:

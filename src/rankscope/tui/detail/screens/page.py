@@ -20,7 +20,7 @@ from textual.widget import Widget
 
 from rankscope.parsers.workers.machine_share import users_variables
 from rankscope.schema import Frame
-from rankscope.tui.detail.format import plain
+from rankscope.text.escaping import plain
 from rankscope.tui.detail.line_widgets import LineList, Lines, to_parts
 from rankscope.tui.detail.styled_lines import Line, Span, line
 from rankscope.tui.options import ViewOptions

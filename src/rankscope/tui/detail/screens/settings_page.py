@@ -10,8 +10,9 @@ from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report.settings_section import ReportedSetting, SettingValue, mentioned, settings
 from rankscope.schema import Dataset
+from rankscope.text.escaping import plain
+from rankscope.text.wording import clipped, plural, rank_ranges
 from rankscope.tui.detail.finding_text import severity_role
-from rankscope.tui.detail.format import clipped, counted, plain, rank_ranges
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.detail.styled_lines import Line, Role, Span, line, wrapped
@@ -48,7 +49,7 @@ def _value(value: SettingValue, ranks: int, width: int) -> list[Span]:
 
 def setting_text(one: ReportedSetting, about: Finding | None, width: int) -> list[Line]:
     """A setting with all its values in whole lines, and what a finding says of it."""
-    lines = [line(Span(plain(one.name), "head"), f"  {counted(one.told, 'value')}")]
+    lines = [line(Span(plain(one.name), "head"), f"  {plural(one.told, 'value')}")]
     if about is not None:
         lines[:0] = [line(Span(f"{plain(about.severity)}: ", severity_role(about)), plain(about.title))]
     for value in one.values[:_MOST]:
@@ -80,8 +81,8 @@ class SettingsScreen(ListPage):
         differ = sum(one.differs for one, _ in self.settings)
         told = self.dataset.settings["rank"].drop_nulls().n_unique()
         kept = "all" if self.everything else "only those that differ"
-        what = f"  {counted(len(self.settings), 'setting')}, {differ} differ; told by {told:,} of "
-        what += f"{counted(self.dataset.world_size, 'rank')}; {kept}"
+        what = f"  {plural(len(self.settings), 'setting')}, {differ} differ; told by {told:,} of "
+        what += f"{plural(self.dataset.world_size, 'rank')}; {kept}"
         return [
             line(Span(" settings", "head"), what),
             line(Span(f"       {'name':<{self._names}} ranks: value", "dim")),

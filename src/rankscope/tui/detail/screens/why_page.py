@@ -13,7 +13,7 @@ from rankscope.analysis.explanations import NoSuchRankError, explain
 from rankscope.analysis.model import Analysis, RankExplanation
 from rankscope.report.words import why_sections
 from rankscope.schema import Dataset
-from rankscope.tui.detail.format import plain
+from rankscope.text.escaping import plain
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import Page

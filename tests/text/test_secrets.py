@@ -6,7 +6,7 @@ import pytest
 
 from rankscope.analysis.model import Evidence
 from rankscope.report import words
-from rankscope.report.secrets import HIDDEN, hide, is_secret, value_of
+from rankscope.text.secrets import HIDDEN, hide, is_secret, value_of
 
 
 @pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "hf_token", "DB_PASSWORD", "PASSWD", "APIKEY"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rankscope.report.escape import code_block, code_span, markdown, plain
+from rankscope.text.escaping import code_block, code_span, markdown, plain
 
 HOSTILE = [
     "\x1b]52;c;ZXZpbA==\x07", "\x9b31m", "a\nb\r\nc\td", "\u202egnp.exe", "zero\u200bwidth", "line\u2028sep",
@@ -41,6 +41,12 @@ def test_plain_is_bounded(limit: int) -> None:
 
 def test_plain_cuts_with_dots_only_when_needed() -> None:
     assert (plain("abcdef", 6), plain("abcdefg", 6)) == ("abcdef", "abc...")
+
+
+def test_plain_keeps_as_much_as_anybody_reads() -> None:
+    assert len(plain("x" * 10_000)) == 2_000
+    assert len(plain("x" * 10_000, None)) == 10_000
+    assert plain(None) == ""
 
 
 @given(st.text())

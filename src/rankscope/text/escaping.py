@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+LONGEST = 2_000
+"""Characters kept of one piece of text from a file; a function name of a megabyte is an attack or a mistake."""
+
 _BENIGN = re.compile(r"""(?:["'(]?[^\W_]+(?:['%+=-][^\W_]+|[.,:](?<=\d.)\d+)*%?|%)[)"']?[.,;:!?]?""")
 """A word that no Markdown dialect reads as anything but text, or a percent sign by itself."""
 _LINKABLE = re.compile(r"www\d*\b|[a-z]+-\d|[0-9a-f]{7,}\b", re.IGNORECASE)
@@ -17,11 +20,12 @@ _STOPS = ".;:!?"
 _BACKTICKS = re.compile(r"`+")
 
 
-def plain(text: str, limit: int | None = None) -> str:
+def plain(text: str | None, limit: int | None = LONGEST) -> str:
     """`text` on one line without anything invisible: controls, direction marks, odd spaces become `\\x1b`, `\\u202e`.
 
-    With `limit` it is cut to so many characters, `...` included.
+    It is cut to `limit` characters, `...` included; with None it stays whole.
     """
+    text = text or ""
     cut = text if limit is None else text[: limit + 1]
     shown = cut if cut.isprintable() else "".join(map(_visible, cut))
     if limit is None or len(shown) <= limit:
@@ -76,7 +80,7 @@ def _is_text(word: str, first: bool) -> bool:
 
 def code_span(text: str) -> str:
     """`text` as a Markdown code span, whatever backticks it holds."""
-    shown = plain(text)
+    shown = plain(text, None)
     fence = "`" * (_longest_run(shown) + 1)
     pad = " " if shown.startswith("`") or shown.endswith("`") or not shown.strip() else ""
     return f"{fence}{pad}{shown}{pad}{fence}"
@@ -84,7 +88,7 @@ def code_span(text: str) -> str:
 
 def code_block(lines: Iterable[str]) -> str:
     """`lines` as a fenced Markdown code block that none of them can close."""
-    shown = [plain(line) for line in lines]
+    shown = [plain(line, None) for line in lines]
     fence = "`" * max(3, 1 + max(map(_longest_run, shown), default=0))
     return "\n".join([fence, *shown, fence])
 
