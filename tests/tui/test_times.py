@@ -41,7 +41,7 @@ def test_hosts_that_run_ahead_are_brought_back() -> None:
 def test_clocks_that_agree_are_left_alone() -> None:
     clocks = align_clocks(three_hosts())
     assert set(clocks.offsets.values()) == {0}
-    assert clocks.note == "clocks agree, ends differ by 0 ms"
+    assert clocks.note == "clocks agree, ends differ by 0 s"
 
 
 def test_an_offset_within_the_scatter_is_none() -> None:

@@ -63,7 +63,7 @@ def _ranks_text(dataset: Dataset) -> str:
     missing = len(dataset.missing_ranks)
     if not missing:
         return plural(len(dataset.seen_ranks), "rank")
-    return f"{len(dataset.seen_ranks)} of {plural(dataset.world_size, 'rank')}"
+    return f"{len(dataset.seen_ranks):,} of {plural(dataset.world_size, 'rank')}"
 
 
 def _gaps(dataset: Dataset) -> list[str]:

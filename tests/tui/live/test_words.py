@@ -87,7 +87,7 @@ def test_a_title_of_80_columns_ends_with_a_whole_piece(ranks: int, lag: bool) ->
     room = room_for_state(dataset, 80)
     text = state_text(update("frozen", 600), FollowProgress(polled_s=2.0), None, moment_of(125, room=room, lag_s=3.4))
     line = "".join(part for part, _ in title_parts(dataset, update("frozen").analysis, 80, "none", state=text))
-    assert len(line) <= 80 and f"{ranks} ranks" in line and ".." in line
+    assert len(line) <= 80 and f"{ranks:,} ranks" in line and ".." in line
     assert line.endswith("FROZEN for 12 min 5 s - 3.4 s lag" if lag else "FROZEN for 12 min 5 s")
 
 
