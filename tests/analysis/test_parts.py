@@ -12,7 +12,7 @@ from rankscope.analysis import analyse
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import judge_freeze
 from rankscope.analysis.presence import Absence, Presence
-from rankscope.analysis.signatures import count
+from rankscope.analysis.signatures import element_count
 from rankscope.analysis.wording import duration, fold, ranks_text
 from rankscope.schema import Dataset
 from tests.analysis.jobs import running
@@ -51,7 +51,7 @@ def test_duration(ns: int, text: str) -> None:
     [("[[64,32]]", 2048), ("[[4],[5]]", 9), ("[]", None), (None, None), ("[[", None), ("[3]", None)],
 )
 def test_count(sizes: str | None, elements: int | None) -> None:
-    assert count(sizes) == elements
+    assert element_count(sizes) == elements
 
 
 def test_five_kinds_of_absence() -> None:

@@ -82,4 +82,4 @@ def test_hosts_and_paths_are_taken_out() -> None:
 
 @pytest.mark.parametrize(("count", "said"), [(12, "12 B"), (4096, "4 KiB"), (3 << 29, "1.5 GiB")])
 def test_sizes(count: int, said: str) -> None:
-    assert trace_section.size(count) == said
+    assert trace_section.size_text(count) == said

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.traces.lateness import LastRankRun, is_short, turns
+from rankscope.analysis.traces.lateness import LastRankRun, is_short, last_rank_runs
 from rankscope.analysis.traces.model import TraceAnalysis
 from rankscope.analysis.traces.trace_story import group_label
 from rankscope.analysis.wording import fold, plural, short_duration
@@ -83,13 +83,13 @@ def bandwidth(dataset: Dataset, traces: TraceAnalysis) -> list[Cells]:
         .with_columns(moved=-pl.col("bytes") * pl.col("count")).sort("moved", "op", "of")
     )  # fmt: skip
     return [
-        (r["op"], size(r["bytes"]), r["of"], str(r["count"]), short_duration(int(r["median_ns"])),
+        (r["op"], size_text(r["bytes"]), r["of"], str(r["count"]), short_duration(int(r["median_ns"])),
          f"{r['busbw']:.3g} GB/s", f"{r['low']:.3g}-{r['high']:.3g}")
         for r in table.iter_rows(named=True)
     ]  # fmt: skip
 
 
-def size(count: int) -> str:
+def size_text(count: int) -> str:
     """Bytes for people: "4 MiB"."""
     value, units = float(count), ("B", "KiB", "MiB", "GiB", "TiB")
     place = min(int(np.log2(max(count, 1))) // 10, len(units) - 1)
@@ -237,7 +237,7 @@ def _came(rank: int, times: int, sure: int, margin: int) -> str:
 
 
 def _one_by_one(dataset: Dataset, traces: TraceAnalysis) -> Iterator[str]:
-    for turn in turns(traces.last):
+    for turn in last_rank_runs(traces.last):
         before = "" if turn.second is None or len(turn.seqs) > 1 else f" after rank {turn.second}"
         came = f"{_group(dataset, turn.group)} #{fold(turn.seqs)}: rank {turn.rank} last, by {turn.margin}{before}"
         yield f"{came}: {_how_sure(turn, traces.clock_error_ns)}"
